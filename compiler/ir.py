@@ -1,0 +1,298 @@
+"""The IR: a typed functional language in A-normal form.
+
+    module      named functions, data types
+    function    parameters, a block
+    block       bindings  x = expression,  then the atom that is its value
+    atom        a variable, a constant, or a global function as a value
+    expression  one operation on atoms; `If`, `Match`, `Loop` and `Function` hold blocks of their own
+
+Every variable is bound once; a block sees the variables of the blocks around it (a `Function` inside a block is a closure
+over them). Nodes are immutable and compared by identity. Dimension variables (`n` in `float32[n, 4]`) are bound by the
+parameters of the global function they appear in, or by a `MatchShape`. Builders of nested expressions are in
+`builder.py`; they produce this form.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+
+from ..formats.primitive import Attributes, PrimitiveDefinition
+from ..formats.types import DataTypeDefinition, ShapeDim, TensorType, Type
+
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class Var:
+    """A variable. `type` is None until inference (parameters must have one); two variables of one name are two variables."""
+
+    name: str
+    type: Type | None = None
+    serial: int = field(default_factory=lambda: next(_serial), repr=False)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A tensor known at compile time. The array is read-only."""
+
+    value: np.ndarray
+
+    @property
+    def type(self) -> TensorType:
+        from ..formats.dtypes import DType
+
+        return TensorType(DType.of(self.value.dtype), self.value.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalRef:
+    """A global function as a value or as a callee."""
+
+    name: str
+
+
+Atom = Union[Var, Constant, GlobalRef]
+
+
+# ---- expressions ----
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorCall:
+    """An operator of the table (compiler/operators) on tensors. Several results make a tuple."""
+
+    operator: str
+    args: tuple[Atom, ...]
+    attributes: Attributes = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PrimitiveCall:
+    """A fused primitive on tensors, after the fusion pass. Several results make a tuple."""
+
+    definition: PrimitiveDefinition
+    args: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A function: a GlobalRef, or a variable that holds a function value."""
+
+    callee: Atom
+    args: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class MakeTuple:
+    fields: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class GetItem:
+    """A field of a tuple."""
+
+    tuple: Atom
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class Construct:
+    """A value of a data type."""
+
+    data_type: str
+    constructor: str
+    args: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """Parameters and a body; as an expression, a closure over the variables around it."""
+
+    params: tuple[Var, ...]
+    body: Block
+    result_type: Type | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class If:
+    condition: Atom  # a scalar tensor
+    then: Block
+    otherwise: Block
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The first clause whose pattern fits; if none does, the program fails at run time."""
+
+    value: Atom
+    clauses: tuple[tuple[Pattern, Block], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """`variables` start as `initial`; while `condition` holds, they become the tuple that `body` returns. The value is the
+    tuple of their last values (also when there is one). Shapes may change between rounds where a variable's type says ?."""
+
+    variables: tuple[Var, ...]
+    initial: tuple[Atom, ...]
+    condition: Block  # a scalar tensor
+    body: Block  # a tuple, one field a variable
+
+
+@dataclass(frozen=True, eq=False)
+class MatchShape:
+    """`value`, a tensor, whose shape is checked at run time: dimensions that are yet unbound variables are bound by it."""
+
+    value: Atom
+    shape: tuple[ShapeDim, ...]
+
+
+Expr = Union[
+    Atom, OperatorCall, PrimitiveCall, Call, MakeTuple, GetItem, Construct, Function, If, Match, Loop, MatchShape
+]
+
+
+# ---- patterns ----
+
+
+@dataclass(frozen=True, eq=False)
+class Wildcard:
+    """Fits everything."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bind:
+    """Fits everything, and names it."""
+
+    var: Var
+
+
+@dataclass(frozen=True, eq=False)
+class ConstructorPattern:
+    constructor: str
+    fields: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TuplePattern:
+    fields: tuple[Pattern, ...]
+
+
+Pattern = Union[Wildcard, Bind, ConstructorPattern, TuplePattern]
+
+
+# ---- structure ----
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """`var = value`; `origin` is the name of the model node that it came from, kept through every pass."""
+
+    var: Var
+    value: Expr
+    origin: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    bindings: tuple[Binding, ...]
+    result: Atom
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """Global functions by name, in order, and the data types that they use."""
+
+    functions: Mapping[str, Function]
+    data_types: Mapping[str, DataTypeDefinition] = field(default_factory=dict)
+
+
+def blocks_of(expr: Expr) -> Iterator[Block]:
+    """The blocks that lie directly in an expression."""
+    if isinstance(expr, Function):
+        yield expr.body
+    elif isinstance(expr, If):
+        yield from (expr.then, expr.otherwise)
+    elif isinstance(expr, Match):
+        yield from (block for _, block in expr.clauses)
+    elif isinstance(expr, Loop):
+        yield from (expr.condition, expr.body)
+
+
+def atoms_of(expr: Expr) -> tuple[Atom, ...]:
+    """The atoms that an expression uses itself, not those in its blocks."""
+    if isinstance(expr, (Var, Constant, GlobalRef)):
+        return (expr,)
+    if isinstance(expr, (OperatorCall, PrimitiveCall, Construct)):
+        return expr.args
+    if isinstance(expr, Call):
+        return (expr.callee, *expr.args)
+    if isinstance(expr, MakeTuple):
+        return expr.fields
+    if isinstance(expr, GetItem):
+        return (expr.tuple,)
+    if isinstance(expr, If):
+        return (expr.condition,)
+    if isinstance(expr, (Match, MatchShape)):
+        return (expr.value,)
+    if isinstance(expr, Loop):
+        return expr.initial
+    return ()
+
+
+def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable[[Block], Block]) -> Expr:
+    """The same expression with its atoms and its blocks replaced."""
+    import dataclasses
+
+    def many(atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        return tuple(map(change, atoms))
+
+    if isinstance(expr, (Var, Constant, GlobalRef)):
+        return change(expr)
+    changes: dict[str, Any]
+    if isinstance(expr, (OperatorCall, PrimitiveCall, Construct)):
+        changes = {"args": many(expr.args)}
+    elif isinstance(expr, Call):
+        changes = {"callee": change(expr.callee), "args": many(expr.args)}
+    elif isinstance(expr, MakeTuple):
+        changes = {"fields": many(expr.fields)}
+    elif isinstance(expr, GetItem):
+        changes = {"tuple": change(expr.tuple)}
+    elif isinstance(expr, Function):
+        changes = {"body": change_block(expr.body)}
+    elif isinstance(expr, If):
+        changes = {
+            "condition": change(expr.condition),
+            "then": change_block(expr.then),
+            "otherwise": change_block(expr.otherwise),
+        }
+    elif isinstance(expr, Match):
+        clauses = tuple((pattern, change_block(block)) for pattern, block in expr.clauses)
+        changes = {"value": change(expr.value), "clauses": clauses}
+    elif isinstance(expr, Loop):
+        changes = {
+            "initial": many(expr.initial),
+            "condition": change_block(expr.condition),
+            "body": change_block(expr.body),
+        }
+    else:
+        changes = {"value": change(expr.value)}
+    return dataclasses.replace(expr, **changes)
+
+
+def pattern_vars(pattern: Pattern) -> Iterator[Var]:
+    """The variables that a pattern binds, from left to right."""
+    if isinstance(pattern, Bind):
+        yield pattern.var
+    elif isinstance(pattern, (ConstructorPattern, TuplePattern)):
+        for part in pattern.fields:
+            yield from pattern_vars(part)

@@ -1,0 +1,40 @@
+"""What a kernel is, and the one convention by which the machine calls it.
+
+A kernel is generated as the text of a readable Python function, compiled by Numba:
+
+    kernel(args, scratch, part, parts) -> int
+
+    args      address of int64 words: [0] the address of the kernel's static words, [1…] the addresses of the inputs'
+              elements, then of the outputs', then the values of the definition's dimension variables. Tensors are
+              C-contiguous and aligned to 4 bytes at least (inputs from outside) or 64 (all others).
+    scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses
+    part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
+              together write every output element exactly once, and any number of parts gives the same bits.
+    returns   0, or a code of `FAILURES`: an error that depends on the elements, such as an index out of range
+
+    kernel(args, 0, -1, threads) does no work and returns into how many parts this call should be split on so many
+    threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
+
+Kernels that differ only in sizes should have the same text: what differs goes into the static words. The text is the
+identity of the native code, so it must be a function of the definition and the target alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FAILURES = {1: "an index is out of range", 2: "division of an integer by zero"}
+
+# One thread is worth waking for this much work; below twice that, a kernel asks for one part.
+PART_NANOSECONDS = 4000
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What lowering a primitive gives: a source, and what a particular size of it adds."""
+
+    source: str  # defines `kernel`; its global names are those of `compiler/kernels/simd.py`, and `math`
+    words: tuple[int, ...] = ()  # static words, int64
+    scratch_bytes: int = 0
+    nanoseconds: int = 1000  # estimated, one thread; symbolic dimensions taken as 64
+    description: str = ""  # one line: the template, the tile

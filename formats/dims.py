@@ -1,0 +1,370 @@
+"""Symbolic dimensions: integers or integer expressions over named variables, in one canonical form.
+
+A `Dim` is an `int` or a `SymbolicDim`, a polynomial with integer coefficients over *atoms*: variables, and the
+indivisible results of floor division, remainder, minimum and maximum. Two expressions that are equal as
+polynomials are equal (`==`) as values: `(n + 1) * 2 == 2 * n + 2`. The same form serves the types of the IR, the
+signatures in an executable, and the verifier, whose variables are the values of integer registers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Union
+
+from . import limits
+from .errors import ParseError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An atom: a named, non-negative integer known at run time."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An atom: `operator` (//, %, min, max) of two dimensions that do not simplify."""
+
+    operator: str
+    left: Dim
+    right: Dim
+
+    def __str__(self) -> str:
+        if self.operator in ("min", "max"):
+            return f"{self.operator}({self.left}, {self.right})"
+        return f"({self.left} {self.operator} {self.right})"
+
+
+Atom = Union[Variable, Opaque]
+Monomial = tuple[Atom, ...]  # a product, atoms sorted by their text; () is the constant 1
+
+
+@dataclass(frozen=True, eq=True)
+class SymbolicDim:
+    """A polynomial that is not a constant: ((monomial, coefficient), …), sorted, no coefficient 0."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Dim) -> Dim:
+        return add(self, other)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Dim) -> Dim:
+        return multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Dim:
+        return multiply(self, -1)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return add(self, multiply(other, -1))
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return add(other, multiply(self, -1))
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return modulo(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return modulo(other, self)
+
+    @cached_property
+    def _text(self) -> str:
+        parts = []
+        for monomial, coefficient in self.terms:
+            factors = [str(atom) for atom in monomial]
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            sign = "-" if coefficient < 0 else "+" if parts else ""
+            parts.append(f"{sign} {'*'.join(factors)}" if parts else sign + "*".join(factors))
+        return " ".join(parts)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Dim({self._text!r})"
+
+
+Dim = Union[int, SymbolicDim]
+
+
+def variable(name: str) -> SymbolicDim:
+    """The dimension that the variable `name` stands for."""
+    return SymbolicDim((((Variable(name),), 1),))
+
+
+def _terms(dim: Dim) -> dict[Monomial, int]:
+    if isinstance(dim, SymbolicDim):
+        return dict(dim.terms)
+    return {(): int(dim)} if dim else {}
+
+
+def _from_terms(terms: dict[Monomial, int]) -> Dim:
+    kept = {monomial: coefficient for monomial, coefficient in terms.items() if coefficient}
+    if not kept:
+        return 0
+    if kept.keys() == {()}:
+        return kept[()]
+    # higher degree first, the constant last: "2*n + 1"
+    key: Callable = lambda item: (-len(item[0]), tuple(str(atom) for atom in item[0]))  # noqa: E731
+    return SymbolicDim(tuple(sorted(kept.items(), key=key)))
+
+
+def add(left: Dim, right: Dim) -> Dim:
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    terms = _terms(left)
+    for monomial, coefficient in _terms(right).items():
+        terms[monomial] = terms.get(monomial, 0) + coefficient
+    return _from_terms(terms)
+
+
+def multiply(left: Dim, right: Dim) -> Dim:
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    terms: dict[Monomial, int] = {}
+    for a, m in _terms(left).items():
+        for b, n in _terms(right).items():
+            product = tuple(sorted(a + b, key=str))
+            terms[product] = terms.get(product, 0) + m * n
+    return _from_terms(terms)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    result: Dim = 1
+    for dim in dims:
+        result = multiply(result, dim)
+    return result
+
+
+def _opaque(operator: str, left: Dim, right: Dim) -> Dim:
+    return SymbolicDim((((Opaque(operator, left, right),), 1),))
+
+
+def _divide_exactly(left: Dim, right: Dim) -> Dim | None:
+    """left / right where every term of `left` is divisible by the single term `right`, else None."""
+    divisor = list(_terms(right).items())
+    if len(divisor) != 1:
+        return None
+    (monomial, coefficient) = divisor[0]
+    terms: dict[Monomial, int] = {}
+    for factors, multiple in _terms(left).items():
+        rest = list(factors)
+        for atom in monomial:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if multiple % coefficient:
+            return None
+        terms[tuple(rest)] = multiple // coefficient
+    return _from_terms(terms)
+
+
+def floordiv(left: Dim, right: Dim) -> Dim:
+    """⌊left / right⌋. Division by the constant 0 raises ZeroDivisionError; variables are taken to be non-zero divisors."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    if right == 0:
+        raise ZeroDivisionError("a symbolic dimension is divided by 0")
+    if left == right:
+        return 1
+    exact = _divide_exactly(left, right)
+    return exact if exact is not None else _opaque("//", left, right)
+
+
+def modulo(left: Dim, right: Dim) -> Dim:
+    if isinstance(left, int) and isinstance(right, int):
+        return left % right
+    if right == 0:
+        raise ZeroDivisionError("a symbolic dimension is divided by 0")
+    return 0 if _divide_exactly(left, right) is not None else _opaque("%", left, right)
+
+
+def minimum(left: Dim, right: Dim) -> Dim:
+    difference = add(left, multiply(right, -1))
+    if isinstance(difference, int):
+        return left if difference <= 0 else right
+    return _opaque("min", *sorted((left, right), key=str))
+
+
+def maximum(left: Dim, right: Dim) -> Dim:
+    difference = add(left, multiply(right, -1))
+    if isinstance(difference, int):
+        return left if difference >= 0 else right
+    return _opaque("max", *sorted((left, right), key=str))
+
+
+def ceildiv(left: Dim, right: Dim) -> Dim:
+    """⌈left / right⌉."""
+    return floordiv(add(left, add(right, -1)), right)
+
+
+OPERATORS: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "+": add,
+    "*": multiply,
+    "//": floordiv,
+    "%": modulo,
+    "min": minimum,
+    "max": maximum,
+}
+
+
+def variables(dim: Dim) -> list[str]:
+    """The names of the variables in `dim`, each once, in order of appearance."""
+    found: dict[str, None] = {}
+
+    def visit(dim: Dim) -> None:
+        if isinstance(dim, SymbolicDim):
+            for monomial, _ in dim.terms:
+                for atom in monomial:
+                    if isinstance(atom, Variable):
+                        found[atom.name] = None
+                    else:
+                        visit(atom.left)
+                        visit(atom.right)
+
+    visit(dim)
+    return list(found)
+
+
+def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    """`dim` with variables replaced; those that `values` does not name stay."""
+    if not isinstance(dim, SymbolicDim):
+        return dim
+    total: Dim = 0
+    for monomial, coefficient in dim.terms:
+        term: Dim = coefficient
+        for atom in monomial:
+            if isinstance(atom, Variable):
+                factor = values.get(atom.name)
+                factor = variable(atom.name) if factor is None else factor
+            else:
+                factor = OPERATORS[atom.operator](substitute(atom.left, values), substitute(atom.right, values))
+            term = multiply(term, factor)
+        total = add(total, term)
+    return total
+
+
+def is_variable(dim: Dim) -> bool:
+    """True for a dimension that is one variable and nothing else."""
+    return (
+        isinstance(dim, SymbolicDim)
+        and len(dim.terms) == 1
+        and dim.terms[0][1] == 1
+        and len(dim.terms[0][0]) == 1
+        and isinstance(dim.terms[0][0][0], Variable)
+    )
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][\w.]*)|(//|[-+*%(),]))")
+
+
+def parse(text: str) -> Dim:
+    """The inverse of `str`. Raises ParseError; nesting and length are bounded by `formats/limits.py`."""
+    tokens: list[str] = []
+    position = 0
+    text = text.strip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None or len(tokens) > 16 * limits.DIM_TERMS:
+            raise ParseError(f"{text[:80]!r} is not a dimension", line=1, column=position + 1)
+        tokens.append(match.group().strip())
+        position = match.end()
+    tokens.append("")
+    at = 0
+
+    def fail() -> ParseError:
+        return ParseError(f"{text[:80]!r} is not a dimension (at {tokens[at] or 'its end'!r})")
+
+    def take(expected: str | None = None) -> str:
+        nonlocal at
+        if expected is not None and tokens[at] != expected:
+            raise fail()
+        at += 1
+        return tokens[at - 1]
+
+    def atom(depth: int) -> Dim:
+        if depth > limits.DIM_NESTING:
+            raise ParseError(f"{text[:80]!r} nests deeper than {limits.DIM_NESTING}")
+        token = take()
+        if token.isdigit() and len(token) <= 19:
+            return int(token)
+        if token == "(":
+            inner = summation(depth + 1)
+            take(")")
+            return inner
+        if token == "-":
+            return multiply(atom(depth + 1), -1)
+        if token in ("min", "max") and tokens[at] == "(":
+            take("(")
+            left = summation(depth + 1)
+            take(",")
+            right = summation(depth + 1)
+            take(")")
+            return OPERATORS[token](left, right)
+        if token and (token[0].isalpha() or token[0] == "_"):
+            return variable(token)
+        raise fail()
+
+    def term(depth: int) -> Dim:
+        result = atom(depth)
+        while tokens[at] in ("*", "//", "%"):
+            operator = take()
+            try:
+                result = OPERATORS[operator](result, atom(depth))
+            except ZeroDivisionError:
+                raise fail() from None
+            _check_size(result)
+        return result
+
+    def summation(depth: int) -> Dim:
+        result = term(depth)
+        while tokens[at] in ("+", "-"):
+            result = add(result, term(depth)) if take() == "+" else add(result, multiply(term(depth), -1))
+            _check_size(result)
+        return result
+
+    result = summation(0)
+    take("")
+    return result
+
+
+def _check_size(dim: Dim) -> None:
+    terms = _terms(dim)
+    if len(terms) > limits.DIM_TERMS or any(len(monomial) > limits.RANK for monomial in terms):
+        raise ParseError(f"a dimension of more than {limits.DIM_TERMS} terms or {limits.RANK} factors")
+    if any(abs(coefficient) > limits.DIMENSION for coefficient in terms.values()):
+        raise ParseError(f"a dimension's coefficient exceeds {limits.DIMENSION}")
+
+
+def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
+    """The integer that `dim` is for the given variables. Raises KeyError for a variable without a value."""
+    result = substitute(dim, values)
+    if isinstance(result, SymbolicDim):
+        raise KeyError(variables(result)[0])
+    return result
+
+
+def element_count(shape: Iterable[Dim]) -> Dim:
+    """The number of elements of a tensor of that shape."""
+    shape = tuple(shape)
+    if all(isinstance(dim, int) for dim in shape):
+        return math.prod(shape)  # type: ignore[arg-type]
+    return product(shape)

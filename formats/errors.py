@@ -1,0 +1,146 @@
+"""Treadle's errors: one hierarchy, each class also the built-in exception that it resembles.
+
+A message says what was expected, what came, and the next step when there is one. The keyword arguments
+of `TreadleError` say where: they are appended to the message in one fixed form, and kept as attributes
+for programs that want them.
+"""
+
+
+class TreadleError(Exception):
+    """The base of every error that Treadle raises on purpose.
+
+    `node` is the name of the model node, `function` that of the program's function, `instruction` the
+    index of the instruction in it, `section` and `offset` (bytes) a place in a file.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        node: str | None = None,
+        function: str | None = None,
+        instruction: int | None = None,
+        section: str | None = None,
+        offset: int | None = None,
+    ) -> None:
+        self.message = message
+        self.node, self.function, self.instruction = node, function, instruction
+        self.section, self.offset = section, offset
+        places = [
+            f"section {section!r}" if section is not None else "",
+            f"byte {offset}" if offset is not None else "",
+            f"function {function!r}" if function is not None else "",
+            f"instruction {instruction}" if instruction is not None else "",
+            f"node {node!r}" if node is not None else "",
+        ]
+        where = ", ".join(place for place in places if place)
+        super().__init__(f"{message} [{where}]" if where else message)
+
+    def __str__(self) -> str:  # KeyError, a possible second base, would print the repr of its argument
+        return str(self.args[0]) if self.args else ""
+
+
+# ---- files ----
+
+
+class FormatError(TreadleError, ValueError):
+    """A file or text is not a well-formed executable, parameter file or program."""
+
+
+class VersionError(FormatError):
+    """The file is of a format version, or has a required section, that this Treadle does not know."""
+
+
+class ChecksumError(FormatError):
+    """The bytes are not those that were written."""
+
+
+class LimitError(FormatError):
+    """A size in the file exceeds a limit of `formats/limits.py`."""
+
+
+class ParseError(FormatError):
+    """Text (IR, assembly, a command-line input) does not parse. `line` and `column` count from 1."""
+
+    def __init__(self, message: str, *, line: int = 0, column: int = 0, text: str = "") -> None:
+        self.line, self.column = line, column
+        pointer = f"\n    {text}\n    {' ' * (column - 1)}^" if text and column else ""
+        super().__init__(f"line {line}, column {column}: {message}{pointer}" if line else message)
+
+
+class VerificationError(FormatError):
+    """An executable is well-formed but could do harm: `layer` names the check that refused it."""
+
+    def __init__(self, message: str, *, layer: str, **place: object) -> None:
+        self.layer = layer
+        super().__init__(f"{layer}: {message}", **place)  # type: ignore[arg-type]
+
+
+class UntrustedNativeCodeError(VerificationError, PermissionError):
+    """Native code from a file was asked for without `trust_native=True`."""
+
+
+# ---- compiling ----
+
+
+class CompileError(TreadleError):
+    """A program cannot be compiled."""
+
+
+class InferenceError(CompileError, TypeError):
+    """Types or shapes in a program do not agree."""
+
+
+class UnsupportedOperatorError(CompileError, NotImplementedError):
+    """A model uses operators that Treadle does not have; `operators` lists all: (operator, node name, reason)."""
+
+    def __init__(self, message: str, operators: list[tuple[str, str, str]]) -> None:
+        self.operators = operators
+        super().__init__(message)
+
+
+class ModelError(CompileError, ValueError):
+    """A model is malformed: a missing value, a cycle, a wrong attribute."""
+
+
+# ---- running ----
+
+
+class ExecutionError(TreadleError, RuntimeError):
+    """A program failed while it ran."""
+
+
+class ArgumentError(ExecutionError, TypeError):
+    """A call's arguments do not fit the function: number, names or kinds of values."""
+
+
+class ShapeError(ExecutionError, ValueError):
+    """A tensor's rank or shape is not what the program needs."""
+
+
+class DTypeError(ExecutionError, TypeError):
+    """A tensor's element type is not what the program needs."""
+
+
+class IndexOutOfRangeError(ExecutionError, IndexError):
+    """An operator met an index outside of its tensor."""
+
+
+class UnknownFunctionError(ExecutionError, AttributeError, KeyError):
+    """There is no function of that name."""
+
+
+class OutOfMemoryError(ExecutionError, MemoryError):
+    """The system has no more memory."""
+
+
+class BudgetExceededError(ExecutionError):
+    """A call passed one of its bounds; `budget` names it: steps, seconds, memory or depth."""
+
+    def __init__(self, message: str, *, budget: str, **place: object) -> None:
+        self.budget = budget
+        super().__init__(message, **place)  # type: ignore[arg-type]
+
+
+class CancelledError(ExecutionError):
+    """A call was cancelled from another thread."""

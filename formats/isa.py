@@ -1,0 +1,144 @@
+"""The instruction set of the machine: one page, one table.
+
+A program's code is a sequence of 64-bit signed words. An instruction is its opcode, then its fields in the
+order of the table. A list is its length, then its elements; other fields are one word.
+
+    r[x]   a reference register: a tensor, tuple, data value, closure or storage     i[x]   an integer register
+    x, x!  a register that is read, written          x*, x*!  a list of them
+    d      an integer: a word >= 0 is the value itself, a word < 0 is the integer register ~word
+
+    field    is                                      in text
+    r        reference register                      r3
+    i        integer register                        i0
+    d        immediate or integer register           4 or i0
+    imm      immediate                               -7
+    const    index in the constant pool              c2
+    prim     index in the primitive table            p5
+    func     index in the function table             @main
+    type     index in the type table                 t1
+    dtype    an element type's code                  float32
+    label    words from this instruction's first     L1
+             word to the target's
+
+Registers of a function: its parameters are in r[0], r[1], … (a closure's captured values after its arguments). Both
+kinds count from 0. A frame's registers start empty. A tensor in r[x] is *borrowed* when it lies in the frame's own
+memory (frame_tensor): it may be given to primitives, reshaped, looked at and moved, but must not leave the frame.
+
+Opcode 0 is no instruction, so that zeroed memory does not run.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Kind(Enum):
+    """What a field refers to."""
+
+    REF = "r"
+    INT = "i"
+    DIM = "d"
+    IMM = "imm"
+    CONST = "const"
+    PRIM = "prim"
+    FUNC = "func"
+    TYPE = "type"
+    DTYPE = "dtype"
+    LABEL = "label"
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an instruction, from its notation in the table: `args:r*`, `dst:r!`."""
+
+    name: str
+    kind: Kind
+    is_list: bool = False
+    is_written: bool = False
+
+    @staticmethod
+    def parse(notation: str) -> "Field":
+        name, _, rest = notation.partition(":")
+        return Field(name, Kind(rest.rstrip("*!") or name), "*" in rest, "!" in rest)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One instruction of the set: a row of the table."""
+
+    opcode: int
+    name: str
+    group: str
+    fields: tuple[Field, ...]
+    meaning: str
+    ends_block: bool = field(default=False)  # control never reaches the instruction behind it
+
+
+# fmt: off
+TABLE = """
+# values
+ 1  move              dst:r! src:r                               r[dst] := r[src]
+ 2  kill              regs:r*                                    release r[x] and make it empty, for each x of regs
+ 3  load_const        dst:r! const                               r[dst] := the constant, shared, never written to
+ 4  load_int          dst:i! imm                                 i[dst] := imm
+ 5  move_int          dst:i! src:i                               i[dst] := i[src]
+# control
+ 6  goto              label                                      continue at label                                         ends
+ 7  if                cond:r label                               continue at label when the scalar tensor r[cond] is zero
+ 8  if_int            cond:i label                               continue at label when i[cond] is 0
+ 9  ret               src:r                                      return r[src] to the caller                               ends
+10  fatal             reason:imm                                 fail: 0 no clause of a match fits, 1 unreachable code     ends
+# calls
+11  invoke            dst:r! func args:r*                        r[dst] := func(r[args]…)
+12  invoke_closure    dst:r! closure:r args:r*                   r[dst] := r[closure](r[args]…, its captured values…)
+13  call              prim inputs:r* outputs:r* dims:d*          prim reads r[inputs], writes into the tensors r[outputs]; dims: its dimension variables
+14  call_host         prim dst:r*! inputs:r* dims:d*             r[dst] := new values that the host operator prim makes of r[inputs]
+# memory
+16  frame_tensor      dst:r! type offset:imm                     r[dst] := a borrowed tensor of a static type in the frame's memory
+17  alloc_tensor      dst:r! type                                r[dst] := a new tensor of a static type
+18  alloc_dynamic     dst:r! dtype shape:d*                      r[dst] := a new tensor
+19  alloc_storage     dst:r! size:d                              r[dst] := new storage of size bytes
+20  storage_tensor    dst:r! storage:r offset:d dtype shape:d*   r[dst] := a tensor in r[storage], from byte offset on; it keeps the storage alive
+# data
+21  alloc_data        dst:r! type tag:imm fields:r*              r[dst] := a tuple (tag 0) or data value
+22  get_field         dst:r! object:r tag:imm index:imm          r[dst] := field index of r[object], whose tag must be tag
+23  get_tag           dst:i! object:r                            i[dst] := the tag of r[object]
+24  alloc_closure     dst:r! func captured:r*                    r[dst] := func with its last parameters bound to r[captured]
+# shapes
+25  shape_of          dst:i*! tensor:r                           i[dst] := the dimensions of r[tensor], all of them
+26  match_shape       tensor:r shape:d*                          fail unless r[tensor] has this shape
+27  reshape           dst:r! src:r shape:d*                      r[dst] := the elements of r[src], not copied, in another shape of equal size
+28  make_shape        dst:r! shape:d*                            r[dst] := a new int64 tensor of rank 1 that holds shape
+29  read_shape        dst:i*! tensor:r                           i[dst] := the elements of r[tensor], an integer tensor of rank 0 or 1
+# integers
+32  add               dst:i! a:d b:d                             i[dst] := a + b      (two's complement, as all of this group)
+33  subtract          dst:i! a:d b:d                             i[dst] := a - b
+34  multiply          dst:i! a:d b:d                             i[dst] := a * b
+35  floor_divide      dst:i! a:d b:d                             i[dst] := floor(a / b), fails when b is 0
+36  remainder         dst:i! a:d b:d                             i[dst] := a - b * floor(a / b), fails when b is 0
+37  minimum           dst:i! a:d b:d                             i[dst] := min(a, b)
+38  maximum           dst:i! a:d b:d                             i[dst] := max(a, b)
+39  equal             dst:i! a:d b:d                             i[dst] := 1 if a = b else 0
+40  less              dst:i! a:d b:d                             i[dst] := 1 if a < b else 0
+# devices
+48  device_copy       dst:r! src:r device:imm                    r[dst] := a copy of r[src] on the device
+"""
+# fmt: on
+
+
+def _rows() -> list[Operation]:
+    rows, group = [], ""
+    for line in TABLE.strip().splitlines():
+        if line.startswith("#"):
+            group = line[1:].strip()
+            continue
+        head, meaning = line[:63], line[63:].rstrip()
+        opcode, name, *fields = head.split()
+        ends = meaning.endswith(" ends")
+        meaning = meaning.removesuffix(" ends").strip()
+        rows.append(Operation(int(opcode), name, group, tuple(map(Field.parse, fields)), meaning, ends))
+    return rows
+
+
+OPERATIONS: tuple[Operation, ...] = tuple(_rows())
+BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}
+BY_OPCODE: dict[int, Operation] = {operation.opcode: operation for operation in OPERATIONS}

@@ -1,0 +1,34 @@
+"""Every limit of Treadle's formats. A reader checks a count or length against its limit *and* against the
+bytes that are left before it allocates anything; a writer checks them too, so that what is saved loads."""
+
+SECTIONS = 64
+SECTION_NAME_BYTES = 64
+INDEX_BYTES = 1 << 20
+STRING_BYTES = 1 << 16
+STRINGS = 1 << 20
+
+FUNCTIONS = 100_000
+PARAMETERS = 10_000  # of a function
+REGISTERS = 1 << 20  # of a function, each of the two kinds
+FRAME_BYTES = 1 << 40  # planned tensor memory of a function
+CODE_WORDS = 1 << 27  # of a program
+OPERANDS = 10_000  # in one list of an instruction
+
+CONSTANTS = 1 << 20
+CONSTANT_BYTES = 1 << 40  # each
+TYPES = 1 << 20
+TYPE_NESTING = 64
+CONSTRUCTORS = 4096  # of a data type
+FIELDS = 10_000  # of a tuple or constructor
+
+PRIMITIVES = 1 << 20
+PRIMITIVE_NODES = 4096
+PRIMITIVE_BYTES = 1 << 20  # encoded definition of one
+
+RANK = 32
+DIMENSION = (1 << 47) - 1  # elements along an axis; also the largest number of bytes of a tensor
+DIM_TERMS = 256  # in one symbolic dimension
+DIM_NESTING = 16
+
+ALIGNMENT = 64  # bytes, of every constant and every tensor that the machine allocates
+TEXT_BYTES = 1 << 28  # of an assembly or IR text

@@ -1,0 +1,151 @@
+"""The types of values, shared by the IR, the signatures in an executable, and the verifier.
+
+float32[n, 4]        a tensor; a dimension is an integer, an expression over variables, or ? (not known)
+(float32[], int64[]) a tuple
+List[float32[]]      a data type of the module, with its arguments
+fn(float32[2]) -> float32[2]
+a                    a type variable (in generic data types and functions; never in an executable)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from . import dims
+from .dims import Dim
+from .dtypes import DType
+
+
+class _Unknown:
+    """The one dimension that nothing is known of."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+    __str__ = __repr__
+
+
+UNKNOWN = _Unknown()
+ShapeDim = Union[int, dims.SymbolicDim, _Unknown]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    dtype: DType
+    shape: tuple[ShapeDim, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements of a static tensor. Raises ValueError for another."""
+        if not self.is_static:
+            raise ValueError(f"{self} has no static size")
+        return int(dims.element_count(self.shape)) * self.dtype.itemsize  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class TupleType:
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.fields))}{',' if len(self.fields) == 1 else ''})"
+
+
+@dataclass(frozen=True)
+class FunctionType:
+    params: tuple[Type, ...]
+    result: Type
+
+    def __str__(self) -> str:
+        return f"fn({', '.join(map(str, self.params))}) -> {self.result}"
+
+
+@dataclass(frozen=True)
+class DataType:
+    """A use of a data type: its name and type arguments. Its constructors are in the module's (executable's) table."""
+
+    name: str
+    arguments: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.arguments))}]" if self.arguments else self.name
+
+
+@dataclass(frozen=True)
+class TypeVariable:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Type = Union[TensorType, TupleType, FunctionType, DataType, TypeVariable]
+
+
+@dataclass(frozen=True)
+class Constructor:
+    """A constructor of a data type; its tag is its position in the definition."""
+
+    name: str
+    fields: tuple[Type, ...]
+
+
+@dataclass(frozen=True)
+class DataTypeDefinition:
+    """`data List[a] = Nil | Cons(a, List[a])`."""
+
+    name: str
+    parameters: tuple[str, ...]
+    constructors: tuple[Constructor, ...]
+
+    def __str__(self) -> str:
+        head = self.name + (f"[{', '.join(self.parameters)}]" if self.parameters else "")
+        bodies = (c.name + (f"({', '.join(map(str, c.fields))})" if c.fields else "") for c in self.constructors)
+        return f"data {head} = {' | '.join(bodies)}"
+
+
+def tensor(dtype: object, shape: tuple | list = ()) -> TensorType:
+    """A tensor type from friendly parts: `tensor("float32", ("n", 4))`; strings are symbolic dimensions."""
+    return TensorType(
+        DType.of(dtype),  # type: ignore[arg-type]
+        tuple(UNKNOWN if dim == "?" else dims.parse(dim) if isinstance(dim, str) else dim for dim in shape),
+    )
+
+
+def substitute_dims(type_: Type, values: dict[str, Dim]) -> Type:
+    """`type_` with dimension variables replaced."""
+    if isinstance(type_, TensorType):
+        shape = tuple(dims.substitute(d, values) if isinstance(d, dims.SymbolicDim) else d for d in type_.shape)
+        return TensorType(type_.dtype, shape)
+    if isinstance(type_, TupleType):
+        return TupleType(tuple(substitute_dims(field, values) for field in type_.fields))
+    if isinstance(type_, FunctionType):
+        params = tuple(substitute_dims(param, values) for param in type_.params)
+        return FunctionType(params, substitute_dims(type_.result, values))
+    if isinstance(type_, DataType):
+        return DataType(type_.name, tuple(substitute_dims(argument, values) for argument in type_.arguments))
+    return type_
+
+
+def erase_dims(type_: Type) -> Type:
+    """`type_` with every symbolic dimension unknown: what a value's type says outside of the function it is in."""
+    if isinstance(type_, TensorType):
+        return TensorType(type_.dtype, tuple(d if isinstance(d, int) else UNKNOWN for d in type_.shape))
+    if isinstance(type_, TupleType):
+        return TupleType(tuple(erase_dims(field) for field in type_.fields))
+    if isinstance(type_, FunctionType):
+        return FunctionType(tuple(erase_dims(param) for param in type_.params), erase_dims(type_.result))
+    if isinstance(type_, DataType):
+        return DataType(type_.name, tuple(erase_dims(argument) for argument in type_.arguments))
+    return type_
