@@ -38,8 +38,8 @@ class PrimitiveDefinition:
     """A function from tensors to tensors. Shapes are integers or expressions over the variables of `variables`.
 
     A call passes the inputs, then the outputs, already allocated, then the values of `variables` in order. An output may
-    not share memory with an input, unless `in_place` pairs it with one: (output, input) of equal size, where the kernel
-    reads each element of the input before it writes the same element of the output.
+    share memory with an input only where the compiler knows that the kernel reads each element of the input before it
+    writes the same element of the output.
     """
 
     params: tuple[TensorType, ...]
