@@ -1,0 +1,63 @@
+"""Treadle: a compiler and a virtual machine for tensor programs.
+
+    executable = treadle.compile("model.onnx")          # or a module built with treadle.var, treadle.function, …
+    executable.export_library("model.trdl")
+    machine = treadle.VirtualMachine(treadle.load("model.trdl"))
+    result = machine["main"](x).numpy()
+
+Names are imported when they are first used: `import treadle` costs next to nothing, and a program that only looks
+into a file never imports the compiler.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .compiler.builder import Module, const, function, op, var
+    from .compiler.driver import compile
+    from .formats import errors
+    from .formats.bytecode import dis
+    from .formats.errors import TreadleError
+    from .formats.executable import Executable, load
+    from .vm.device import Device, cpu
+    from .vm.machine import CancelToken, VirtualMachine
+    from .vm.tensor import Tensor
+    from .vm.threads import get_num_threads, set_num_threads
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Module": ".compiler.builder",
+    "const": ".compiler.builder",
+    "function": ".compiler.builder",
+    "op": ".compiler.builder",
+    "var": ".compiler.builder",
+    "compile": ".compiler.driver",
+    "errors": ".formats",
+    "dis": ".formats.bytecode",
+    "TreadleError": ".formats.errors",
+    "Executable": ".formats.executable",
+    "load": ".formats.executable",
+    "Device": ".vm.device",
+    "cpu": ".vm.device",
+    "CancelToken": ".vm.machine",
+    "VirtualMachine": ".vm.machine",
+    "Tensor": ".vm.tensor",
+    "get_num_threads": ".vm.threads",
+    "set_num_threads": ".vm.threads",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
