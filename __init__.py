@@ -47,7 +47,27 @@ _HOMES = {
     "set_num_threads": ".vm.threads",
 }
 
-__all__ = [*_HOMES, "__version__"]
+__all__ = [
+    "CancelToken",
+    "Device",
+    "Executable",
+    "Module",
+    "Tensor",
+    "TreadleError",
+    "VirtualMachine",
+    "__version__",
+    "compile",
+    "const",
+    "cpu",
+    "dis",
+    "errors",
+    "function",
+    "get_num_threads",
+    "load",
+    "op",
+    "set_num_threads",
+    "var",
+]
 
 
 def __getattr__(name: str) -> object:
