@@ -1,0 +1,53 @@
+"""Every environment variable that Treadle reads, declared once; `treadle knobs` lists them.
+
+A knob is read when it is asked for, so a program (or a test) may change the environment at any time before that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..formats.errors import TreadleError
+
+
+@dataclass(frozen=True)
+class Knob:
+    name: str
+    default: Any
+    parse: Callable[[str], Any]
+    doc: str
+
+    def get(self) -> Any:
+        """The value in the environment, else the default. Raises TreadleError for text that does not parse."""
+        text = os.environ.get(self.name)
+        if text is None:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise TreadleError(f"environment variable {self.name}={text!r}: {error}; it is: {self.doc}") from None
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError("a number from 1 on is expected")
+    return number
+
+
+# fmt: off
+KNOBS: dict[str, Knob] = {knob.name: knob for knob in (
+    Knob("TREADLE_CACHE", None, str, "folder of the kernel cache; 'off' for none (default: the user's cache folder)"),
+    Knob("TREADLE_NUM_THREADS", None, _count, "threads that one call may use (default: the CPUs of this process)"),
+    Knob("TREADLE_TARGET", None, str, "CPU to generate code for, NAME or NAME:+feature,-feature (default: this one)"),
+    Knob("TREADLE_JOBS", None, _count, "processes that build kernels (default: the CPUs of this process)"),
+)}
+# fmt: on
+
+
+def get(name: str) -> Any:
+    """The value of the knob of that name."""
+    return KNOBS[name].get()

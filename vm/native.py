@@ -1,0 +1,325 @@
+"""Native code: Python functions → object code (through Numba) → addresses in this process (through llvmlite alone).
+
+`compile_object` imports Numba; `load_object` and `ObjectCache` do not, so that a warm start never pays for the compiler.
+Object code is a function of the sources, the target CPU and the versions of Numba and llvmlite: the same in every process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import os
+import re
+import struct
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..formats.errors import CompileError, FormatError
+from . import knobs
+
+# A code blob is: MAGIC, the length of the names (u32), the names of its symbols joined by line feeds, an object file.
+MAGIC = b"TRDLOBJ1"
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class NativeTarget:
+    """What native code is made for. `features` is LLVM's list, such as "+avx2,-avx512f"."""
+
+    triple: str
+    cpu: str
+    features: str
+
+    @property
+    def key(self) -> str:
+        """Short text that is equal for two targets if and only if their code may be exchanged."""
+        return hashlib.sha256("\0".join((self.triple, self.cpu, self.features)).encode()).hexdigest()[:16]
+
+    def has(self, feature: str) -> bool:
+        """True if the CPU has the feature of LLVM's name `feature`."""
+        return f"+{feature}" in self.features.split(",")
+
+
+def host_target() -> NativeTarget:
+    """The CPU of this process, or what the knob TREADLE_TARGET says in its place."""
+    return _target_of(knobs.get("TREADLE_TARGET"))
+
+
+@functools.cache
+def _target_of(override: str | None) -> NativeTarget:
+    llvm = _llvm()
+    triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
+    # sorted: the order of LLVM's dictionary is nobody's promise, and the text is part of cache keys
+    available = sorted(llvm.get_host_cpu_features().items())
+    features = ",".join(f"{'+' if on else '-'}{name}" for name, on in available)
+    if override:
+        cpu, _, changes = override.partition(":")
+        # LLVM lets the last mention win
+        features = ",".join(filter(None, (features if cpu == llvm.get_host_cpu_name() else "", changes)))
+    return NativeTarget(triple, cpu, features)
+
+
+@functools.cache
+def toolchain() -> str:
+    """The versions that decide about object code, read without importing the packages."""
+    return " ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numba", "llvmlite"))
+
+
+@functools.cache
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    # newer llvmlites initialise the core themselves, and refuse to be told
+    with contextlib.suppress(RuntimeError):
+        llvm.initialize()
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    for name in ("libm.so.6", "libpthread.so.0"):  # kernels call exp and friends; elsewhere the process has them
+        with contextlib.suppress(RuntimeError, OSError):
+            llvm.load_library_permanently(name)
+    return llvm
+
+
+# ---- compiling ----
+
+Functions = Mapping[str, tuple[Callable, str]]
+
+
+def compile_object(functions: Functions, target: NativeTarget | None = None) -> bytes:
+    """Object code of Python functions, given as {symbol: (function, Numba signature)}.
+
+    The functions follow Numba's calling convention: `i32 symbol(result*, exception**, arguments…)`. They must neither
+    raise nor allocate Python objects. Raises CompileError.
+    """
+    target = target or host_target()
+    module = _module(functions, target)
+    code = _target_machine(target).emit_object(module)
+    names = "\n".join(functions).encode()
+    return b"".join((MAGIC, _LENGTH.pack(len(names)), names, code))
+
+
+def compile_text(functions: Functions, target: NativeTarget | None = None, form: str = "llvm") -> str:
+    """The same code as text: `form` is "llvm" (optimised IR) or "asm"."""
+    target = target or host_target()
+    module = _module(functions, target)
+    return str(module) if form == "llvm" else _target_machine(target).emit_assembly(module)
+
+
+def _target_machine(target: NativeTarget) -> Any:
+    machine = _llvm().Target.from_triple(target.triple)
+    # what Numba generates code with; the large code model reaches libm from wherever the code is loaded
+    return machine.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="default", codemodel="jitdefault", jit=True
+    )
+
+
+_compiler_lock = threading.Lock()
+
+
+def _module(functions: Functions, target: NativeTarget) -> Any:
+    """One optimised LLVM module with the functions under their symbols, everything else internal and renamed."""
+    llvm = _llvm()
+    with _compiler_lock:
+        _point_numba_at(target)
+        parts = [_renamed(_compile(*functions[symbol], symbol), symbol, i) for i, symbol in enumerate(functions)]
+    module = llvm.parse_assembly(parts[0])
+    for part in parts[1:]:
+        module.link_in(llvm.parse_assembly(part))
+    module.verify()
+    for function in module.functions:
+        if function.is_declaration and not _resolves(function.name):
+            raise CompileError(f"native code of {', '.join(functions)} calls {function.name!r}, which only Numba has")
+    return module
+
+
+_numba_target: NativeTarget | None = None
+
+
+def _point_numba_at(target: NativeTarget) -> None:
+    """Numba generates code for one CPU a process, chosen before its first compilation."""
+    global _numba_target
+    if _numba_target is None:
+        import numba.core.config
+
+        config: Any = numba.core.config
+        config.CPU_NAME, config.CPU_FEATURES = target.cpu, target.features
+        _numba_target = target
+    elif _numba_target != target:
+        raise CompileError(f"this process compiles for {_numba_target.cpu} already; use another one for {target.cpu}")
+
+
+def _compile(function: Callable, signature: str, symbol: str) -> tuple[str, str]:
+    """The LLVM text of a function and its name in there."""
+    import numba
+    from numba.core.errors import NumbaError
+
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    try:
+        dispatcher = numba.njit(signature, error_model="numpy", nogil=True, **options)(function)
+    except NumbaError as error:
+        raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
+    compiled: Any = next(iter(dispatcher.overloads.values()))
+    return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
+
+
+_HEADER = re.compile(r"^(; ModuleID|source_filename).*\n", re.MULTILINE)
+
+
+def _renamed(code: tuple[str, str], symbol: str, position: int) -> str:
+    """LLVM text whose entry is `symbol`, and whose other symbols are internal, unused ones gone.
+
+    Numba's own names hold counters of this process; new ones are given in the order of the text.
+    """
+    llvm = _llvm()
+    text, entry = code
+    module = llvm.parse_assembly(text)
+    others = [f for f in module.functions if not f.is_declaration and f.name != entry]
+    module.get_function(entry).name = symbol
+    for item in (*others, *module.global_variables):
+        if not item.name.startswith("llvm.") and not item.is_declaration:
+            item.linkage, item.visibility = "internal", "default"
+    _drop_dead(module)
+    kept = [f for f in module.functions if not f.is_declaration and f.name != symbol]
+    for number, item in enumerate((*kept, *module.global_variables)):
+        if not item.name.startswith("llvm."):
+            item.name = f"{symbol}.{number}"
+    module.get_function(symbol).linkage = "external"
+    return _HEADER.sub("", str(module))
+
+
+def _drop_dead(module: Any) -> None:
+    llvm = _llvm()
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine()
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_global_dead_code_eliminate_pass()
+    manager.run(module, builder)
+
+
+def _resolves(name: str) -> bool:
+    return name.startswith("llvm.") or bool(_llvm().address_of_symbol(name))
+
+
+# ---- loading ----
+
+_loaded: list[Any] = []  # engines: code stays for the life of the process, since raw addresses have no owner
+
+
+def load_objects(codes: Sequence[bytes]) -> list[dict[str, int]]:
+    """For each code blob of `compile_object`, the addresses of its symbols. Loads all into one engine: symbols of
+    different blobs must differ. Only the frame of a blob is checked (FormatError): LLVM trusts what is inside."""
+    llvm = _llvm()
+    if not codes:
+        return []
+    parsed = [_split(code) for code in codes]
+    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    for _, code in parsed:
+        try:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        except Exception as error:
+            raise FormatError(f"not an object file: {error}") from error
+    engine.finalize_object()
+    _loaded.append(engine)
+    addresses = [{name: engine.get_function_address(name) for name in names} for names, _ in parsed]
+    missing = [name for group in addresses for name, address in group.items() if not address]
+    if missing:
+        raise FormatError(f"object code lacks the symbols {', '.join(missing)}")
+    return addresses
+
+
+def load_object(code: bytes) -> dict[str, int]:
+    """The addresses of the symbols of one code blob. The code stays loaded for the life of the process."""
+    return load_objects([code])[0]
+
+
+def _split(code: bytes) -> tuple[list[str], bytes]:
+    head = len(MAGIC) + _LENGTH.size
+    if code[: len(MAGIC)] != MAGIC or len(code) < head:
+        raise FormatError("not a code blob of Treadle")
+    (length,) = _LENGTH.unpack_from(code, len(MAGIC))
+    if length > len(code) - head:
+        raise FormatError("a code blob is cut short")
+    return code[head : head + length].decode().split("\n"), code[head + length :]
+
+
+# ---- keeping ----
+
+
+class ObjectCache:
+    """A folder of immutable blobs by key, shared by processes. It may vanish, be read-only or full at any time: then it
+    keeps nothing, and says so once.
+
+    A file is the SHA-256 of its content, then the content: what a crash or a bad disk left is found, and made anew.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._warned = False
+
+    def get(self, key: str) -> bytes | None:
+        """The blob of that key (hexadecimal digits), or None."""
+        if self.folder is None:
+            return None
+        try:
+            data = self._path(key).read_bytes()
+        except OSError:
+            return None
+        content = data[32:]
+        return content if hashlib.sha256(content).digest() == data[:32] else None
+
+    def put(self, key: str, content: bytes) -> None:
+        """Stores a blob. Two processes may do so at once: one of the equal files stays."""
+        if self.folder is None:
+            return
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._write(path, hashlib.sha256(content).digest() + content)
+        except OSError as error:
+            self._warn(error)
+
+    def _path(self, key: str) -> Path:
+        assert self.folder is not None
+        return self.folder / key[:2] / key[2:]
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            message = f"native code is not kept in {self.folder}: {error}; set TREADLE_CACHE to a writable folder"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+@functools.cache
+def _cache_at(setting: str | None) -> ObjectCache:
+    if setting == "off":
+        return ObjectCache(None)
+    if setting:
+        return ObjectCache(Path(setting).expanduser())
+    import platformdirs
+
+    return ObjectCache(Path(platformdirs.user_cache_dir("treadle", appauthor=False)))
+
+
+def cache() -> ObjectCache:
+    """The cache of this user, where the knob TREADLE_CACHE says."""
+    return _cache_at(knobs.get("TREADLE_CACHE"))
