@@ -1,0 +1,95 @@
+"""What a kernel is made for: the CPU as LLVM names it, its vectors, its caches.
+
+Templates read it to choose register tiles and blocks; the code generator gets `native`. Nothing here imports Numba.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...vm.native import NativeTarget, host_target
+
+# LLVM's features, widest first, that give vectors of so many bytes, and so many vector registers
+_VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16), ("neon", 16, 32))
+
+# The same for CPUs that are asked for by name alone, without a list of features
+_NAMED = {
+    "x86-64-v4": (64, 32),
+    "x86-64-v3": (32, 16),
+    "haswell": (32, 16),
+    "skylake-avx512": (64, 32),
+    "icelake-server": (64, 32),
+    "sapphirerapids": (64, 32),
+    "znver2": (32, 16),
+    "znver3": (32, 16),
+    "znver4": (64, 32),
+    "znver5": (64, 32),
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A CPU, as far as kernels care. Sizes are in bytes."""
+
+    native: NativeTarget
+    vector_bytes: int = 16
+    vector_registers: int = 16
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 4 << 20  # one core's fair share of the last level
+
+    @property
+    def key(self) -> str:
+        """Equal for two targets if and only if kernels for one are kernels for the other."""
+        return f"{self.native.key}-{self.vector_bytes}-{self.l1_bytes >> 10}-{self.l2_bytes >> 10}"
+
+    def lanes(self, itemsize: int = 4) -> int:
+        """Elements of so many bytes in a vector."""
+        return self.vector_bytes // itemsize
+
+
+def host() -> Target:
+    """The CPU of this process, or the one that the knob TREADLE_TARGET names."""
+    return of(host_target())
+
+
+@functools.cache
+def of(native: NativeTarget) -> Target:
+    """The target of that CPU. Its caches are taken to be this machine's."""
+    vector_bytes, registers = _vectors(native)
+    l1, l2, l3 = _caches()
+    return Target(native, vector_bytes, registers, l1, l2, l3)
+
+
+def _vectors(native: NativeTarget) -> tuple[int, int]:
+    for feature, vector_bytes, registers in _VECTORS:
+        if native.has(feature):
+            return vector_bytes, registers
+    if not native.features and native.cpu in _NAMED:
+        return _NAMED[native.cpu]
+    return 16, 32 if platform.machine().lower() in ("aarch64", "arm64") else 16
+
+
+@functools.cache
+def _caches() -> tuple[int, int, int]:
+    """Bytes of the first data cache, of the second, and of a core's share of the third, with modest guesses."""
+    sizes = {1: 32 << 10, 2: 512 << 10, 3: 4 << 20}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
+        try:
+            level, kind = int((index / "level").read_text()), (index / "type").read_text().strip()
+            size = int((index / "size").read_text().strip().rstrip("K")) << 10
+            sharers = _count_cpus((index / "shared_cpu_list").read_text().strip())
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction" and level in sizes:
+            sizes[level] = size if level < 3 else size // sharers
+    return sizes[1], sizes[2], sizes[3]
+
+
+def _count_cpus(text: str) -> int:
+    """How many CPUs the kernel's list "0-3,8" names."""
+    ranges = [part.split("-") for part in text.split(",")]
+    return max(1, sum(int(part[-1]) - int(part[0]) + 1 for part in ranges))
