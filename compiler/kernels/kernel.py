@@ -33,7 +33,8 @@ PART_NANOSECONDS = 4000
 class Kernel:
     """What lowering a primitive gives: a source, and what a particular size of it adds."""
 
-    source: str  # defines `kernel`; its global names are those of `compiler/kernels/simd.py`, and `math`
+    source: str  # defines `kernel`; its global names are those of `compiler/kernels/simd.py`'s namespace(lanes)
+    lanes: int  # of every vector in `source`
     words: tuple[int, ...] = ()  # static words, int64
     scratch_bytes: int = 0
     nanoseconds: int = 1000  # estimated, one thread; symbolic dimensions taken as 64

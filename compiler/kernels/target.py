@@ -46,6 +46,11 @@ class Target:
         """Equal for two targets if and only if kernels for one are kernels for the other."""
         return f"{self.native.key}-{self.vector_bytes}-{self.l1_bytes >> 10}-{self.l2_bytes >> 10}"
 
+    @property
+    def has_fma(self) -> bool:
+        """True if multiplying and adding is one instruction; without it, a fused one is a slow library call."""
+        return self.native.has("fma") or self.native.has("neon") or self.native.cpu in _NAMED
+
     def lanes(self, itemsize: int = 4) -> int:
         """Elements of so many bytes in a vector."""
         return self.vector_bytes // itemsize
