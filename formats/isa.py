@@ -110,7 +110,7 @@ TABLE = """
 28  make_shape        dst:r! shape:d*                            r[dst] := a new int64 tensor of rank 1 that holds shape
 29  read_shape        dst:i*! tensor:r                           i[dst] := the elements of r[tensor], an integer tensor of rank 0 or 1
 # integers
-32  add               dst:i! a:d b:d                             i[dst] := a + b      (two's complement, as all of this group)
+32  add               dst:i! a:d b:d                             i[dst] := a + b      (this whole group fails when a result does not fit into 64 bits)
 33  subtract          dst:i! a:d b:d                             i[dst] := a - b
 34  multiply          dst:i! a:d b:d                             i[dst] := a * b
 35  floor_divide      dst:i! a:d b:d                             i[dst] := floor(a / b), fails when b is 0
