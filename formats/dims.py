@@ -40,7 +40,14 @@ class Opaque:
     def __str__(self) -> str:
         if self.operator in ("min", "max"):
             return f"{self.operator}({self.left}, {self.right})"
-        return f"({self.left} {self.operator} {self.right})"
+        left, right = _parenthesized(self.left, product=True), _parenthesized(self.right, product=False)
+        return f"({left} {self.operator} {right})"
+
+
+def _parenthesized(dim: Dim, product: bool) -> str:
+    """An operand of // or %, in parentheses unless it is an atom, or a product where one may stand."""
+    bare = isinstance(dim, int) or (len(dim.terms) == 1 and (product or is_variable(dim)))
+    return str(dim) if bare else f"({dim})"
 
 
 Atom = Union[Variable, Opaque]

@@ -1,19 +1,25 @@
 """What an operator is: one entry holds all that is known of it.
 
 An entry's `infer` types a call, its `reference` evaluates it with NumPy (the reference evaluator is made of these), its
-`fusion` says how it may share a kernel, and `native` names what lowers it: for an elementwise operator the function of
-`compiler/kernels/elementwise.py`'s vocabulary, else the kernel template in `compiler/kernels`. Without `native` it runs as a host
-operator. The modules beside this one register entries by family; `operators.TABLE` holds them all.
+`fusion` says how it may share a kernel, and `native` is the name by which `compiler/kernels` finds what lowers it: a
+function of the elementwise vocabulary or a kernel template. Where the kernels have none of that name the operator runs as a
+host operator. The modules beside this one register entries by family; `operators.TABLE` holds them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
+from ...formats import dims, limits
+from ...formats.dims import SymbolicDim
+from ...formats.dtypes import DType
 from ...formats.errors import InferenceError
+from ...formats.primitive import Attributes
 from ...formats.types import TensorType
 
 
@@ -28,13 +34,84 @@ class Fusion(Enum):
     VIEW = "view"  # no kernel: the same elements in another shape (the machine's reshape)
 
 
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 64
+
+
+def _is_dim(value: object) -> bool:
+    return isinstance(value, SymbolicDim) or _is_int(value)
+
+
+def _is_float(value: object) -> bool:
+    return isinstance(value, float) or _is_int(value)
+
+
+def _is_list_of(check: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, tuple) and len(value) <= limits.OPERANDS and all(map(check, value))
+
+
+class Kind(Enum):
+    """What values an attribute takes: the words for messages, and the check."""
+
+    BOOL = ("true or false", lambda value: isinstance(value, bool))
+    INT = ("an integer", _is_int)
+    FLOAT = ("a number", _is_float)
+    NUMBER = ("a number, true or false", lambda value: isinstance(value, bool) or _is_float(value))
+    STRING = ("a string", lambda value: isinstance(value, str))
+    DTYPE = ("an element type", lambda value: isinstance(value, DType))
+    DIM = ("a dimension", _is_dim)
+    INTS = ("a list of integers", _is_list_of(_is_int))
+    DIMS = ("a list of dimensions", _is_list_of(_is_dim))
+
+    def accepts(self, value: object) -> bool:
+        return self.value[1](value)
+
+
+REQUIRED: Any = object()
+
+
 @dataclass(frozen=True)
 class Attribute:
-    """An attribute's meaning and default; `required` ones have none."""
+    """An attribute: what it takes, what it means, and its default, if it has one. A default of None allows None."""
 
+    kind: Kind
     doc: str
-    default: Any = None
-    required: bool = False
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+
+    def check(self, operator: str, name: str, value: object) -> None:
+        """Raises InferenceError for a value of the wrong kind."""
+        if value is None and self.default is None:
+            return
+        if not self.kind.accepts(value) or (self.choices and value not in self.choices):
+            expected = " or ".join(map(repr, self.choices)) or self.kind.value[0]
+            raise InferenceError(f"{operator}: attribute {name!r} takes {expected}, but {value!r} came")
+
+    def normalize(self, value: Any) -> Any:
+        """A friendly value as the kind has it: lists as tuples, "float32" as a DType, "n + 1" as a dimension."""
+        if value is None:
+            return None
+        if isinstance(value, np.generic):
+            value = value.item()
+        if self.kind is Kind.DTYPE:
+            return DType.of(value)
+        if self.kind is Kind.FLOAT and _is_int(value):
+            return float(value)
+        if self.kind is Kind.DIM:
+            return _to_dim(value)
+        if (
+            self.kind in (Kind.INTS, Kind.DIMS)
+            and isinstance(value, (Sequence, np.ndarray))
+            and not isinstance(value, str)
+        ):
+            return tuple(map(_to_dim, value))
+        return value
+
+
+def _to_dim(value: Any) -> Any:
+    if isinstance(value, str):
+        return dims.parse(value)
+    return int(value) if isinstance(value, np.integer) else value
 
 
 @dataclass(frozen=True)
@@ -44,8 +121,8 @@ class Operator:
     `infer(inputs, **attributes)` takes the inputs' TensorTypes and gives the result's TensorType, or a tuple of them
     for several results; it raises InferenceError with what was expected and what came. `reference(*arrays,
     **attributes)` takes NumPy arrays and gives an array or a tuple of them, of exactly the inferred types; dimensions in
-    attributes are integers by then. `data_dependent` operators have result shapes that only a run can tell: their
-    inferred shapes hold UNKNOWN, and they are always host operators.
+    attributes are integers by then. Both are given every attribute: `bind` adds the defaults. `data_dependent` operators
+    have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are always host operators.
     """
 
     name: str
@@ -63,18 +140,81 @@ class Operator:
         least = sum(not name.endswith("?") and not name.startswith("*") for name in self.inputs)
         most = float("inf") if any(name.startswith("*") for name in self.inputs) else len(self.inputs)
         if not least <= count <= most:
-            raise InferenceError(f"{self.name} takes {', '.join(self.inputs)}, but {count} inputs came")
+            names = ", ".join(self.inputs) or "no inputs"
+            raise InferenceError(f"{self.name} takes {names}, but {count} {'input' if count == 1 else 'inputs'} came")
+
+    def bind(self, attributes: Attributes) -> dict[str, Any]:
+        """Every attribute by name, defaults included. Raises InferenceError for an unknown, missing or wrong one."""
+        given = dict(attributes)
+        for name in given:
+            if name not in self.attributes:
+                known = ", ".join(self.attributes) or "none"
+                raise InferenceError(f"{self.name} has no attribute {name!r}; its attributes: {known}")
+        for name, attribute in self.attributes.items():
+            if name in given:
+                attribute.check(self.name, name, given[name])
+            elif attribute.default is REQUIRED:
+                raise InferenceError(f"{self.name}: attribute {name!r} is missing ({attribute.doc})")
+            else:
+                given[name] = attribute.default
+        return given
+
+    def canonical(self, attributes: Mapping[str, Any]) -> Attributes:
+        """Attributes as the IR holds them: checked, sorted, without those that equal their default."""
+        values = {
+            name: self.attributes[name].normalize(value) if name in self.attributes else value
+            for name, value in attributes.items()
+        }
+        self.bind(tuple(values.items()))
+        return tuple(sorted((name, value) for name, value in values.items() if not self._is_default(name, value)))
+
+    def _is_default(self, name: str, value: Any) -> bool:
+        default = self.attributes[name].default
+        return type(value) is type(default) and value == default
+
+    def result_types(self, inputs: Sequence[TensorType], attributes: Attributes = ()) -> tuple[TensorType, ...]:
+        """The types of a call's results. Raises InferenceError."""
+        self.check_arity(len(inputs))
+        results = self.infer(tuple(inputs), **self.bind(attributes))
+        results = results if isinstance(results, tuple) else (results,)
+        for result in results:
+            if result.rank > limits.RANK:
+                raise InferenceError(f"{self.name}: the result's rank {result.rank} exceeds {limits.RANK}")
+            if any(isinstance(dim, int) and not 0 <= dim <= limits.DIMENSION for dim in result.shape):
+                raise InferenceError(f"{self.name}: the result {result} has an impossible dimension")
+        return results
+
+    def evaluate(self, arrays: Sequence[np.ndarray], attributes: Attributes = ()) -> list[np.ndarray]:
+        """The results, C-contiguous, by the reference implementation. Dimensions in attributes are integers."""
+        with np.errstate(all="ignore"):
+            results = self.reference(*arrays, **self.bind(attributes))
+        results = results if isinstance(results, tuple) else (results,)
+        return [np.require(result, requirements="C") for result in results]
 
 
 TABLE: dict[str, Operator] = {}
 
 
-def register(operator: Operator) -> Operator:
-    """Adds an entry; a second one of the same name is an error in this program."""
-    if operator.name in TABLE:
-        raise ValueError(f"operator {operator.name!r} is registered twice")
-    TABLE[operator.name] = operator
-    return operator
+def register(
+    name: str,
+    inputs: str,
+    infer: Callable[..., TensorType | tuple[TensorType, ...]],
+    reference: Callable[..., Any],
+    fusion: Fusion,
+    doc: str,
+    *,
+    attributes: Mapping[str, Attribute] | None = None,
+    data_dependent: bool = False,
+) -> None:
+    """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
+
+    A second entry of the same name is an error in this program.
+    """
+    if name in TABLE:
+        raise ValueError(f"operator {name!r} is registered twice")
+    native = "" if data_dependent else name
+    names = tuple(inputs.split())
+    TABLE[name] = Operator(name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent)
 
 
 def lookup(name: str) -> Operator:

@@ -1,0 +1,128 @@
+"""Operators that make tensors of attributes, or of what only a run can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.dims import Dim
+from ...formats.dtypes import DType
+from ...formats.types import UNKNOWN, TensorType
+from .shapes import maximum, mismatch
+from .table import Attribute, Fusion, Kind, register
+
+_DTYPE = Attribute(Kind.DTYPE, "of the result")
+
+
+def _infer_constant(inputs: Sequence[TensorType], value: float, dtype: DType) -> TensorType:
+    return TensorType(dtype, ())
+
+
+def _constant(value: float, dtype: DType) -> np.ndarray:
+    return np.asarray(value).astype(dtype.numpy)
+
+
+def _infer_full(inputs: Sequence[TensorType], shape: tuple[Dim, ...], value: float, dtype: DType) -> TensorType:
+    return TensorType(dtype, shape)
+
+
+def _full(shape: tuple[int, ...], value: float, dtype: DType) -> np.ndarray:
+    return np.full(shape, _constant(value, dtype))
+
+
+def _infer_arange(inputs: Sequence[TensorType], start: Dim, stop: Dim, step: int, dtype: DType) -> TensorType:
+    if step == 0:
+        raise mismatch("a step other than 0", step)
+    distance = dims.add(stop, dims.multiply(start, -1))
+    count = dims.ceildiv(distance, step) if step > 0 else dims.ceildiv(dims.multiply(distance, -1), -step)
+    return TensorType(dtype, (maximum(count, 0),))
+
+
+def _arange(start: int, stop: int, step: int, dtype: DType) -> np.ndarray:
+    return np.arange(start, stop, step).astype(dtype.numpy)
+
+
+def _infer_shape_tensor(inputs: Sequence[TensorType], dims: tuple[Dim, ...]) -> TensorType:
+    return TensorType(DType.int64, (len(dims),))
+
+
+def _shape_tensor(dims: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(dims, np.int64)
+
+
+def _infer_shape(inputs: Sequence[TensorType]) -> TensorType:
+    return TensorType(DType.int64, (inputs[0].rank,))
+
+
+def _infer_nonzero(inputs: Sequence[TensorType]) -> TensorType:
+    return TensorType(DType.int64, (inputs[0].rank, UNKNOWN))
+
+
+def _nonzero(x: np.ndarray) -> np.ndarray:
+    return np.argwhere(x).T.astype(np.int64)
+
+
+register(
+    "constant",
+    "",
+    _infer_constant,
+    _constant,
+    Fusion.ELEMENTWISE,
+    "a scalar: how the definition of a primitive holds one",
+    attributes={"value": Attribute(Kind.NUMBER, "the scalar"), "dtype": _DTYPE},
+)
+register(
+    "full",
+    "",
+    _infer_full,
+    _full,
+    Fusion.ELEMENTWISE,
+    "one value everywhere",
+    attributes={
+        "shape": Attribute(Kind.DIMS, "of the result"),
+        "value": Attribute(Kind.NUMBER, "every element", 0.0),
+        "dtype": _DTYPE,
+    },
+)
+register(
+    "arange",
+    "",
+    _infer_arange,
+    _arange,
+    Fusion.OPAQUE,
+    "start, start + step, … short of stop",
+    attributes={
+        "start": Attribute(Kind.DIM, "first element", 0),
+        "stop": Attribute(Kind.DIM, "bound that is not reached"),
+        "step": Attribute(Kind.INT, "not 0", 1),
+        "dtype": Attribute(Kind.DTYPE, "of the result", DType.int64),
+    },
+)
+register(
+    "shape_tensor",
+    "",
+    _infer_shape_tensor,
+    _shape_tensor,
+    Fusion.OPAQUE,
+    "dimensions as an int64 tensor of rank 1",
+    attributes={"dims": Attribute(Kind.DIMS, "its elements")},
+)
+register(
+    "shape",
+    "x",
+    _infer_shape,
+    lambda x: np.asarray(x.shape, np.int64),
+    Fusion.OPAQUE,
+    "the dimensions of x as an int64 tensor of rank 1",
+)
+register(
+    "nonzero",
+    "x",
+    _infer_nonzero,
+    _nonzero,
+    Fusion.OPAQUE,
+    "the indices of the elements that are not zero, a column each, in row-major order",
+    data_dependent=True,
+)

@@ -1,0 +1,251 @@
+"""Elementwise operators: each element of the result from the elements at the same place of the broadcast inputs.
+
+There is no implicit conversion: the inputs of an operator have one element type, but for the condition of `where`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...formats.dtypes import DType
+from ...formats.errors import ExecutionError
+from ...formats.types import TensorType
+from .shapes import ANY, BOOL, FLOAT, INTEGER, NUMERIC, SIGNED, broadcast, require, same_dtype
+from .table import Attribute, Fusion, Kind, register
+
+# ---- inference ----
+
+
+def _broadcast(
+    inputs: Sequence[TensorType], kinds: frozenset[DType], result: DType | None = None, **_: Any
+) -> TensorType:
+    dtype = same_dtype(inputs, kinds)
+    return TensorType(result or dtype, broadcast(*(type_.shape for type_ in inputs)))
+
+
+def _infer_where(inputs: Sequence[TensorType]) -> TensorType:
+    require(inputs[0], BOOL)
+    return TensorType(same_dtype(inputs[1:]), broadcast(*(type_.shape for type_ in inputs)))
+
+
+def _infer_cast(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
+    return TensorType(dtype, inputs[0].shape)
+
+
+# ---- reference implementations ----
+
+
+def _in_float64(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """The function computed in double precision, its result in the element type of the input."""
+
+    def wrapped(x: np.ndarray, **attributes: Any) -> np.ndarray:
+        return np.asarray(function(x.astype(np.float64), **attributes)).astype(x.dtype)
+
+    return wrapped
+
+
+def _check_divisor(b: np.ndarray) -> None:
+    if b.dtype.kind in "iu" and not np.all(b):
+        raise ExecutionError("division of an integer by zero")
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return np.true_divide(a, b)
+    _check_divisor(b)
+    # floor division, corrected towards zero; -128 / -1 wraps around to -128 in int8, as on the machine
+    inexact = (np.remainder(a, b) != 0) & ((a < 0) != (b < 0))
+    return np.floor_divide(a, b) + inexact.astype(a.dtype)
+
+
+def _checked(function: Callable[..., np.ndarray]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def wrapped(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        _check_divisor(b)
+        return function(a, b)
+
+    return wrapped
+
+
+def _pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind != "i" or np.all(b >= 0):
+        return np.power(a, b)
+    magnitude = np.power(a, np.maximum(b, 0))
+    parity = np.where(b % 2 == 0, 1, a).astype(a.dtype)
+    return np.where(b >= 0, magnitude, np.where(np.abs(a) == 1, parity, 0).astype(a.dtype))
+
+
+def _clip(x: np.ndarray, min: float | None, max: float | None) -> np.ndarray:
+    limits = np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
+    if min is not None:
+        lowest = min if x.dtype.kind == "f" else np.clip(min, limits.min, limits.max)
+        x = np.maximum(x, np.asarray(lowest).astype(x.dtype))
+    if max is not None:
+        highest = max if x.dtype.kind == "f" else np.clip(max, limits.min, limits.max)
+        x = np.minimum(x, np.asarray(highest).astype(x.dtype))
+    return x
+
+
+def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
+    if x.dtype.kind == "f" and dtype.is_integer:
+        limits = np.iinfo(dtype.numpy)
+        whole = np.where(np.isnan(x), 0.0, np.trunc(x.astype(np.float64)))
+        low, high = whole < float(limits.min), whole >= float(limits.max)
+        inside = np.where(low | high, 0.0, whole).astype(dtype.numpy)
+        return np.select(
+            [low, high], [np.asarray(limits.min, dtype.numpy), np.asarray(limits.max, dtype.numpy)], inside
+        )
+    return x.astype(dtype.numpy)
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _gelu(x: np.ndarray, approximate: str) -> np.ndarray:
+    if approximate == "tanh":
+        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _hard_sigmoid(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def _hard_swish(x: np.ndarray) -> np.ndarray:
+    return x * _hard_sigmoid(x, 1 / 6, 0.5)
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, np.zeros((), x.dtype))
+
+
+def _leaky_relu(x: np.ndarray, alpha: float) -> np.ndarray:
+    return np.where(x < 0, alpha * x, x)
+
+
+def _elu(x: np.ndarray, alpha: float) -> np.ndarray:
+    return np.where(x < 0, alpha * np.expm1(x), x)
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(x, 0)
+
+
+def _same(x: np.ndarray, **attributes: Any) -> np.ndarray:
+    return x
+
+
+# ---- the table ----
+
+_alpha = partial(Attribute, Kind.FLOAT, "the slope of the negative part")
+
+# name, what it takes, reference, doc, attributes
+UNARY: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str, dict[str, Attribute]]] = [
+    ("negative", SIGNED, np.negative, "-x", {}),
+    ("abs", NUMERIC, np.abs, "|x|; the least integer stays itself", {}),
+    ("sign", SIGNED, np.sign, "-1, 0 or 1; NaN for NaN", {}),
+    ("exp", FLOAT, np.exp, "e to the x", {}),
+    ("expm1", FLOAT, np.expm1, "e to the x, minus 1", {}),
+    ("log", FLOAT, np.log, "natural logarithm", {}),
+    ("log1p", FLOAT, np.log1p, "natural logarithm of 1 + x", {}),
+    ("sqrt", FLOAT, np.sqrt, "square root", {}),
+    ("rsqrt", FLOAT, _in_float64(lambda x: 1 / np.sqrt(x)), "1 / square root", {}),
+    ("reciprocal", FLOAT, np.reciprocal, "1 / x", {}),
+    ("square", NUMERIC, np.square, "x times x", {}),
+    ("sin", FLOAT, np.sin, "sine of radians", {}),
+    ("cos", FLOAT, np.cos, "cosine of radians", {}),
+    ("tan", FLOAT, np.tan, "tangent of radians", {}),
+    ("tanh", FLOAT, np.tanh, "hyperbolic tangent", {}),
+    ("erf", FLOAT, _in_float64(_erf), "Gauss's error function", {}),
+    ("floor", FLOAT, np.floor, "greatest whole number not above x", {}),
+    ("ceil", FLOAT, np.ceil, "least whole number not below x", {}),
+    ("round", FLOAT, np.rint, "nearest whole number, halves to the even one", {}),
+    ("trunc", FLOAT, np.trunc, "whole part, towards zero", {}),
+    ("sigmoid", FLOAT, _in_float64(_sigmoid), "1 / (1 + exp(-x))", {}),
+    ("hard_sigmoid", FLOAT, _in_float64(_hard_sigmoid), "alpha x + beta, clipped to 0 … 1", {
+        "alpha": Attribute(Kind.FLOAT, "slope", 0.2), "beta": Attribute(Kind.FLOAT, "offset", 0.5)}),
+    ("relu", SIGNED, _relu, "max(x, 0)", {}),
+    ("leaky_relu", FLOAT, _in_float64(_leaky_relu), "x, or alpha x below 0", {"alpha": _alpha(0.01)}),
+    ("elu", FLOAT, _in_float64(_elu), "x, or alpha (exp(x) - 1) below 0", {"alpha": _alpha(1.0)}),
+    ("gelu", FLOAT, _in_float64(_gelu), "x times the normal distribution's cumulative probability at x", {
+        "approximate": Attribute(Kind.STRING, "exact, or by tanh", "none", ("none", "tanh"))}),
+    ("silu", FLOAT, _in_float64(lambda x: x * _sigmoid(x)), "x sigmoid(x)", {}),
+    ("hard_swish", FLOAT, _in_float64(_hard_swish), "x hard_sigmoid(x, 1/6, 1/2)", {}),
+    ("softplus", FLOAT, _in_float64(_softplus), "log(exp(x) + 1)", {}),
+    ("softsign", FLOAT, _in_float64(lambda x: x / (1 + np.abs(x))), "x / (1 + |x|)", {}),
+    ("mish", FLOAT, _in_float64(lambda x: x * np.tanh(_softplus(x))), "x tanh(softplus(x))", {}),
+    ("clip", NUMERIC, _clip, "x, not below min, not above max", {
+        "min": Attribute(Kind.NUMBER, "lower bound, none if None", None),
+        "max": Attribute(Kind.NUMBER, "upper bound, none if None", None)}),
+    ("identity", ANY, _same, "x", {}),
+    ("logical_not", BOOL, np.logical_not, "not x", {}),
+    ("bitwise_invert", INTEGER, np.invert, "every bit flipped", {}),
+]  # fmt: skip
+
+# name, what both take, reference, doc
+BINARY: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] = [
+    ("add", NUMERIC, np.add, "a + b; integers wrap around"),
+    ("subtract", NUMERIC, np.subtract, "a - b; integers wrap around"),
+    ("multiply", NUMERIC, np.multiply, "a b; integers wrap around"),
+    ("divide", NUMERIC, _divide, "a / b; of integers, towards zero"),
+    ("floor_divide", NUMERIC, _checked(np.floor_divide), "the greatest whole number not above a / b"),
+    ("remainder", NUMERIC, _checked(np.remainder), "a - b floor(a / b): has the sign of b"),
+    ("fmod", NUMERIC, _checked(np.fmod), "a - b trunc(a / b): has the sign of a"),
+    ("pow", NUMERIC, _pow, "a to the b; of integers, a fraction is cut off"),
+    ("maximum", NUMERIC, np.maximum, "the greater; NaN if one is"),
+    ("minimum", NUMERIC, np.minimum, "the lesser; NaN if one is"),
+    ("logical_and", BOOL, np.logical_and, "a and b"),
+    ("logical_or", BOOL, np.logical_or, "a or b"),
+    ("logical_xor", BOOL, np.logical_xor, "a or b, not both"),
+    ("bitwise_and", INTEGER, np.bitwise_and, "bits that both have"),
+    ("bitwise_or", INTEGER, np.bitwise_or, "bits that one has"),
+    ("bitwise_xor", INTEGER, np.bitwise_xor, "bits that only one has"),
+]
+
+# name, what both take, reference, doc; the result is bool
+COMPARISONS: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] = [
+    ("equal", ANY, np.equal, "a = b"),
+    ("not_equal", ANY, np.not_equal, "a ≠ b"),
+    ("less", NUMERIC, np.less, "a < b"),
+    ("less_equal", NUMERIC, np.less_equal, "a ≤ b"),
+    ("greater", NUMERIC, np.greater, "a > b"),
+    ("greater_equal", NUMERIC, np.greater_equal, "a ≥ b"),
+]
+
+# name, what it takes, reference, doc; the result is bool
+TESTS: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] = [
+    ("isnan", FLOAT, np.isnan, "x is not a number"),
+    ("isinf", FLOAT, np.isinf, "x is infinite"),
+    ("isfinite", FLOAT, np.isfinite, "x is neither infinite nor NaN"),
+]
+
+for _name, _kinds, _reference, _doc, _attributes in UNARY:
+    _infer = partial(_broadcast, kinds=_kinds)
+    register(_name, "x", _infer, _reference, Fusion.ELEMENTWISE, _doc, attributes=_attributes)
+for _name, _kinds, _reference, _doc in BINARY:
+    register(_name, "a b", partial(_broadcast, kinds=_kinds), _reference, Fusion.ELEMENTWISE, _doc)
+for _name, _kinds, _reference, _doc in COMPARISONS:
+    _infer = partial(_broadcast, kinds=_kinds, result=DType.bool)
+    register(_name, "a b", _infer, _reference, Fusion.ELEMENTWISE, _doc)
+for _name, _kinds, _reference, _doc in TESTS:
+    _infer = partial(_broadcast, kinds=_kinds, result=DType.bool)
+    register(_name, "x", _infer, _reference, Fusion.ELEMENTWISE, _doc)
+
+register("where", "condition a b", _infer_where, np.where, Fusion.ELEMENTWISE, "a where the condition holds, else b")
+register(
+    "cast",
+    "x",
+    _infer_cast,
+    _cast,
+    Fusion.ELEMENTWISE,
+    "x in another element type; float to integer is cut off towards zero, kept in range, and 0 for NaN",
+    attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
+)

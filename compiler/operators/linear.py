@@ -1,0 +1,199 @@
+"""Matrix products and convolutions. Floats are accumulated in double precision in the references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.types import ShapeDim, TensorType
+from .shapes import (
+    FLOAT,
+    NUMERIC,
+    Shape,
+    broadcast,
+    integer,
+    lift,
+    match_dim,
+    mismatch,
+    require_rank,
+    same_dtype,
+    text,
+)
+from .table import Attribute, Fusion, Kind, register
+from .windows import WINDOW, Axis, axes, padded, result_shape, static_shape, taps
+
+_GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
+_OUTPUT_PADDING = Attribute(Kind.INTS, "elements added at the end of each axis of the result; None: 0", None)
+
+# ---- matmul ----
+
+
+def _infer_matmul(inputs: Sequence[TensorType]) -> TensorType:
+    a, b = inputs
+    dtype = same_dtype(inputs, NUMERIC)
+    if not a.rank or not b.rank:
+        raise mismatch("tensors of rank 1 at least", f"{a} and {b}")
+    inner = b.shape[-2] if b.rank > 1 else b.shape[0]
+    try:
+        match_dim(a.shape[-1], inner)
+    except TypeError:
+        raise mismatch(f"{a.shape[-1]} rows in b, as many as a has columns", f"{a} and {b}") from None
+    rows = a.shape[-2:-1] if a.rank > 1 else ()
+    columns = b.shape[-1:] if b.rank > 1 else ()
+    return TensorType(dtype, broadcast(a.shape[:-2], b.shape[:-2]) + rows + columns)
+
+
+def _matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind != "f":
+        return np.matmul(a, b)
+    return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(a.dtype)
+
+
+# ---- convolution ----
+
+
+def _divided(channels: ShapeDim, groups: int) -> ShapeDim:
+    if groups < 1 or (isinstance(channels, int) and channels % groups):
+        raise mismatch(f"channels that {groups} groups divide", channels)
+    return lift(lambda channels: dims.floordiv(channels, groups), channels)
+
+
+def _check_conv(inputs: Sequence[TensorType], channels_in: ShapeDim, weight_axis: int, out: ShapeDim) -> None:
+    """What both convolutions ask of ranks, element types, input channels and bias."""
+    x, weight = inputs[0], inputs[1]
+    same_dtype(inputs, FLOAT)
+    if x.rank < 3 or weight.rank != x.rank:
+        raise mismatch("x [N, C, *spatial] and weights of the same rank", f"{x} and {weight}")
+    try:
+        match_dim(channels_in, weight.shape[weight_axis])
+    except TypeError:
+        raise mismatch(f"{channels_in} channels on axis {weight_axis} of the weights for {x}", weight) from None
+    if len(inputs) > 2:
+        require_rank(inputs[2], 1, "a bias")
+        match_dim(out, inputs[2].shape[0])
+
+
+def _infer_conv(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int) -> TensorType:
+    x, weight = inputs[0], inputs[1]
+    if x.rank < 3 or weight.rank != x.rank:
+        raise mismatch("x [N, C, *spatial] and weights of the same rank", f"{x} and {weight}")
+    _divided(weight.shape[0], groups)
+    _check_conv(inputs, _divided(x.shape[1], groups), 1, weight.shape[0])
+    windows = axes(weight.shape[2:], strides, pads, dilations)
+    return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:], windows)))
+
+
+def _conv(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    strides: tuple,
+    pads: tuple,
+    dilations: tuple,
+    groups: int,
+) -> np.ndarray:
+    windows = axes(weight.shape[2:], strides, pads, dilations)
+    counts = static_shape(x.shape[2:], windows)
+    inputs = padded(x.astype(np.float64), windows, counts, 0)
+    by_group: Any = inputs.reshape(x.shape[0], groups, -1, *inputs.shape[2:])
+    weights: Any = weight.astype(np.float64).reshape(groups, -1, *weight.shape[1:])
+    result = np.zeros((x.shape[0], groups, weights.shape[1], *counts))
+    for place, elements in taps(by_group, windows, counts):
+        result += np.einsum("ngc...,gmc->ngm...", elements, weights[(..., *place)])
+    return _with_bias(result.reshape(x.shape[0], weight.shape[0], *counts), bias).astype(x.dtype)
+
+
+def _with_bias(result: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    return result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
+
+
+# ---- transposed convolution ----
+
+
+def _transposed_shape(spatial: Shape, windows: Sequence[Axis], output_padding: Sequence[int] | None) -> Shape:
+    """The size of what a convolution with these windows would have read: the windows laid side by side, less the pads."""
+    extra = output_padding or (0,) * len(spatial)
+    if len(extra) != len(spatial) or any(more < 0 for more in extra):
+        raise mismatch(f"{len(spatial)} output paddings of at least 0", text(extra))
+
+    def size(axis: Axis, more: int, length: ShapeDim) -> ShapeDim:
+        removed = dims.add(more, dims.multiply(dims.add(axis.begin, axis.end), -1))
+        return lift(
+            lambda length, extent: dims.add(
+                dims.add(dims.multiply(dims.add(length, -1), axis.stride), extent), removed
+            ),
+            length,
+            axis.extent,
+        )
+
+    return tuple(map(size, windows, extra, spatial))
+
+
+def _infer_conv_transpose(
+    inputs: Sequence[TensorType],
+    strides: tuple,
+    pads: tuple,
+    dilations: tuple,
+    groups: int,
+    output_padding: tuple,
+) -> TensorType:
+    x, weight = inputs[0], inputs[1]
+    if x.rank < 3 or weight.rank != x.rank:
+        raise mismatch("x [N, C, *spatial] and weights of the same rank", f"{x} and {weight}")
+    _divided(x.shape[1], groups)
+    channels = lift(lambda each: dims.multiply(each, groups), weight.shape[1])
+    _check_conv(inputs, x.shape[1], 0, channels)
+    windows = axes(weight.shape[2:], strides, pads, dilations)
+    return TensorType(x.dtype, (x.shape[0], channels, *_transposed_shape(x.shape[2:], windows, output_padding)))
+
+
+def _conv_transpose(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    strides: tuple,
+    pads: tuple,
+    dilations: tuple,
+    groups: int,
+    output_padding: tuple,
+) -> np.ndarray:
+    windows = axes(weight.shape[2:], strides, pads, dilations)
+    spatial = tuple(map(integer, _transposed_shape(x.shape[2:], windows, output_padding)))
+    by_group: Any = x.astype(np.float64).reshape(x.shape[0], groups, -1, *x.shape[2:])
+    weights: Any = weight.astype(np.float64).reshape(groups, -1, *weight.shape[1:])
+    whole = [size + integer(axis.begin) + integer(axis.end) for size, axis in zip(spatial, windows, strict=True)]
+    canvas = np.zeros((x.shape[0], groups, weight.shape[1], *whole))
+    for place, target in taps(canvas, windows, x.shape[2:]):  # each target is a view of the canvas
+        target += np.einsum("ngc...,gcm->ngm...", by_group, weights[(..., *place)])
+    inside = [
+        slice(integer(axis.begin), integer(axis.begin) + size) for size, axis in zip(spatial, windows, strict=True)
+    ]
+    result: Any = canvas.reshape(x.shape[0], -1, *whole)
+    result = result[(..., *inside)]
+    return _with_bias(result, bias).astype(x.dtype)
+
+
+register("matmul", "a b", _infer_matmul, _matmul, Fusion.ANCHOR, "the matrix product, batched and broadcast as NumPy's")
+register(
+    "conv",
+    "x weight bias?",
+    _infer_conv,
+    _conv,
+    Fusion.ANCHOR,
+    "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
+    attributes=WINDOW | _GROUPS,
+)
+register(
+    "conv_transpose",
+    "x weight bias?",
+    _infer_conv_transpose,
+    _conv_transpose,
+    Fusion.ANCHOR,
+    "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
+    attributes=WINDOW | _GROUPS | {"output_padding": _OUTPUT_PADDING},
+)
