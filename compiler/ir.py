@@ -120,6 +120,15 @@ class Function:
     body: Block
     result_type: Type | None = None
     name: str = ""
+    captured: int = 0  # of a lifted function, how many of the parameters, the last, MakeClosure binds
+
+
+@dataclass(frozen=True, eq=False)
+class MakeClosure:
+    """After lambda lifting: the global function `function` with its last parameters bound to `captured`."""
+
+    function: str
+    captured: tuple[Atom, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +166,19 @@ class MatchShape:
 
 
 Expr = Union[
-    Atom, OperatorCall, PrimitiveCall, Call, MakeTuple, GetItem, Construct, Function, If, Match, Loop, MatchShape
+    Atom,
+    OperatorCall,
+    PrimitiveCall,
+    Call,
+    MakeTuple,
+    GetItem,
+    Construct,
+    Function,
+    MakeClosure,
+    If,
+    Match,
+    Loop,
+    MatchShape,
 ]
 
 
@@ -238,6 +259,8 @@ def atoms_of(expr: Expr) -> tuple[Atom, ...]:
         return (expr.callee, *expr.args)
     if isinstance(expr, MakeTuple):
         return expr.fields
+    if isinstance(expr, MakeClosure):
+        return expr.captured
     if isinstance(expr, GetItem):
         return (expr.tuple,)
     if isinstance(expr, If):
@@ -265,6 +288,8 @@ def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable
         changes = {"callee": change(expr.callee), "args": many(expr.args)}
     elif isinstance(expr, MakeTuple):
         changes = {"fields": many(expr.fields)}
+    elif isinstance(expr, MakeClosure):
+        changes = {"captured": many(expr.captured)}
     elif isinstance(expr, GetItem):
         changes = {"tuple": change(expr.tuple)}
     elif isinstance(expr, Function):
