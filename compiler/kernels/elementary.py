@@ -1,0 +1,278 @@
+"""Elementary functions and activations of vectors: exp, log, tanh, erf …
+
+In float32 they are polynomials on a reduced range (Cody and Waite, "Software Manual for the Elementary Functions"), with
+coefficients from a minimax fit. Their errors stay below 2.5 units in the last place (gelu's: of its argument), which
+tests/compiler/kernels/test_elementary.py measures over all of float32's range. Other types, and functions that are rare,
+call the C library for each lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from .lanes import (
+    I64,
+    Lanes,
+    absolute,
+    convert,
+    copysign,
+    floor,
+    fma,
+    isnan,
+    maximum,
+    minimum,
+    reinterpret,
+    select,
+)
+
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440054690583e-4  # their sum is ln 2; n * LN2_HIGH is exact
+ROUNDER = 12582912.0  # 1.5 * 2**23: adding it leaves a float32's nearest integer in the low bits
+
+
+def polynomial(x: Lanes, *coefficients: float) -> Lanes:
+    """Σ coefficients[i] x**i, by Horner's scheme."""
+    result = x.of(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = fma(result, x, x.of(coefficient))
+    return result
+
+
+def c_library(name: str, *operands: Lanes) -> Lanes:
+    """The C library's function, lane by lane."""
+    first = operands[0]
+    if not first.lanes:
+        return first.like(_call_c(first, name, [operand.value for operand in operands]))
+    builder = first.builder
+    slots = [cgutils.alloca_once(builder, first.value.type) for _ in operands]
+    for slot, operand in zip(slots, operands, strict=True):
+        builder.store(operand.value, slot)
+    element = first.value.type.element.as_pointer()
+    with cgutils.for_range(builder, ir.Constant(I64, first.lanes)) as loop:
+        places = [builder.gep(builder.bitcast(slot, element), [loop.index]) for slot in slots]
+        builder.store(_call_c(first, name, [builder.load(place) for place in places]), places[0])
+    return first.like(builder.load(slots[0]))
+
+
+def _call_c(like: Lanes, name: str, values: list[ir.Value]) -> ir.Value:
+    kind = values[0].type
+    symbol = name + "f" if like.dtype == types.float32 else name
+    function = like.builder.module.globals.get(symbol)
+    if function is None:
+        function = ir.Function(like.builder.module, ir.FunctionType(kind, [kind] * len(values)), symbol)
+    return like.builder.call(function, values)
+
+
+def _split(x: Lanes) -> tuple[Lanes, Lanes]:
+    """Integer n and float r with x = n ln 2 + r and |r| <= ln 2 / 2."""
+    shifted = fma(x, x.of(LOG2_E), x.of(ROUNDER))
+    whole = shifted - ROUNDER
+    rest = fma(whole, x.of(-LN2_LOW), fma(whole, x.of(-LN2_HIGH), x))
+    return reinterpret(shifted, types.int32) - 0x4B400000, rest
+
+
+def _expm1_reduced(r: Lanes) -> Lanes:
+    """exp(r) - 1 for |r| <= ln 2 / 2."""
+    p = polynomial(r, 0.5, 0.16666667, 0.041666355, 0.0083332732, 0.0013941103, 0.00019914302)
+    return fma(r * r, p, r)
+
+
+def _power_of_two(n: Lanes) -> Lanes:
+    """2**n as float32, for -127 < n < 128."""
+    return reinterpret((n + 127) << 23, types.float32)
+
+
+def exp(x: Lanes) -> Lanes:
+    if x.dtype != types.float32:
+        return c_library("exp", x)
+    n, r = _split(minimum(x.of(89.0), maximum(x.of(-104.0), x)))
+    half = n >> 1  # two factors, since 2**n alone may be out of range where the result is not
+    return (_expm1_reduced(r) + 1) * _power_of_two(half) * _power_of_two(n - half)
+
+
+def expm1(x: Lanes) -> Lanes:
+    if x.dtype != types.float32:
+        return c_library("expm1", x)
+    n, r = _split(minimum(x.of(89.0), maximum(x.of(-18.0), x)))
+    half = _power_of_two(n - 1)
+    return 2 * fma(half, _expm1_reduced(r), half - 0.5)
+
+
+def log(x: Lanes) -> Lanes:
+    if x.dtype != types.float32:
+        return c_library("log", x)
+    is_small = x < 1.1754944e-38
+    bits = reinterpret(select(is_small, x * 8388608.0, x), types.int32)
+    n = (bits - 0x3F3504F3) >> 23  # so that the significand lies between √½ and √2
+    f = reinterpret(bits - (n << 23), types.float32) - 1.0
+    exponent = convert(n, types.float32) - select(is_small, x.of(23.0), x.of(0.0))
+    p = polynomial(
+        f, 0.33333331, -0.2500082, 0.20001227, -0.16623357, 0.14201757, -0.13160184, 0.12761582, -0.076344997
+    )
+    square = f * f
+    low = fma(exponent, x.of(LN2_LOW), fma(square * f, p, square * -0.5))
+    result = fma(exponent, x.of(LN2_HIGH), f + low)
+    edge = select(x == 0.0, x.of(-math.inf), select(x < 0.0, x.of(math.nan), x))
+    return select((x > 0.0) & (x < math.inf), result, edge)
+
+
+def log1p(x: Lanes) -> Lanes:
+    if x.dtype != types.float32:
+        return c_library("log1p", x)
+    u = x + 1.0
+    correction = ((u - 1.0) - x) / u  # what rounding u has lost
+    return log(u) - select((u > 0.0) & (x < math.inf), correction, x.of(0.0))
+
+
+def tanh(x: Lanes) -> Lanes:
+    if x.dtype != types.float32:
+        return c_library("tanh", x)
+    n, r = _split(minimum(x.of(20.0), absolute(x + x)))
+    scale = _power_of_two(n)
+    e = fma(scale, _expm1_reduced(r), scale - 1.0)  # exp(2x) - 1
+    return copysign(e / (e + 2.0), x)
+
+
+def sigmoid(x: Lanes) -> Lanes:
+    e = exp(-absolute(x))
+    return select(x < 0.0, e, x.of(1.0)) / (e + 1.0)
+
+
+def erf(x: Lanes) -> Lanes:
+    if x.dtype != types.float32:
+        return c_library("erf", x)
+    t = minimum(x.of(4.0), absolute(x))
+    square = t * t
+    p = polynomial(
+        square, 0.12837917, -0.37612626, 0.11283585, -0.026853813, 0.0051883287, -0.00080101995, 7.8538797e-05
+    )
+    near = fma(t, p, t)
+    q = polynomial(t, -0.0003415207, -1.1270891, -0.6381448, -0.10310677, 0.021838068, -0.0029476597, 0.00018637933)
+    n, r = _split(q)
+    scale = _power_of_two(n)
+    far = -fma(scale, _expm1_reduced(r), scale - 1.0)  # 1 - exp(q)
+    return copysign(select(t < 1.0, near, far), x)
+
+
+def gelu(x: Lanes) -> Lanes:
+    half = x * 0.5
+    return fma(half, erf(x * math.sqrt(0.5)), half)
+
+
+def gelu_tanh(x: Lanes) -> Lanes:
+    """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), which is x sigmoid(2 …)."""
+    scale = math.sqrt(8 / math.pi)
+    return x * sigmoid(x * fma(x * x, x.of(0.044715 * scale), x.of(scale)))
+
+
+def silu(x: Lanes) -> Lanes:
+    return x * sigmoid(x)
+
+
+def softplus(x: Lanes) -> Lanes:
+    return maximum(x.of(0.0), x) + log1p(exp(-absolute(x)))
+
+
+def softsign(x: Lanes) -> Lanes:
+    return x / (absolute(x) + 1.0)
+
+
+def mish(x: Lanes) -> Lanes:
+    """x tanh(log(1 + e)) with e = exp(x), and tanh(log(1 + e)) = (e² + 2e) / (e² + 2e + 2)."""
+    e = exp(minimum(x.of(20.0), x))
+    w = e * (e + 2.0)
+    return select(x > 20.0, x, x * (w / (w + 2.0)))
+
+
+def relu(x: Lanes) -> Lanes:
+    return maximum(x.of(0), x)
+
+
+def leaky_relu(x: Lanes, alpha: Lanes) -> Lanes:
+    return select(x < 0.0, x * alpha, x)
+
+
+def elu(x: Lanes, alpha: Lanes) -> Lanes:
+    return select(x < 0.0, expm1(x) * alpha, x)
+
+
+def hard_sigmoid(x: Lanes, alpha: Lanes, beta: Lanes) -> Lanes:
+    return minimum(x.of(1.0), maximum(x.of(0.0), fma(x, alpha, beta)))
+
+
+def hard_swish(x: Lanes) -> Lanes:
+    return x * hard_sigmoid(x, x.of(1 / 6), x.of(0.5))
+
+
+def sign(x: Lanes) -> Lanes:
+    positive = select(x > 0, x.of(1), x.of(0))
+    result = select(x < 0, x.of(-1), positive)
+    return select(isnan(x), x, result) if x.is_float else result
+
+
+def sin(x: Lanes) -> Lanes:
+    return c_library("sin", x)
+
+
+def cos(x: Lanes) -> Lanes:
+    return c_library("cos", x)
+
+
+def tan(x: Lanes) -> Lanes:
+    return c_library("tan", x)
+
+
+def power(a: Lanes, b: Lanes) -> Lanes:
+    return c_library("pow", a, b)
+
+
+# ---- divisions; those of integers are undefined where b is 0, which kernels check first ----
+
+
+def divide(a: Lanes, b: Lanes) -> Lanes:
+    """a / b; of integers, towards zero."""
+    return a / b if a.is_float else _quotient(a, b)
+
+
+def fmod(a: Lanes, b: Lanes) -> Lanes:
+    """a - b trunc(a / b)."""
+    return c_library("fmod", a, b) if a.is_float else a - b * _quotient(a, b)
+
+
+def remainder(a: Lanes, b: Lanes) -> Lanes:
+    """a - b floor(a / b): has the sign of b."""
+    rest = fmod(a, b)
+    if a.is_float:
+        return select(rest == 0.0, copysign(rest, b), select((rest < 0.0) ^ (b < 0.0), rest + b, rest))
+    return select((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
+
+
+def floor_divide(a: Lanes, b: Lanes) -> Lanes:
+    """⌊a / b⌋, of floats from the exact remainder."""
+    if not a.is_float:
+        return _quotient(a - remainder(a, b), b)
+    quotient = (a - remainder(a, b)) / b
+    nearest = floor(quotient)
+    nearest = select(quotient - nearest > 0.5, nearest + 1.0, nearest)
+    return select(b == 0.0, a / b, nearest)
+
+
+def _quotient(a: Lanes, b: Lanes) -> Lanes:
+    """a / b of integers, towards zero; a where b is 0, and the least integer divided by -1 is itself: the instruction would trap
+    in both cases."""
+    if not a.is_signed:
+        return a.like(a.builder.udiv(a.value, select(b == 0, b.of(1), b).value))
+    is_negation = b == -1
+    quotient = a.like(a.builder.sdiv(a.value, select(is_negation | (b == 0), b.of(1), b).value))
+    return select(is_negation, -a, quotient)
+
+
+FUNCTIONS: tuple[Callable[..., Lanes], ...] = (
+    exp, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
+    relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sin, cos, tan,
+    power, divide, fmod, remainder, floor_divide,
+)  # fmt: skip

@@ -1,0 +1,345 @@
+"""Scalar and vector values while LLVM code is emitted, and the elementary functions of them.
+
+A function over `Lanes` is run once, when a kernel is compiled, and leaves instructions behind; it reads as the arithmetic
+it stands for. `simd.py` gives these functions to generated kernels.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, Union
+
+from llvmlite import ir
+from numba.core import types
+
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+
+
+class Half(types.Number):
+    """float16 as an element of vectors; Numba has none for the CPU."""
+
+    bitwidth = 16
+
+
+float16 = Half("half")
+
+Kind = Any  # a type of Numba's: its attributes depend on its class
+Kinds = tuple[Kind, ...]
+
+# name in formats/dtypes.py → Numba's type, LLVM's type in a register
+ELEMENTS: dict[str, tuple[Kind, ir.Type]] = {
+    "bool": (types.boolean, I1),
+    **{
+        f"{sign}int{bits}": (getattr(types, f"{sign}int{bits}"), ir.IntType(bits))
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+    "float16": (float16, HALF),
+    "float32": (types.float32, FLOAT),
+    "float64": (types.float64, DOUBLE),
+}
+IR_TYPES = dict(ELEMENTS.values())
+ITEMSIZES = {kind: max(1, getattr(kind, "bitwidth", 8) // 8) for kind in IR_TYPES}  # in memory
+
+
+Number = Union["Lanes", int, float]
+
+
+class Lanes:
+    """A scalar or vector value while LLVM code is emitted: its operators emit instructions into `builder`.
+
+    Python numbers among the operands become constants of the type of the other operand.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, value: ir.Value, dtype: Kind) -> None:
+        self.builder, self.value, self.dtype = builder, value, dtype
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes; 0 for a scalar."""
+        return self.value.type.count if isinstance(self.value.type, ir.VectorType) else 0
+
+    @property
+    def is_float(self) -> bool:
+        return isinstance(self.dtype, (types.Float, Half))
+
+    @property
+    def is_signed(self) -> bool:
+        return getattr(self.dtype, "signed", False)
+
+    def type_of(self, dtype: Kind) -> ir.Type:
+        """LLVM's type of as many elements of another type."""
+        return ir.VectorType(IR_TYPES[dtype], self.lanes) if self.lanes else IR_TYPES[dtype]
+
+    def like(self, value: ir.Value) -> Lanes:
+        return Lanes(self.builder, value, self.dtype)
+
+    def of(self, number: Number) -> Lanes:
+        """`number` in every lane, in this value's type."""
+        if isinstance(number, Lanes):
+            return number
+        number = float(number) if self.is_float else int(number)
+        constants = [number] * self.lanes if self.lanes else number
+        return self.like(ir.Constant(self.value.type, constants))
+
+    def call(self, name: str, *others: Number) -> Lanes:
+        """An LLVM intrinsic that takes and gives values of this one's type."""
+        values = [self.value, *(self.of(other).value for other in others)]
+        kind = self.value.type
+        return self.like(call_intrinsic(self.builder, f"{name}.{mangled(kind)}", kind, values))
+
+    def _arithmetic(self, other: Number, name: str) -> Lanes:
+        method = getattr(self.builder, ("f" if self.is_float else "") + name)
+        return self.like(method(self.value, self.of(other).value))
+
+    def __add__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "add")
+
+    def __sub__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "sub")
+
+    def __mul__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "mul")
+
+    def __radd__(self, other: Number) -> Lanes:
+        return self.of(other) + self
+
+    def __rsub__(self, other: Number) -> Lanes:
+        return self.of(other) - self
+
+    def __rmul__(self, other: Number) -> Lanes:
+        return self.of(other) * self
+
+    def __truediv__(self, other: Number) -> Lanes:
+        return self._arithmetic(other, "div")
+
+    def __rtruediv__(self, other: Number) -> Lanes:
+        return self.of(other) / self
+
+    def __neg__(self) -> Lanes:
+        return self.like(self.builder.fneg(self.value) if self.is_float else self.builder.neg(self.value))
+
+    def __and__(self, other: Number) -> Lanes:
+        return self.like(self.builder.and_(self.value, self.of(other).value))
+
+    def __or__(self, other: Number) -> Lanes:
+        return self.like(self.builder.or_(self.value, self.of(other).value))
+
+    def __xor__(self, other: Number) -> Lanes:
+        return self.like(self.builder.xor(self.value, self.of(other).value))
+
+    def __invert__(self) -> Lanes:
+        return self.like(self.builder.not_(self.value))
+
+    def __lshift__(self, other: Number) -> Lanes:
+        return self.like(self.builder.shl(self.value, self.of(other).value))
+
+    def __rshift__(self, other: Number) -> Lanes:
+        """Arithmetic for signed integers, logical for unsigned ones."""
+        shift = self.builder.ashr if self.is_signed else self.builder.lshr
+        return self.like(shift(self.value, self.of(other).value))
+
+    def _compare(self, other: Number, symbol: str) -> Lanes:
+        left, right = self.value, self.of(other).value
+        if self.is_float:
+            # != holds for NaN, every other comparison fails
+            compare = self.builder.fcmp_unordered if symbol == "!=" else self.builder.fcmp_ordered
+        else:
+            compare = self.builder.icmp_signed if self.is_signed else self.builder.icmp_unsigned
+        return Lanes(self.builder, compare(symbol, left, right), types.boolean)
+
+    def __lt__(self, other: Number) -> Lanes:
+        return self._compare(other, "<")
+
+    def __le__(self, other: Number) -> Lanes:
+        return self._compare(other, "<=")
+
+    def __gt__(self, other: Number) -> Lanes:
+        return self._compare(other, ">")
+
+    def __ge__(self, other: Number) -> Lanes:
+        return self._compare(other, ">=")
+
+    def __eq__(self, other: Number) -> Lanes:  # type: ignore[override]
+        return self._compare(other, "==")
+
+    def __ne__(self, other: Number) -> Lanes:  # type: ignore[override]
+        return self._compare(other, "!=")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def mangled(kind: ir.Type) -> str:
+    """LLVM's name of a type in the names of intrinsics: f32, v16f32."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{mangled(kind.element)}"
+    if isinstance(kind, ir.IntType):
+        return f"i{kind.width}"
+    return {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}[kind]
+
+
+def call_intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, values: list[ir.Value]) -> ir.Value:
+    """Calls `llvm.NAME`, declared in the builder's module when it is not yet."""
+    name = f"llvm.{name}"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [value.type for value in values]), name)
+    return builder.call(function, values)
+
+
+# ---- operations ----
+
+
+def fma(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a * b + c: one rounding where the CPU has an instruction for it, else two."""
+    return a.call("fmuladd", b, c)
+
+
+def select(mask: Lanes, a: Lanes, b: Lanes) -> Lanes:
+    """a where the mask is set, else b."""
+    return a.like(a.builder.select(mask.value, a.value, a.of(b).value))
+
+
+def isnan(a: Lanes) -> Lanes:
+    return a != a
+
+
+def isinf(a: Lanes) -> Lanes:
+    return absolute(a) == math.inf
+
+
+def isfinite(a: Lanes) -> Lanes:
+    return absolute(a) < math.inf
+
+
+def maximum(a: Lanes, b: Lanes) -> Lanes:
+    """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
+    if not a.is_float:
+        return select(a > b, a, b)
+    return select(isnan(a) | (a > b), a, b)
+
+
+def minimum(a: Lanes, b: Lanes) -> Lanes:
+    """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
+    if not a.is_float:
+        return select(a < b, a, b)
+    return select(isnan(a) | (a < b), a, b)
+
+
+def absolute(a: Lanes) -> Lanes:
+    if a.is_float:
+        return a.call("fabs")
+    return select(a < 0, -a, a) if a.is_signed else a
+
+
+def sqrt(a: Lanes) -> Lanes:
+    return a.call("sqrt")
+
+
+def floor(a: Lanes) -> Lanes:
+    return a.call("floor")
+
+
+def ceil(a: Lanes) -> Lanes:
+    return a.call("ceil")
+
+
+def trunc(a: Lanes) -> Lanes:
+    return a.call("trunc")
+
+
+def round_even(a: Lanes) -> Lanes:
+    """To the nearest integer, halves to the even one."""
+    return a.call("roundeven")
+
+
+def copysign(a: Lanes, b: Lanes) -> Lanes:
+    """The magnitude of a with the sign of b."""
+    return a.call("copysign", b)
+
+
+def convert(a: Lanes, dtype: Kind) -> Lanes:
+    """As NumPy's astype, but floats beyond an integer's range become its nearest value, and NaN becomes 0."""
+    builder, value, target = a.builder, a.value, a.type_of(dtype)
+    if dtype == a.dtype:
+        return a
+    if dtype == types.boolean:
+        return a != a.of(0)
+    to_float = isinstance(dtype, (types.Float, Half))
+    if isinstance(a.dtype, (types.Float, Half)):
+        if to_float:
+            wider = ITEMSIZES[dtype] > ITEMSIZES[a.dtype]
+            result = builder.fpext(value, target) if wider else builder.fptrunc(value, target)
+        else:
+            name = f"fpto{'s' if dtype.signed else 'u'}i.sat.{mangled(target)}.{mangled(value.type)}"
+            result = call_intrinsic(builder, name, target, [value])
+    elif to_float:
+        result = builder.sitofp(value, target) if a.is_signed else builder.uitofp(value, target)
+    else:
+        result = _resize_integer(a, target)
+    return Lanes(builder, result, dtype)
+
+
+def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
+    width, old = (getattr(kind, "element", kind).width for kind in (target, a.value.type))
+    if width == old:
+        return a.value
+    if width < old:
+        return a.builder.trunc(a.value, target)
+    return a.builder.sext(a.value, target) if a.is_signed else a.builder.zext(a.value, target)
+
+
+def reinterpret(a: Lanes, dtype: Kind) -> Lanes:
+    """The same bits as another type of the same size."""
+    return Lanes(a.builder, a.builder.bitcast(a.value, a.type_of(dtype)), dtype)
+
+
+def shuffle(a: Lanes, b: Lanes, indices: list[int]) -> Lanes:
+    """Lanes chosen from those of a (0 … lanes-1) and of b (lanes …)."""
+    mask = ir.Constant(ir.VectorType(I32, len(indices)), indices)
+    return a.like(a.builder.shuffle_vector(a.value, b.value, mask))
+
+
+def _horizontal(a: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
+    """One scalar of all lanes: halves are combined until one lane is left."""
+    while a.lanes > 1:
+        half = a.lanes // 2
+        a = combine(shuffle(a, a, list(range(half))), shuffle(a, a, list(range(half, 2 * half))))
+    return a.like(a.builder.extract_element(a.value, ir.Constant(I32, 0)))
+
+
+def horizontal_sum(a: Lanes) -> Lanes:
+    return _horizontal(a, operator.add)
+
+
+def horizontal_product(a: Lanes) -> Lanes:
+    return _horizontal(a, operator.mul)
+
+
+def horizontal_maximum(a: Lanes) -> Lanes:
+    return _horizontal(a, maximum)
+
+
+def horizontal_minimum(a: Lanes) -> Lanes:
+    return _horizontal(a, minimum)
+
+
+def any_lane(mask: Lanes) -> Lanes:
+    return mask.like(call_intrinsic(mask.builder, f"vector.reduce.or.{mangled(mask.value.type)}", I1, [mask.value]))
+
+
+def all_lanes(mask: Lanes) -> Lanes:
+    return mask.like(call_intrinsic(mask.builder, f"vector.reduce.and.{mangled(mask.value.type)}", I1, [mask.value]))
+
+
+def splat(scalar: Lanes, lanes: int) -> Lanes:
+    """The scalar in every lane."""
+    builder, kind = scalar.builder, ir.VectorType(scalar.value.type, lanes)
+    if isinstance(scalar.value, ir.Constant):
+        return scalar.like(ir.Constant(kind, [scalar.value.constant] * lanes))
+    undefined = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(undefined, scalar.value, ir.Constant(I32, 0))
+    return scalar.like(builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)))
