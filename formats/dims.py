@@ -93,7 +93,7 @@ class SymbolicDim:
 
     @cached_property
     def _text(self) -> str:
-        parts = []
+        parts: list[str] = []
         for monomial, coefficient in self.terms:
             factors = [str(atom) for atom in monomial]
             if abs(coefficient) != 1 or not factors:
@@ -373,5 +373,5 @@ def element_count(shape: Iterable[Dim]) -> Dim:
     """The number of elements of a tensor of that shape."""
     shape = tuple(shape)
     if all(isinstance(dim, int) for dim in shape):
-        return math.prod(shape)  # type: ignore[arg-type]
+        return math.prod(shape)
     return product(shape)

@@ -1,54 +1,271 @@
-"""The executable: one immutable value, everything that a program is.
+"""The executable: one immutable value, everything that a program is, and its one file.
 
-`container.py` lays its sections out in a file; `sections.py` encodes each of them; `assembly.py` prints and parses it.
+    executable.export_library("model.trdl")
+    executable = load("model.trdl")
+
+It holds a `Program` (see program.py, the decoded sections) and a cache of native code. Loading decodes the tables and maps
+the constants; nothing is run, and nothing is trusted: the machine verifies a program before it runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from .primitive import Primitive
-from .types import DataTypeDefinition, FunctionType, Type
+from . import bytecode, container, limits, sections
+from .constants_file import ConstantsFile, add_constants, beside
+from .container import Container, Source
+from .errors import ChecksumError, FormatError, UnknownFunctionError
+from .library import Library
+from .program import Function, Program, SourceLocation
+from .sections import LateBoundConstant, Native, NativeKernel
+from .types import TensorType
+
+__all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation", "load"]
+
+SUFFIX = ".trdl"
+_REQUIRED = {section.name: section.required for section in sections.SECTIONS}
+_KNOWN = frozenset(_REQUIRED)
+_LIBRARY = "native"  # the one section of the second part of save()
 
 
-@dataclass(frozen=True)
-class Function:
-    """A global function. `start` and `length` are in words of the code section."""
+class Executable:
+    """A program, its constants and native code. Immutable: methods that change something give a new executable."""
 
-    name: str
-    param_names: tuple[str, ...]  # of captured values too, which come last
-    type: FunctionType  # dimensions that callers may rely on; symbolic ones keep their names, for messages
-    captured: int  # how many of the parameters are bound by alloc_closure; 0 for a function that can be called by name
-    ref_registers: int
-    int_registers: int
-    frame_bytes: int
-    start: int
-    length: int
+    __slots__ = ("_container", "_files", "_is_checked", "_late_bound", "_native", "_program", "_trust_native")
+
+    def __init__(self, program: Program, native: Native | None = None) -> None:
+        """Raises FormatError or LimitError for a program that could not be saved and loaded again."""
+        sections.check(program)
+        self._program = replace(program, constants=tuple(map(_frozen, program.constants)), code=_frozen(program.code))
+        self._native: Native = native or {}
+        self._late_bound: dict[int, LateBoundConstant] = {}
+        self._container: Container | None = None  # the file that the constants are mapped from
+        self._files: dict[str, ConstantsFile] = {}
+        self._is_checked = True
+        self._trust_native = False
+
+    @property
+    def program(self) -> Program:
+        """The decoded sections."""
+        return self._program
+
+    @property
+    def native(self) -> Native:
+        """Native code: target key → definition key → kernel. A cache, never the truth."""
+        return self._native
+
+    @property
+    def trust_native(self) -> bool:
+        """Whether the caller of `load` vouched for the native code in the file."""
+        return self._trust_native
+
+    # ---- saving ----
+
+    def _pieces(self, native: Native | None) -> list[sections.Buffer]:
+        contents = sections.encode(self._program, self._late_bound, native)
+        return container.layout(contents, _REQUIRED)
+
+    def as_bytes(self) -> bytes:
+        """The bytes of the file."""
+        return b"".join(self._pieces(self._native))
+
+    def export_library(self, path: str | os.PathLike) -> None:
+        """Write the file, atomically: whatever happens, `path` holds the old file or the new one, whole. Raises OSError."""
+        container.save(path, self._pieces(self._native))
+
+    def save(self) -> tuple[bytes, bytes]:
+        """The executable in two parts, (code, lib): everything but native code, and native code."""
+        contents = sections.encode(self._program, self._late_bound, self._native)
+        library = {_LIBRARY: contents.pop(_LIBRARY, [sections.NATIVE.encode([], _LIBRARY)])}
+        return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
+
+    @staticmethod
+    def load_exec(code: Source, lib: Source | None = None) -> Executable:
+        """The inverse of `save`; without `lib`, kernels will be built anew. Raises FormatError."""
+        executable = load(code)
+        if lib is None:
+            return executable
+        opened = Container(lib, frozenset({_LIBRARY}))
+        opened.require([_LIBRARY])
+        return executable.with_native(sections.decode_native(opened.contents[_LIBRARY]))
+
+    # ---- variations ----
+
+    def _copy(self) -> Executable:
+        copy = object.__new__(Executable)
+        for name in Executable.__slots__:
+            setattr(copy, name, getattr(self, name))
+        return copy
+
+    def with_native(self, native: Native) -> Executable:
+        """This executable with other native code; {} for none."""
+        copy = self._copy()
+        copy._native = native
+        return copy
+
+    def move_late_bound_consts(self, path: str | os.PathLike, byte_limit: int = 1024) -> Executable:
+        """This executable with its constants of `byte_limit` bytes and more moved into the constants file `path`.
+
+        Several executables may share a file: equal constants are stored once, others are added. An executable that is
+        saved then must lie in the same folder as the file, or be loaded with `constants=path`. Raises OSError, FormatError.
+        """
+        moved = [
+            i
+            for i, array in enumerate(self._program.constants)
+            if array.nbytes >= byte_limit and i not in self._late_bound
+        ]
+        keys = add_constants(path, [self._program.constants[i] for i in moved])
+        file = Path(path).name
+        copy = self._copy()
+        copy._late_bound = dict(self._late_bound)
+        for index, key in zip(moved, keys, strict=True):
+            array = self._program.constants[index]
+            checksum = zlib.crc32(sections.constant_bytes(array))
+            copy._late_bound[index] = LateBoundConstant(sections.constant_type(array), checksum, file, key)
+        return copy
+
+    @property
+    def late_bound_consts(self) -> dict[int, LateBoundConstant]:
+        """The constants, by index, that lie in other files."""
+        return dict(self._late_bound)
+
+    # ---- looking inside ----
+
+    def check_constants(self) -> None:
+        """Compare the constants' bytes with their checksums, once; loading does not, so that it reads no page of them.
+
+        Raises ChecksumError, which names the section or constant.
+        """
+        if self._is_checked:
+            return
+        if self._container is not None:
+            self._container.check("constants")
+        for index, constant in self._late_bound.items():
+            found = zlib.crc32(sections.constant_bytes(self._program.constants[index]))
+            if found != constant.crc32:
+                message = (
+                    f"constant {index} in the file {constant.file!r} is not the one that this executable was made with"
+                )
+                raise ChecksumError(f"{message}: checksum {found:08x}, expected {constant.crc32:08x}")
+        self._is_checked = True
+
+    @property
+    def globals(self) -> list[str]:
+        """The functions that can be called by name: all but those that closures are made of."""
+        return [function.name for function in self._program.functions if not function.captured]
+
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        """The constant pool: read-only arrays, memory-mapped when they come from a file."""
+        return self._program.constants
+
+    @property
+    def primitive_ops(self) -> list[str]:
+        """The names of the primitives."""
+        return [primitive.name for primitive in self._program.primitives]
+
+    @property
+    def lib(self) -> Library:
+        """The primitives, and `get_source` of their kernels."""
+        return Library(self._program.primitives)
+
+    def function(self, name: str) -> Function:
+        """Raises UnknownFunctionError."""
+        for function in self._program.functions:
+            if function.name == name:
+                return function
+        message = f"there is no function {name!r}; the executable has {', '.join(self.globals) or 'none'}"
+        raise UnknownFunctionError(message)
+
+    def get_function_params(self, name: str) -> list[str]:
+        """The names of a function's parameters, without captured values. Raises UnknownFunctionError."""
+        function = self.function(name)
+        return list(function.param_names[: len(function.param_names) - function.captured])
+
+    @property
+    def bytecode(self) -> str:
+        """The instructions of all functions, for people; `as_text` is the form that can be assembled again."""
+        return bytecode.print_bytecode(self._program)
+
+    @property
+    def stats(self) -> str:
+        """What the executable consists of, for people."""
+        from .report import statistics_text
+
+        return statistics_text(self)
+
+    def as_text(self, **options: Any) -> str:
+        """The program as assembly, which `assembly.parse_assembly` reads back; `options` are those of `print_assembly`."""
+        from .assembly import print_assembly
+
+        return print_assembly(self._program, **options)
+
+    def __repr__(self) -> str:
+        program = self._program
+        return (
+            f"<Executable: {len(program.functions)} functions, {len(program.primitives)} primitives, "
+            f"{len(program.constants)} constants>"
+        )
 
 
-@dataclass(frozen=True)
-class SourceLocation:
-    """Instruction at word `offset` of function `function` comes from the model node `node`."""
+def load(source: Source, *, constants: str | os.PathLike | None = None, trust_native: bool = False) -> Executable:
+    """The executable in a file or bytes. Its constants are mapped, not read; see `Executable.check_constants`.
 
-    function: int
-    offset: int
-    node: str
+    `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name.
+    `trust_native` vouches for the native code in the file, which machines otherwise ignore.
+    Raises FormatError (VersionError, ChecksumError, LimitError) and OSError.
+    """
+    opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
+    opened.require(name for name, required in _REQUIRED.items() if required)
+    folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
+    binder = _Binder(folder, constants)
+    program, late_bound, native = sections.decode(opened.contents, binder)
+    executable = object.__new__(Executable)
+    executable._program, executable._native = program, native
+    executable._late_bound, executable._files = late_bound, binder.files
+    executable._container, executable._is_checked = opened, False
+    executable._trust_native = trust_native
+    return executable
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """The decoded sections of an executable."""
+class _Binder:
+    """Finds late-bound constants; opens each file once."""
 
-    functions: tuple[Function, ...]
-    constants: tuple[np.ndarray, ...]  # read-only, C-contiguous; memory-mapped when they come from a file
-    primitives: tuple[Primitive, ...]
-    code: np.ndarray  # int64, read-only
-    types: tuple[
-        Type, ...
-    ]  # the type table: alloc_tensor, alloc_data …; no type variables, symbolic dimensions erased to ?
-    data_types: tuple[DataTypeDefinition, ...]  # monomorphic: no parameters; named like "List[float32[2]]"
-    source_map: tuple[SourceLocation, ...] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    def __init__(self, folder: Path | None, path: str | os.PathLike | None) -> None:
+        self._folder, self._path = folder, path
+        self.files: dict[str, ConstantsFile] = {}
+
+    def __call__(self, constant: LateBoundConstant) -> np.ndarray:
+        path = Path(self._path) if self._path is not None else beside(self._folder, constant.file)
+        if str(path) not in self.files:
+            try:
+                self.files[str(path)] = ConstantsFile(path)
+            except FileNotFoundError as error:
+                message = f"the executable needs the constants file {str(path)!r}; load it with constants=path"
+                raise FileNotFoundError(error.errno, message, str(path)) from None
+        array = self.files[str(path)].arrays.get(constant.key)
+        if array is None:
+            raise FormatError(f"{path} has no constant {constant.key!r}")
+        found: TensorType = sections.constant_type(array)
+        if found != constant.type:
+            raise FormatError(f"{path}: constant {constant.key!r} is a {found}, expected {constant.type}")
+        return array
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """The array itself when it is read-only, contiguous, native and aligned; else such a copy."""
+    flags = array.flags
+    is_aligned = array.size == 0 or array.ctypes.data % limits.ALIGNMENT == 0
+    if is_aligned and not flags.writeable and flags.c_contiguous and array.dtype.isnative:
+        return array
+    data = sections.aligned_empty(array.nbytes)
+    copy = data.view(array.dtype.newbyteorder("=")).reshape(array.shape)
+    copy[...] = array
+    copy.flags.writeable = False
+    return copy

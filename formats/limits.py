@@ -32,3 +32,12 @@ DIM_NESTING = 16
 
 ALIGNMENT = 64  # bytes, of every constant and every tensor that the machine allocates
 TEXT_BYTES = 1 << 28  # of an assembly or IR text
+
+TABLE_BYTES = 1 << 28  # a section other than code, constants and native code
+METADATA = 4096  # entries
+SOURCES = 1 << 24  # entries of the source map
+
+TARGETS = 64  # in the native section
+KERNELS = 1 << 20  # of a target
+OBJECT_BYTES = 1 << 30  # of native code, each
+KERNEL_WORDS = 4096  # static words of a kernel

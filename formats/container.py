@@ -1,0 +1,204 @@
+"""The file around the sections: where each one lies, and that its bytes are those that were written.
+
+    offset  bytes
+    0       8      magic: 89 54 52 44 4C 0D 0A 1A (no text file, and damaged by a transfer as text)
+    8       4      format version
+    12      4      bytes of the index
+    16      8      bytes of the file
+    24      4      CRC-32 of the index
+    28      4      CRC-32 of the 28 bytes before
+    32      …      the index; then the sections in its order, each at the next multiple of 64; zeros between
+
+Integers are little-endian. The index has no offsets: sections cannot overlap or leave gaps. Every byte of a file is known:
+it belongs to the header, the index, a section, each with its checksum, or is zero. Files of late-bound constants have the
+same form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Union
+
+from . import limits
+from .codec import Integer, Scalar, Sequence, Text, row
+from .errors import ChecksumError, FormatError, LimitError, VersionError
+from .sections import Buffer, aligned, crc32
+
+MAGIC = b"\x89TRDL\r\n\x1a"
+FORMAT_VERSION = 1
+HEADER = struct.Struct("<8sIIQII")
+
+ENTRY = row(
+    "entry",
+    name=Text(limits.SECTION_NAME_BYTES),
+    length=Integer(),
+    crc32=Integer(0, (1 << 32) - 1),
+    required=Scalar(bool),
+)
+INDEX = Sequence(ENTRY, limits.SECTIONS)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A section's place."""
+
+    name: str
+    offset: int
+    length: int
+    crc32: int
+    required: bool
+
+
+# ---- writing ----
+
+
+def layout(contents: Mapping[str, list[Buffer]], required: Mapping[str, bool]) -> list[Buffer]:
+    """The pieces of the file that holds these sections."""
+    rows = [(name, sum(map(len, pieces)), crc32(pieces), required[name]) for name, pieces in contents.items()]
+    index = INDEX.encode(rows, "index")
+    end = HEADER.size + len(index)
+    padded: list[Buffer] = []
+    for name, length, _, _ in rows:
+        padded += [bytes(aligned(end) - end), *contents[name]]
+        end = aligned(end) + length
+    head = HEADER.pack(MAGIC, FORMAT_VERSION, len(index), end, zlib.crc32(index), 0)[:-4]
+    return [head, struct.pack("<I", zlib.crc32(head)), index, *padded]
+
+
+def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
+    """Write a file that is there whole or not at all: whatever happens, `path` is the old file or the new one.
+
+    Raises OSError (FileNotFoundError, PermissionError, …), with the old file unchanged.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException as error:  # Ctrl-C too
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            message = f"{error.strerror or error} while saving; what was there before is unchanged"
+            raise OSError(error.errno, message, str(path)) from error
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename durable, where the system can (Windows cannot open folders)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# ---- reading ----
+
+Source = Union[str, os.PathLike, bytes, bytearray, memoryview]
+
+
+class Container:
+    """An opened file: `contents` are views on its sections by name, checked but for those named in `deferred`."""
+
+    def __init__(self, source: Source, known: frozenset[str], deferred: frozenset[str] = frozenset()) -> None:
+        self.name, self.data = _open(source)
+        self.entries = _read_index(self.data, self.name)
+        for entry in self.entries.values():
+            if entry.required and entry.name not in known:
+                message = f"{self.name} has a section {entry.name!r} that this Treadle does not know; a newer one may"
+                raise VersionError(message, section=entry.name, offset=entry.offset)
+        self.contents = {entry.name: self._view(entry) for entry in self.entries.values()}
+        for name in self.entries.keys() - deferred:
+            self.check(name)
+
+    def _view(self, entry: Entry) -> memoryview:
+        return self.data[entry.offset : entry.offset + entry.length]
+
+    def check(self, name: str) -> None:
+        """Compare a section's bytes with its checksum. Raises ChecksumError."""
+        entry = self.entries[name]
+        found = zlib.crc32(self.contents[name])
+        if found != entry.crc32:
+            message = f"{self.name} is damaged: checksum {found:08x}, expected {entry.crc32:08x}"
+            raise ChecksumError(message, section=name, offset=entry.offset)
+
+    def require(self, names: Iterable[str]) -> None:
+        missing = [name for name in names if name not in self.entries]
+        if missing:
+            raise FormatError(f"{self.name} has no section {', '.join(map(repr, missing))}", section="index")
+
+
+def _open(source: Source) -> tuple[str, memoryview]:
+    """A name for messages, and the bytes: mapped where the file can be mapped."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return "the data", memoryview(bytes(source) if isinstance(source, bytearray) else source).cast("B").toreadonly()
+    with open(source, "rb") as file:
+        try:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return str(source), memoryview(mapped)
+        except (ValueError, OSError):  # an empty file, a pipe
+            return str(source), memoryview(file.read())
+
+
+def _read_header(data: memoryview, name: str) -> bytes:
+    """The checked bytes of the index."""
+    if bytes(data[:8]) != MAGIC[: len(data)]:
+        raise FormatError(f"{name} is not a Treadle file: it starts with {bytes(data[:8])!r}, not {MAGIC!r}", offset=0)
+    if len(data) < HEADER.size:
+        raise FormatError(
+            f"{name} is truncated: {len(data)} bytes, the header alone has {HEADER.size}", offset=len(data)
+        )
+    _, version, index_bytes, file_bytes, index_crc, header_crc = HEADER.unpack(data[: HEADER.size])
+    if version != FORMAT_VERSION:
+        advice = (
+            "a newer Treadle wrote it; upgrade to read it" if version > FORMAT_VERSION else "there is no such version"
+        )
+        message = f"{name} has format version {version}; this Treadle reads version {FORMAT_VERSION} ({advice})"
+        raise VersionError(message, offset=8)
+    if zlib.crc32(data[: HEADER.size - 4]) != header_crc:
+        raise ChecksumError(f"{name} is damaged: the header's checksum does not fit", section="header", offset=0)
+    if len(data) != file_bytes:
+        what = "is truncated" if len(data) < file_bytes else "has bytes behind its end"
+        raise FormatError(f"{name} {what}: {len(data)} bytes, expected {file_bytes}", offset=min(len(data), file_bytes))
+    if index_bytes > min(limits.INDEX_BYTES, len(data) - HEADER.size):
+        raise LimitError(f"{name}: an index of {index_bytes} bytes does not fit", section="header", offset=12)
+    index = bytes(data[HEADER.size : HEADER.size + index_bytes])
+    if zlib.crc32(index) != index_crc:
+        raise ChecksumError(
+            f"{name} is damaged: the index's checksum does not fit", section="index", offset=HEADER.size
+        )
+    return index
+
+
+def _read_index(data: memoryview, name: str) -> dict[str, Entry]:
+    index = _read_header(data, name)
+    entries: dict[str, Entry] = {}
+    end = HEADER.size + len(index)
+    for section, length, checksum, required in INDEX.decode(index, "index", HEADER.size):
+        if section in entries:
+            raise FormatError(f"{name} has two sections {section!r}", section="index")
+        start = aligned(end)
+        if length > len(data) - start:
+            message = f"{name}: section {section!r} has {length} bytes, but {max(0, len(data) - start)} are left"
+            raise LimitError(message, section="index")
+        if any(data[end:start]):
+            raise ChecksumError(f"{name} is damaged: the bytes before section {section!r} are not zero", offset=end)
+        entries[section] = Entry(section, start, length, checksum, required)
+        end = start + length
+    if end != len(data):
+        raise FormatError(f"{name} has {len(data) - end} bytes behind its last section", offset=end)
+    return entries

@@ -1,0 +1,68 @@
+"""The library of an executable: its primitives, and their sources at three levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .errors import FormatError, UnknownFunctionError
+from .primitive import Primitive, PrimitiveDefinition
+
+FORMS = ("python", "llvm", "asm")
+
+SourceProvider = Callable[[PrimitiveDefinition, str], str]
+_provider: SourceProvider | None = None
+
+
+def set_source_provider(provider: SourceProvider) -> None:
+    """Register what makes the text of a kernel: `provider(definition, form)`, form one of `FORMS`. The package does so,
+    because formats knows no compiler."""
+    global _provider
+    _provider = provider
+
+
+class Library:
+    """The primitives of an executable by name: `lib.names`, `lib["conv_relu_0"]`, `lib.get_source("conv_relu_0", "asm")`."""
+
+    def __init__(self, primitives: tuple[Primitive, ...]) -> None:
+        self._primitives = {primitive.name: primitive.definition for primitive in primitives}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._primitives)
+
+    def __len__(self) -> int:
+        return len(self._primitives)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._primitives)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._primitives
+
+    def __getitem__(self, name: str) -> PrimitiveDefinition:
+        try:
+            return self._primitives[name]
+        except KeyError:
+            names = ", ".join(self._primitives) or "none"
+            raise UnknownFunctionError(f"there is no primitive {name!r}; the library has {names}") from None
+
+    def get_source(self, name: str, fmt: str = "python") -> str:
+        """The source of a primitive's kernel: "python" as Treadle generates it, "llvm" or "asm" as Numba compiles it.
+
+        Raises UnknownFunctionError, FormatError for an unknown form.
+        """
+        definition = self[name]
+        if fmt not in FORMS:
+            raise FormatError(f"no source form {fmt!r}; there are {', '.join(FORMS)}")
+        if _provider is None:
+            raise FormatError("no compiler is registered that could show the source; import treadle")
+        return _provider(definition, fmt)
+
+    def __repr__(self) -> str:
+        return f"<Library of {len(self)} primitives>"
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Library) and self._primitives == other._primitives
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,0 +1,55 @@
+"""The program: the decoded sections of an executable, plain data.
+
+`sections.py` encodes it, `container.py` lays the sections out in a file, `assembly.py` prints and parses it as text, and
+`executable.py` is the public value around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .primitive import Primitive
+from .types import DataTypeDefinition, FunctionType, Type
+
+
+@dataclass(frozen=True)
+class Function:
+    """A global function. `start` and `length` are in words of the code section, in which functions lie one behind the
+    other in the order of the table, without gaps."""
+
+    name: str
+    param_names: tuple[str, ...]  # of captured values too, which come last
+    type: FunctionType  # dimensions that callers may rely on; symbolic ones keep their names, for messages
+    captured: int  # how many of the parameters are bound by alloc_closure; 0 for a function that can be called by name
+    ref_registers: int
+    int_registers: int
+    frame_bytes: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """The instruction at word `offset` of function number `function` comes from the model node `node`."""
+
+    function: int
+    offset: int
+    node: str
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The decoded sections of an executable."""
+
+    functions: tuple[Function, ...]
+    constants: tuple[np.ndarray, ...]  # read-only, C-contiguous; memory-mapped when they come from a file
+    primitives: tuple[Primitive, ...]
+    code: np.ndarray  # int64, read-only
+    # The type table: alloc_tensor, alloc_data …; no type variables, symbolic dimensions erased to ?
+    types: tuple[Type, ...]
+    data_types: tuple[DataTypeDefinition, ...]  # monomorphic: no parameters; named like "List[float32[2]]"
+    source_map: tuple[SourceLocation, ...] = ()  # in order of (function, offset), one entry an instruction at most
+    metadata: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,79 @@
+"""What an executable consists of: numbers for tools, and a text for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import container, sections
+from .bytecode import function_words, scan, signature
+from .program import Program
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+
+def statistics(executable: Executable) -> dict[str, Any]:
+    """Counts and sizes, as JSON has them. Keys are stable."""
+    program = executable.program
+    contents = sections.encode(program, executable.late_bound_consts, executable.native)
+    return {
+        "format_version": container.FORMAT_VERSION,
+        "constants": [str(sections.constant_type(array)) for array in program.constants],
+        "constant_bytes": sum(array.nbytes for array in program.constants),
+        "late_bound_constants": sorted(executable.late_bound_consts),
+        "functions": [
+            {
+                "name": function.name,
+                "signature": signature(function),
+                "is_closure": function.captured > 0,
+                "instructions": _instruction_count(program, number),
+                "ref_registers": function.ref_registers,
+                "int_registers": function.int_registers,
+                "frame_bytes": function.frame_bytes,
+            }
+            for number, function in enumerate(program.functions)
+        ],
+        "primitive_ops": executable.primitive_ops,
+        "code_words": len(program.code),
+        "native": {target: len(kernels) for target, kernels in executable.native.items()},
+        "sections": {name: sum(map(len, pieces)) for name, pieces in contents.items()},
+        "metadata": dict(program.metadata),
+    }
+
+
+def _instruction_count(program: Program, number: int) -> int:
+    function = program.functions[number]
+    return sum(1 for _ in scan(function_words(program, function), function.name))
+
+
+def statistics_text(executable: Executable) -> str:
+    facts = statistics(executable)
+    functions = facts["functions"]
+    late = len(facts["late_bound_constants"])
+    lines = [
+        "Executable statistics:",
+        f"  Constants (#{len(facts['constants'])}, {size_text(facts['constant_bytes'])}"
+        + (f", {late} in other files" if late else "")
+        + f"): {_listed(facts['constants'])}",
+        f"  Globals (#{len(executable.globals)}): {_listed(executable.globals)}",
+        f"  Primitive ops (#{len(facts['primitive_ops'])}): {_listed(facts['primitive_ops'])}",
+        f"  Code: {sum(f['instructions'] for f in functions)} instructions, {facts['code_words']} words",
+        f"  Planned memory: {size_text(max((f['frame_bytes'] for f in functions), default=0))} in the largest frame",
+        f"  Native code: {_listed([f'{target} (#{n})' for target, n in facts['native'].items()])}",
+        "  Sections: " + ", ".join(f"{name} {size_text(size)}" for name, size in facts["sections"].items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(names: list[str]) -> str:
+    return f"[{', '.join(names)}]"
+
+
+def size_text(size: int) -> str:
+    """1234567 → "1.2 MB"."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
