@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from . import container, limits
-from .codec import Sequence, row
+from .codec import Buffer, Sequence, row
+from .constants import constant_bytes, constant_pieces, constant_type, split_constants
 from .errors import FormatError
-from .sections import TENSOR_TYPE, TEXT, Buffer, constant_bytes, constant_pieces, constant_type, split_constants
+from .schema import TENSOR_TYPE, TEXT
 
 KEYS = Sequence(row("shared_constant", key=TEXT, type=TENSOR_TYPE), limits.CONSTANTS)
 SUFFIX = ".trdc"

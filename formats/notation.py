@@ -31,6 +31,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _INTEGER = re.compile(r"[-+]?\d+(?![\w.])")
 _NUMBER = re.compile(r"[-+]?(?:nan\(0x[0-9a-fA-F]+\)|nan|inf|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?!\w)")
+TYPE_NUMBER = re.compile(r"t\d+(?![\w.\[])")
 _BASE64_LINE = 96
 _DTYPES = {dtype.name: dtype for dtype in DType}
 
@@ -178,7 +179,9 @@ def print_type(type_: Type) -> str:
 
 @lru_cache(maxsize=1024)
 def print_data_type_name(name: str) -> str:
-    """Bare when it reads as a data type's name: `List`, `List[float32[2]]`; else quoted."""
+    """Bare when it reads as a data type's name: `List`, `List[float32[2]]`; else quoted, and so is `t3`, a type's number."""
+    if TYPE_NUMBER.fullmatch(name):
+        return quote(name)
     scanner = Scanner(name)
     try:
         bare = scan_type(scanner) == DataType(name) and scanner.at == len(name) and name[0] != '"'
