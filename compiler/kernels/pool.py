@@ -82,7 +82,9 @@ class _Client:
         self._lock = threading.Lock()  # between starting a worker here and closing in another thread
         self._closed = False
 
-    def run(self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]) -> None:
+    def run(
+        self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
+    ) -> None:
         """Compiles texts until none wait. Whatever goes wrong with one is its result."""
         while not self._closed:
             try:
