@@ -470,7 +470,7 @@ class Flow:
 
     def _new_tensor(self, dtype: int, shape: list[int]) -> TensorType:
         type_ = TensorType(self.signatures.dtypes[dtype], self._shape(shape))
-        check_static_size(type_, "the tensor")
+        check_static_size(type_, "the tensor", TYPES)
         return type_
 
     def alloc_storage(self, dst: int, size: int) -> None:
@@ -555,7 +555,7 @@ class Flow:
 
     def reshape(self, dst: int, src: int, shape: list[int]) -> None:
         type_ = TensorType(self._tensor(src).dtype, self._shape(shape))
-        check_static_size(type_, "the tensor")
+        check_static_size(type_, "the tensor", TYPES)
         self.refs[dst] = self.refs[src]._replace(type=type_)
 
     def make_shape(self, dst: int, shape: list[int]) -> None:
