@@ -71,7 +71,9 @@ class Scanner:
     def on_this_line(self) -> bool:
         """True when something follows before the line ends."""
         start = self.at
-        return "\n" not in self.text[start : self.skip()] and self.at < len(self.text)
+        found = "\n" not in self.text[start : self.skip()] and self.at < len(self.text)
+        self.at = start
+        return found
 
     def at_end(self) -> bool:
         return self.skip() == len(self.text)

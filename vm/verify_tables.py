@@ -15,8 +15,8 @@ import numpy as np
 from ..formats import dims, limits
 from ..formats.dims import SymbolicDim
 from ..formats.dtypes import DType
-from ..formats.executable import Program
 from ..formats.primitive import AttributeValue, PrimitiveDefinition
+from ..formats.program import Program
 from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
 from .verify_work import Refusal, Work
 

@@ -459,7 +459,9 @@ def test_an_error_names_the_model_node() -> None:
 
 
 def test_parameters_that_may_be_kept_are_known() -> None:
-    text = PRELUDE + """
+    text = (
+        PRELUDE
+        + """
     func @main(read: float32[2], returned: float32[2], packed: (float32[2],), sent: float32[2]) -> float32[2] {
       alloc_tensor r4, float32[2]
       call relu (r0) -> (r4)
@@ -472,6 +474,7 @@ def test_parameters_that_may_be_kept_are_known() -> None:
       ret r0
     }
     """
+    )
     assert verify(parse_assembly(text)).functions[0].escaping == (False, True, False, True)
 
 
