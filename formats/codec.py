@@ -12,14 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Union
+from typing import Any
 
 import msgpack
 
 from . import limits
 from .errors import FormatError, LimitError
-
-Buffer = Union[bytes, memoryview]
 
 SCALARS = {int: "an integer", float: "a float", str: "a string", bytes: "bytes", bool: "a boolean", type(None): "nil"}
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from . import container, limits
-from .codec import Buffer, Sequence, row
-from .constants import constant_bytes, constant_pieces, constant_type, split_constants
+from .codec import Sequence, row
 from .errors import FormatError
-from .schema import TENSOR_TYPE, TEXT
+from .sections import TENSOR_TYPE, TEXT, Buffer, constant_bytes, constant_pieces, constant_type, split_constants
 
 KEYS = Sequence(row("shared_constant", key=TEXT, type=TENSOR_TYPE), limits.CONSTANTS)
 SUFFIX = ".trdc"

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Union
 
 from . import limits
-from .codec import Buffer, Integer, Scalar, Sequence, Text, row
-from .constants import aligned
+from .codec import Integer, Scalar, Sequence, Text, row
 from .errors import ChecksumError, FormatError, LimitError, VersionError
+from .sections import Buffer, aligned, crc32
 
 MAGIC = b"\x89TRDL\r\n\x1a"
 FORMAT_VERSION = 1
@@ -58,13 +58,6 @@ class Entry:
 
 
 # ---- writing ----
-
-
-def crc32(pieces: Iterable[Buffer]) -> int:
-    value = 0
-    for piece in pieces:
-        value = zlib.crc32(piece, value)
-    return value
 
 
 def layout(contents: Mapping[str, list[Buffer]], required: Mapping[str, bool]) -> list[Buffer]:

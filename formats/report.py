@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import container, sections
 from .bytecode import function_words, scan, signature
-from .constants import constant_type
 from .program import Program
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ def statistics(executable: Executable) -> dict[str, Any]:
     contents = sections.encode(program, executable.late_bound_consts, executable.native)
     return {
         "format_version": container.FORMAT_VERSION,
-        "constants": [str(constant_type(array)) for array in program.constants],
+        "constants": [str(sections.constant_type(array)) for array in program.constants],
         "constant_bytes": sum(array.nbytes for array in program.constants),
         "late_bound_constants": sorted(executable.late_bound_consts),
         "functions": [

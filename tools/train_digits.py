@@ -175,9 +175,10 @@ def to_onnx(parameters: Parameters) -> "onnx.ModelProto":
 
     def conv(number: int, source: str) -> list:
         weights = [f"conv{number}.weight", f"conv{number}.bias"]
-        attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
         return [
-            helper.make_node("Conv", [source, *weights], [f"conv{number}"], f"/conv{number}", **attributes),
+            helper.make_node(
+                "Conv", [source, *weights], [f"conv{number}"], f"/conv{number}", kernel_shape=[3, 3], pads=[1, 1, 1, 1]
+            ),
             helper.make_node("Relu", [f"conv{number}"], [f"relu{number}"], f"/relu{number}"),
             helper.make_node(
                 "MaxPool", [f"relu{number}"], [f"pool{number}"], f"/pool{number}", kernel_shape=[2, 2], strides=[2, 2]

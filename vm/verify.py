@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..formats.bytecode import Decoded
 from ..formats.dims import Dim
 from ..formats.errors import VerificationError
-from ..formats.program import Function, Program
-from .verify_code import BadInstruction, check_layout, decode
+from ..formats.executable import Function, Program
+from .verify_code import BadInstruction, Instruction, check_layout, decode
 from .verify_flow import Flow, Held, Signatures, State
 from .verify_tables import check_tables
 from .verify_work import Refusal, Work
@@ -32,7 +31,7 @@ class VerifiedFunction:
 
     function: Function
     index: int
-    instructions: tuple[Decoded, ...]
+    instructions: tuple[Instruction, ...]
     escaping: tuple[bool, ...]  # per parameter: a call may keep it, return it, or show it to a host operator
 
 

@@ -1,0 +1,390 @@
+"""ONNX models as modules of the IR.
+
+Nodes are imported in order by the functions of `onnx_table`; operators that have none are taken apart by the function body
+that the model or the ONNX standard gives them. Nothing here looks at a value that a user will pass: only at weights and shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.errors import (
+    DTypeError,
+    InferenceError,
+    ModelError,
+    ParseError,
+    TreadleError,
+    UnsupportedOperatorError,
+)
+from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
+from .. import ir
+from . import onnx_elementwise, onnx_networks, onnx_shapes  # noqa: F401  (they register importers)
+from .onnx_table import attribute_value, find
+from .onnx_tensors import ModelSource, element_type, read_model, to_array
+from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
+
+if TYPE_CHECKING:
+    import onnx
+
+Shapes = Mapping[str, Sequence["int | str"]]
+
+_FUNCTION_NESTING = 16
+
+
+def from_onnx(source: ModelSource, *, shapes: Shapes | None = None, entry: str = "main") -> ir.Module:
+    """The model as a module of one function, whose parameters are the graph's inputs without the initializers.
+
+    `source` is a path, the bytes of a file, or an onnx.ModelProto. `shapes` replaces the shapes of inputs, by name;
+    a string is a symbolic dimension. Several outputs make a tuple; variables in it have the outputs' names.
+    Raises UnsupportedOperatorError, which lists all nodes that cannot be imported, and ModelError, which names the node
+    and the value, for a model that is malformed.
+    """
+    model, folder = read_model(source)
+    return ir.Module({entry: _ModelImporter(model, folder).main(shapes or {}, entry)})
+
+
+class _Scope:
+    """The values that a node can name: those of its graph, then those of the graphs around it. None: could not be imported."""
+
+    def __init__(self, outer: _Scope | None = None, attributes: Mapping[str, Any] | None = None) -> None:
+        self.values: dict[str, Value | None] = {}
+        self.outer = outer
+        self.attributes = attributes or {}  # of the function whose body this is
+
+    def find(self, name: str) -> Value | None:
+        """Raises KeyError."""
+        if name in self.values or self.outer is None:
+            return self.values[name]
+        return self.outer.find(name)
+
+
+class _ModelImporter:
+    def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
+        self.graph, self.folder = model.graph, folder
+        self.opsets = _opsets(model.opset_import)
+        self.functions = {(f.domain, f.name): f for f in model.functions}
+        self.g = GraphBuilder()
+        self.unsupported: list[tuple[str, str, str]] = []
+        self.depth = 0
+
+    def main(self, shapes: Shapes, name: str) -> ir.Function:
+        scope = _Scope()
+        weights = {tensor.name for tensor in self.graph.initializer}
+        inputs = [info for info in self.graph.input if info.name not in weights]
+        unknown = shapes.keys() - {info.name for info in inputs}
+        if unknown:
+            known = ", ".join(repr(info.name) for info in inputs)
+            raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}")
+        params = self._params(inputs, shapes)
+        for param in params:
+            assert isinstance(param.type, TensorType)
+            scope.values[param.name] = Value(param.type, param)
+        results = self._graph(self.graph, scope)
+        if self.unsupported:
+            raise _unsupported_error(self.unsupported)
+        return ir.Function(tuple(params), self._result(results), name=name)
+
+    # ---- inputs, initializers, outputs ----
+
+    def _params(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> list[ir.Var]:
+        declared = [(info, *_declared(info, shapes.get(info.name))) for info in inputs]
+        parsed = [[_parsed(dim) for dim in shape] for _, _, shape in declared]
+        # a variable can be used in an expression only if some input's dimension is that variable
+        bound = {str(dim) for shape in parsed for dim in shape if dim is not UNKNOWN and dims.is_variable(dim)}  # type: ignore[arg-type]
+        for name in sorted(bound):
+            self.g.new_dimension(name)
+        params = []
+        for (info, dtype, texts), shape in zip(declared, parsed, strict=True):
+            usable = [
+                dim
+                if dim is not UNKNOWN and bound.issuperset(dims.variables(dim))  # type: ignore[arg-type]
+                else self.g.new_dimension(str(text) if text else f"{info.name}_dim{axis}")
+                for axis, (text, dim) in enumerate(zip(texts, shape, strict=True))
+            ]
+            params.append(ir.Var(info.name, TensorType(dtype, tuple(usable))))
+        return params
+
+    def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
+        for tensor in graph.initializer:
+            try:
+                scope.values[tensor.name] = constant(to_array(tensor, self.folder))
+            except DTypeError as error:
+                self.unsupported.append(("initializer", tensor.name, error.message))
+                scope.values[tensor.name] = None
+        for sparse in graph.sparse_initializer:
+            self.unsupported.append(("initializer", sparse.values.name, "sparse tensors are not supported"))
+            scope.values[sparse.values.name] = None
+
+    def _result(self, results: Sequence[Value]) -> ir.Block:
+        """The function's body, whose result is made of variables that have the outputs' names."""
+        outputs = []
+        for info, value in zip(self.graph.output, results, strict=True):
+            output = ir.Var(info.name, value.type)
+            self.g.bindings.append(ir.Binding(output, self.g.atom(value), info.name))
+            outputs.append(output)
+        if len(outputs) == 1:
+            return ir.Block(tuple(self.g.bindings), outputs[0])
+        result = ir.Var("outputs", TupleType(tuple(value.type for value in results)))
+        self.g.bindings.append(ir.Binding(result, ir.MakeTuple(tuple(outputs))))
+        return ir.Block(tuple(self.g.bindings), result)
+
+    # ---- nodes ----
+
+    def _graph(self, graph: onnx.GraphProto, scope: _Scope) -> list[Value]:
+        """The outputs of a graph; empty when something in it is not supported."""
+        self._initializers(graph, scope)
+        self._nodes(graph.node, scope)
+        results = []
+        for info in graph.output:
+            value = self._lookup(info.name, scope, f"the graph {graph.name!r}", node=None)
+            if value is not None:
+                results.append(value)
+        return results
+
+    def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: _Scope, origin: str = "") -> None:
+        later = {name for node in nodes for name in node.output}
+        for node in nodes:
+            self._node(node, scope, later, origin or node_name(node))
+
+    def _node(self, node: onnx.NodeProto, scope: _Scope, later: set[str], origin: str) -> None:
+        inputs = [
+            self._lookup(name, scope, node.op_type, node=origin, later=later) if name else None for name in node.input
+        ]
+        if any(value is None for value, name in zip(inputs, node.input, strict=True) if name):
+            results: Sequence[Value | None] = [None] * len(node.output)  # an input could not be imported
+        else:
+            results = self._imported(node, inputs, scope, origin)
+        for name, value in zip(node.output, results, strict=False):
+            if name in scope.values and name:
+                raise ModelError(f"value {name!r} is made twice", node=origin)
+            scope.values[name] = value
+
+    def _imported(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], scope: _Scope, origin: str
+    ) -> Sequence[Value | None]:
+        g = self.g
+        g.origin, g.hint, g.output_count = origin, _hint(node), len(node.output)
+        g.opset = self.opsets.get(_domain(node), 0)
+        try:
+            attributes = self._attributes(node, scope)
+            results = self._dispatch(node, inputs, attributes, scope)
+        except (UnsupportedError, DTypeError) as error:
+            self.unsupported.append((_operator(node), origin, error.message))
+            return [None] * len(node.output)
+        except InferenceError as error:
+            raise error if error.node else InferenceError(f"{_operator(node)}: {error.message}", node=origin) from None
+        except ModelError as error:
+            raise error if error.node else ModelError(error.message, node=origin) from None
+        if len(results) < sum(bool(name) for name in node.output):
+            raise ModelError(f"{node.op_type} has {len(results)} outputs, {len(node.output)} are named", node=origin)
+        return results
+
+    def _dispatch(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope
+    ) -> Sequence[Value | None]:
+        local = self.functions.get((node.domain, node.op_type))
+        if local is not None:
+            return self._inlined(local, inputs, attributes)
+        if _domain(node) == "" and node.op_type == "If":
+            return self._if(inputs, attributes, scope)
+        entry = find(_domain(node), node.op_type, self.g.opset)
+        if entry is not None:
+            return entry(self.g, inputs, attributes)
+        body = _standard_function(node, self.g.opset, inputs)
+        if body is None:
+            raise UnsupportedError(f"there is no importer for opset {self.g.opset}")
+        return self._inlined(body, inputs, attributes)
+
+    def _attributes(self, node: onnx.NodeProto, scope: _Scope) -> dict[str, Any]:
+        found = {}
+        for attribute in node.attribute:
+            if not attribute.ref_attr_name:
+                found[attribute.name] = attribute_value(attribute)
+            elif attribute.ref_attr_name in scope.attributes:
+                found[attribute.name] = scope.attributes[attribute.ref_attr_name]
+        return found
+
+    def _lookup(
+        self, name: str, scope: _Scope, user: str, *, node: str | None, later: frozenset[str] | set[str] = frozenset()
+    ) -> Value | None:
+        try:
+            return scope.find(name)
+        except KeyError:
+            why = (
+                "made only by a later node, or by itself" if name in later else "made by no node, input or initializer"
+            )
+            raise ModelError(f"{user} uses the value {name!r}, which is {why}", node=node) from None
+
+    # ---- functions and branches ----
+
+    def _inlined(
+        self, function: onnx.FunctionProto, inputs: Sequence[Value | None], attributes: dict[str, Any]
+    ) -> Sequence[Value | None]:
+        """A function's body in place of its call: every binding keeps the name of the calling node."""
+        if self.depth >= _FUNCTION_NESTING:
+            raise ModelError(f"functions are nested deeper than {_FUNCTION_NESTING}, at {function.name!r}")
+        if len(inputs) > len(function.input):
+            raise ModelError(f"{function.name} takes {len(function.input)} inputs, but {len(inputs)} came")
+        defaults = {attribute.name: attribute_value(attribute) for attribute in function.attribute_proto}
+        scope = _Scope(attributes=defaults | attributes)
+        for name, value in zip(function.input, [*inputs, *[None] * len(function.input)], strict=False):
+            scope.values[name] = value
+        outer_opsets, outer_origin = self.opsets, self.g.origin
+        self.opsets, self.depth = outer_opsets | _opsets(function.opset_import), self.depth + 1
+        missing = {name for name, value in scope.values.items() if value is None}
+        try:
+            self._nodes([_without(node, missing) for node in function.node], scope, outer_origin)
+        finally:
+            self.opsets, self.depth = outer_opsets, self.depth - 1
+        return [scope.values.get(name) for name in function.output]
+
+    def _if(self, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope) -> Sequence[Value | None]:
+        """A branch that is known at import is taken; else both become blocks."""
+        (condition,) = inputs
+        assert condition is not None
+        branches = [attributes["then_branch"], attributes["else_branch"]]
+        if condition.constant is not None:
+            return self._graph(branches[0 if condition.constant.all() else 1], _Scope(scope))
+        origin, hint = self.g.origin, self.g.hint
+        blocks, types = [], []
+        for branch in branches:
+            with self.g.block() as bindings:
+                results = self._graph(branch, _Scope(scope))
+                self.g.origin, self.g.hint = origin, hint
+                if len(results) < len(branch.output):
+                    return [None] * len(branch.output)  # reported already
+                atoms = tuple(map(self.g.atom, results))
+                types.append(TupleType(tuple(value.type for value in results)))
+                result = ir.Var("branch", types[-1])
+                bindings.append(ir.Binding(result, ir.MakeTuple(atoms), origin))
+            blocks.append(ir.Block(tuple(bindings), result))
+        joined = _joined(*types)
+        atom = self.g.atom(self.g.op("reshape", condition, shape=()) if condition.rank else condition)
+        chosen = ir.Var(hint, joined)
+        self.g.bindings.append(ir.Binding(chosen, ir.If(atom, *blocks), origin))
+        return [self.g.bind(ir.GetItem(chosen, i), type_) for i, type_ in enumerate(joined.fields)]  # type: ignore[arg-type]
+
+
+# ---- small parts ----
+
+
+def node_name(node: onnx.NodeProto) -> str:
+    """The name by which a node is known in messages and profiles: its own, or its operator and first output."""
+    return node.name or f"{node.op_type} {node.output[0] if node.output else ''}".strip()
+
+
+def _domain(node: onnx.NodeProto) -> str:
+    return "" if node.domain == "ai.onnx" else node.domain
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    return f"{_domain(node)}.{node.op_type}".lstrip(".")
+
+
+def _hint(node: onnx.NodeProto) -> str:
+    return node.output[0] if node.output and node.output[0] else node.op_type.lower()
+
+
+def _opsets(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+
+
+def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> tuple[Any, list[int | str]]:
+    """The element type and the dimensions of an input, as numbers and names; "" where it says nothing."""
+    if not info.type.HasField("tensor_type"):
+        raise UnsupportedOperatorError(
+            f"input {info.name!r} is no tensor; only tensors are supported", [("input", info.name, "is no tensor")]
+        )
+    tensor = info.type.tensor_type
+    try:
+        dtype = element_type(tensor.elem_type)
+    except DTypeError as error:
+        raise UnsupportedOperatorError(
+            f"input {info.name!r}: {error.message}", [("input", info.name, error.message)]
+        ) from None
+    if given is not None:
+        return dtype, list(given)
+    if not tensor.HasField("shape"):
+        raise ModelError(f"input {info.name!r} has no shape; give one: shapes={{{info.name!r}: (…)}}")
+    dimensions = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
+    if any(isinstance(dim, int) and dim < 0 for dim in dimensions):
+        dimensions = [
+            "" if isinstance(dim, int) and dim < 0 else dim for dim in dimensions
+        ]  # -1: an old way to say that
+    return dtype, dimensions
+
+
+def _parsed(dim: int | str) -> ShapeDim:
+    """A dimension that is a number or an expression ("2*n"); UNKNOWN for any other text."""
+    if isinstance(dim, int):
+        return dim
+    try:
+        return dims.parse(dim) if dim else UNKNOWN
+    except ParseError:
+        return UNKNOWN
+
+
+def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
+    """The type that the results of both branches have: dimensions that differ are not known."""
+    fields = []
+    for a, b in zip(then.fields, otherwise.fields, strict=True):
+        assert isinstance(a, TensorType)
+        assert isinstance(b, TensorType)
+        if a.dtype is not b.dtype or a.rank != b.rank:
+            raise UnsupportedError(f"its branches give {a} and {b}")
+        shape: list[ShapeDim] = [x if x == y else UNKNOWN for x, y in zip(a.shape, b.shape, strict=True)]
+        fields.append(TensorType(a.dtype, tuple(shape)))
+    return TupleType(tuple(fields))
+
+
+def _without(node: onnx.NodeProto, missing: set[str]) -> onnx.NodeProto:
+    """The node with optional inputs left out that the function was not given."""
+    if missing.isdisjoint(node.input):
+        return node
+    import onnx
+
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.input[:] = ["" if name in missing else name for name in node.input]
+    return copy
+
+
+def _standard_function(node: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> onnx.FunctionProto | None:
+    """The body by which the ONNX standard defines the operator, if it does."""
+    import onnx
+
+    schema: Any  # the package's stubs lack the functions of a schema
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, _domain(node))
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_function:
+        body: onnx.FunctionProto = schema.function_body
+        return body
+    if not schema.has_context_dependent_function:
+        return None
+    types = [_type_proto(value) for value in inputs]
+    content = schema.get_context_dependent_function(node.SerializeToString(), types)
+    return onnx.FunctionProto.FromString(content) if content else None
+
+
+def _type_proto(value: Value | None) -> bytes:
+    import onnx
+
+    if value is None:
+        return onnx.TypeProto().SerializeToString()
+    shape = [dim if isinstance(dim, int) else str(dim) for dim in value.shape]
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype.numpy))
+    return onnx.helper.make_tensor_type_proto(code, shape).SerializeToString()
+
+
+def _unsupported_error(found: list[tuple[str, str, str]]) -> TreadleError:
+    """One error that lists all."""
+    lines = [f"  {operator} ({node}): {reason}" for operator, node, reason in found]
+    count = "1 node is" if len(found) == 1 else f"{len(found)} nodes are"
+    return UnsupportedOperatorError("\n".join([f"{count} not supported:", *lines]), found)

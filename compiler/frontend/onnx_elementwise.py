@@ -1,0 +1,253 @@
+"""Importers of elementwise operators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...formats.dtypes import DType
+from .onnx_table import ImporterFunction, importer
+from .onnx_tensors import element_type
+from .onnx_values import GraphBuilder, UnsupportedError, Value
+
+# ONNX operators that are operators of ours under another name.
+UNARY = {
+    "Abs": "abs",
+    "BitwiseNot": "bitwise_invert",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Erf": "erf",
+    "Exp": "exp",
+    "Floor": "floor",
+    "HardSwish": "hard_swish",
+    "IsNaN": "isnan",
+    "Log": "log",
+    "Mish": "mish",
+    "Neg": "negative",
+    "Not": "logical_not",
+    "Reciprocal": "reciprocal",
+    "Relu": "relu",
+    "Round": "round",
+    "Sigmoid": "sigmoid",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Sqrt": "sqrt",
+    "Tan": "tan",
+    "Tanh": "tanh",
+}
+BINARY = {
+    "Add": "add",
+    "And": "logical_and",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
+    "Div": "divide",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Mul": "multiply",
+    "Or": "logical_or",
+    "Sub": "subtract",
+    "Xor": "logical_xor",
+}
+VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+
+def _unary(operator: str) -> ImporterFunction:
+    def imported(g: GraphBuilder, x: Value) -> Value:
+        return g.op(operator, x)
+
+    return imported
+
+
+def _binary(operator: str) -> ImporterFunction:
+    def imported(g: GraphBuilder, a: Value, b: Value) -> Value:
+        return g.broadcast(operator, a, b)
+
+    return imported
+
+
+def _binary_before_7(operator: str) -> ImporterFunction:
+    def imported(g: GraphBuilder, a: Value, b: Value, *, broadcast: int = 0, axis: int | None = None) -> Value:
+        """Before NumPy's rule: b's first axis was laid on a's axis `axis`."""
+        if broadcast and axis is not None and b.rank:
+            missing = a.rank - (axis % a.rank) - b.rank
+            b = g.op("expand_dims", b, axes=tuple(range(b.rank, b.rank + missing))) if missing > 0 else b
+        return g.broadcast(operator, a, b)
+
+    return imported
+
+
+def _variadic(operator: str) -> ImporterFunction:
+    def imported(g: GraphBuilder, first: Value, *others: Value) -> Value:
+        result = first
+        for other in others:
+            result = g.broadcast(operator, result, other)
+        return result
+
+    return imported
+
+
+for _name, _operator in UNARY.items():
+    importer(_name)(_unary(_operator))
+for _name, _operator in BINARY.items():
+    importer(_name)(_binary_before_7(_operator))
+    importer(_name, since=7)(_binary(_operator))
+for _name, _operator in VARIADIC.items():
+    importer(_name)(_variadic(_operator))
+
+
+@importer("Mean")
+def _mean(g: GraphBuilder, first: Value, *others: Value) -> Value:
+    total = first
+    for other in others:
+        total = g.broadcast("add", total, other)
+    return g.op("divide", total, g.constant(1 + len(others), first.dtype))
+
+
+@importer("Pow")
+def _pow(g: GraphBuilder, base: Value, exponent: Value, *, broadcast: int = 0, axis: int | None = None) -> Value:
+    if axis is not None:
+        return _binary_before_7("pow")(g, base, exponent, broadcast=broadcast, axis=axis)  # type: ignore[return-value]
+    if base.dtype is exponent.dtype:
+        return g.broadcast("pow", base, exponent)
+    if base.dtype.is_float:
+        return g.broadcast("pow", base, g.op("cast", exponent, dtype=base.dtype))
+    wide = [g.op("cast", value, dtype=DType.float64) for value in (base, exponent)]
+    return g.op("cast", g.broadcast("pow", *wide), dtype=base.dtype)
+
+
+@importer("Mod")
+def _mod(g: GraphBuilder, a: Value, b: Value, *, fmod: int = 0) -> Value:
+    return g.broadcast("fmod" if fmod else "remainder", a, b)
+
+
+@importer("Where")
+def _where(g: GraphBuilder, condition: Value, x: Value, y: Value) -> Value:
+    return g.broadcast("where", condition, x, y)
+
+
+@importer("IsInf")
+def _is_inf(g: GraphBuilder, x: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
+    infinite = g.op("isinf", x)
+    zero = g.constant(0, x.dtype)
+    if not detect_negative:
+        infinite = g.op("logical_and", infinite, g.op("greater", x, zero))
+    if not detect_positive:
+        infinite = g.op("logical_and", infinite, g.op("less", x, zero))
+    return infinite
+
+
+@importer("Cast")
+def _cast(g: GraphBuilder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+    # saturate and round_mode are about float8 types alone, which element_type refuses
+    return g.op("cast", x, dtype=element_type(to))
+
+
+@importer("CastLike")
+def _cast_like(g: GraphBuilder, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+    return g.op("cast", x, dtype=like.dtype)
+
+
+@importer("Identity")
+def _identity(g: GraphBuilder, x: Value) -> Value:
+    return x
+
+
+# ---- activations ----
+
+
+@importer("LeakyRelu")
+def _leaky_relu(g: GraphBuilder, x: Value, *, alpha: float = 0.01) -> Value:
+    return g.op("leaky_relu", x, alpha=alpha)
+
+
+@importer("Elu")
+def _elu(g: GraphBuilder, x: Value, *, alpha: float = 1.0) -> Value:
+    return g.op("elu", x, alpha=alpha)
+
+
+@importer("Selu")
+def _selu(
+    g: GraphBuilder, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
+) -> Value:
+    return g.op("multiply", g.op("elu", x, alpha=alpha), g.constant(gamma, x.dtype))
+
+
+@importer("HardSigmoid")
+def _hard_sigmoid(g: GraphBuilder, x: Value, *, alpha: float = 0.2, beta: float = 0.5) -> Value:
+    return g.op("hard_sigmoid", x, alpha=alpha, beta=beta)
+
+
+@importer("Gelu")
+def _gelu(g: GraphBuilder, x: Value, *, approximate: str = "none") -> Value:
+    return g.op("gelu", x, approximate=approximate)
+
+
+@importer("Swish")
+def _swish(g: GraphBuilder, x: Value, *, alpha: float = 1.0) -> Value:
+    if alpha == 1:
+        return g.op("silu", x)
+    return g.op("multiply", x, g.op("sigmoid", g.op("multiply", x, g.constant(alpha, x.dtype))))
+
+
+@importer("ThresholdedRelu")
+def _thresholded_relu(g: GraphBuilder, x: Value, *, alpha: float = 1.0) -> Value:
+    return g.op("where", g.op("greater", x, g.constant(alpha, x.dtype)), x, g.constant(0, x.dtype))
+
+
+@importer("PRelu", since=7)
+def _prelu(g: GraphBuilder, x: Value, slope: Value) -> Value:
+    return g.broadcast("where", g.op("less", x, g.constant(0, x.dtype)), g.broadcast("multiply", slope, x), x)
+
+
+@importer("PRelu")
+def _prelu_before_7(g: GraphBuilder, x: Value, slope: Value) -> Value:
+    """The slopes, one or one a channel, lay on axis 1."""
+    if slope.shape != (1,):
+        slope = g.op("expand_dims", slope, axes=tuple(range(1, x.rank - 1)))
+    result = _prelu(g, x, slope)
+    assert isinstance(result, Value)
+    return result
+
+
+@importer("Clip", since=11)
+def _clip(g: GraphBuilder, x: Value, minimum: Value | None = None, maximum: Value | None = None) -> Value:
+    bounds = {"min": minimum, "max": maximum}
+    given = {name: value.constant for name, value in bounds.items() if value is not None}
+    if all(array is not None for array in given.values()):
+        return g.op("clip", x, **{name: array.reshape(()).item() for name, array in given.items()})  # type: ignore[union-attr]
+    # the upper bound comes last: where the bounds cross, it wins
+    result = x if minimum is None else g.broadcast("maximum", x, minimum)
+    return result if maximum is None else g.broadcast("minimum", result, maximum)
+
+
+@importer("Clip")
+def _clip_before_11(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    min: float = float(np.finfo(np.float32).min),
+    max: float = float(np.finfo(np.float32).max),
+) -> Value:
+    return g.op("clip", x, min=min, max=max)
+
+
+@importer("Dropout", since=12)
+def _dropout(
+    g: GraphBuilder, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
+) -> tuple[Value, ...]:
+    if training_mode is not None and (training_mode.constant is None or training_mode.constant.any()):
+        raise UnsupportedError("dropout in training mode")
+    return (x, g.op("full", shape=x.shape, value=True, dtype=DType.bool))[: g.output_count]
+
+
+@importer("Dropout")
+def _dropout_before_12(g: GraphBuilder, x: Value, *, ratio: float = 0.5, is_test: int = 1) -> tuple[Value, ...]:
+    if not is_test:
+        raise UnsupportedError("dropout in training mode")
+    mask = {"value": True, "dtype": DType.bool} if g.opset >= 10 else {"value": 1, "dtype": x.dtype}
+    return (x, g.op("full", shape=x.shape, **mask))[: g.output_count]

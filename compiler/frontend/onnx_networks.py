@@ -1,0 +1,424 @@
+"""Importers of matrix products, convolutions, pooling, normalisations, softmax and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...formats import dims
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.dtypes import DType
+from ...formats.errors import ModelError
+from ..operators.shapes import axis_of, maximum
+from .onnx_shapes import integers_of
+from .onnx_table import importer
+from .onnx_values import GraphBuilder, UnsupportedError, Value
+
+Ints = tuple[int, ...]
+
+# ---- matrix products ----
+
+
+@importer("MatMul")
+def _matmul(g: GraphBuilder, a: Value, b: Value) -> Value:
+    if a.rank and b.rank:
+        inner = -2 if b.rank > 1 else 0
+        shape = list(b.shape)
+        shape[inner] = a.shape[-1]
+        b = g.checked(b, tuple(shape))
+    if a.rank > 2 and b.rank > 2:
+        a, b = g.aligned([a, b], slice(None, -2))
+    return g.op("matmul", a, b)
+
+
+@importer("Gemm")
+def _gemm(
+    g: GraphBuilder,
+    a: Value,
+    b: Value,
+    c: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    broadcast: int = 0,
+) -> Value:
+    a = g.op("permute_dims", a, axes=(1, 0)) if transA else a
+    b = g.op("permute_dims", b, axes=(1, 0)) if transB else b
+    result = g.op("matmul", a, b)
+    if alpha != 1:
+        result = g.op("multiply", result, _scalar(g, alpha, result.dtype))
+    if c is None or beta == 0:
+        return result
+    if beta != 1:
+        c = g.op("multiply", c, _scalar(g, beta, c.dtype))
+    return g.broadcast("add", result, c)
+
+
+def _scalar(g: GraphBuilder, value: float, dtype: DType) -> Value:
+    if not dtype.is_float and value != int(value):
+        raise UnsupportedError(f"the factor {value} of integers")
+    return g.constant(value, dtype)
+
+
+# ---- convolution, pooling ----
+
+
+def _same_pads(
+    spatial: Sequence[Dim], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], upper: bool
+) -> tuple[Dim, ...]:
+    """Pads for ⌈length / stride⌉ windows along each axis; of an odd number the larger half at the end, or the beginning."""
+    begins, ends = [], []
+    for length, size, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
+        windows = dims.ceildiv(length, stride)
+        covered = dims.add(dims.multiply(dims.add(windows, -1), stride), (size - 1) * dilation + 1)
+        total = maximum(dims.add(covered, dims.multiply(length, -1)), 0)
+        small = dims.floordiv(total, 2)
+        large = dims.add(total, dims.multiply(small, -1))
+        begins.append(small if upper else large)
+        ends.append(large if upper else small)
+    return (*begins, *ends)
+
+
+def _pads(
+    x: Value, auto_pad: str, pads: Ints | None, kernel: Sequence[int], strides: Ints | None, dilations: Ints | None
+) -> tuple[Dim, ...] | None:
+    """The pads that `auto_pad` and `pads` say together."""
+    if auto_pad in ("NOTSET", ""):
+        return pads
+    if auto_pad == "VALID":
+        return None
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        raise ModelError(f"auto_pad {auto_pad!r} is not one of ONNX's")
+    ones = (1,) * len(kernel)
+    return _same_pads(x.shape[2:], kernel, strides or ones, dilations or ones, auto_pad == "SAME_UPPER")
+
+
+def _kernel(weight: Value, kernel_shape: Ints | None) -> Ints:
+    spatial = weight.shape[2:]
+    if any(isinstance(dim, SymbolicDim) for dim in spatial):
+        raise UnsupportedError("the size of its kernel depends on the sizes of the inputs")
+    if kernel_shape is not None and kernel_shape != spatial:
+        raise ModelError(f"kernel_shape {list(kernel_shape)} is not that of the weights, {weight.type}")
+    return spatial  # type: ignore[return-value]
+
+
+@importer("Conv")
+def _conv(
+    g: GraphBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Value:
+    kernel = _kernel(weight, kernel_shape)
+    around = _pads(x, auto_pad, pads, kernel, strides, dilations)
+    inputs = [x, weight] if bias is None else [x, weight, bias]
+    return g.op("conv", *inputs, strides=strides, pads=around, dilations=dilations, groups=group)
+
+
+@importer("ConvTranspose")
+def _conv_transpose(
+    g: GraphBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    output_padding: Ints | None = None,
+    output_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Value:
+    kernel = _kernel(weight, kernel_shape)
+    around: tuple[Dim, ...] | None = pads
+    if output_shape is not None or auto_pad.startswith("SAME"):
+        around = _transposed_pads(x, kernel, strides, dilations, output_padding, output_shape, auto_pad)
+    inputs = [x, weight] if bias is None else [x, weight, bias]
+    return g.op(
+        "conv_transpose",
+        *inputs,
+        strides=strides,
+        pads=around,
+        dilations=dilations,
+        groups=group,
+        output_padding=output_padding,
+    )
+
+
+def _transposed_pads(
+    x: Value,
+    kernel: Ints,
+    strides: Ints | None,
+    dilations: Ints | None,
+    output_padding: Ints | None,
+    output_shape: Ints | None,
+    auto_pad: str,
+) -> tuple[Dim, ...]:
+    """The pads that leave `output_shape` (for SAME: length · stride) of the result."""
+    ones = (1,) * len(kernel)
+    begins, ends = [], []
+    for axis, (length, size) in enumerate(zip(x.shape[2:], kernel, strict=True)):
+        stride, dilation = (strides or ones)[axis], (dilations or ones)[axis]
+        extra = output_padding[axis] if output_padding else 0
+        whole = dims.add(dims.multiply(dims.add(length, -1), stride), extra + (size - 1) * dilation + 1)
+        wanted = dims.multiply(length, stride) if output_shape is None else output_shape[-len(kernel) :][axis]
+        total = maximum(dims.add(whole, dims.multiply(wanted, -1)), 0)
+        small = dims.floordiv(total, 2)
+        large = dims.add(total, dims.multiply(small, -1))
+        begins.append(small if auto_pad != "SAME_LOWER" else large)
+        ends.append(large if auto_pad != "SAME_LOWER" else small)
+    return (*begins, *ends)
+
+
+@importer("MaxPool")
+def _max_pool(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    storage_order: int = 0,
+    strides: Ints | None = None,
+) -> Value:
+    if g.output_count > 1:
+        raise UnsupportedError("the output of indices")
+    return g.op(
+        "max_pool",
+        x,
+        kernel=kernel_shape,
+        strides=strides,
+        pads=_pads(x, auto_pad, pads, kernel_shape, strides, dilations),
+        dilations=dilations,
+        ceil_mode=bool(ceil_mode),
+    )
+
+
+@importer("AveragePool")
+def _average_pool(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    count_include_pad: int = 0,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Value:
+    return g.op(
+        "average_pool",
+        x,
+        kernel=kernel_shape,
+        strides=strides,
+        pads=_pads(x, auto_pad, pads, kernel_shape, strides, dilations),
+        dilations=dilations,
+        ceil_mode=bool(ceil_mode),
+        count_include_pad=bool(count_include_pad),
+    )
+
+
+@importer("GlobalAveragePool")
+def _global_average_pool(g: GraphBuilder, x: Value) -> Value:
+    return g.op("mean", x, axes=tuple(range(2, x.rank)), keepdims=True)
+
+
+@importer("GlobalMaxPool")
+def _global_max_pool(g: GraphBuilder, x: Value) -> Value:
+    return g.op("max", x, axes=tuple(range(2, x.rank)), keepdims=True)
+
+
+# ---- normalisation ----
+
+
+@importer("BatchNormalization", since=7)
+def _batch_normalization(
+    g: GraphBuilder,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    variance: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    spatial: int = 1,
+) -> Value:
+    if training_mode or g.output_count > 1:
+        raise UnsupportedError("batch normalisation in training mode")
+    if not spatial:
+        raise UnsupportedError("batch normalisation of each element (spatial = 0)")
+    parameters = [
+        g.op("cast", v, dtype=x.dtype) if v.dtype is not x.dtype else v for v in (scale, bias, mean, variance)
+    ]
+    return g.op("batch_normalization", x, *parameters, epsilon=epsilon)
+
+
+@importer("BatchNormalization")
+def _batch_normalization_before_7(
+    g: GraphBuilder,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    mean: Value,
+    variance: Value,
+    *,
+    epsilon: float = 1e-5,
+    is_test: int = 0,
+    momentum: float = 0.9,
+    spatial: int = 1,
+) -> Value:
+    """is_test was 0 by default, but a graph with one output is for inference."""
+    result = _batch_normalization(g, x, scale, bias, mean, variance, epsilon=epsilon, spatial=spatial)
+    assert isinstance(result, Value)
+    return result
+
+
+@importer("LayerNormalization")
+def _layer_normalization(
+    g: GraphBuilder,
+    x: Value,
+    scale: Value,
+    bias: Value | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Value:
+    if g.output_count > 1:
+        raise UnsupportedError("the outputs of mean and deviation")
+    inputs = [value for value in (scale, bias) if value is not None]
+    if all(value.shape == x.shape[axis_of(axis, x.rank) :] for value in inputs):
+        return g.op("layer_normalization", x, *inputs, axis=axis, epsilon=epsilon)
+    result = g.broadcast("multiply", g.op("layer_normalization", x, axis=axis, epsilon=epsilon), scale)
+    return result if bias is None else g.broadcast("add", result, bias)
+
+
+@importer("RMSNormalization")
+def _rms_normalization(
+    g: GraphBuilder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    if scale.shape == x.shape[axis_of(axis, x.rank) :]:
+        return g.op("rms_normalization", x, scale, axis=axis, epsilon=epsilon)
+    return g.broadcast("multiply", g.op("rms_normalization", x, axis=axis, epsilon=epsilon), scale)
+
+
+@importer("InstanceNormalization")
+def _instance_normalization(g: GraphBuilder, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
+    return g.op("instance_normalization", x, scale, bias, epsilon=epsilon)
+
+
+@importer("GroupNormalization", since=21)
+def _group_normalization(
+    g: GraphBuilder,
+    x: Value,
+    scale: Value,
+    bias: Value,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Value:
+    return g.op("group_normalization", x, scale, bias, groups=num_groups, epsilon=epsilon)
+
+
+@importer("LRN")
+def _lrn(g: GraphBuilder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Value:
+    return g.op("local_response_normalization", x, size=size, alpha=alpha, beta=beta, bias=bias)
+
+
+# ---- softmax ----
+
+
+@importer("Softmax", since=13)
+def _softmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
+    return g.op("softmax", x, axis=axis)
+
+
+@importer("LogSoftmax", since=13)
+def _log_softmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
+    return g.op("log_softmax", x, axis=axis)
+
+
+@importer("Softmax")
+def _softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
+    return _over_flat(g, "softmax", x, axis)
+
+
+@importer("LogSoftmax")
+def _log_softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
+    return _over_flat(g, "log_softmax", x, axis)
+
+
+def _over_flat(g: GraphBuilder, operator: str, x: Value, axis: int) -> Value:
+    """Below opset 13 the input counted as a matrix: its rows are all elements from `axis` on."""
+    first = axis_of(axis, x.rank)
+    if all(dim == 1 for dim in x.shape[first + 1 :]):
+        return g.op(operator, x, axis=first)
+    matrix = g.op("reshape", x, shape=(dims.product(x.shape[:first]), dims.product(x.shape[first:])))
+    return g.op("reshape", g.op(operator, matrix, axis=1), shape=x.shape)
+
+
+# ---- reductions ----
+
+REDUCTIONS = {
+    "ReduceL1": "l1_norm",
+    "ReduceL2": "l2_norm",
+    "ReduceLogSumExp": "log_sum_exp",
+    "ReduceMax": "max",
+    "ReduceMean": "mean",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceSum": "sum",
+    "ReduceSumSquare": "sum_of_squares",
+}
+_OF_BOOLS = {"max": "any", "min": "all"}
+
+
+def _reduced(g: GraphBuilder, operator: str, x: Value, axes: Ints | None, keepdims: int) -> Value:
+    operator = _OF_BOOLS.get(operator, operator) if x.dtype is DType.bool else operator
+    return g.op(operator, x, axes=axes, keepdims=bool(keepdims))
+
+
+def _register_reduction(name: str, operator: str) -> None:
+    def imported(
+        g: GraphBuilder, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Value:
+        chosen = integers_of(axes, "axes") or None
+        if chosen is None and noop_with_empty_axes:
+            chosen = ()
+        return _reduced(g, operator, x, chosen, keepdims)
+
+    def with_attribute(g: GraphBuilder, x: Value, *, axes: Ints | None = None, keepdims: int = 1) -> Value:
+        return _reduced(g, operator, x, axes, keepdims)
+
+    importer(name)(with_attribute)
+    importer(name, since=13 if name == "ReduceSum" else 18)(imported)
+
+
+for _name, _operator in REDUCTIONS.items():
+    _register_reduction(_name, _operator)
+
+
+def _register_index(name: str, operator: str) -> None:
+    @importer(name)
+    def imported(g: GraphBuilder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+        return g.op(operator, x, axis=axis, keepdims=bool(keepdims), select_last_index=bool(select_last_index))
+
+
+_register_index("ArgMax", "argmax")
+_register_index("ArgMin", "argmin")

@@ -1,0 +1,390 @@
+"""Importers of operators that make, move, join and part tensors.
+
+Shapes, axes, pads and the like are attributes in old opsets and inputs in new ones. Here they must be known at import, be it
+as expressions over the model's dimensions: `_integers` and `_dims` say so where they are not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.dtypes import DType
+from ...formats.errors import ModelError
+from ..operators.shapes import axis_of
+from .onnx_dims import is_nonnegative
+from .onnx_table import importer
+from .onnx_values import GraphBuilder, UnsupportedError, Value
+
+_INT64_MAX = (1 << 63) - 1
+
+
+def dims_of(value: Value, what: str) -> tuple[Dim, ...]:
+    """The elements of an integer tensor that parameterises an operator. Raises UnsupportedError if only a run can tell."""
+    if value.elements is None:
+        raise UnsupportedError(f"its {what} are computed at run time")
+    return tuple(value.elements.flat)
+
+
+def integers_of(value: Value | None, what: str) -> tuple[int, ...] | None:
+    """The same, where dimensions will not do."""
+    if value is None:
+        return None
+    elements = dims_of(value, what)
+    if any(isinstance(element, SymbolicDim) for element in elements):
+        raise UnsupportedError(f"its {what} depend on the sizes of the inputs")
+    return elements  # type: ignore[return-value]
+
+
+# ---- views ----
+
+
+@importer("Reshape", since=5)
+def _reshape(g: GraphBuilder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
+    return _reshaped(g, x, dims_of(shape, "dimensions"), bool(allowzero))
+
+
+@importer("Reshape")
+def _reshape_before_5(g: GraphBuilder, x: Value, *, shape: tuple[int, ...]) -> Value:
+    return _reshaped(g, x, shape, False)
+
+
+def _reshaped(g: GraphBuilder, x: Value, shape: tuple[Dim, ...], allow_zero: bool) -> Value:
+    result: list[Dim] = []
+    for axis, dim in enumerate(shape):
+        if dim == 0 and not allow_zero:
+            if axis >= x.rank:
+                raise ModelError(f"Reshape: dimension {axis} is to be that of the input, which has rank {x.rank}")
+            dim = x.shape[axis]
+        result.append(dim)
+    if result.count(-1) == 1:
+        rest = dims.product(dim for dim in result if dim != -1)
+        if rest != 0:
+            result[result.index(-1)] = dims.floordiv(dims.product(x.shape), rest)
+    return g.op("reshape", x, shape=tuple(result))
+
+
+@importer("Flatten")
+def _flatten(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
+    axis = axis if axis == x.rank else axis_of(axis, x.rank) if x.rank else 0
+    return g.op("reshape", x, shape=(dims.product(x.shape[:axis]), dims.product(x.shape[axis:])))
+
+
+@importer("Squeeze", since=13)
+def _squeeze(g: GraphBuilder, x: Value, axes: Value | None = None) -> Value:
+    return _squeezed(g, x, integers_of(axes, "axes"))
+
+
+@importer("Squeeze")
+def _squeeze_before_13(g: GraphBuilder, x: Value, *, axes: tuple[int, ...] | None = None) -> Value:
+    return _squeezed(g, x, axes)
+
+
+def _squeezed(g: GraphBuilder, x: Value, axes: tuple[int, ...] | None) -> Value:
+    if axes is None:
+        axes = tuple(axis for axis, dim in enumerate(x.shape) if dim == 1)
+    ones = {axis_of(axis, x.rank) for axis in axes}
+    x = g.checked(x, tuple(1 if axis in ones else dim for axis, dim in enumerate(x.shape)))
+    return g.op("squeeze", x, axes=axes)
+
+
+@importer("Unsqueeze", since=13)
+def _unsqueeze(g: GraphBuilder, x: Value, axes: Value) -> Value:
+    return g.op("expand_dims", x, axes=integers_of(axes, "axes"))
+
+
+@importer("Unsqueeze")
+def _unsqueeze_before_13(g: GraphBuilder, x: Value, *, axes: tuple[int, ...]) -> Value:
+    return g.op("expand_dims", x, axes=axes)
+
+
+# ---- permutation, repetition ----
+
+
+@importer("Transpose")
+def _transpose(g: GraphBuilder, x: Value, *, perm: tuple[int, ...] | None = None) -> Value:
+    return g.op("permute_dims", x, axes=perm)
+
+
+@importer("Expand")
+def _expand(g: GraphBuilder, x: Value, shape: Value) -> Value:
+    target = dims_of(shape, "dimensions")
+    rank = max(x.rank, len(target))
+    old: tuple[Dim, ...] = (1,) * (rank - x.rank) + x.shape
+    new: tuple[Dim, ...] = (1,) * (rank - len(target)) + target
+    result = tuple(b if a == 1 else a for a, b in zip(old, new, strict=True))
+    return x if result == x.shape else g.op("broadcast_to", x, shape=result)
+
+
+@importer("Tile", since=6)
+def _tile(g: GraphBuilder, x: Value, repeats: Value) -> Value:
+    return g.op("tile", x, repetitions=dims_of(repeats, "repetitions"))
+
+
+@importer("DepthToSpace")
+def _depth_to_space(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    n, c, h, w = _four(x)
+    depth = dims.floordiv(c, blocksize * blocksize)
+    parts: tuple[Dim, ...] = (n, blocksize, blocksize, depth, h, w)
+    order = (0, 3, 4, 1, 5, 2)
+    if mode == "CRD":
+        parts, order = (n, depth, blocksize, blocksize, h, w), (0, 1, 4, 2, 5, 3)
+    moved = g.op("permute_dims", g.op("reshape", x, shape=parts), axes=order)
+    return g.op("reshape", moved, shape=(n, depth, dims.multiply(h, blocksize), dims.multiply(w, blocksize)))
+
+
+@importer("SpaceToDepth")
+def _space_to_depth(g: GraphBuilder, x: Value, *, blocksize: int) -> Value:
+    n, c, h, w = _four(x)
+    height, width = dims.floordiv(h, blocksize), dims.floordiv(w, blocksize)
+    parts = g.op("reshape", x, shape=(n, c, height, blocksize, width, blocksize))
+    moved = g.op("permute_dims", parts, axes=(0, 3, 5, 1, 2, 4))
+    return g.op("reshape", moved, shape=(n, dims.multiply(c, blocksize * blocksize), height, width))
+
+
+def _four(x: Value) -> tuple[Dim, ...]:
+    if x.rank != 4:
+        raise ModelError(f"an input of rank 4 is needed, but {x.type} came")
+    return x.shape
+
+
+# ---- joining, parting ----
+
+
+@importer("Concat", since=4)
+def _concat(g: GraphBuilder, first: Value, *others: Value, axis: int) -> Value:
+    along = axis_of(axis, first.rank)
+    tensors = [first, *others]
+    for place in range(first.rank):
+        if place != along and all(tensor.rank == first.rank for tensor in tensors):
+            tensors = g.aligned(tensors, slice(place, place + 1))
+    return g.op("concat", *tensors, axis=axis)
+
+
+@importer("Concat")
+def _concat_before_4(g: GraphBuilder, first: Value, *others: Value, axis: int = 1) -> Value:
+    return g.op("concat", first, *others, axis=axis)
+
+
+@importer("Split", since=13)
+def _split(
+    g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...]:
+    return _parts(g, x, axis, None if split is None else dims_of(split, "sizes"))
+
+
+@importer("Split")
+def _split_before_13(
+    g: GraphBuilder, x: Value, sizes: Value | None = None, *, axis: int = 0, split: tuple[int, ...] | None = None
+) -> tuple[Value, ...]:
+    return _parts(g, x, axis, split if sizes is None else integers_of(sizes, "sizes"))
+
+
+def _parts(g: GraphBuilder, x: Value, axis: int, sizes: tuple[Dim, ...] | None) -> tuple[Value, ...]:
+    length, count = x.shape[axis_of(axis, x.rank)], g.output_count
+    if sizes is None:
+        each = dims.ceildiv(length, count)
+        last = dims.add(length, dims.multiply(each, 1 - count))
+        sizes = (each,) * (count - 1) + (last,)
+    shape = list(x.shape)
+    total: Dim = 0
+    for size in sizes:
+        total = dims.add(total, size)
+    shape[axis] = total
+    return g.ops("split", g.checked(x, tuple(shape)), axis=axis, sizes=sizes)
+
+
+# ---- slices, padding, gathering ----
+
+
+@importer("Slice", since=10)
+def _slice(
+    g: GraphBuilder, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
+) -> Value:
+    return _sliced(
+        g,
+        x,
+        dims_of(starts, "starts"),
+        dims_of(ends, "ends"),
+        integers_of(axes, "axes"),
+        integers_of(steps, "steps"),
+    )
+
+
+@importer("Slice")
+def _slice_before_10(
+    g: GraphBuilder, x: Value, *, starts: tuple[int, ...], ends: tuple[int, ...], axes: tuple[int, ...] | None = None
+) -> Value:
+    return _sliced(g, x, starts, ends, axes, None)
+
+
+def _sliced(
+    g: GraphBuilder,
+    x: Value,
+    starts: tuple[Dim, ...],
+    ends: tuple[Dim, ...],
+    axes: tuple[int, ...] | None,
+    steps: tuple[int, ...] | None,
+) -> Value:
+    along = [axis_of(axis, x.rank) for axis in (range(len(starts)) if axes is None else axes)]
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(along) == len(steps):
+        raise ModelError("Slice: starts, ends, axes and steps are not equally many")
+    first = tuple(_bound(start, x.shape[axis], step) for start, axis, step in zip(starts, along, steps, strict=True))
+    last = tuple(_bound(end, x.shape[axis], step) for end, axis, step in zip(ends, along, steps, strict=True))
+    return g.op("slice", x, starts=first, ends=last, axes=tuple(along), steps=steps)
+
+
+def _bound(bound: Dim, length: Dim, step: int) -> Dim:
+    """A bound that says the same and is small: exporters write "to the end" as the greatest integers there are."""
+    if isinstance(bound, int) and isinstance(length, int):
+        return max(min(bound, length), -length - 1)
+    if isinstance(bound, int) and bound >= (1 << 31) - 1:
+        return length
+    if isinstance(bound, int) and bound <= -(1 << 31):
+        return 0 if step > 0 else dims.add(dims.multiply(length, -1), -1)
+    if isinstance(bound, SymbolicDim) and is_nonnegative(dims.multiply(bound, -1)):
+        return dims.add(length, bound)
+    return bound
+
+
+@importer("Pad", since=11)
+def _pad(
+    g: GraphBuilder,
+    x: Value,
+    pads: Value,
+    value: Value | None = None,
+    axes: Value | None = None,
+    *,
+    mode: str = "constant",
+) -> Value:
+    if value is not None and value.constant is None:
+        raise UnsupportedError("its padding value is computed at run time")
+    fill = 0 if value is None else value.constant.reshape(()).item()  # type: ignore[union-attr]
+    return _padded(g, x, dims_of(pads, "pads"), integers_of(axes, "axes"), mode, fill)
+
+
+@importer("Pad")
+def _pad_before_11(
+    g: GraphBuilder, x: Value, *, pads: tuple[int, ...], mode: str = "constant", value: float = 0.0
+) -> Value:
+    return _padded(g, x, pads, None, mode, value)
+
+
+def _padded(
+    g: GraphBuilder, x: Value, pads: tuple[Dim, ...], axes: tuple[int, ...] | None, mode: str, value: Any
+) -> Value:
+    if mode not in ("constant", "reflect", "edge"):
+        raise UnsupportedError(f"mode {mode!r}")
+    along = range(x.rank) if axes is None else [axis_of(axis, x.rank) for axis in axes]
+    if len(pads) != 2 * len(along):
+        raise ModelError(f"Pad: {2 * len(along)} pads are needed, but {len(pads)} came")
+    begins: list[Dim] = [0] * x.rank
+    ends: list[Dim] = [0] * x.rank
+    for place, axis in enumerate(along):
+        begins[axis], ends[axis] = pads[place], pads[len(along) + place]
+    cut = [isinstance(pad, int) and pad < 0 for pad in (*begins, *ends)]
+    if any(cut):  # a negative pad takes elements away
+        starts = tuple(-int(pad) if gone else 0 for pad, gone in zip(begins, cut[: x.rank], strict=True))  # type: ignore[arg-type]
+        stops = tuple(
+            dims.add(length, pad) if gone else length
+            for length, pad, gone in zip(x.shape, ends, cut[x.rank :], strict=True)
+        )
+        x = g.op("slice", x, starts=starts, ends=stops)
+    kept = tuple(0 if gone else pad for pad, gone in zip((*begins, *ends), cut, strict=True))
+    return g.op("pad", x, pads=kept, mode=mode, value=value)
+
+
+@importer("Gather")
+def _gather(g: GraphBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    return g.op("take", x, indices, axis=axis)
+
+
+@importer("GatherElements")
+def _gather_elements(g: GraphBuilder, x: Value, indices: Value, *, axis: int = 0) -> Value:
+    along = axis_of(axis, x.rank)
+    if indices.rank == x.rank and indices.shape != x.shape:
+        # the indices may reach over a part of the other axes
+        others = tuple(place for place in range(x.rank) if place != along)
+        ends = tuple(indices.shape[place] for place in others)
+        x = g.op("slice", x, starts=(0,) * len(others), ends=ends, axes=others)
+    return g.op("take_along_axis", x, indices, axis=axis)
+
+
+@importer("Trilu")
+def _trilu(g: GraphBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+    (diagonal,) = dims_of(k, "diagonal") if k is not None else (0,)
+    rows = g.op("arange", stop=x.shape[-2])
+    columns = g.op("arange", start=dims.multiply(diagonal, -1), stop=dims.add(x.shape[-1], dims.multiply(diagonal, -1)))
+    rows = g.op("expand_dims", rows, axes=(1,))
+    kept = g.op("less_equal" if upper else "greater_equal", rows, columns)
+    return g.op("where", kept, x, g.constant(0, x.dtype))
+
+
+# ---- creation ----
+
+
+@importer("Constant")
+def _constant(
+    g: GraphBuilder,
+    *,
+    value: np.ndarray | None = None,
+    value_float: float | None = None,
+    value_floats: tuple[float, ...] | None = None,
+    value_int: int | None = None,
+    value_ints: tuple[int, ...] | None = None,
+) -> Value:
+    if value is not None:
+        from .onnx_values import constant
+
+        return constant(value)
+    floats = value_float if value_float is not None else value_floats
+    if floats is not None:
+        return g.constant(floats, DType.float32)
+    integers = value_int if value_int is not None else value_ints
+    if integers is None:
+        raise ModelError("Constant: no value")
+    return g.constant(integers, DType.int64)
+
+
+@importer("ConstantOfShape")
+def _constant_of_shape(g: GraphBuilder, shape: Value, *, value: np.ndarray | None = None) -> Value:
+    fill = np.zeros(1, np.float32) if value is None else value
+    return g.op("full", shape=dims_of(shape, "dimensions"), value=fill.reshape(()).item(), dtype=DType.of(fill.dtype))
+
+
+@importer("Shape")
+def _shape(g: GraphBuilder, x: Value, *, start: int = 0, end: int = _INT64_MAX) -> Value:
+    return g.from_dims(x.shape[start:end])
+
+
+@importer("Size")
+def _size(g: GraphBuilder, x: Value) -> Value:
+    return g.from_dims(dims.product(x.shape))
+
+
+@importer("Range")
+def _range(g: GraphBuilder, start: Value, limit: Value, delta: Value) -> Value:
+    if start.dtype.is_float:
+        return _float_range(g, start, limit, delta)
+    steps = integers_of(delta, "steps")
+    assert steps is not None
+    (first,), (last,), (step,) = dims_of(start, "bounds"), dims_of(limit, "bounds"), steps
+    return g.op("arange", start=first, stop=last, step=step, dtype=start.dtype)
+
+
+def _float_range(g: GraphBuilder, *bounds: Value) -> Value:
+    arrays = [value.constant for value in bounds]
+    if any(array is None for array in arrays):
+        raise UnsupportedError("its bounds are computed at run time")
+    first, last, step = (float(array.reshape(())) for array in arrays)  # type: ignore[union-attr]
+    count = max(int(np.ceil((last - first) / step)), 0)
+    return g.constant(first + np.arange(count) * step, bounds[0].dtype)
+
+
+@importer("NonZero")
+def _non_zero(g: GraphBuilder, x: Value) -> Value:
+    return g.op("nonzero", x)

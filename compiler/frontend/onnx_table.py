@@ -1,0 +1,109 @@
+"""The table of ONNX operators: name and opset version → the function that imports a node.
+
+An importer reads like the operator's signature: after the builder come the node's inputs, as `Value`s (None for one that is
+left out), then its attributes by their ONNX names. It gives the node's output, or a tuple of them. What it takes is also what is
+supported: a node with another attribute is reported, never misread.
+
+    @importer("LRN")
+    def _lrn(g: GraphBuilder, x: Value, *, size: int, alpha: float = 1e-4, …) -> Value:
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+from ...formats.errors import ModelError
+from .onnx_values import GraphBuilder, UnsupportedError, Value
+
+if TYPE_CHECKING:
+    import onnx
+
+Results = Union[Value, tuple[Value, ...]]
+ImporterFunction = Callable[..., Results]
+
+# Attributes of ancient opsets that say nothing about the result.
+_IGNORED = {"consumed_inputs", "_training"}
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One version of an operator."""
+
+    name: str
+    since: int  # the first opset version that it is for
+    function: ImporterFunction
+    signature: inspect.Signature
+
+    def __call__(
+        self, g: GraphBuilder, inputs: Sequence[Value | None], attributes: dict[str, Any]
+    ) -> tuple[Value, ...]:
+        """Raises UnsupportedError, ModelError, or InferenceError from the operators."""
+        known = self.signature.parameters
+        attributes = {name: value for name, value in attributes.items() if name not in _IGNORED}
+        for name in attributes:
+            if name not in known or known[name].kind is not inspect.Parameter.KEYWORD_ONLY:
+                raise UnsupportedError(f"attribute {name!r} is not supported")
+        try:
+            bound = self.signature.bind(g, *_trimmed(inputs), **attributes)
+        except TypeError as error:
+            raise ModelError(f"{self.name}: {error}") from None
+        for name, value in bound.arguments.items():
+            if value is None and known[name].default is inspect.Parameter.empty:
+                raise ModelError(f"{self.name}: input {name!r} is left out")
+        results = self.function(*bound.args, **bound.kwargs)
+        return results if isinstance(results, tuple) else (results,)
+
+
+_TABLE: dict[tuple[str, str], list[Importer]] = {}
+
+
+def importer(*names: str, since: int = 1, domain: str = "") -> Callable[[ImporterFunction], ImporterFunction]:
+    """Registers the importer of the operators `names`, from opset version `since` on."""
+
+    def add(function: ImporterFunction) -> ImporterFunction:
+        for name in names:
+            versions = _TABLE.setdefault((domain, name), [])
+            versions.append(Importer(name, since, function, inspect.signature(function)))
+            versions.sort(key=lambda version: -version.since)
+        return function
+
+    return add
+
+
+def find(domain: str, name: str, opset: int) -> Importer | None:
+    """The importer for that opset version, if there is one."""
+    return next((version for version in _TABLE.get((domain, name), ()) if version.since <= opset), None)
+
+
+def supported() -> list[str]:
+    """The names of all operators that have an importer."""
+    return sorted(f"{domain}.{name}".lstrip(".") for domain, name in _TABLE)
+
+
+def attribute_value(attribute: onnx.AttributeProto) -> Any:
+    """An attribute as importers take it: numbers, strings, tuples of them, arrays; graphs as they are."""
+    import onnx
+
+    from .onnx_tensors import to_array
+
+    value = onnx.helper.get_attribute_value(attribute)
+    if attribute.type == onnx.AttributeProto.TENSOR:
+        return to_array(value, None)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
+        return tuple(value)
+    if attribute.type == onnx.AttributeProto.STRINGS:
+        return tuple(text.decode("utf-8", "replace") for text in value)
+    return value
+
+
+def _trimmed(inputs: Sequence[Value | None]) -> list[Value | None]:
+    """Without the inputs left out at the end."""
+    count = len(inputs)
+    while count and inputs[count - 1] is None:
+        count -= 1
+    return list(inputs[:count])

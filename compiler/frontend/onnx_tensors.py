@@ -1,0 +1,117 @@
+"""From an ONNX file to its protobuf message, and from its tensors to arrays: all that touches bytes from outside.
+
+External data is read only from files in the model's own folder, and only as much as the tensor declares.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+import numpy as np
+
+from ...formats import limits
+from ...formats.dtypes import DType
+from ...formats.errors import DTypeError, ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+ModelSource = Union[str, "os.PathLike[str]", bytes, "onnx.ModelProto"]
+
+
+def read_model(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
+    """The model, and the folder in which its external data may lie (None for a model that is not a file).
+
+    Raises ModelError for bytes that are not an ONNX model.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    folder = None
+    if isinstance(source, bytes):
+        content, name = source, "the model"
+    else:
+        path = Path(source)
+        content, name, folder = path.read_bytes(), str(path), path.parent
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(f"{name} is not an ONNX model: {error}") from None
+    if not model.opset_import or not model.HasField("graph"):
+        raise ModelError(f"{name} is not an ONNX model: it has no graph or no opset version")
+    return model, folder
+
+
+def element_type(code: int) -> DType:
+    """The element type of that ONNX code. Raises DTypeError for one that Treadle does not have."""
+    import onnx
+
+    try:
+        return DType.of(onnx.helper.tensor_dtype_to_np_dtype(code))
+    except (KeyError, DTypeError):
+        known = {value: name for name, value in onnx.TensorProto.DataType.items()}
+        raise DTypeError(f"tensors of {known.get(code, f'the unknown type {code}')} are not supported") from None
+
+
+def to_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
+    """The elements of a tensor of the model, read-only.
+
+    Raises DTypeError for an element type that Treadle does not have, ModelError for data that do not fit the shape.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    dtype = element_type(tensor.data_type)
+    count = math.prod(tensor.dims)
+    if any(dim < 0 for dim in tensor.dims) or count > limits.DIMENSION:
+        raise ModelError(f"tensor {tensor.name!r} has the impossible shape {list(tensor.dims)}")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external_array(tensor, dtype, folder)
+    try:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"tensor {tensor.name!r} of {dtype}{list(tensor.dims)}: {error}") from None
+    array = np.ascontiguousarray(array).reshape(tuple(tensor.dims))
+    array.flags.writeable = False
+    return array
+
+
+def _external_array(tensor: onnx.TensorProto, dtype: DType, folder: Path | None) -> np.ndarray:
+    """Memory-maps a tensor's external data."""
+    fields = {entry.key: entry.value for entry in tensor.external_data}
+    location = fields.get("location", "")
+    if folder is None:
+        raise ModelError(
+            f"tensor {tensor.name!r} lies in the file {location!r} beside the model: compile the model from its path"
+        )
+    path = _contained(folder, location, tensor.name)
+    nbytes = math.prod(tensor.dims) * dtype.itemsize
+    try:
+        offset, length = int(fields.get("offset", 0)), int(fields.get("length", nbytes))
+        size = path.stat().st_size
+    except (ValueError, OSError) as error:
+        raise ModelError(f"external data of tensor {tensor.name!r}: {error}") from None
+    if length != nbytes or offset < 0 or offset > size - nbytes:
+        raise ModelError(
+            f"tensor {tensor.name!r} needs {nbytes} bytes from byte {offset} of {location!r} "
+            f"(declared: {length}), which has {size}"
+        )
+    if nbytes == 0:
+        return np.zeros(tuple(tensor.dims), dtype.numpy)
+    stored = dtype.numpy.newbyteorder("<")
+    return np.memmap(path, stored, "r", offset, tuple(tensor.dims))
+
+
+def _contained(folder: Path, location: str, tensor: str) -> Path:
+    """The file `location` in `folder`. Raises ModelError for one that leads out of it, be it by a link."""
+    root = folder.resolve()
+    path = (root / location).resolve()
+    if not location or not path.is_relative_to(root) or not path.is_file():
+        raise ModelError(f"tensor {tensor!r} refers to {location!r}, which is not a file in the model's folder")
+    return path

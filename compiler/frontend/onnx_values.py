@@ -1,0 +1,239 @@
+"""The values of a model while it is imported, and the builder that turns operators on them into bindings of the IR.
+
+Exporters compute shapes with ordinary operators: Shape, Gather, Mul, Concat, then Reshape. A value whose elements are integers
+or expressions over the model's dimensions carries them along (`Value.elements`), so that such chains vanish at import and
+attributes of operators get dimensions. Operators on constants are evaluated when they are small; what is large is left to
+the compiler's passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.dtypes import DType
+from ...formats.errors import CompileError, InferenceError, TreadleError
+from ...formats.types import UNKNOWN, TensorType, TupleType
+from .. import ir
+from ..operators import Operator, lookup
+from .onnx_dims import NotKnownError, evaluate_symbolically
+
+FOLD_BYTES = 1 << 20
+_TRACKED_ELEMENTS = 1024
+_EXACT_INTEGERS = 1 << 24  # floats count as integers below this
+
+
+class UnsupportedError(CompileError):
+    """Raised by an importer: why this node is beyond what Treadle supports."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the model. `atom` is None while it is known by its elements alone: see `GraphBuilder.atom`."""
+
+    type: TensorType
+    atom: ir.Atom | None
+    dims: np.ndarray | None = None  # objects: integers and SymbolicDims
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        """The elements of a constant."""
+        return self.atom.value if isinstance(self.atom, ir.Constant) else None
+
+    @cached_property
+    def elements(self) -> np.ndarray | None:
+        """The elements as objects (integers, truth values, dimensions), where they are known and few."""
+        array = self.constant
+        if array is None or array.size > _TRACKED_ELEMENTS:
+            return self.dims
+        if array.dtype.kind in "iub":
+            return array.astype(object)
+        whole = np.all(array == np.floor(array)) and np.all(np.abs(array) < _EXACT_INTEGERS)
+        return array.astype(np.int64).astype(object) if whole else None
+
+    @property
+    def rank(self) -> int:
+        return self.type.rank
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Dimensions, all of them known: the builder names those that only a run can tell."""
+        return self.type.shape  # type: ignore[return-value]
+
+
+def constant(array: np.ndarray) -> Value:
+    """A constant as a value; the array must not change any more."""
+    return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array))
+
+
+class GraphBuilder:
+    """Collects the bindings of a block. Importers call `op`; `opset` and `output_count` tell them of the node at hand."""
+
+    def __init__(self) -> None:
+        self.bindings: list[ir.Binding] = []
+        self.origin = ""
+        self.hint = "v"
+        self.opset = 0
+        self.output_count = 1
+        self._atoms: dict[int, tuple[Value, ir.Atom]] = {}
+        self._dimension_names: set[str] = set()
+
+    def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
+        """An operator of one result."""
+        (result,) = self.ops(operator, *values, **attributes)
+        return result
+
+    def ops(self, operator: str, *values: Value, **attributes: Any) -> tuple[Value, ...]:
+        """An operator on values. Raises InferenceError when their types do not suit it."""
+        entry = lookup(operator)
+        canonical = entry.canonical(attributes)
+        types = entry.result_types([value.type for value in values], canonical)
+        folded = self._fold(entry, values, canonical, types)
+        if folded is not None:
+            return folded
+        call = ir.OperatorCall(operator, tuple(map(self.atom, values)), canonical)
+        if len(types) == 1:
+            return (self.bind(call, types[0]),)
+        results = ir.Var(self.hint, TupleType(types))
+        self.bindings.append(ir.Binding(results, call, self.origin))
+        return tuple(self.bind(ir.GetItem(results, index), type_) for index, type_ in enumerate(types))
+
+    def constant(self, value: Any, dtype: DType | None = None) -> Value:
+        """A small constant."""
+        array = np.array(value, dtype.numpy if dtype else None)
+        array.flags.writeable = False
+        return constant(array)
+
+    def from_dims(self, elements: Any, dtype: DType = DType.int64) -> Value:
+        """A tensor whose elements are dimensions: a constant when all of them are integers."""
+        array = np.asarray(elements, object)
+        if not any(isinstance(element, SymbolicDim) for element in array.flat):
+            return self.constant(array, dtype)
+        return Value(TensorType(dtype, array.shape), None, array)
+
+    def bind(self, expression: ir.Expr, type_: TensorType) -> Value:
+        """An expression as a value. Dimensions that only a run can tell get names."""
+        var = ir.Var(self.hint, type_)
+        self.bindings.append(ir.Binding(var, expression, self.origin))
+        if UNKNOWN not in type_.shape:
+            return Value(type_, var)
+        shape = tuple(self.new_dimension() if dim is UNKNOWN else dim for dim in type_.shape)
+        named = ir.Var(self.hint, TensorType(type_.dtype, shape))
+        self.bindings.append(ir.Binding(named, ir.MatchShape(var, shape), self.origin))
+        return Value(named.type, named)  # type: ignore[arg-type]
+
+    def broadcast(self, operator: str, *values: Value, **attributes: Any) -> Value:
+        """An elementwise operator. Dimensions that may differ, as far as is known, are checked when the program runs."""
+        return self.op(operator, *self.aligned(values), **attributes)
+
+    def aligned(self, values: Sequence[Value], axes: slice = slice(None)) -> list[Value]:
+        """The values with dimensions that broadcast: on each of `axes`, counted in the common shape, all are 1 or the same."""
+        rank = max(value.rank for value in values)
+        target: list[Dim] = [1] * rank
+        for value in values:
+            for axis, dim in enumerate(value.shape, rank - value.rank):
+                target[axis] = _likelier(target[axis], dim)
+        chosen = set(range(rank)[axes])
+        return [
+            self.checked(
+                value,
+                tuple(
+                    target[axis] if axis in chosen and dim != 1 else dim
+                    for axis, dim in enumerate(value.shape, rank - value.rank)
+                ),
+            )
+            for value in values
+        ]
+
+    def checked(self, value: Value, shape: tuple[Dim, ...]) -> Value:
+        """The value as one of this shape: if it is not known to have it, a run checks."""
+        differs = [(a, b) for a, b in zip(value.shape, shape, strict=True) if a != b]
+        if not any(isinstance(a, SymbolicDim) or isinstance(b, SymbolicDim) for a, b in differs):
+            return value  # equal, or never equal: the operator's inference will say so
+        return self.bind(ir.MatchShape(self.atom(value), shape), TensorType(value.dtype, shape))
+
+    def atom(self, value: Value) -> ir.Atom:
+        """The value as an operand. One that is known by its elements alone is made a tensor, once."""
+        if value.atom is not None:
+            return value.atom
+        if id(value) not in self._atoms:
+            assert value.dims is not None
+            tensor = self.bind(
+                ir.OperatorCall("shape_tensor", (), (("dims", tuple(value.dims.flat)),)),
+                TensorType(DType.int64, (value.dims.size,)),
+            )
+            tensor = self.op("reshape", tensor, shape=value.dims.shape) if value.rank != 1 else tensor
+            tensor = self.op("cast", tensor, dtype=value.dtype) if value.dtype is not DType.int64 else tensor
+            assert tensor.atom is not None
+            self._atoms[id(value)] = value, tensor.atom
+        return self._atoms[id(value)][1]
+
+    def new_dimension(self, name: str = "") -> SymbolicDim:
+        """A dimension variable that is not in use, named like `name`."""
+        base = re.sub(r"\W", "_", name or f"{self.hint}_dim") or "dim"
+        base = f"_{base}" if base[0].isdigit() or base in ("min", "max") else base
+        unique, number = base, 1
+        while unique in self._dimension_names:
+            number += 1
+            unique = f"{base}_{number}"
+        self._dimension_names.add(unique)
+        return dims.variable(unique)
+
+    @contextmanager
+    def block(self) -> Iterator[list[ir.Binding]]:
+        """Bindings made inside go to a block of their own."""
+        outer, self.bindings = self.bindings, []
+        known, self._atoms = self._atoms, dict(self._atoms)
+        try:
+            yield self.bindings
+        finally:
+            self.bindings, self._atoms = outer, known
+
+    def _fold(
+        self, operator: Operator, values: Sequence[Value], attributes: Any, types: Sequence[TensorType]
+    ) -> tuple[Value, ...] | None:
+        """The results, if they can be told now: of constants by evaluation, of dimensions by symbolic arithmetic."""
+        arrays = [value.constant for value in values]
+        small = all(type_.is_static and type_.nbytes <= FOLD_BYTES for type_ in types)
+        if small and not _is_symbolic(attributes) and all(array is not None for array in arrays):
+            try:
+                results = operator.evaluate(arrays, attributes)  # type: ignore[arg-type]
+            except TreadleError as error:
+                raise InferenceError(f"{operator.name} of constants: {error}") from None
+            return tuple(map(self.constant, results))
+        elements = [value.elements for value in values]
+        if len(types) != 1 or not elements or any(array is None for array in elements):
+            return None
+        try:
+            result = evaluate_symbolically(
+                operator.name,
+                elements,  # type: ignore[arg-type]
+                operator.bind(attributes),
+                is_float=types[0].dtype.is_float,
+            )
+        except NotKnownError:
+            return None
+        return (self.from_dims(result, types[0].dtype),)
+
+
+def _likelier(a: Dim, b: Dim) -> Dim:
+    """Of two dimensions that should be equal, the one that says more; 1 gives way to all."""
+    if a == 1 or b == 1:
+        return b if a == 1 else a
+    return min(a, b, key=lambda dim: (isinstance(dim, SymbolicDim), len(str(dim)), str(dim)))
+
+
+def _is_symbolic(value: object) -> bool:
+    return isinstance(value, SymbolicDim) or (isinstance(value, tuple) and any(map(_is_symbolic, value)))
