@@ -27,6 +27,7 @@ from .lanes import (
     minimum,
     reinterpret,
     select,
+    sqrt,
 )
 
 LOG2_E = 1.4426950408889634
@@ -230,6 +231,11 @@ def power(a: Lanes, b: Lanes) -> Lanes:
     return c_library("pow", a, b)
 
 
+def power_half(x: Lanes) -> Lanes:
+    """x ** 0.5: unlike sqrt's, that of -∞ is ∞."""
+    return select(x == -math.inf, x.of(math.inf), sqrt(x + 0.0))
+
+
 # ---- divisions; those of integers are undefined where b is 0, which kernels check first ----
 
 
@@ -274,5 +280,5 @@ def _quotient(a: Lanes, b: Lanes) -> Lanes:
 FUNCTIONS: tuple[Callable[..., Lanes], ...] = (
     exp, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
     relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sin, cos, tan,
-    power, divide, fmod, remainder, floor_divide,
+    power, power_half, divide, fmod, remainder, floor_divide,
 )  # fmt: skip

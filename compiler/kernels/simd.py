@@ -10,6 +10,7 @@ other; LLVM splits the wide ones over several registers.
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
     vstore(address, offset, v[, n])   its counterpart
     inside(n)                         the mask of the first n lanes
+    parts_for(ns, units, threads)     into how many parts a kernel asks to be split
     splat_T(value)                    the scalar in every lane                   iota_T()   0, 1, 2, …
     convert_T(v)                      to another element type; also of scalars
     + - * / & | ^ ~ < <= == …         lane by lane, a scalar operand is splatted; comparisons give masks (bool vectors)
@@ -35,6 +36,7 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, builtin_registry, signature
 
 from . import elementary, lanes
+from .kernel import PART_NANOSECONDS
 from .lanes import (
     ELEMENTS,
     HALF,
@@ -50,6 +52,9 @@ from .lanes import (
     call_intrinsic,
     convert,
     mangled,
+    maximum,
+    minimum,
+    select,
     splat,
 )
 
@@ -352,8 +357,25 @@ def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) 
     call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [pointer, read, keep, data])
 
 
+def _type_parts(nanoseconds: Kind, units: Kind, threads: Kind) -> Kind:
+    return types.int64 if _is_place(nanoseconds, units, threads) else None
+
+
+def _parts_for(nanoseconds: Lanes, units: Lanes, threads: Lanes) -> Lanes:
+    """Into how many parts work of so many nanoseconds is split: at most the units that it consists of."""
+    worthy = Lanes(
+        nanoseconds.builder,
+        nanoseconds.builder.sdiv(nanoseconds.value, nanoseconds.of(PART_NANOSECONDS).value),
+        types.int64,
+    )
+    # parts of unequal speed even out when there are a few for each thread
+    parts = minimum(minimum(worthy, units), threads * 4)
+    return select((worthy < 2) | (threads < 2), parts.of(1), maximum(parts.of(1), parts))
+
+
 _COMMON = {
     "math": math,
+    "parts_for": named("parts_for", _type_parts, emitter_of(_parts_for)),
     "word": named("word", _type_word, _emit_word),
     "prefetch": named("prefetch", _type_prefetch, _emit_prefetch),
     "vstore": named("vstore", _type_vstore, _emit_vstore),

@@ -1,0 +1,104 @@
+"""Loop nests of elementwise work: axes that can be walked as one are merged, rows are cut into blocks, blocks into vectors.
+
+A tensor that takes part in the work has, along each axis of the whole, either all elements or one that is repeated
+(NumPy's broadcasting). The innermost loop runs along the last merged axis: tensors that have it are read as vectors,
+the others as one scalar a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...formats import dims
+from ...formats.dims import Dim
+from .writer import Writer
+
+BLOCK = 4096  # elements of a row that one unit of work covers
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of merged ones: its size, and which tensors have it (the others repeat)."""
+
+    size: Dim
+    present: tuple[bool, ...]
+
+
+def merged_axes(whole: Sequence[Dim], shapes: Sequence[Sequence[Dim]]) -> tuple[Axis, ...] | None:
+    """The axes of `whole`, outermost first, neighbours merged wherever all tensors agree; at least one. None if a shape
+    does not broadcast to `whole` for certain."""
+    axes: list[Axis] = []
+    for axis, size in enumerate(whole):
+        sizes = [_size_at(shape, axis - len(whole)) for shape in shapes]
+        if any(dim not in (1, size) for dim in sizes):
+            return None
+        if size == 1:
+            continue
+        present = tuple(dim == size for dim in sizes)
+        if axes and axes[-1].present == present:
+            axes[-1] = Axis(dims.multiply(axes[-1].size, size), present)
+        else:
+            axes.append(Axis(size, present))
+    return tuple(axes) or (Axis(1, (True,) * len(shapes)),)
+
+
+def _size_at(shape: Sequence[Dim], axis: int) -> Dim:
+    """The size of an axis counted from the end; 1 if the shape is shorter."""
+    return shape[axis] if -axis <= len(shape) else 1
+
+
+class Rows:
+    """Writes the loops over rows and blocks of merged axes. n0 is the size of the innermost axis, n1 the next one's …"""
+
+    def __init__(self, write: Writer, axes: Sequence[Axis]) -> None:
+        self.write, self.axes = write, tuple(reversed(axes))
+        for i, axis in enumerate(self.axes):
+            write.size(f"n{i}", axis.size)
+        self.outer = range(1, len(self.axes))
+
+    def begin(self, picoseconds: int) -> None:
+        """Sizes of the work, and where this part of it starts. An element costs so many picoseconds."""
+        write, rows = self.write, " * ".join(f"n{i}" for i in reversed(self.outer))
+        write(f"blocks = (n0 + {BLOCK - 1}) // {BLOCK}")
+        if not self.outer:
+            write.split("blocks", f"n0 * {picoseconds} // 1000")
+            return
+        write(f"rows = {rows}")
+        write.split("rows * blocks", f"rows * n0 * {picoseconds} // 1000")
+        with write.block("if first == last"):
+            write("return 0")
+        write("row = first // blocks", "block = first - row * blocks")
+        rest = "row"
+        for i in self.outer[:-1]:
+            write(f"i{i} = {rest} % n{i}", f"rest{i} = {rest} // n{i}")
+            rest = f"rest{i}"
+        write(f"i{self.outer[-1]} = {rest}")
+
+    def place(self, tensor: int) -> str:
+        """The element of a tensor at which the present row starts, as an expression."""
+        terms, step = [], "n0" if self.axes[0].present[tensor] else ""
+        if all(axis.present[tensor] for axis in self.axes):
+            return "row * n0" if self.outer else ""
+        for i in self.outer:
+            if self.axes[i].present[tensor]:
+                terms.append(f"i{i} * {step}" if step else f"i{i}")
+                step = f"{step} * n{i}" if step else f"n{i}"
+        return " + ".join(terms)
+
+    def advance(self) -> None:
+        """Steps to the next block, at the end of the loop over `units`."""
+        if not self.outer:
+            return
+        write = self.write
+        write("block += 1")
+        with write.block("if block == blocks"):
+            write("block = 0", "row += 1", "i1 += 1")
+            self._carry(1)
+
+    def _carry(self, i: int) -> None:
+        if i + 1 not in self.outer:
+            return
+        with self.write.block(f"if i{i} == n{i}"):
+            self.write(f"i{i} = 0", f"i{i + 1} += 1")
+            self._carry(i + 1)

@@ -1,0 +1,87 @@
+"""Writing the text of a kernel: lines and indentation, sizes, addresses, the split into parts.
+
+Static sizes become words, so that kernels of one pattern have one text; symbolic ones are computed from the dimension
+arguments. Nothing here knows an operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ...formats import dims
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.primitive import PrimitiveDefinition
+from ...formats.types import TensorType
+from .kernel import Kernel
+from .target import Target
+
+SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
+
+
+class Writer:
+    """The text of one kernel, as it grows, and its words."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target, title: str) -> None:
+        self.definition, self.target, self.title = definition, target, title
+        self.lanes = target.lanes()
+        self.words: list[int] = []
+        self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    words = word(args, 0)"]
+        self._indent = "    "
+        first = 1 + len(definition.params) + len(definition.outputs)
+        self._variables = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
+        for i in range(len(definition.variables)):
+            self(f"d{i} = word(args, {first + i})")
+
+    def __call__(self, *lines: str) -> None:
+        """Appends lines at the present indentation."""
+        self._lines.extend(self._indent + line for line in lines)
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """`with write.block("for …"):` indents what is written inside."""
+        self(f"{head}:")
+        self._indent += "    "
+        yield
+        self._indent = self._indent[:-4]
+
+    def size(self, name: str, dim: Dim) -> str:
+        """Defines the variable `name` to be a dimension; returns the name."""
+        if isinstance(dim, SymbolicDim):
+            self(f"{name} = {dims.substitute(dim, self._variables)}")
+        else:
+            self(f"{name} = word(words, {len(self.words)})")
+            self.words.append(dim)
+        return name
+
+    def input(self, name: str, number: int) -> str:
+        """Defines `name` to be the address of a parameter's elements."""
+        self(f"{name} = word(args, {1 + number})")
+        return name
+
+    def output(self, name: str, number: int) -> str:
+        """Defines `name` to be the address of an output's elements."""
+        return self.input(name, len(self.definition.params) + number)
+
+    def split(self, units: str, nanoseconds: str) -> None:
+        """Answers how many parts are worth it, and defines `first` and `last`: this part's share of the units."""
+        with self.block("if part < 0"):
+            self(f"return parts_for({nanoseconds}, {units}, parts)")
+        self(f"first = {units} * part // parts", f"last = {units} * (part + 1) // parts")
+
+    def kernel(self, nanoseconds: float, scratch_bytes: int = 0) -> Kernel:
+        """The finished kernel."""
+        source = "\n".join([*self._lines, "    return 0", ""])
+        return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, max(1, int(nanoseconds)), self.title)
+
+
+def shape_of(type_: TensorType) -> tuple[Dim, ...]:
+    """The shape of a tensor of a definition. `lower` has made sure that no dimension is unknown."""
+    return type_.shape  # type: ignore[return-value]
+
+
+def estimate(dim: Dim) -> int:
+    """A dimension's value in estimates."""
+    if isinstance(dim, int):
+        return dim
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))

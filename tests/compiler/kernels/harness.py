@@ -1,0 +1,157 @@
+"""Runs the kernel of a definition on NumPy arrays, as the machine does, and evaluates it by the operators' references.
+
+Every tensor ends where an unreadable page begins: a kernel that reads or writes behind the end of one dies at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import mmap
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from treadle.compiler.kernels import simd
+from treadle.compiler.kernels.kernel import Kernel
+from treadle.compiler.kernels.lower import lower
+from treadle.compiler.kernels.target import host
+from treadle.compiler.operators import TABLE
+from treadle.formats import dims
+from treadle.formats.dims import SymbolicDim
+from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
+from treadle.formats.types import TensorType
+from treadle.vm.native import compile_object, load_object
+
+SIGNATURE = "int64(int64, int64, int64, int64)"
+TARGET = host()
+
+
+class Builder:
+    """Makes definitions: `b = Builder(tensor(...)); y = b("add", 0, 1); b.definition(y)`."""
+
+    def __init__(self, *params: TensorType) -> None:
+        self.params, self.values, self.nodes = params, list(params), list[PrimitiveNode]()
+
+    def __call__(self, operator: str, *inputs: int, **attributes: object) -> int:
+        entry = TABLE[operator]
+        canonical = entry.canonical(attributes)
+        results = entry.result_types([self.values[i] for i in inputs], canonical)
+        self.nodes.append(PrimitiveNode(operator, inputs, results, canonical))
+        self.values += results
+        return len(self.values) - len(results)
+
+    def definition(self, *outputs: int) -> PrimitiveDefinition:
+        attributes = tuple(value for node in self.nodes for _, value in node.attributes)
+        variables = PrimitiveDefinition.variables_of(tuple(self.values), attributes)
+        return PrimitiveDefinition(tuple(self.params), tuple(self.nodes), outputs, variables)
+
+
+def definition_of(operator: str, params: Sequence[TensorType], **attributes: object) -> PrimitiveDefinition:
+    """The definition of one operator on its own."""
+    build = Builder(*params)
+    first = build(operator, *range(len(params)), **attributes)
+    return build.definition(*range(first, len(build.values)))
+
+
+@functools.cache
+def _address(source: str, lanes: int) -> int:
+    names = dict(simd.namespace(lanes))
+    exec(compile(source, "<kernel>", "exec"), names)
+    return load_object(
+        compile_object({f"k{abs(hash(source))}": (names["kernel"], SIGNATURE)}, TARGET.native)
+    ).popitem()[1]
+
+
+_call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
+
+
+def call(kernel: Kernel, args: int, scratch: int, part: int, parts: int) -> int:
+    """One call of a compiled kernel; its answer."""
+    result, exception = ctypes.c_int64(-99), ctypes.c_void_p()
+    status = _call(_address(kernel.source, kernel.lanes))(
+        ctypes.addressof(result), ctypes.addressof(exception), args, scratch, part, parts
+    )
+    assert status == 0
+    return result.value
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def guarded(array: np.ndarray) -> np.ndarray:
+    """A copy that ends at an unreadable page. It starts at no more than its element size's alignment, 4 at least."""
+    size = array.nbytes
+    pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE + 1
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert _libc.mprotect(ctypes.c_void_p(base + (pages - 1) * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    offset = ((pages - 1) * mmap.PAGESIZE - size) // 4 * 4
+    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def run_kernel(
+    kernel: Kernel,
+    definition: PrimitiveDefinition,
+    arrays: Sequence[np.ndarray],
+    sizes: Mapping[str, int] | None = None,
+    parts: int = 1,
+) -> tuple[int, list[np.ndarray]]:
+    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other."""
+    sizes = sizes or {}
+    inputs = [guarded(np.require(array, requirements="C")) for array in arrays]
+    outputs = []
+    for type_ in definition.results:
+        shape = tuple(dims.evaluate(dim, sizes) for dim in type_.shape)
+        poison = np.full(math.prod(shape) * type_.dtype.itemsize, 0xA5, np.uint8).view(type_.dtype.numpy)
+        outputs.append(guarded(poison.reshape(shape)))
+    words = np.array([*kernel.words, 0], np.int64)
+    scratch = np.zeros(kernel.scratch_bytes + 64, np.uint8)
+    aligned = (scratch.ctypes.data + 63) // 64 * 64
+    variables = [sizes[name] for name in definition.variables]
+    addresses = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
+    args = np.array([words.ctypes.data, *addresses, *variables], np.int64)
+    assert 1 <= call(kernel, args.ctypes.data, 0, -1, 2) <= 64
+    codes = [call(kernel, args.ctypes.data, aligned, part, parts) for part in range(parts)]
+    return max(codes), outputs
+
+
+def reference(
+    definition: PrimitiveDefinition, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
+    """The outputs by the operators' reference implementations."""
+    values = list(arrays)
+    for node in definition.nodes:
+        attributes = tuple((name, _substituted(value, sizes or {})) for name, value in node.attributes)
+        values += TABLE[node.operator].evaluate([values[i] for i in node.inputs], attributes)
+    return [values[i] for i in definition.outputs]
+
+
+def _substituted(value: object, sizes: Mapping[str, int]) -> object:
+    if isinstance(value, tuple):
+        return tuple(_substituted(element, sizes) for element in value)
+    return dims.evaluate(value, sizes) if isinstance(value, SymbolicDim) else value
+
+
+def check(
+    definition: PrimitiveDefinition,
+    arrays: Sequence[np.ndarray],
+    sizes: Mapping[str, int] | None = None,
+    parts: int = 1,
+    rtol: float = 2e-6,
+    atol: float = 1e-6,
+) -> None:
+    """The kernel gives what the reference gives."""
+    kernel = lower(definition, TARGET)
+    assert kernel is not None, f"no kernel for {definition}"
+    code, outputs = run_kernel(kernel, definition, arrays, sizes, parts)
+    assert code == 0
+    for got, wanted in zip(outputs, reference(definition, arrays, sizes), strict=True):
+        if got.dtype == np.float16:
+            np.testing.assert_allclose(got.astype(np.float32), wanted.astype(np.float32), rtol=1e-2, atol=1e-3)
+        elif got.dtype.kind == "f":
+            np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol)
+        else:
+            np.testing.assert_array_equal(got, wanted)
