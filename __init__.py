@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .compiler.builder import Module, const, function, op, var
     from .compiler.driver import compile
     from .formats import errors
-    from .formats.bytecode import dis
+    from .formats.disassembly import dis
     from .formats.errors import TreadleError
     from .formats.executable import Executable, load
     from .vm.device import Device, cpu
@@ -34,7 +34,7 @@ _HOMES = {
     "var": ".compiler.builder",
     "compile": ".compiler.driver",
     "errors": ".formats",
-    "dis": ".formats.bytecode",
+    "dis": ".formats.disassembly",
     "TreadleError": ".formats.errors",
     "Executable": ".formats.executable",
     "load": ".formats.executable",

@@ -1,7 +1,7 @@
 """Bytecode: words to instructions and back, derived from the table in `isa.py`.
 
-`dis` shows an executable's instructions in the manner of Python's own `dis`; `scan` is the checked walk over a function's
-words that it, the assembler and the verifier share; `encode` and `CodeBuilder` write instructions.
+`scan` is the checked walk over a function's words; `encode` and `CodeBuilder` write them. `disassembly.py` shows
+instructions to people.
 """
 
 from __future__ import annotations
@@ -9,19 +9,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 
 from . import limits
 from .dtypes import DType
-from .errors import DTypeError, FormatError, LimitError, UnknownFunctionError
+from .errors import FormatError, LimitError
 from .isa import BY_NAME, BY_OPCODE, Field, Kind, Operation
-from .notation import print_name, print_type
 from .program import Function, Program
-
-if TYPE_CHECKING:
-    from .executable import Executable
 
 Value = Union[int, tuple[int, ...]]  # a field's word, or a list's words
 
@@ -89,207 +85,6 @@ def jump_target(instruction: Decoded) -> int | None:
         if field.kind is Kind.LABEL:
             return instruction.offset + value  # type: ignore[operator]
     return None
-
-
-# ---- showing ----
-
-
-class Instruction(NamedTuple):
-    """An instruction for people and tools; the names are those of Python's `dis.Instruction` where they fit."""
-
-    opname: str
-    opcode: int
-    arg: tuple[Value, ...]  # the words of the fields
-    argval: dict[str, Any]  # field → what it means: register number, constant array, primitive's name, type, target …
-    argrepr: str  # the fields as in assembly
-    offset: int  # words from the function's start
-    is_jump_target: bool
-    function: str
-    node: str  # the model node that it comes from, or ""
-    size: int  # words
-
-    @property
-    def jump_target(self) -> int | None:
-        """The offset that it may jump to."""
-        return self.argval.get("label")
-
-    def __str__(self) -> str:
-        mark = ">>" if self.is_jump_target else "  "
-        text = f"{mark} {self.offset:5}  {self.opname:15} {self.argrepr}"
-        return f"{text:70}  # {self.node}" if self.node else text.rstrip()
-
-
-def dis(executable: Executable | Program, function: str | None = None) -> Iterator[Instruction]:
-    """The instructions of all functions, or of one. Raises UnknownFunctionError, and FormatError for malformed code."""
-    program = executable if isinstance(executable, Program) else executable.program
-    if function is not None and all(f.name != function for f in program.functions):
-        names = ", ".join(f.name for f in program.functions)
-        raise UnknownFunctionError(f"there is no function {function!r}; the executable has {names}")
-    nodes = {(at.function, at.offset): at.node for at in program.source_map}
-    for number, candidate in enumerate(program.functions):
-        if function is None or candidate.name == function:
-            yield from _instructions(program, number, nodes)
-
-
-def _instructions(program: Program, number: int, nodes: dict[tuple[int, int], str]) -> Iterator[Instruction]:
-    function = program.functions[number]
-    decoded = list(scan(function_words(program, function), function.name))
-    targets = {jump_target(instruction) for instruction in decoded}
-    for item in decoded:
-        yield Instruction(
-            opname=item.operation.name,
-            opcode=item.operation.opcode,
-            arg=item.values,
-            argval={
-                field.name: _meaning(program, field, value, item.offset)
-                for field, value in zip(item.operation.fields, item.values, strict=True)
-            },
-            argrepr=OperandPrinter(program).text(item),
-            offset=item.offset,
-            is_jump_target=item.offset in targets,
-            function=function.name,
-            node=nodes.get((number, item.offset), ""),
-            size=item.size,
-        )
-
-
-def signature(function: Function) -> str:
-    """`@main(x: float32[2]) -> float32[2]`; captured values stand apart: `@inner(x: …) captures (y: …) -> …`."""
-    params = [
-        f"{print_name(name)}: {print_type(type_)}"
-        for name, type_ in zip(function.param_names, function.type.params, strict=True)
-    ]
-    own = len(params) - function.captured
-    captured = f" captures ({', '.join(params[own:])})" if function.captured else ""
-    return f"@{print_name(function.name)}({', '.join(params[:own])}){captured} -> {print_type(function.type.result)}"
-
-
-def frame_text(function: Function) -> str:
-    """`refs=3 ints=0 frame=128`: the function's registers and bytes of planned memory."""
-    return f"refs={function.ref_registers} ints={function.int_registers} frame={function.frame_bytes}"
-
-
-def print_bytecode(program: Program) -> str:
-    """All functions and their instructions, for people."""
-    lines: list[str] = []
-    for function in program.functions:
-        lines += [f"{signature(function)}  {frame_text(function)}"]
-        lines += [f"  {instruction}" for instruction in dis(program, function.name)]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _meaning(program: Program, field: Field, value: Value, offset: int) -> Any:
-    """What a field stands for; the bare number where it stands for nothing (the verifier will say so)."""
-    if field.is_list or field.kind not in _TABLES:
-        return offset + value if field.kind is Kind.LABEL else value  # type: ignore[operator]
-    try:
-        return _TABLES[field.kind](program, value)
-    except (IndexError, DTypeError):
-        return value
-
-
-def _at(table: Sequence[Any], index: int) -> Any:
-    if index < 0:
-        raise IndexError(index)
-    return table[index]
-
-
-_TABLES = {
-    Kind.CONST: lambda program, index: _at(program.constants, index),
-    Kind.PRIM: lambda program, index: _at(program.primitives, index).name,
-    Kind.FUNC: lambda program, index: _at(program.functions, index).name,
-    Kind.TYPE: lambda program, index: _at(program.types, index),
-    Kind.DTYPE: lambda program, code: DType.from_code(code),
-}
-
-# ---- the text of operands, shared with the assembler ----
-
-# The order of fields in text is that of the table, but for call_host, which reads as call does.
-_TEXT_ORDER = {"call_host": ("prim", "inputs", "dst", "dims")}
-_RESULTS = {("call", "outputs"), ("call_host", "dst")}
-
-
-class Operand(NamedTuple):
-    """How a field appears in text."""
-
-    position: int  # in the table's order
-    field: Field
-    separator: str  # before it
-    brackets: str  # around a list, or ""
-    may_be_left_out: bool  # when it is an empty list
-
-
-def _layout(operation: Operation) -> tuple[Operand, ...]:
-    names = [field.name for field in operation.fields]
-    operands: list[Operand] = []
-    previous: Field | None = None
-    for name in _TEXT_ORDER.get(operation.name, names):
-        position = names.index(name)
-        field = operation.fields[position]
-        is_shape = field.is_list and field.kind is Kind.DIM
-        if previous is None:
-            separator = ""
-        elif (operation.name, name) in _RESULTS:
-            separator = " -> "
-        elif is_shape and previous.kind is Kind.DTYPE:
-            separator = ""
-        else:
-            separator = " " if field.is_list else ", "
-        brackets = "" if not field.is_list else "[]" if is_shape else "()"
-        operands.append(Operand(position, field, separator, brackets, name == "dims"))
-        previous = field
-    return tuple(operands)
-
-
-LAYOUTS: dict[str, tuple[Operand, ...]] = {name: _layout(operation) for name, operation in BY_NAME.items()}
-
-
-class OperandPrinter:
-    """Prints operands; an index that its table does not have shows as ?7. The assembler overrides what it knows better."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    def text(self, instruction: Decoded) -> str:
-        parts: list[str] = []
-        for operand in LAYOUTS[instruction.operation.name]:
-            value = instruction.values[operand.position]
-            if isinstance(value, tuple):
-                if value or not operand.may_be_left_out:
-                    inner = ", ".join(self.word(operand.field, word, instruction) for word in value)
-                    parts.append(f"{operand.separator}{operand.brackets[0]}{inner}{operand.brackets[1]}")
-            else:
-                parts.append(operand.separator + self.word(operand.field, value, instruction))
-        return "".join(parts)
-
-    def word(self, field: Field, word: int, instruction: Decoded) -> str:
-        kind = field.kind
-        if kind in (Kind.REF, Kind.INT):
-            return f"{kind.value}{word}" if word >= 0 else f"?{word}"
-        if kind is Kind.DIM:
-            return str(word) if word >= 0 else f"i{~word}"
-        if kind is Kind.IMM:
-            return str(word)
-        if kind is Kind.LABEL:
-            return self.label(instruction.offset + word)
-        try:
-            meaning = _TABLES[kind](self.program, word)
-        except (IndexError, DTypeError):
-            return f"?{word}"
-        if kind is Kind.CONST:
-            return f"c{word}"
-        if kind is Kind.TYPE:
-            return self.type(word)
-        if kind is Kind.DTYPE:
-            return meaning.name
-        return ("@" if kind is Kind.FUNC else "") + print_name(meaning)
-
-    def type(self, index: int) -> str:
-        return print_type(self.program.types[index])
-
-    def label(self, target: int) -> str:
-        return f"to {target}"
 
 
 # ---- writing ----

@@ -12,12 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, Union
 
 import msgpack
 
 from . import limits
 from .errors import FormatError, LimitError
+
+Buffer = Union[bytes, memoryview]
 
 SCALARS = {int: "an integer", float: "a float", str: "a string", bytes: "bytes", bool: "a boolean", type(None): "nil"}
 
@@ -131,7 +133,7 @@ class Codec(ABC):
         return writer.getvalue()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Integer(Codec):
     low: int = 0
     high: int = (1 << 63) - 1
@@ -156,7 +158,7 @@ class Integer(Codec):
         return f"integer {names.get(self.low, self.low)} … {names.get(self.high, self.high)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scalar(Codec):
     """A float, boolean or nil, as msgpack has it."""
 
@@ -174,7 +176,7 @@ class Scalar(Codec):
         return {"float": "float64", "bool": "boolean"}.get(self.kind.__name__, "nil")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Text(Codec):
     limit: int = limits.STRING_BYTES
 
@@ -196,7 +198,7 @@ class Text(Codec):
         return "string"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Binary(Codec):
     limit: int
 
@@ -217,7 +219,7 @@ class Binary(Codec):
         return "bytes"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sequence(Codec):
     """A count, then as many elements; a tuple in memory."""
 
@@ -246,7 +248,7 @@ class Sequence(Codec):
         return f"list of ({self.element.describe()})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Record(Codec):
     """The fields of a value in order: `make(*fields)` builds it, `parts(value)` takes it apart."""
 
@@ -287,7 +289,7 @@ def row(name: str, /, **fields: Codec) -> Record:
     return Record(name, fields, lambda *values: values, lambda values: values)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice(Codec):
     """One of several kinds: its number, then the value. Nests at most `nesting` deep. `options`: number → (class, codec)."""
 
@@ -326,7 +328,7 @@ class Choice(Codec):
         return [(tag, kind.__name__, codec.describe()) for tag, (kind, codec) in self.options.items()]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Converted(Codec):
     """A value stored as another: `load` makes it of what `codec` reads, `dump` is the inverse. Their errors are placed."""
 

@@ -6,7 +6,6 @@ type and elements, so equal constants of different models are stored once, and a
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,15 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from . import container, limits
-from .codec import Sequence, row
+from .codec import Buffer, Sequence, row
+from .constants import constant_bytes, constant_pieces, constant_type, split_constants
 from .errors import FormatError
-from .sections import TENSOR_TYPE, TEXT, Buffer, constant_bytes, constant_pieces, constant_type, split_constants
+from .schema import TENSOR_TYPE, TEXT
 
 KEYS = Sequence(row("shared_constant", key=TEXT, type=TENSOR_TYPE), limits.CONSTANTS)
 SUFFIX = ".trdc"
 
 
 def constant_key(array: np.ndarray) -> str:
+    import hashlib
+
     digest = hashlib.sha256(str(constant_type(array)).encode())
     digest.update(constant_bytes(array))
     return digest.hexdigest()

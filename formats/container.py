@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import secrets
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -28,9 +27,9 @@ from pathlib import Path
 from typing import Union
 
 from . import limits
-from .codec import Integer, Scalar, Sequence, Text, row
+from .codec import Buffer, Integer, Scalar, Sequence, Text, row
+from .constants import aligned
 from .errors import ChecksumError, FormatError, LimitError, VersionError
-from .sections import Buffer, aligned, crc32
 
 MAGIC = b"\x89TRDL\r\n\x1a"
 FORMAT_VERSION = 1
@@ -60,6 +59,13 @@ class Entry:
 # ---- writing ----
 
 
+def crc32(pieces: Iterable[Buffer]) -> int:
+    value = 0
+    for piece in pieces:
+        value = zlib.crc32(piece, value)
+    return value
+
+
 def layout(contents: Mapping[str, list[Buffer]], required: Mapping[str, bool]) -> list[Buffer]:
     """The pieces of the file that holds these sections."""
     rows = [(name, sum(map(len, pieces)), crc32(pieces), required[name]) for name, pieces in contents.items()]
@@ -79,7 +85,7 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     Raises OSError (FileNotFoundError, PermissionError, …), with the old file unchanged.
     """
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
             file.writelines(pieces)

@@ -17,19 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from . import bytecode, container, limits, sections
+from . import container, limits, schema, sections
+from .codec import Buffer
+from .constants import aligned_empty, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
 from .errors import ChecksumError, FormatError, UnknownFunctionError
 from .library import Library
-from .program import Function, Program, SourceLocation
-from .sections import LateBoundConstant, Native, NativeKernel
+from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .types import TensorType
 
 __all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation", "load"]
 
 SUFFIX = ".trdl"
-_REQUIRED = {section.name: section.required for section in sections.SECTIONS}
+_REQUIRED = {section.name: section.required for section in schema.SECTIONS}
 _KNOWN = frozenset(_REQUIRED)
 _LIBRARY = "native"  # the one section of the second part of save()
 
@@ -67,7 +68,7 @@ class Executable:
 
     # ---- saving ----
 
-    def _pieces(self, native: Native | None) -> list[sections.Buffer]:
+    def _pieces(self, native: Native | None) -> list[Buffer]:
         contents = sections.encode(self._program, self._late_bound, native)
         return container.layout(contents, _REQUIRED)
 
@@ -82,7 +83,7 @@ class Executable:
     def save(self) -> tuple[bytes, bytes]:
         """The executable in two parts, (code, lib): everything but native code, and native code."""
         contents = sections.encode(self._program, self._late_bound, self._native)
-        library = {_LIBRARY: contents.pop(_LIBRARY, [sections.NATIVE.encode([], _LIBRARY)])}
+        library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
         return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
 
     @staticmethod
@@ -126,8 +127,8 @@ class Executable:
         copy._late_bound = dict(self._late_bound)
         for index, key in zip(moved, keys, strict=True):
             array = self._program.constants[index]
-            checksum = zlib.crc32(sections.constant_bytes(array))
-            copy._late_bound[index] = LateBoundConstant(sections.constant_type(array), checksum, file, key)
+            checksum = zlib.crc32(constant_bytes(array))
+            copy._late_bound[index] = LateBoundConstant(constant_type(array), checksum, file, key)
         return copy
 
     @property
@@ -147,7 +148,7 @@ class Executable:
         if self._container is not None:
             self._container.check("constants")
         for index, constant in self._late_bound.items():
-            found = zlib.crc32(sections.constant_bytes(self._program.constants[index]))
+            found = zlib.crc32(constant_bytes(self._program.constants[index]))
             if found != constant.crc32:
                 message = (
                     f"constant {index} in the file {constant.file!r} is not the one that this executable was made with"
@@ -191,7 +192,9 @@ class Executable:
     @property
     def bytecode(self) -> str:
         """The instructions of all functions, for people; `as_text` is the form that can be assembled again."""
-        return bytecode.print_bytecode(self._program)
+        from .disassembly import print_bytecode
+
+        return print_bytecode(self._program)
 
     @property
     def stats(self) -> str:
@@ -252,7 +255,7 @@ class _Binder:
         array = self.files[str(path)].arrays.get(constant.key)
         if array is None:
             raise FormatError(f"{path} has no constant {constant.key!r}")
-        found: TensorType = sections.constant_type(array)
+        found: TensorType = constant_type(array)
         if found != constant.type:
             raise FormatError(f"{path}: constant {constant.key!r} is a {found}, expected {constant.type}")
         return array
@@ -264,7 +267,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
     is_aligned = array.size == 0 or array.ctypes.data % limits.ALIGNMENT == 0
     if is_aligned and not flags.writeable and flags.c_contiguous and array.dtype.isnative:
         return array
-    data = sections.aligned_empty(array.nbytes)
+    data = aligned_empty(array.nbytes)
     copy = data.view(array.dtype.newbyteorder("=")).reshape(array.shape)
     copy[...] = array
     copy.flags.writeable = False

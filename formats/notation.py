@@ -31,6 +31,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _INTEGER = re.compile(r"[-+]?\d+(?![\w.])")
 _NUMBER = re.compile(r"[-+]?(?:nan\(0x[0-9a-fA-F]+\)|nan|inf|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?!\w)")
+TYPE_NUMBER = re.compile(r"t\d+(?![\w.\[])")
 _BASE64_LINE = 96
 _DTYPES = {dtype.name: dtype for dtype in DType}
 
@@ -70,7 +71,9 @@ class Scanner:
     def on_this_line(self) -> bool:
         """True when something follows before the line ends."""
         start = self.at
-        return "\n" not in self.text[start : self.skip()] and self.at < len(self.text)
+        found = "\n" not in self.text[start : self.skip()] and self.at < len(self.text)
+        self.at = start
+        return found
 
     def at_end(self) -> bool:
         return self.skip() == len(self.text)
@@ -178,7 +181,9 @@ def print_type(type_: Type) -> str:
 
 @lru_cache(maxsize=1024)
 def print_data_type_name(name: str) -> str:
-    """Bare when it reads as a data type's name: `List`, `List[float32[2]]`; else quoted."""
+    """Bare when it reads as a data type's name: `List`, `List[float32[2]]`; else quoted, and so is `t3`, a type's number."""
+    if TYPE_NUMBER.fullmatch(name):
+        return quote(name)
     scanner = Scanner(name)
     try:
         bare = scan_type(scanner) == DataType(name) and scanner.at == len(name) and name[0] != '"'

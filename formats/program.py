@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from .primitive import Primitive
-from .types import DataTypeDefinition, FunctionType, Type
+from .types import DataTypeDefinition, FunctionType, TensorType, Type
 
 
 @dataclass(frozen=True)
@@ -53,3 +54,25 @@ class Program:
     data_types: tuple[DataTypeDefinition, ...]  # monomorphic: no parameters; named like "List[float32[2]]"
     source_map: tuple[SourceLocation, ...] = ()  # in order of (function, offset), one entry an instruction at most
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class NativeKernel(NamedTuple):
+    """Native code of one primitive on one target."""
+
+    code: bytes  # an object file; kernels that differ only in `words` share it
+    words: tuple[int, ...]  # static words, args[0] of the kernel convention
+    scratch_bytes: int
+    nanoseconds: int  # expected duration of one call on one thread, 0 when not measured
+
+
+Native = Mapping[str, Mapping[str, NativeKernel]]  # target key → definition key, hex → kernel
+
+
+@dataclass(frozen=True)
+class LateBoundConstant:
+    """A constant whose bytes lie in another file: `file` is a name beside the executable, without folders."""
+
+    type: TensorType
+    crc32: int
+    file: str
+    key: str

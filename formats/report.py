@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import container, sections
-from .bytecode import function_words, scan, signature
+from .bytecode import function_words, scan
+from .constants import constant_type
+from .disassembly import signature
 from .program import Program
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ def statistics(executable: Executable) -> dict[str, Any]:
     contents = sections.encode(program, executable.late_bound_consts, executable.native)
     return {
         "format_version": container.FORMAT_VERSION,
-        "constants": [str(sections.constant_type(array)) for array in program.constants],
+        "constants": [str(constant_type(array)) for array in program.constants],
         "constant_bytes": sum(array.nbytes for array in program.constants),
         "late_bound_constants": sorted(executable.late_bound_consts),
         "functions": [

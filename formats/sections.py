@@ -1,272 +1,25 @@
-"""The sections of an executable: one table of them, and the schema of each.
+"""A program as the bytes of its sections, and back.
 
-`encode` and `decode` turn a `Program` into its sections and back; `encode_definition` gives a primitive's definition its one
-canonical form in bytes, which is also what kernel caches are keyed by. A decoder checks everything that can be seen without
-looking at the code: counts, ranges, names, agreement between tables. The code itself is the verifier's business.
+`encode` and `decode` follow the schema; `encode_definition` gives a primitive's definition its one canonical form in
+bytes, which is also what kernel caches are keyed by. A decoder checks everything that can be seen without looking at the
+code: counts, ranges, names, agreement between tables. The code itself is the verifier's business.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple, Union
+from typing import Any
 
 import numpy as np
 
-from . import dims, limits
-from .codec import (
-    Binary,
-    Choice,
-    Codec,
-    Converted,
-    Integer,
-    Reader,
-    Record,
-    Scalar,
-    Sequence,
-    Text,
-    Writer,
-    record,
-    row,
-)
-from .dims import SymbolicDim
-from .dtypes import DType
+from . import limits
+from .codec import Buffer
+from .constants import check_constant_type, constant_bytes, constant_pieces, constant_type, split_constants
 from .errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from .program import Function, Program, SourceLocation
-from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
-
-Buffer = Union[bytes, memoryview]
-
-
-class NativeKernel(NamedTuple):
-    """Native code of one primitive on one target."""
-
-    code: bytes  # an object file; kernels that differ only in `words` share it
-    words: tuple[int, ...]  # static words, args[0] of the kernel convention
-    scratch_bytes: int
-    nanoseconds: int  # expected duration of one call on one thread, 0 when not measured
-
-
-Native = Mapping[str, Mapping[str, NativeKernel]]  # target key → definition key, hex → kernel
-
-
-@dataclass(frozen=True)
-class LateBoundConstant:
-    """A constant whose bytes lie in another file: `file` is a name beside the executable, without folders."""
-
-    type: TensorType
-    crc32: int
-    file: str
-    key: str
-
-
-# ---- values ----
-
-
-@lru_cache(maxsize=4096)
-def _parse_dim(text: str) -> SymbolicDim:
-    dim = dims.parse(text)
-    if isinstance(dim, int) or str(dim) != text:
-        raise FormatError(f"not the canonical text of a symbolic dimension, which is {str(dim)!r}")
-    return dim
-
-
-def _print_dim(dim: SymbolicDim) -> str:
-    text = str(dim)
-    if _parse_dim(text) != dim:
-        raise FormatError("its text does not parse back")
-    return text
-
-
-class _Dim(Codec):
-    """An integer, the canonical text of a symbolic dimension, or nil for `?`."""
-
-    def read(self, reader: Reader) -> ShapeDim:
-        value = reader.scalar()
-        if type(value) is int:
-            if not 0 <= value <= limits.DIMENSION:
-                raise reader.error(f"a dimension of {value}; 0 … {limits.DIMENSION} are allowed", LimitError)
-            return value
-        if type(value) is str:
-            try:
-                return _parse_dim(value)
-            except FormatError as error:
-                raise reader.error(f"{value[:60]!r}: {error.message}") from None
-        if value is None:
-            return UNKNOWN
-        raise reader.error(f"expected a dimension, found {value!r}")
-
-    def write(self, writer: Writer, value: ShapeDim) -> None:
-        if isinstance(value, SymbolicDim):
-            writer.put(_print_dim(value))
-        elif value is UNKNOWN:
-            writer.put(None)
-        elif type(value) is int and 0 <= value <= limits.DIMENSION:
-            writer.put(value)
-        else:
-            raise writer.error(f"{value!r} is not a dimension of 0 … {limits.DIMENSION}", LimitError)
-
-    def describe(self) -> str:
-        return "dimension"
-
-
-TEXT = Text()
-DIM = _Dim()
-WORD = Integer(-(1 << 63), (1 << 63) - 1)
-DTYPE = Converted("element type", Integer(0, 255), DType.from_code, lambda dtype: dtype.code)
-SYMBOLIC_DIM = Converted("symbolic dimension", TEXT, _parse_dim, _print_dim)
-
-TENSOR_TYPE = record(TensorType, dtype=DTYPE, shape=Sequence(DIM, limits.RANK))
-TYPE = Choice("type", limits.TYPE_NESTING)
-TYPE.options.update(
-    {
-        1: (TensorType, TENSOR_TYPE),
-        2: (TupleType, record(TupleType, fields=Sequence(TYPE, limits.FIELDS))),
-        3: (FunctionType, record(FunctionType, params=Sequence(TYPE, limits.PARAMETERS), result=TYPE)),
-        4: (DataType, Converted("data type's name", TEXT, DataType, lambda type_: _monomorphic(type_, "arguments"))),
-    }
-)
-FUNCTION_TYPE = TYPE.options[3][1]
-
-ATTRIBUTE_VALUE = Choice("attribute value", limits.TYPE_NESTING)
-ATTRIBUTE_VALUE.options.update(
-    {
-        0: (type(None), Scalar(type(None))),
-        1: (bool, Scalar(bool)),
-        2: (int, WORD),
-        3: (float, Scalar(float)),
-        4: (str, TEXT),
-        5: (DType, DTYPE),
-        6: (SymbolicDim, SYMBOLIC_DIM),
-        7: (tuple, Sequence(ATTRIBUTE_VALUE, limits.OPERANDS)),
-    }
-)
-
-
-def _monomorphic(value: DataType | DataTypeDefinition, parameters: str) -> str:
-    if getattr(value, parameters):
-        raise FormatError(f"a data type of an executable is monomorphic; {value.name} has {parameters}")
-    return value.name
-
-
-# ---- the schema of each section ----
-
-GLOBAL = row(
-    "global",
-    name=TEXT,
-    param_names=Sequence(TEXT, limits.PARAMETERS),
-    captured=Integer(0, limits.PARAMETERS),
-    ref_registers=Integer(0, limits.REGISTERS),
-    int_registers=Integer(0, limits.REGISTERS),
-    frame_bytes=Integer(0, limits.FRAME_BYTES),
-    length=Integer(0, limits.CODE_WORDS),
-)
-GLOBALS = Sequence(GLOBAL, limits.FUNCTIONS)
-SIGNATURES = Sequence(FUNCTION_TYPE, limits.FUNCTIONS)
-
-LATE_BOUND = row("late_bound", crc32=Integer(0, (1 << 32) - 1), file=Text(255), key=TEXT)
-CONSTANT = row("constant", type=TENSOR_TYPE, late_bound=Sequence(LATE_BOUND, 1))
-CONSTANT_INDEX = Sequence(CONSTANT, limits.CONSTANTS)
-
-NODE = Record(
-    "node",
-    {
-        "operator": TEXT,
-        "inputs": Sequence(Integer(0, limits.PRIMITIVE_NODES * 64), limits.OPERANDS),
-        "results": Sequence(TENSOR_TYPE, limits.OPERANDS),
-        "attributes": Sequence(row("attribute", name=TEXT, value=ATTRIBUTE_VALUE), limits.OPERANDS),
-    },
-    PrimitiveNode,
-    lambda node: (node.operator, node.inputs, node.results, node.attributes),
-)
-DEFINITION = record(
-    PrimitiveDefinition,
-    params=Sequence(TENSOR_TYPE, limits.OPERANDS),
-    nodes=Sequence(NODE, limits.PRIMITIVE_NODES),
-    outputs=Sequence(Integer(0, limits.PRIMITIVE_NODES * 64), limits.OPERANDS),
-    variables=Sequence(TEXT, limits.OPERANDS),
-)
-PRIMITIVE_NAMES = Sequence(TEXT, limits.PRIMITIVES)
-DEFINITIONS = Sequence(
-    row("primitive", definition=Binary(limits.PRIMITIVE_BYTES), origins=Sequence(TEXT, limits.PRIMITIVE_NODES)),
-    limits.PRIMITIVES,
-)
-
-TYPES = Sequence(TYPE, limits.TYPES)
-CONSTRUCTOR = record(Constructor, name=TEXT, fields=Sequence(TYPE, limits.FIELDS))
-DATA_TYPE = Record(
-    "data_type",
-    {"name": TEXT, "constructors": Sequence(CONSTRUCTOR, limits.CONSTRUCTORS)},
-    lambda name, constructors: DataTypeDefinition(name, (), constructors),
-    lambda definition: (_monomorphic(definition, "parameters"), definition.constructors),
-)
-DATA_TYPES = Sequence(DATA_TYPE, limits.TYPES)
-
-KERNEL = row(
-    "kernel",
-    definition_key=Text(128),
-    object=Integer(0, limits.KERNELS),
-    words=Sequence(WORD, limits.KERNEL_WORDS),
-    scratch_bytes=Integer(0, limits.FRAME_BYTES),
-    nanoseconds=Integer(),
-)
-NATIVE = Sequence(
-    row(
-        "target",
-        key=TEXT,
-        objects=Sequence(Binary(limits.OBJECT_BYTES), limits.KERNELS),
-        kernels=Sequence(KERNEL, limits.KERNELS),
-    ),
-    limits.TARGETS,
-)
-
-SOURCE_MAP = row(
-    "source_map",
-    nodes=Sequence(TEXT, limits.STRINGS),
-    locations=Sequence(
-        row(
-            "location",
-            function=Integer(0, limits.FUNCTIONS),
-            offset=Integer(0, limits.CODE_WORDS),
-            node=Integer(0, limits.STRINGS),
-        ),
-        limits.SOURCES,
-    ),
-)
-METADATA = Sequence(row("entry", key=TEXT, value=TEXT), limits.METADATA)
-
-
-@dataclass(frozen=True)
-class Section:
-    """`codec` is None for sections of raw bytes. A reader that does not know a section skips it unless it is required."""
-
-    name: str
-    required: bool
-    codec: Codec | None
-    meaning: str
-
-
-SECTIONS = (
-    Section("globals", True, GLOBALS, "the functions, in order; their code lies one behind the other"),
-    Section("constant_index", True, CONSTANT_INDEX, "type and place of each constant"),
-    Section("constants", True, None, "the elements of the constants, little-endian, each aligned to 64 bytes"),
-    Section("primitives", True, PRIMITIVE_NAMES, "the names of the primitives"),
-    Section("code", True, None, "64-bit words, little-endian; see isa.md"),
-    Section("types", True, TYPES, "the types that instructions refer to"),
-    Section("data_types", True, DATA_TYPES, "algebraic data types; a constructor's tag is its position"),
-    Section("signatures", True, SIGNATURES, "the type of each function"),
-    Section(
-        "definitions", True, DEFINITIONS, "of each primitive: the operators that it is made of, and their model nodes"
-    ),
-    Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
-    Section("source_map", False, SOURCE_MAP, "which model node an instruction comes from"),
-    Section("metadata", False, METADATA, "what the compiler wants to remember, in order of the keys"),
-)
-BY_NAME = {section.name: section for section in SECTIONS}
-
+from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
+from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, Section
+from .types import FunctionType
 
 # ---- definitions ----
 
@@ -308,82 +61,6 @@ def _with_origins(definition: PrimitiveDefinition, origins: tuple[str, ...]) -> 
         for node, origin in zip(definition.nodes, origins, strict=True)
     )
     return PrimitiveDefinition(definition.params, nodes, definition.outputs, definition.variables)
-
-
-# ---- constants ----
-
-
-def aligned(size: int) -> int:
-    return -(-size // limits.ALIGNMENT) * limits.ALIGNMENT
-
-
-def constant_type(array: np.ndarray) -> TensorType:
-    return TensorType(DType.of(array.dtype), array.shape)
-
-
-def constant_bytes(array: np.ndarray) -> memoryview:
-    """The elements as they lie in the file."""
-    little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-    return memoryview(little.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-
-
-def constant_pieces(arrays: Iterable[np.ndarray]) -> list[Buffer]:
-    """The elements of all arrays, with zeros between them, so that each starts at a multiple of 64."""
-    pieces: list[Buffer] = []
-    for array in arrays:
-        data = constant_bytes(array)
-        pieces.append(data)
-        padding = aligned(len(data)) - len(data)
-        if padding:
-            pieces.append(bytes(padding))
-    return pieces
-
-
-def split_constants(types: Iterable[TensorType], data: Buffer) -> list[np.ndarray]:
-    """Read-only arrays on `data`, not copied unless it lies at an odd address. Raises FormatError when sizes disagree."""
-    types = list(types)
-    for number, type_ in enumerate(types):
-        _check_constant_type(number, type_)
-    expected = sum(aligned(type_.nbytes) for type_ in types)
-    if expected != len(data):
-        message = f"the constants of the index take {expected} bytes, but the section has {len(data)}"
-        raise FormatError(message, section="constants")
-    flat = _aligned_bytes(data)
-    arrays, start = [], 0
-    for type_ in types:
-        elements = flat[start : start + type_.nbytes].view(type_.dtype.numpy.newbyteorder("<"))
-        native = elements.astype(type_.dtype.numpy, copy=False)
-        array = native.reshape(type_.shape)  # type: ignore[arg-type]
-        array.flags.writeable = False
-        arrays.append(array)
-        start += aligned(type_.nbytes)
-    return arrays
-
-
-def _aligned_bytes(data: Buffer) -> np.ndarray:
-    flat = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
-    if flat.ctypes.data % limits.ALIGNMENT and len(flat):
-        copy = aligned_empty(len(flat))
-        copy[:] = flat
-        return copy
-    return flat
-
-
-def aligned_empty(size: int) -> np.ndarray:
-    """`size` bytes of new memory at a multiple of 64."""
-    space = np.empty(size + limits.ALIGNMENT, np.uint8)
-    start = -space.ctypes.data % limits.ALIGNMENT
-    return space[start : start + size]
-
-
-def _check_constant_type(number: int, type_: TensorType) -> None:
-    if not type_.is_static:
-        raise FormatError(f"constant {number} is a {type_}; its shape must be known", section="constant_index")
-    if type_.nbytes > limits.CONSTANT_BYTES:
-        message = (
-            f"constant {number}, a {type_}, takes {type_.nbytes} bytes; at most {limits.CONSTANT_BYTES} are allowed"
-        )
-        raise LimitError(message, section="constant_index")
 
 
 # ---- programs ----
@@ -513,7 +190,7 @@ def _decode_constants(
     inside = iter(split_constants((type_ for type_, place in index if not place), data))
     late_bound = {i: LateBoundConstant(type_, *place[0]) for i, (type_, place) in enumerate(index) if place}
     for number, constant in late_bound.items():
-        _check_constant_type(number, constant.type)
+        check_constant_type(number, constant.type)
     arrays = (bind(late_bound[i]) if i in late_bound else next(inside) for i in range(len(index)))
     return tuple(arrays), late_bound
 
@@ -601,10 +278,3 @@ def _check_sources(program: Program) -> None:
         if at.function >= len(program.functions) or at.offset >= program.functions[at.function].length:
             raise FormatError(f"there is no word {at.offset} in function {at.function}", section="source_map")
         last = (at.function, at.offset)
-
-
-def crc32(pieces: Iterable[Buffer]) -> int:
-    value = 0
-    for piece in pieces:
-        value = zlib.crc32(piece, value)
-    return value

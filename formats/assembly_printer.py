@@ -1,0 +1,160 @@
+"""Prints a program as assembly; the language is described in `assembly.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from . import notation
+from .bytecode import Decoded, function_words, jump_target, scan
+from .constants import constant_bytes, constant_type
+from .constants_file import add_constants, constant_key
+from .disassembly import OperandPrinter, frame_text, signature
+from .errors import FormatError
+from .isa import Field, Kind
+from .notation import print_name, print_type, quote
+from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
+from .program import Function, Program
+from .sections import check
+from .types import DataTypeDefinition, TensorType, Type
+
+INLINE_ELEMENTS = 64  # constants of more are written as base64, or in a file
+ELIDED = "elided"
+
+
+def print_assembly(program: Program, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
+    """The program's text. Constants of more than 64 elements are written as base64; with `constants_file`, into that file, to
+    which the text refers; with `elide`, not at all (then the text is for reading only).
+
+    Raises FormatError for code that no text stands for: jumps that miss instructions, indices that miss their tables.
+    """
+    check(program)
+    blocks = [
+        [f"meta {quote(key)} = {quote(value)}" for key, value in sorted(program.metadata.items())],
+        [_print_data_type(definition) for definition in program.data_types],
+        _print_constants(program, constants_file, elide),
+        _print_type_table(program),
+        [_print_primitive(primitive) for primitive in program.primitives],
+    ]
+    functions = [_print_function(program, number) for number in range(len(program.functions))]
+    parts = ["\n".join(lines) for lines in blocks if lines] + functions
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _print_data_type(definition: DataTypeDefinition) -> str:
+    bodies = [
+        print_name(c.name) + (f"({', '.join(map(print_type, c.fields))})" if c.fields else "")
+        for c in definition.constructors
+    ]
+    return f"data {notation.print_data_type_name(definition.name)} = {' | '.join(bodies)}".rstrip()
+
+
+def _print_constants(program: Program, constants_file: str | os.PathLike | None, elide: bool) -> list[str]:
+    large = [array for array in program.constants if array.size > INLINE_ELEMENTS]
+    if constants_file is not None and large and not elide:
+        add_constants(constants_file, large)
+    lines: list[str] = []
+    for index, array in enumerate(program.constants):
+        head = f"const c{index} {constant_type(array)} ="
+        if array.size <= INLINE_ELEMENTS:
+            lines.append(f"{head} {notation.print_tensor(array)}")
+        elif elide:
+            lines.append(f"{head} {ELIDED}")
+        elif constants_file is not None:
+            lines.append(f"{head} file {quote(os.path.basename(constants_file))} {quote(constant_key(array))}")
+        else:
+            lines += [f"{head} base64 {{", *notation.print_base64(constant_bytes(array)), "}"]
+    return lines
+
+
+def _print_type_table(program: Program) -> list[str]:
+    """Nothing when the table is that which a reader derives: the types in the order of their first use."""
+    derived: list[Type] = []
+    for function in program.functions:
+        for instruction in scan(function_words(program, function), function.name):
+            for field, value in zip(instruction.operation.fields, instruction.values, strict=True):
+                if field.kind is Kind.TYPE and 0 <= value < len(program.types):  # type: ignore[operator]
+                    type_ = program.types[value]  # type: ignore[index]
+                    if type_ not in derived:
+                        derived.append(type_)
+    if tuple(derived) == program.types:
+        return []
+    return [f"type t{index} = {print_type(type_)}" for index, type_ in enumerate(program.types)]
+
+
+def _print_primitive(primitive: Primitive) -> str:
+    definition = primitive.definition
+    variables = f"[{', '.join(definition.variables)}]" if definition.variables or derived_variables(definition) else ""
+    params = ", ".join(f"%{number}: {type_}" for number, type_ in enumerate(definition.params))
+    lines = [f"prim {print_name(primitive.name)}{variables}({params}) -> {types_text(definition.results)} {{"]
+    number = len(definition.params)
+    for node in definition.nodes:
+        results = ", ".join(f"%{number + i}" for i in range(len(node.results)))
+        number += len(node.results)
+        lines.append(f"  {results}{' = ' if results else '= '}{_print_node(node)}")
+    outputs = ", ".join(f"%{value}" for value in definition.outputs)
+    return "\n".join([*lines, f"  return {outputs}".rstrip(), "}"])
+
+
+def derived_variables(definition: PrimitiveDefinition) -> tuple[str, ...]:
+    types = definition.params + tuple(result for node in definition.nodes for result in node.results)
+    attributes = tuple(value for node in definition.nodes for _, value in node.attributes)
+    return PrimitiveDefinition.variables_of(types, attributes)
+
+
+def types_text(types: Sequence[TensorType]) -> str:
+    return str(types[0]) if len(types) == 1 else f"({', '.join(map(str, types))})"
+
+
+def _print_node(node: PrimitiveNode) -> str:
+    inputs = ", ".join(f"%{value}" for value in node.inputs)
+    attributes = ", ".join(f"{print_name(name)}={notation.print_attribute(value)}" for name, value in node.attributes)
+    text = f"{print_name(node.operator)}({inputs}){f' {{{attributes}}}' if attributes else ''} : {types_text(node.results)}"
+    return f"{text}  from {quote(node.origin)}" if node.origin else text
+
+
+class _Operands(OperandPrinter):
+    """Operands that can be read back, or an error."""
+
+    def __init__(self, program: Program, function: Function, labels: dict[int, str]) -> None:
+        super().__init__(program)
+        self._function, self._labels = function, labels
+
+    def word(self, field: Field, word: int, instruction: Decoded) -> str:
+        text = super().word(field, word, instruction)
+        if text.startswith("?"):
+            message = f"{instruction.operation.name}: {field.name} {word} does not exist"
+            raise FormatError(message, section="code", function=self._function.name, instruction=instruction.offset)
+        return text
+
+    def type(self, index: int) -> str:
+        """The type itself, or its number when an equal one stands before it in the table."""
+        type_ = self.program.types[index]
+        return print_type(type_) if self.program.types.index(type_) == index else f"t{index}"
+
+    def label(self, target: int) -> str:
+        if target not in self._labels:
+            message = f"a jump to word {target}, where no instruction starts"
+            raise FormatError(message, section="code", function=self._function.name)
+        return self._labels[target]
+
+
+def _print_function(program: Program, number: int) -> str:
+    function = program.functions[number]
+    instructions = list(scan(function_words(program, function), function.name))
+    targets = {jump_target(instruction) for instruction in instructions}
+    starts = [instruction.offset for instruction in instructions if instruction.offset in targets]
+    labels = {offset: f"L{index}" for index, offset in enumerate(starts)}
+    nodes = {at.offset: at.node for at in program.source_map if at.function == number}
+    operands = _Operands(program, function, labels)
+    lines = [f"func {signature(function)}  {frame_text(function)} {{"]
+    for instruction in instructions:
+        if instruction.offset in labels:
+            lines.append(f"{labels[instruction.offset]}:")
+        text = f"  {instruction.operation.name} {operands.text(instruction)}".rstrip()
+        node = nodes.pop(instruction.offset, None)
+        lines.append(text if node is None else f"{text}  from {quote(node)}")
+    if nodes:
+        message = f"the source map names word {min(nodes)}, where no instruction starts"
+        raise FormatError(message, section="source_map", function=function.name)
+    return "\n".join([*lines, "}"])

@@ -1,0 +1,86 @@
+"""Constants as bytes: little-endian, C-contiguous, each at a multiple of 64, arrays mapped on them without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from . import limits
+from .codec import Buffer
+from .dtypes import DType
+from .errors import FormatError, LimitError
+from .types import TensorType
+
+
+def aligned(size: int) -> int:
+    return -(-size // limits.ALIGNMENT) * limits.ALIGNMENT
+
+
+def constant_type(array: np.ndarray) -> TensorType:
+    return TensorType(DType.of(array.dtype), array.shape)
+
+
+def constant_bytes(array: np.ndarray) -> memoryview:
+    """The elements as they lie in the file."""
+    little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+    return memoryview(little.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+def constant_pieces(arrays: Iterable[np.ndarray]) -> list[Buffer]:
+    """The elements of all arrays, with zeros between them, so that each starts at a multiple of 64."""
+    pieces: list[Buffer] = []
+    for array in arrays:
+        data = constant_bytes(array)
+        pieces.append(data)
+        padding = aligned(len(data)) - len(data)
+        if padding:
+            pieces.append(bytes(padding))
+    return pieces
+
+
+def split_constants(types: Iterable[TensorType], data: Buffer) -> list[np.ndarray]:
+    """Read-only arrays on `data`, not copied unless it lies at an odd address. Raises FormatError when sizes disagree."""
+    types = list(types)
+    for number, type_ in enumerate(types):
+        check_constant_type(number, type_)
+    expected = sum(aligned(type_.nbytes) for type_ in types)
+    if expected != len(data):
+        message = f"the constants of the index take {expected} bytes, but the section has {len(data)}"
+        raise FormatError(message, section="constants")
+    flat = _aligned_bytes(data)
+    arrays, start = [], 0
+    for type_ in types:
+        elements = flat[start : start + type_.nbytes].view(type_.dtype.numpy.newbyteorder("<"))
+        native = elements.astype(type_.dtype.numpy, copy=False)
+        array = native.reshape(type_.shape)  # type: ignore[arg-type]
+        array.flags.writeable = False
+        arrays.append(array)
+        start += aligned(type_.nbytes)
+    return arrays
+
+
+def _aligned_bytes(data: Buffer) -> np.ndarray:
+    flat = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+    if flat.ctypes.data % limits.ALIGNMENT and len(flat):
+        copy = aligned_empty(len(flat))
+        copy[:] = flat
+        return copy
+    return flat
+
+
+def aligned_empty(size: int) -> np.ndarray:
+    """`size` bytes of new memory at a multiple of 64."""
+    space = np.empty(size + limits.ALIGNMENT, np.uint8)
+    start = -space.ctypes.data % limits.ALIGNMENT
+    return space[start : start + size]
+
+
+def check_constant_type(number: int, type_: TensorType) -> None:
+    if not type_.is_static:
+        raise FormatError(f"constant {number} is a {type_}; its shape must be known", section="constant_index")
+    if type_.nbytes > limits.CONSTANT_BYTES:
+        message = (
+            f"constant {number}, a {type_}, takes {type_.nbytes} bytes; at most {limits.CONSTANT_BYTES} are allowed"
+        )
+        raise LimitError(message, section="constant_index")

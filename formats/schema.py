@@ -1,0 +1,237 @@
+"""The sections of an executable: one table of them, and the schema of each.
+
+Encoder, decoder (`sections.py`) and the page docs/format.md follow from what stands here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from . import dims, limits
+from .codec import (
+    Binary,
+    Choice,
+    Codec,
+    Converted,
+    Integer,
+    Reader,
+    Record,
+    Scalar,
+    Sequence,
+    Text,
+    Writer,
+    record,
+    row,
+)
+from .dims import SymbolicDim
+from .dtypes import DType
+from .errors import FormatError, LimitError
+from .primitive import PrimitiveDefinition, PrimitiveNode
+from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
+
+# ---- values ----
+
+
+@lru_cache(maxsize=4096)
+def _parse_dim(text: str) -> SymbolicDim:
+    if len(text) > limits.DIM_BYTES:
+        raise LimitError(f"a dimension of {len(text)} characters; at most {limits.DIM_BYTES} are allowed")
+    dim = dims.parse(text)
+    if isinstance(dim, int) or str(dim) != text:
+        raise FormatError(f"not the canonical text of a symbolic dimension, which is {str(dim)!r}")
+    return dim
+
+
+def _print_dim(dim: SymbolicDim) -> str:
+    text = str(dim)
+    if _parse_dim(text) != dim:
+        raise FormatError("its text does not parse back")
+    return text
+
+
+class _Dim(Codec):
+    """An integer, the canonical text of a symbolic dimension, or nil for `?`."""
+
+    def read(self, reader: Reader) -> ShapeDim:
+        value = reader.scalar()
+        if type(value) is int:
+            if not 0 <= value <= limits.DIMENSION:
+                raise reader.error(f"a dimension of {value}; 0 … {limits.DIMENSION} are allowed", LimitError)
+            return value
+        if type(value) is str:
+            try:
+                return _parse_dim(value)
+            except FormatError as error:
+                raise reader.error(f"{value[:60]!r}: {error.message}") from None
+        if value is None:
+            return UNKNOWN
+        raise reader.error(f"expected a dimension, found {value!r}")
+
+    def write(self, writer: Writer, value: ShapeDim) -> None:
+        if isinstance(value, SymbolicDim):
+            writer.put(_print_dim(value))
+        elif value is UNKNOWN:
+            writer.put(None)
+        elif type(value) is int and 0 <= value <= limits.DIMENSION:
+            writer.put(value)
+        else:
+            raise writer.error(f"{value!r} is not a dimension of 0 … {limits.DIMENSION}", LimitError)
+
+    def describe(self) -> str:
+        return "dimension"
+
+
+TEXT = Text()
+DIM = _Dim()
+WORD = Integer(-(1 << 63), (1 << 63) - 1)
+DTYPE = Converted("element type", Integer(0, 255), DType.from_code, lambda dtype: dtype.code)
+SYMBOLIC_DIM = Converted("symbolic dimension", TEXT, _parse_dim, _print_dim)
+
+TENSOR_TYPE = record(TensorType, dtype=DTYPE, shape=Sequence(DIM, limits.RANK))
+TYPE = Choice("type", limits.TYPE_NESTING)
+TYPE.options.update(
+    {
+        1: (TensorType, TENSOR_TYPE),
+        2: (TupleType, record(TupleType, fields=Sequence(TYPE, limits.FIELDS))),
+        3: (FunctionType, record(FunctionType, params=Sequence(TYPE, limits.PARAMETERS), result=TYPE)),
+        4: (DataType, Converted("data type's name", TEXT, DataType, lambda type_: _monomorphic(type_, "arguments"))),
+    }
+)
+FUNCTION_TYPE = TYPE.options[3][1]
+
+ATTRIBUTE_VALUE = Choice("attribute value", limits.TYPE_NESTING)
+ATTRIBUTE_VALUE.options.update(
+    {
+        0: (type(None), Scalar(type(None))),
+        1: (bool, Scalar(bool)),
+        2: (int, WORD),
+        3: (float, Scalar(float)),
+        4: (str, TEXT),
+        5: (DType, DTYPE),
+        6: (SymbolicDim, SYMBOLIC_DIM),
+        7: (tuple, Sequence(ATTRIBUTE_VALUE, limits.OPERANDS)),
+    }
+)
+
+
+def _monomorphic(value: DataType | DataTypeDefinition, parameters: str) -> str:
+    if getattr(value, parameters):
+        raise FormatError(f"a data type of an executable is monomorphic; {value.name} has {parameters}")
+    return value.name
+
+
+# ---- the schema of each section ----
+
+GLOBAL = row(
+    "global",
+    name=TEXT,
+    param_names=Sequence(TEXT, limits.PARAMETERS),
+    captured=Integer(0, limits.PARAMETERS),
+    ref_registers=Integer(0, limits.REGISTERS),
+    int_registers=Integer(0, limits.REGISTERS),
+    frame_bytes=Integer(0, limits.FRAME_BYTES),
+    length=Integer(0, limits.CODE_WORDS),
+)
+GLOBALS = Sequence(GLOBAL, limits.FUNCTIONS)
+SIGNATURES = Sequence(FUNCTION_TYPE, limits.FUNCTIONS)
+
+LATE_BOUND = row("late_bound", crc32=Integer(0, (1 << 32) - 1), file=Text(255), key=TEXT)
+CONSTANT = row("constant", type=TENSOR_TYPE, late_bound=Sequence(LATE_BOUND, 1))
+CONSTANT_INDEX = Sequence(CONSTANT, limits.CONSTANTS)
+
+NODE = Record(
+    "node",
+    {
+        "operator": TEXT,
+        "inputs": Sequence(Integer(0, limits.PRIMITIVE_NODES * 64), limits.OPERANDS),
+        "results": Sequence(TENSOR_TYPE, limits.OPERANDS),
+        "attributes": Sequence(row("attribute", name=TEXT, value=ATTRIBUTE_VALUE), limits.OPERANDS),
+    },
+    PrimitiveNode,
+    lambda node: (node.operator, node.inputs, node.results, node.attributes),
+)
+DEFINITION = record(
+    PrimitiveDefinition,
+    params=Sequence(TENSOR_TYPE, limits.OPERANDS),
+    nodes=Sequence(NODE, limits.PRIMITIVE_NODES),
+    outputs=Sequence(Integer(0, limits.PRIMITIVE_NODES * 64), limits.OPERANDS),
+    variables=Sequence(TEXT, limits.OPERANDS),
+)
+PRIMITIVE_NAMES = Sequence(TEXT, limits.PRIMITIVES)
+DEFINITIONS = Sequence(
+    row("primitive", definition=Binary(limits.PRIMITIVE_BYTES), origins=Sequence(TEXT, limits.PRIMITIVE_NODES)),
+    limits.PRIMITIVES,
+)
+
+TYPES = Sequence(TYPE, limits.TYPES)
+CONSTRUCTOR = record(Constructor, name=TEXT, fields=Sequence(TYPE, limits.FIELDS))
+DATA_TYPE = Record(
+    "data_type",
+    {"name": TEXT, "constructors": Sequence(CONSTRUCTOR, limits.CONSTRUCTORS)},
+    lambda name, constructors: DataTypeDefinition(name, (), constructors),
+    lambda definition: (_monomorphic(definition, "parameters"), definition.constructors),
+)
+DATA_TYPES = Sequence(DATA_TYPE, limits.TYPES)
+
+KERNEL = row(
+    "kernel",
+    definition_key=Text(128),
+    object=Integer(0, limits.KERNELS),
+    words=Sequence(WORD, limits.KERNEL_WORDS),
+    scratch_bytes=Integer(0, limits.FRAME_BYTES),
+    nanoseconds=Integer(),
+)
+NATIVE = Sequence(
+    row(
+        "target",
+        key=TEXT,
+        objects=Sequence(Binary(limits.OBJECT_BYTES), limits.KERNELS),
+        kernels=Sequence(KERNEL, limits.KERNELS),
+    ),
+    limits.TARGETS,
+)
+
+SOURCE_MAP = row(
+    "source_map",
+    nodes=Sequence(TEXT, limits.STRINGS),
+    locations=Sequence(
+        row(
+            "location",
+            function=Integer(0, limits.FUNCTIONS),
+            offset=Integer(0, limits.CODE_WORDS),
+            node=Integer(0, limits.STRINGS),
+        ),
+        limits.SOURCES,
+    ),
+)
+METADATA = Sequence(row("entry", key=TEXT, value=TEXT), limits.METADATA)
+
+
+@dataclass(frozen=True)
+class Section:
+    """`codec` is None for sections of raw bytes. A reader that does not know a section skips it unless it is required."""
+
+    name: str
+    required: bool
+    codec: Codec | None
+    meaning: str
+
+
+SECTIONS = (
+    Section("globals", True, GLOBALS, "the functions, in order; their code lies one behind the other"),
+    Section("constant_index", True, CONSTANT_INDEX, "type and place of each constant"),
+    Section("constants", True, None, "the elements of the constants, little-endian, each aligned to 64 bytes"),
+    Section("primitives", True, PRIMITIVE_NAMES, "the names of the primitives"),
+    Section("code", True, None, "64-bit words, little-endian; see isa.md"),
+    Section("types", True, TYPES, "the types that instructions refer to"),
+    Section("data_types", True, DATA_TYPES, "algebraic data types; a constructor's tag is its position"),
+    Section("signatures", True, SIGNATURES, "the type of each function"),
+    Section(
+        "definitions", True, DEFINITIONS, "of each primitive: the operators that it is made of, and their model nodes"
+    ),
+    Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
+    Section("source_map", False, SOURCE_MAP, "which model node an instruction comes from"),
+    Section("metadata", False, METADATA, "what the compiler wants to remember, in order of the keys"),
+)
+BY_NAME = {section.name: section for section in SECTIONS}
