@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..formats.bytecode import Decoded
 from ..formats.dims import Dim
 from ..formats.errors import VerificationError
-from ..formats.executable import Function, Program
-from .verify_code import BadInstruction, Instruction, check_layout, decode
+from ..formats.program import Function, Program
+from .verify_code import BadInstruction, check_layout, decode
 from .verify_flow import Flow, Held, Signatures, State
 from .verify_tables import check_tables
 from .verify_work import Refusal, Work
@@ -31,7 +32,7 @@ class VerifiedFunction:
 
     function: Function
     index: int
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[Decoded, ...]
     escaping: tuple[bool, ...]  # per parameter: a call may keep it, return it, or show it to a host operator
 
 

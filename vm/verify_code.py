@@ -6,22 +6,16 @@ function table, without gaps: no word belongs to two functions or to none.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..formats import limits
+from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.dtypes import DType
-from ..formats.executable import Function, Program
-from ..formats.isa import BY_OPCODE, Kind, Operation
+from ..formats.errors import FormatError
+from ..formats.isa import Field, Kind
+from ..formats.program import Function, Program
 from .verify_work import Refusal, Work
 
 LAYER = "code"
 WORD = 1 << 63
-
-
-class Instruction(NamedTuple):
-    offset: int  # of its first word in the function
-    operation: Operation
-    operands: list  # one a field: a word, or a list of words
 
 
 class BadInstruction(Refusal):
@@ -51,38 +45,26 @@ def check_layout(program: Program) -> None:
         )
 
 
-def decode(program: Program, function: Function, work: Work) -> list[Instruction]:
+def decode(program: Program, function: Function, work: Work) -> list[Decoded]:
     """The instructions of a function, fields checked. Raises BadInstruction."""
-    words = program.code[function.start : function.start + function.length].tolist()
+    words = function_words(program, function)
+    work.spend(2 * len(words))
     ranges = _ranges(program, function)
-    instructions: list[Instruction] = []
-    offset, end = 0, len(words)
-    work.spend(2 * end)
-    while offset < end:
-        operation = BY_OPCODE.get(words[offset])
-        if operation is None:
-            raise BadInstruction(f"{words[offset]} is no opcode", offset, len(instructions))
-        place = offset + 1
-        operands: list = []
-        for field in operation.fields:
-            low, high = ranges[field.kind]
-            if place >= end:
-                raise _cut(operation, offset, instructions)
-            operand = words[place]
-            place += 1
-            if field.is_list:
-                count, operand = operand, words[place : place + max(operand, 0)]
-                place += count
-                if not 0 <= count <= limits.OPERANDS or place > end:
-                    raise _bad_count(operation, field.name, count, offset, instructions)
-                if count and (min(operand) < low or max(operand) >= high):
-                    wrong = next(word for word in operand if not low <= word < high)
-                    raise _out_of_range(operation, field.name, field.kind, wrong, (low, high), offset, instructions)
-            elif not low <= operand < high:
-                raise _out_of_range(operation, field.name, field.kind, operand, (low, high), offset, instructions)
-            operands.append(operand)
-        instructions.append(Instruction(offset, operation, operands))
-        offset = place
+    instructions: list[Decoded] = []
+    try:
+        for instruction in scan(words):
+            for field, value in zip(instruction.operation.fields, instruction.values, strict=True):
+                low, high = ranges[field.kind]
+                if isinstance(value, int):
+                    if not low <= value < high:
+                        raise _out_of_range(field, value, instruction, len(instructions))
+                elif value and (min(value) < low or max(value) >= high):
+                    wrong = next(word for word in value if not low <= word < high)
+                    raise _out_of_range(field, wrong, instruction, len(instructions))
+            instructions.append(instruction)
+    except FormatError as error:
+        offset = instructions[-1].offset + instructions[-1].size if instructions else 0
+        raise BadInstruction(error.message, offset, len(instructions)) from None
     _check_ends(instructions)
     return instructions
 
@@ -104,49 +86,35 @@ def _ranges(program: Program, function: Function) -> dict[Kind, tuple[int, int]]
     }
 
 
-def _check_ends(instructions: list[Instruction]) -> None:
+def _check_ends(instructions: list[Decoded]) -> None:
     """Jumps land on instructions, and control does not run out of the function."""
     starts = {instruction.offset for instruction in instructions}
-    for index, (offset, operation, operands) in enumerate(instructions):
-        last = operation.fields[-1]
-        if last.kind is Kind.LABEL and offset + operands[-1] not in starts:
-            raise BadInstruction(
-                f"{operation.name} jumps to word {offset + operands[-1]}, where no instruction of the function starts",
-                offset,
-                index,
-            )
-    offset, operation, _ = instructions[-1]
-    if not operation.ends_block:
-        raise BadInstruction(
-            f"control runs past the function's last instruction, {operation.name}", offset, len(instructions) - 1
-        )
+    for index, instruction in enumerate(instructions):
+        target = jump_target(instruction)
+        if target is not None and target not in starts:
+            name = instruction.operation.name
+            message = f"{name} jumps to word {target}, where no instruction of the function starts"
+            raise BadInstruction(message, instruction.offset, index)
+    last = instructions[-1]
+    if not last.operation.ends_block:
+        message = f"control runs past the function's last instruction, {last.operation.name}"
+        raise BadInstruction(message, last.offset, len(instructions) - 1)
 
 
-def _cut(operation: Operation, offset: int, before: list[Instruction]) -> BadInstruction:
-    return BadInstruction(f"the function ends inside of this {operation.name}", offset, len(before))
+_NOUNS = {
+    Kind.REF: "reference register",
+    Kind.INT: "integer register",
+    Kind.DIM: "integer register",
+    Kind.CONST: "constant",
+    Kind.PRIM: "primitive",
+    Kind.FUNC: "function",
+    Kind.DTYPE: "element type",
+}
 
 
-def _bad_count(operation: Operation, field: str, count: int, offset: int, before: list[Instruction]) -> BadInstruction:
-    message = (
-        f"{field} of {operation.name} is a list of {count} words; "
-        f"expected 0 … {limits.OPERANDS}, and no more than the function has left"
-    )
-    return BadInstruction(message, offset, len(before))
-
-
-def _out_of_range(
-    operation: Operation,
-    field: str,
-    kind: Kind,
-    word: int,
-    span: tuple[int, int],
-    offset: int,
-    before: list[Instruction],
-) -> BadInstruction:
-    low, high = span
-    nouns = {Kind.REF: "reference register", Kind.INT: "integer register", Kind.DIM: "integer register"}
-    noun = nouns.get(kind, kind.value)
-    number, count = (~word, -low) if kind is Kind.DIM else (word, high)
+def _out_of_range(field: Field, word: int, instruction: Decoded, index: int) -> BadInstruction:
+    number = ~word if field.kind is Kind.DIM else word
+    noun = _NOUNS.get(field.kind, field.kind.value)
     return BadInstruction(
-        f"{field} of {operation.name}: there is no {noun} {number}; there are {count}", offset, len(before)
+        f"{field.name} of {instruction.operation.name}: there is no {noun} {number}", instruction.offset, index
     )

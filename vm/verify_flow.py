@@ -21,13 +21,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..formats import limits
+from ..formats.bytecode import Decoded, jump_target
 from ..formats.dims import Dim
 from ..formats.dtypes import DType
-from ..formats.executable import Function, Program
 from ..formats.isa import OPERATIONS
 from ..formats.primitive import PrimitiveDefinition
+from ..formats.program import Function, Program
 from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type, erase_dims
-from .verify_code import Instruction
 from .verify_tables import check_static_size, constant_type
 from .verify_values import Values
 from .verify_work import Refusal, Work
@@ -126,7 +126,7 @@ class Flow:
     """The analysis of one function. `run` raises Refusal; `at` is then the instruction that is refused."""
 
     def __init__(
-        self, function: Function, index: int, instructions: list[Instruction], signatures: Signatures, work: Work
+        self, function: Function, index: int, instructions: list[Decoded], signatures: Signatures, work: Work
     ) -> None:
         self.function, self.instructions, self.signatures, self.work = function, instructions, signatures, work
         self.type = signatures.functions[index]
@@ -139,11 +139,8 @@ class Flow:
         self._entries: dict[int, State] = {}  # by position, for the targets of jumps
         self._pending: list[int] = []  # a heap of positions to interpret from, each once
         self._scheduled: set[int] = set()
-        self._targets = {
-            self._positions[instruction.offset + instruction.operands[-1]]
-            for instruction in instructions
-            if instruction.operation.name in ("goto", "if", "if_int")
-        }
+        targets = {jump_target(instruction) for instruction in instructions} - {None}
+        self._targets = {self._positions[target] for target in targets}  # type: ignore[index]
         self._sizes: dict[int, int] = {}
 
     # ---- control flow ----
@@ -171,7 +168,7 @@ class Flow:
         self.work.spend((len(self.refs) + len(self.ints)) // 8)
         while True:
             self.at = position
-            _, operation, operands = self.instructions[position]
+            _, operation, operands, _ = self.instructions[position]
             if observe is not None:
                 observe(position, State(self.refs, self.ints))
             self.work.spend(2)
@@ -470,7 +467,7 @@ class Flow:
 
     def _new_tensor(self, dtype: int, shape: list[int]) -> TensorType:
         type_ = TensorType(self.signatures.dtypes[dtype], self._shape(shape))
-        check_static_size(type_, "the tensor")
+        check_static_size(type_, "the tensor", TYPES)
         return type_
 
     def alloc_storage(self, dst: int, size: int) -> None:
@@ -555,7 +552,7 @@ class Flow:
 
     def reshape(self, dst: int, src: int, shape: list[int]) -> None:
         type_ = TensorType(self._tensor(src).dtype, self._shape(shape))
-        check_static_size(type_, "the tensor")
+        check_static_size(type_, "the tensor", TYPES)
         self.refs[dst] = self.refs[src]._replace(type=type_)
 
     def make_shape(self, dst: int, shape: list[int]) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from ..formats import dims, limits
 from ..formats.dims import SymbolicDim
 from ..formats.dtypes import DType
-from ..formats.executable import Program
 from ..formats.primitive import AttributeValue, PrimitiveDefinition
+from ..formats.program import Program
 from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
 from .verify_work import Refusal, Work
 
@@ -49,16 +49,16 @@ def constant_type(array: np.ndarray) -> TensorType:
     return TensorType(_DTYPES[array.dtype], array.shape)
 
 
-def check_static_size(type_: TensorType, what: str) -> None:
+def check_static_size(type_: TensorType, what: str, layer: str = LAYER) -> None:
     """Refuses a shape whose extents or bytes could overflow anywhere. Unknown and symbolic dimensions count as 1."""
     if len(type_.shape) > limits.RANK:
-        raise Refusal(LAYER, f"{what} has rank {type_.rank}; at most {limits.RANK} is allowed")
+        raise Refusal(layer, f"{what} has rank {type_.rank}; at most {limits.RANK} is allowed")
     known = [dim for dim in type_.shape if isinstance(dim, int)]
     if any(not 0 <= dim <= limits.DIMENSION for dim in known):
-        raise Refusal(LAYER, f"{what}, {type_}, has a dimension outside of 0 … {limits.DIMENSION}")
+        raise Refusal(layer, f"{what}, {type_}, has a dimension outside of 0 … {limits.DIMENSION}")
     # zeros count as 1: the product of the others must not overflow either, where a kernel computes strides
     if math.prod(max(dim, 1) for dim in known) * type_.dtype.itemsize > limits.DIMENSION:
-        raise Refusal(LAYER, f"{what}, {type_}, has more than {limits.DIMENSION} bytes")
+        raise Refusal(layer, f"{what}, {type_}, has more than {limits.DIMENSION} bytes")
 
 
 class _Types:

@@ -1,0 +1,137 @@
+"""Compiling many kernel texts side by side, in worker processes that are fed through pipes.
+
+Workers are started as `python -m` and not by `multiprocessing`, which would run a user's script again unless it guards its
+main part. A worker that dies costs its text a second try; Ctrl-C, or any error, ends all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...formats.errors import CompileError
+from ...vm import knobs
+from ...vm.native import NativeTarget, host_target
+from . import worker
+
+# Starting a worker costs about as much as compiling two kernels: fewer texts than these are compiled in this process.
+_WORTH_WORKERS = 3
+
+# A process that dies may have been killed for memory that others used; a text that kills two is at fault.
+_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Text:
+    """A kernel to compile: `symbol` is the name of the function in the object code."""
+
+    symbol: str
+    source: str
+    lanes: int
+
+
+def compile_texts(texts: Sequence[Text], target: NativeTarget, jobs: int | None = None) -> Iterator[tuple[Text, bytes]]:
+    """Compiles all texts on at most `jobs` processes, yielding each with its object code as soon as it is done.
+
+    Raises CompileError for a text that does not compile, or that makes its compiler die twice.
+    """
+    jobs = min(jobs or knobs.get("TREADLE_JOBS") or _cpus(), len(texts))
+    # Numba compiles for one CPU a process, and this process may have to for the host
+    if target == host_target() and len(texts) < _WORTH_WORKERS:
+        for text in texts:
+            yield text, worker.compile_kernel(text.symbol, text.source, text.lanes, target)
+    else:
+        # long texts first: a long one that starts last would leave the other workers idle
+        yield from _on_workers(sorted(texts, key=lambda text: -len(text.source)), target, jobs)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int) -> Iterator[tuple[Text, bytes]]:
+    waiting: queue.SimpleQueue[Text] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[tuple[Text, bytes | Exception]] = queue.SimpleQueue()
+    for text in texts:
+        waiting.put(text)
+    clients = [_Client(target) for _ in range(jobs)]
+    try:
+        for client in clients:
+            threading.Thread(target=client.run, args=(waiting, finished), daemon=True).start()
+        for _ in texts:
+            text, result = finished.get()
+            if isinstance(result, Exception):
+                raise result
+            yield text, result
+    finally:
+        for client in clients:
+            client.close()
+
+
+class _Client:
+    """This process's side of one worker at a time; a dead one is replaced."""
+
+    def __init__(self, target: NativeTarget) -> None:
+        self._target = target
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()  # between starting a worker here and closing in another thread
+        self._closed = False
+
+    def run(
+        self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
+    ) -> None:
+        """Compiles texts until none wait. Whatever goes wrong with one is its result."""
+        while not self._closed:
+            try:
+                text = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                finished.put((text, self._compile(text)))
+            except Exception as error:
+                finished.put((text, error))
+
+    def _compile(self, text: Text) -> bytes:
+        status: int | None = None
+        for _ in range(_ATTEMPTS):
+            process = self._running()
+            try:
+                worker.send(process.stdin, [text.symbol, text.source, text.lanes])  # type: ignore[arg-type]
+                outcome, content = worker.receive(process.stdout)  # type: ignore[arg-type]
+            except (EOFError, OSError):
+                status = process.wait()
+                continue
+            if outcome == "error":
+                raise CompileError(content)
+            return content
+        raise CompileError(f"the process that compiled kernel {text.symbol} died twice, with exit status {status}")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._closed:
+                raise CompileError("the build was interrupted")
+            if self._process is None or self._process.poll() is not None:
+                self._process = _start(self._target)
+            return self._process
+
+    def close(self) -> None:
+        """Ends the worker, whatever it is doing."""
+        with self._lock:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
+                self._process.wait()
+
+
+def _start(target: NativeTarget) -> subprocess.Popen[bytes]:
+    # the child finds what this process finds, also where a script has changed the search path
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-m", worker.__name__]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    worker.send(process.stdin, [target.triple, target.cpu, target.features])  # type: ignore[arg-type]
+    return process

@@ -1,0 +1,114 @@
+"""The register tile: what matrix products and convolutions have in common.
+
+A tile is `rows` elements of one operand (rows of a matrix, pixels of an image), each broadcast to a vector, times `blocks`
+vectors of BLOCK columns (output channels) of the other. Its rows x blocks accumulators stay in registers while the
+inner loop runs over what is summed. All distances in memory are run-time values, so one text serves many layouts:
+
+    x + i * x_row          the element of tile row i               x += x_step    each step of the sum
+    w + j * w_block        the vector of tile block j              w += w_step
+
+Tiles of the last rows overlap the tiles before them, and the rows that were done already are not stored again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from .target import Target
+
+BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
+VECTOR_BYTES = 4 * BLOCK
+
+# What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a
+# block's vector comes from the second. A second loop, for blocks that are left over, costs time to compile.
+_ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
+
+
+class Writer:
+    """The lines of a generated function."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._depth = 0
+
+    def __call__(self, *lines: str) -> None:
+        self._lines += ["    " * self._depth + line for line in lines]
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines written inside stand under `head`, indented."""
+        self(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Tile:
+    rows: int
+    blocks: int
+
+    def accumulator(self, row: int, block: int) -> str:
+        return f"sum_{row}_{block}"
+
+
+@cache
+def tiles(target: Target) -> tuple[Tile, ...]:
+    """All tiles whose accumulators, one row of vectors and one broadcast element fit into the registers."""
+    registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
+    # a vector of several registers is loaded part by part, so that one part needs a register at a time
+    spare = 1 if target.vector_bytes == VECTOR_BYTES else 2 * target.vector_bytes / VECTOR_BYTES
+    found = [
+        Tile(rows, blocks)
+        for blocks in (1, 2, 3, 4, 5, 8)
+        for rows in range(1, 15)
+        if rows * blocks + (blocks if target.vector_bytes == VECTOR_BYTES else 0) + spare <= registers
+    ]
+    return tuple(found)
+
+
+def step_cost(tile: Tile) -> float:
+    """Cycles of one step of the sum, by a model: two multiply-adds a cycle, four cycles until one's result is there."""
+    busy = max(tile.rows * tile.blocks / 2, 4)
+    return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
+
+
+def choose(rows: int, blocks: int, target: Target) -> Tile:
+    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks."""
+
+    def cost(tile: Tile) -> float:
+        whole, rest = divmod(blocks, tile.blocks)
+        down = math.ceil(rows / tile.rows)
+        across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
+        return down * across * (_REST_COST if rest else 1)
+
+    return min((tile for tile in tiles(target) if tile.rows <= rows and tile.blocks <= blocks), key=cost)
+
+
+def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> None:
+    """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are."""
+    for j in range(tile.blocks):
+        write(f"w_{j} = vload_float32(w, {j} * w_block{f', {columns}' if columns else ''})")
+    for i in range(tile.rows):
+        write(f"x_{i} = splat_float32(load_float32(x, {i} * x_row))")
+        for j in range(tile.blocks):
+            total = tile.accumulator(i, j)
+            product = f"fma(x_{i}, w_{j}, {total})" if target.has_fma else f"{total} + x_{i} * w_{j}"
+            write(f"{total} = {product}")
+    write("x += x_step", "w += w_step")
+
+
+def write_start(write: Writer, tile: Tile, bias: str = "") -> None:
+    """The accumulators before the sum: zero, or the bias, whose vector of block j is at `bias` + j * VECTOR_BYTES."""
+    for j in range(tile.blocks):
+        start = f"vload_float32({bias}, {j * VECTOR_BYTES})" if bias else "splat_float32(0.0)"
+        write(f"start_{j} = {start}")
+        write(*(f"{tile.accumulator(i, j)} = start_{j}" for i in range(tile.rows)))

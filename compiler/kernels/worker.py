@@ -1,0 +1,73 @@
+"""A process that compiles kernels: requests come on standard input, object code goes to standard output.
+
+    python -m treadle.compiler.kernels.worker
+
+Each message is a length (u32) and that many bytes of msgpack. The first request is the target, [triple, cpu, features];
+each later one is [symbol, source, lanes], answered by ["ok", code] or ["error", text]. The end of the input ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import sys
+from typing import Any, BinaryIO
+
+import msgpack
+
+from ...formats.errors import CompileError
+from ...vm.native import NativeTarget, compile_object
+
+SIGNATURE = "int64(int64, int64, int64, int64)"
+_LENGTH = struct.Struct("<I")
+
+
+def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -> bytes:
+    """Object code of a kernel's text, which becomes the function `symbol`. Imports Numba. Raises CompileError."""
+    from . import simd
+
+    names = dict(simd.namespace(lanes))
+    exec(compile(source, f"<{symbol}>", "exec"), names)
+    return compile_object({symbol: (names["kernel"], SIGNATURE)}, target)
+
+
+def send(stream: BinaryIO, message: Any) -> None:
+    data = msgpack.packb(message)
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Any:
+    """The next message. Raises EOFError where the stream ends."""
+    head = stream.read(_LENGTH.size)
+    data = stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
+    if not data:
+        raise EOFError
+    return msgpack.unpackb(data)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answers requests until there are no more."""
+    target = NativeTarget(*receive(requests))
+    while True:
+        try:
+            symbol, source, lanes = receive(requests)
+        except EOFError:
+            return
+        try:
+            answer = ["ok", compile_kernel(symbol, source, lanes, target)]
+        except CompileError as error:
+            answer = ["error", str(error)]
+        send(answers, answer)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not mix with the answers
+    serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""Operators on packed tensors, which passes put in place of others for speed; no frontend makes them.
+
+A channel-blocked image is an ordinary tensor [N, C/16, H, W, 16]. Where 16 does not divide the channels, what the lanes
+behind the last channel hold is nobody's business: no operator here lets them reach a channel. Weights are packed with zeros
+there. A matrix [K, N] is packed into panels of 16 columns, [N/16, K, 16].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.dtypes import DType
+from ...formats.types import ShapeDim, TensorType
+from .linear import _conv, _matmul
+from .shapes import broadcast, lift, match_dim, mismatch, require_rank, same_dtype
+from .table import Attribute, Fusion, Kind, register
+from .windows import WINDOW, axes, result_shape
+
+BLOCK = 16
+
+_FLOAT32 = frozenset({DType.float32})
+_GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
+_CHANNELS = Attribute(Kind.INT, "channels of the image")
+
+
+def _blocks(channels: ShapeDim) -> ShapeDim:
+    return lift(lambda channels: dims.ceildiv(channels, BLOCK), channels)
+
+
+def _is_blocked(x: TensorType) -> None:
+    if x.rank != 5 or x.shape[4] != BLOCK:
+        raise mismatch(f"a channel-blocked image [N, blocks, H, W, {BLOCK}]", x)
+
+
+# ---- packing ----
+
+
+def _pad_axis(x: np.ndarray, axis: int) -> np.ndarray:
+    """x with zeros at the end of an axis, up to a multiple of BLOCK."""
+    widths = [(0, 0)] * x.ndim
+    widths[axis] = (0, -x.shape[axis] % BLOCK)
+    return np.pad(x, widths)
+
+
+def _infer_pack_channels(inputs: Sequence[TensorType]) -> TensorType:
+    (x,) = inputs
+    require_rank(x, 4, "an image [N, C, H, W]")
+    n, channels, height, width = x.shape
+    return TensorType(x.dtype, (n, _blocks(channels), height, width, BLOCK))
+
+
+def _pack_channels(x: np.ndarray) -> np.ndarray:
+    n, _, height, width = x.shape
+    return _pad_axis(x, 1).reshape(n, -1, BLOCK, height, width).transpose(0, 1, 3, 4, 2)
+
+
+def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int) -> TensorType:
+    (x,) = inputs
+    _is_blocked(x)
+    if _blocks(channels) != x.shape[1]:
+        raise mismatch(f"{_blocks(channels)} blocks for {channels} channels", x)
+    return TensorType(x.dtype, (x.shape[0], channels, *x.shape[2:4]))
+
+
+def _unpack_channels(x: np.ndarray, channels: int) -> np.ndarray:
+    n, _, height, width, _ = x.shape
+    return x.transpose(0, 1, 4, 2, 3).reshape(n, -1, height, width)[:, :channels]
+
+
+def _infer_pack_vector(inputs: Sequence[TensorType]) -> TensorType:
+    (x,) = inputs
+    require_rank(x, 1, "a vector")
+    return TensorType(x.dtype, (_blocks(x.shape[0]), 1, 1, BLOCK))
+
+
+def _pack_vector(x: np.ndarray) -> np.ndarray:
+    return _pad_axis(x, 0).reshape(-1, 1, 1, BLOCK)
+
+
+def _block_groups(weight: TensorType, groups: int) -> tuple[int, int, int]:
+    """Groups of blocks, and blocks of outputs and of inputs in each. Groups narrower than a block are merged into one: its
+    weights are zero between channels of different groups."""
+    outputs, inputs = weight.shape[0], weight.shape[1]
+    if not isinstance(outputs, int) or not isinstance(inputs, int) or groups < 1 or outputs % groups:
+        raise mismatch(f"weights of a known size for {groups} groups", weight)
+    if groups == 1:
+        return 1, math.ceil(outputs / BLOCK), math.ceil(inputs / BLOCK)
+    outputs //= groups
+    if outputs % BLOCK == 0 and inputs % BLOCK == 0:
+        return groups, outputs // BLOCK, inputs // BLOCK
+    if outputs == inputs and BLOCK % inputs == 0 and groups * inputs % BLOCK == 0:
+        return groups * inputs // BLOCK, 1, 1
+    raise mismatch(f"groups of a multiple of {BLOCK} channels, or of a divisor of it in and out,", weight)
+
+
+def _infer_pack_weights(inputs: Sequence[TensorType], groups: int) -> TensorType:
+    (weight,) = inputs
+    require_rank(weight, 4, "weights [M, C / groups, KH, KW]")
+    count, outputs, inputs_each = _block_groups(weight, groups)
+    return TensorType(weight.dtype, (count * outputs, inputs_each, *weight.shape[2:], BLOCK, BLOCK))
+
+
+def _pack_weights(weight: np.ndarray, groups: int) -> np.ndarray:
+    outputs, inputs, height, width = weight.shape
+    if groups > 1 and inputs < BLOCK:
+        wide = np.zeros((outputs, BLOCK, height, width), weight.dtype)
+        for output in range(outputs):
+            first = output % BLOCK // inputs * inputs
+            wide[output, first : first + inputs] = weight[output]
+        weight = wide
+    padded = _pad_axis(_pad_axis(weight, 0), 1)
+    blocks = padded.reshape(-1, BLOCK, padded.shape[1] // BLOCK, BLOCK, height, width)
+    return blocks.transpose(0, 2, 4, 5, 3, 1)
+
+
+def _infer_pack_planar_weights(inputs: Sequence[TensorType]) -> TensorType:
+    (weight,) = inputs
+    require_rank(weight, 4, "weights [M, C, KH, KW]")
+    return TensorType(weight.dtype, (_blocks(weight.shape[0]), *weight.shape[1:], BLOCK))
+
+
+def _pack_planar_weights(weight: np.ndarray) -> np.ndarray:
+    padded = _pad_axis(weight, 0)
+    return padded.reshape(-1, BLOCK, *weight.shape[1:]).transpose(0, 2, 3, 4, 1)
+
+
+def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
+    (matrix,) = inputs
+    require_rank(matrix, 2, "a matrix")
+    return TensorType(matrix.dtype, (_blocks(matrix.shape[1]), matrix.shape[0], BLOCK))
+
+
+def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
+    padded = _pad_axis(matrix, 1)
+    return padded.reshape(matrix.shape[0], -1, BLOCK).transpose(1, 0, 2)
+
+
+# ---- products of packed tensors ----
+
+
+def _check_bias(inputs: Sequence[TensorType], blocks: ShapeDim) -> None:
+    if len(inputs) > 2 and inputs[2].shape != (blocks, 1, 1, BLOCK):
+        raise mismatch(f"a packed bias [{blocks}, 1, 1, {BLOCK}]", inputs[2])
+
+
+def _infer_conv_blocked(
+    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int, channels: int
+) -> TensorType:
+    x, weight = inputs[0], inputs[1]
+    same_dtype(inputs, _FLOAT32)
+    _is_blocked(x)
+    if weight.rank != 6 or weight.shape[4:] != (BLOCK, BLOCK):
+        raise mismatch(f"weights [blocks out, blocks in, KH, KW, {BLOCK}, {BLOCK}]", weight)
+    blocks_out, blocks_in = weight.shape[:2]
+    if not isinstance(blocks_out, int) or groups < 1 or blocks_out % groups:
+        raise mismatch(f"blocks that {groups} groups divide", weight)
+    match_dim(_blocks(channels), x.shape[1])
+    match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_in), x.shape[1])
+    if groups > 1 and channels % BLOCK:
+        raise mismatch(f"channels that {BLOCK} divides, in groups", channels)
+    _check_bias(inputs, blocks_out)
+    windows = axes(weight.shape[2:4], strides, pads, dilations)
+    return TensorType(x.dtype, (x.shape[0], blocks_out, *result_shape(x.shape[2:4], windows), BLOCK))
+
+
+def _conv_blocked(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    strides: tuple,
+    pads: tuple,
+    dilations: tuple,
+    groups: int,
+    channels: int,
+) -> np.ndarray:
+    blocks_out, blocks_in, height, width, _, _ = weight.shape
+    plain = weight.transpose(0, 5, 1, 4, 2, 3).reshape(blocks_out * BLOCK, blocks_in * BLOCK, height, width)
+    image = _unpack_channels(x, channels)
+    if groups == 1:
+        plain = plain[:, :channels]
+    flat = None if bias is None else bias.reshape(-1)
+    result = _conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=groups)
+    return _pack_channels(result)
+
+
+def _infer_conv_planar(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
+    x, weight = inputs[0], inputs[1]
+    same_dtype(inputs, _FLOAT32)
+    require_rank(x, 4, "an image [N, C, H, W]")
+    if weight.rank != 5 or weight.shape[4] != BLOCK:
+        raise mismatch(f"weights [blocks out, C, KH, KW, {BLOCK}]", weight)
+    match_dim(x.shape[1], weight.shape[1])
+    _check_bias(inputs, weight.shape[0])
+    windows = axes(weight.shape[2:4], strides, pads, dilations)
+    return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:4], windows), BLOCK))
+
+
+def _conv_planar(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    strides: tuple,
+    pads: tuple,
+    dilations: tuple,
+) -> np.ndarray:
+    plain = weight.transpose(0, 4, 1, 2, 3).reshape(-1, *weight.shape[1:4])
+    flat = None if bias is None else bias.reshape(-1)
+    return _pack_channels(_conv(x, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=1))
+
+
+def _infer_conv_depthwise(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
+    x, weight = inputs[0], inputs[1]
+    same_dtype(inputs, _FLOAT32)
+    _is_blocked(x)
+    if weight.rank != 5 or weight.shape[1] != 1 or weight.shape[4] != BLOCK:
+        raise mismatch(f"weights [blocks, 1, KH, KW, {BLOCK}]", weight)
+    match_dim(x.shape[1], weight.shape[0])
+    _check_bias(inputs, weight.shape[0])
+    windows = axes(weight.shape[2:4], strides, pads, dilations)
+    return TensorType(x.dtype, (*x.shape[:2], *result_shape(x.shape[2:4], windows), BLOCK))
+
+
+def _conv_depthwise(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    strides: tuple,
+    pads: tuple,
+    dilations: tuple,
+) -> np.ndarray:
+    plain = weight.transpose(0, 4, 1, 2, 3).reshape(-1, *weight.shape[1:4])
+    flat = None if bias is None else bias.reshape(-1)
+    image = _unpack_channels(x, len(plain))
+    return _pack_channels(_conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=len(plain)))
+
+
+def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
+    a, panels = inputs
+    same_dtype(inputs, _FLOAT32)
+    if not a.rank or panels.rank != 3 or panels.shape[2] != BLOCK or _blocks(columns) != panels.shape[0]:
+        raise mismatch(f"a tensor and panels [{_blocks(columns)}, K, {BLOCK}]", f"{a} and {panels}")
+    match_dim(a.shape[-1], panels.shape[1])
+    return TensorType(a.dtype, (*a.shape[:-1], columns))
+
+
+def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarray:
+    matrix = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)
+    return _matmul(a, matrix[:, :columns])
+
+
+def _swapped(type_: TensorType, swap: bool) -> TensorType:
+    return TensorType(type_.dtype, (*type_.shape[:-2], type_.shape[-1], type_.shape[-2])) if swap else type_
+
+
+def _infer_matmul_transposed(inputs: Sequence[TensorType], transpose_a: bool, transpose_b: bool) -> TensorType:
+    same_dtype(inputs, _FLOAT32)
+    if min(type_.rank for type_ in inputs) < 2:
+        raise mismatch("tensors of rank 2 at least", " and ".join(map(str, inputs)))
+    a, b = _swapped(inputs[0], transpose_a), _swapped(inputs[1], transpose_b)
+    match_dim(a.shape[-1], b.shape[-2])
+    return TensorType(a.dtype, (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]))
+
+
+def _matmul_transposed(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpose_b: bool) -> np.ndarray:
+    return _matmul(np.swapaxes(a, -1, -2) if transpose_a else a, np.swapaxes(b, -1, -2) if transpose_b else b)
+
+
+# fmt: off
+register("pack_channels", "x", _infer_pack_channels, _pack_channels, Fusion.OPAQUE,
+         "an image [N, C, H, W] channel-blocked: [N, C/16, H, W, 16]")
+register("unpack_channels", "x", _infer_unpack_channels, _unpack_channels, Fusion.OPAQUE,
+         "a channel-blocked image as [N, C, H, W]", attributes={"channels": _CHANNELS})
+register("pack_vector", "x", _infer_pack_vector, _pack_vector, Fusion.OPAQUE,
+         "one number a channel [C] as [C/16, 1, 1, 16], which broadcasts to channel-blocked images")
+register("pack_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
+         "weights [M, C / groups, KH, KW] for conv_blocked", attributes=_GROUPS)
+register("pack_planar_weights", "weight", _infer_pack_planar_weights, _pack_planar_weights, Fusion.OPAQUE,
+         "weights [M, C, KH, KW] for conv_planar and conv_depthwise: [M/16, C, KH, KW, 16]")
+register("pack_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
+         "a matrix [K, N] in panels of 16 columns: [N/16, K, 16]")
+register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
+         "convolution of a channel-blocked image; `groups` are groups of blocks",
+         attributes=WINDOW | _GROUPS | {"channels": _CHANNELS})
+register("conv_planar", "x weight bias?", _infer_conv_planar, _conv_planar, Fusion.ANCHOR,
+         "convolution of an image of few channels [N, C, H, W], with a channel-blocked result", attributes=WINDOW)
+register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthwise, Fusion.ANCHOR,
+         "convolution of each channel of a channel-blocked image by itself", attributes=WINDOW)
+register("matmul_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
+         "the matrix product with a packed matrix", attributes={"columns": Attribute(Kind.INT, "of the matrix")})
+register("matmul_transposed", "a b", _infer_matmul_transposed, _matmul_transposed, Fusion.ANCHOR,
+         "the matrix product of operands whose last two axes are exchanged first",
+         attributes={"transpose_a": Attribute(Kind.BOOL, "exchange those of a", False),
+                     "transpose_b": Attribute(Kind.BOOL, "exchange those of b", False)})
+# fmt: on
