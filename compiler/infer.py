@@ -7,7 +7,6 @@ until nothing changes. A dimension that would change without end becomes ? at th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -30,16 +29,18 @@ from ..formats.types import (
 from . import ir
 from .operators import lookup
 from .operators.shapes import mismatch, never_equal
+from .retype import retype
 from .unify import (
     NOTHING,
     Hole,
     Unifier,
+    bind_dims,
     dim_variables,
     leaves,
     map_types,
-    parallel_parts,
     replace_dims,
     replace_variables,
+    substituted,
 )
 
 Scope = set[str]  # the dimension variables that are bound
@@ -74,7 +75,23 @@ class _Inference:
             if functions[name].result_type is None and result != self.results[name]:
                 self.results[name] = result
                 waiting.update(self.callers[name])
-        return self._rebuild()
+        types = {var: self._final(type_) for var, type_ in self.types.items()}
+        closures = {closure: self._final(type_) for closure, type_ in self.closure_results.items()}
+        return retype(self.module, types, {name: self._final_result(name) for name in functions}, closures)
+
+    def _final_result(self, name: str) -> Type:
+        result = self._final(self.results[name])
+        if any(leaf is NOTHING for leaf in leaves(result)):
+            reason = "the result type cannot be inferred, the function only calls itself; declare it"
+            raise InferenceError(reason, function=name)
+        return result
+
+    def _final(self, type_: Type) -> Type:
+        """`type_` without holes. What nothing constrains is (): an element of a list that is always empty."""
+        return map_types(
+            self.unifier.deep(type_),
+            lambda leaf: TupleType(()) if isinstance(leaf, Hole) and leaf is not NOTHING else leaf,
+        )
 
     def _global_function(self, name: str) -> Type:
         """Types the body; the result, joined with what was known before if none is declared."""
@@ -197,13 +214,13 @@ class _Inference:
             return NOTHING
         params: tuple[Type, ...] = expr.definition.params
         values = self._arguments(params, expr.args, {name: dims.variable(name) for name in scope})
-        return _packed([_substituted(result, values) for result in expr.definition.results])
+        return _packed([substituted(result, values) for result in expr.definition.results])
 
     def call(self, expr: ir.Call, scope: Scope) -> Type:
         if isinstance(expr.callee, ir.GlobalRef):
             params, result = self._signature(expr.callee.name)
             self._check_count(expr.callee.name, len(params), len(expr.args))
-            return _substituted(result, self._arguments(params, expr.args, {}))
+            return substituted(result, self._arguments(params, expr.args, {}))
         callee = self.atom(expr.callee)
         if callee is NOTHING:
             return NOTHING
@@ -242,8 +259,8 @@ class _Inference:
     ) -> dict[str, ShapeDim]:
         """Checks arguments against parameters; the values of the parameters' dimension variables (those not in `values` yet)."""
         actual = [self.atom(arg) for arg in args]
-        values = values | _bind_dims(params, [self.unifier.deep(type_) for type_ in actual])
-        expected = [_substituted(param, values) for param in params]
+        values = values | bind_dims(params, [self.unifier.deep(type_) for type_ in actual])
+        expected = [substituted(param, values) for param in params]
         self.unifier.young = {leaf for type_ in expected for leaf in leaves(type_) if isinstance(leaf, Hole)}
         for _ in range(2):  # the second time, with what the type arguments have become
             for index, (came, wanted) in enumerate(zip(actual, expected, strict=True)):
@@ -289,6 +306,12 @@ class _Inference:
         result = self._body(expr, inner)
         self.closure_results[expr] = result
         return self._erase(FunctionType(tuple(self.types[param] for param in expr.params), result), scope)
+
+    def make_closure(self, expr: ir.MakeClosure, scope: Scope) -> Type:
+        params, result = self._signature(expr.function)
+        free = len(params) - len(expr.captured)
+        values = self._arguments(params[free:], expr.captured, {})
+        return substituted(FunctionType(params[:free], result), values)
 
     def if_(self, expr: ir.If, scope: Scope) -> Type:
         self._scalar(expr.condition, "the condition of an if")
@@ -386,65 +409,6 @@ class _Inference:
         self._check_scope([TensorType(value.dtype, shape)], scope)
         return TensorType(value.dtype, shape)
 
-    # ---- the typed module ----
-
-    def _rebuild(self) -> ir.Module:
-        functions = {}
-        for name, function in self.module.functions.items():
-            result = self._final(self.results[name])
-            if any(leaf is NOTHING for leaf in leaves(result)):
-                reason = "the result type cannot be inferred, the function only calls itself; declare it"
-                raise InferenceError(reason, function=name)
-            functions[name] = self._typed_function(function, result, {})
-        return dataclasses.replace(self.module, functions=functions)
-
-    def _final(self, type_: Type) -> Type:
-        """`type_` without holes. What nothing constrains is (): an element of a list that is always empty."""
-        return map_types(
-            self.unifier.deep(type_),
-            lambda leaf: TupleType(()) if isinstance(leaf, Hole) and leaf is not NOTHING else leaf,
-        )
-
-    def _typed_function(self, function: ir.Function, result: Type, names: dict[ir.Var, ir.Var]) -> ir.Function:
-        params = tuple(self._typed_var(param, names) for param in function.params)
-        body = self._typed_block(function.body, names)
-        return dataclasses.replace(function, params=params, body=body, result_type=result)
-
-    def _typed_var(self, var: ir.Var, names: dict[ir.Var, ir.Var]) -> ir.Var:
-        names[var] = ir.Var(var.name, self._final(self.types[var]))
-        return names[var]
-
-    def _typed_block(self, block: ir.Block, names: dict[ir.Var, ir.Var]) -> ir.Block:
-        bindings = []
-        for binding in block.bindings:
-            value = self._typed_expression(binding.value, names)
-            bindings.append(ir.Binding(self._typed_var(binding.var, names), value, binding.origin))
-        return ir.Block(tuple(bindings), self._typed_atom(block.result, names))
-
-    def _typed_atom(self, atom: ir.Atom, names: dict[ir.Var, ir.Var]) -> ir.Atom:
-        return names[atom] if isinstance(atom, ir.Var) else atom
-
-    def _typed_expression(self, expr: ir.Expr, names: dict[ir.Var, ir.Var]) -> ir.Expr:
-        if isinstance(expr, ir.Function):
-            return self._typed_function(expr, self._final(self.closure_results[expr]), names)
-        if isinstance(expr, ir.Loop):
-            variables = tuple(self._typed_var(var, names) for var in expr.variables)
-            expr = dataclasses.replace(expr, variables=variables)
-        elif isinstance(expr, ir.Match):
-            clauses = tuple((self._typed_pattern(pattern, names), block) for pattern, block in expr.clauses)
-            expr = dataclasses.replace(expr, clauses=clauses)
-        return ir.map_atoms(
-            expr, lambda atom: self._typed_atom(atom, names), lambda block: self._typed_block(block, names)
-        )
-
-    def _typed_pattern(self, pattern: ir.Pattern, names: dict[ir.Var, ir.Var]) -> ir.Pattern:
-        if isinstance(pattern, ir.Bind):
-            return ir.Bind(self._typed_var(pattern.var, names))
-        if isinstance(pattern, (ir.ConstructorPattern, ir.TuplePattern)):
-            parts = tuple(self._typed_pattern(part, names) for part in pattern.fields)
-            return dataclasses.replace(pattern, fields=parts)
-        return pattern
-
 
 _Rule = Callable[[_Inference, Any, Scope], Type]
 _RULES: dict[type, _Rule] = {
@@ -458,6 +422,7 @@ _RULES: dict[type, _Rule] = {
     ir.GetItem: _Inference.get_item,
     ir.Construct: _Inference.construct,
     ir.Function: _Inference.closure,
+    ir.MakeClosure: _Inference.make_closure,
     ir.If: _Inference.if_,
     ir.Match: _Inference.match,
     ir.Loop: _Inference.loop,
@@ -478,34 +443,6 @@ def _name(atom: ir.Atom) -> str:
 
 def _packed(results: Sequence[Type]) -> Type:
     return results[0] if len(results) == 1 else TupleType(tuple(results))
-
-
-def _bind_dims(params: Sequence[Type], actual: Sequence[Type]) -> dict[str, ShapeDim]:
-    """The dimension variables that arguments fix: those that stand alone as a dimension of a parameter."""
-    values: dict[str, ShapeDim] = {}
-    waiting = list(zip(params, actual, strict=True))
-    while waiting:  # breadth first: a tensor that is an argument says more than one in an argument does
-        nested = []
-        for param, came in waiting:
-            if isinstance(param, TensorType) and isinstance(came, TensorType) and param.rank == came.rank:
-                for dim, value in zip(param.shape, came.shape, strict=True):
-                    if isinstance(dim, SymbolicDim) and dims.is_variable(dim):
-                        values.setdefault(str(dim), value)
-            nested += [(part, other) for part, other, _ in parallel_parts(param, came) or ()]
-        waiting = nested
-    return values
-
-
-def _substituted(type_: Type, values: dict[str, ShapeDim]) -> Type:
-    """`type_` with dimension variables replaced; a dimension with a variable that has no value is unknown."""
-
-    def change(dim: SymbolicDim) -> ShapeDim:
-        known = {
-            name: value for name in dims.variables(dim) if isinstance(value := values.get(name), (int, SymbolicDim))
-        }
-        return dims.substitute(dim, known) if len(known) == len(dims.variables(dim)) else UNKNOWN
-
-    return replace_dims(type_, change)
 
 
 # ---- primitives ----

@@ -12,7 +12,7 @@ dimensions on top). While a call is typed its own holes are `young`: their conte
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..formats import dims
@@ -78,6 +78,34 @@ def dim_variables(types: Iterable[Type]) -> dict[str, None]:
     tensors = (leaf for type_ in types for leaf in leaves(type_) if isinstance(leaf, TensorType))
     symbolic = (dim for tensor in tensors for dim in tensor.shape if isinstance(dim, SymbolicDim))
     return {name: None for dim in symbolic for name in dims.variables(dim)}
+
+
+def bind_dims(params: Sequence[Type], actual: Sequence[Type]) -> dict[str, ShapeDim]:
+    """The dimension variables that arguments fix: those that stand alone as a dimension of a parameter."""
+    values: dict[str, ShapeDim] = {}
+    waiting = list(zip(params, actual, strict=True))
+    while waiting:  # breadth first: a tensor that is an argument says more than one in an argument does
+        nested = []
+        for param, came in waiting:
+            if isinstance(param, TensorType) and isinstance(came, TensorType) and param.rank == came.rank:
+                for dim, value in zip(param.shape, came.shape, strict=True):
+                    if isinstance(dim, SymbolicDim) and dims.is_variable(dim):
+                        values.setdefault(str(dim), value)
+            nested += [(part, other) for part, other, _ in parallel_parts(param, came) or ()]
+        waiting = nested
+    return values
+
+
+def substituted(type_: Type, values: dict[str, ShapeDim]) -> Type:
+    """`type_` with dimension variables replaced; a dimension with a variable that has no value is unknown."""
+
+    def change(dim: SymbolicDim) -> ShapeDim:
+        known = {
+            name: value for name in dims.variables(dim) if isinstance(value := values.get(name), (int, SymbolicDim))
+        }
+        return dims.substitute(dim, known) if len(known) == len(dims.variables(dim)) else UNKNOWN
+
+    return replace_dims(type_, change)
 
 
 class Unifier:

@@ -1,0 +1,332 @@
+"""The reference evaluator: what a module means, by the operators' NumPy references and one environment a function.
+
+It is the oracle of the tests, folds constants, and runs host operators. It is plain, not fast. Whatever holds blocks or
+calls is a generator that yields the generator of its part; `_run` keeps them on a list, so that programs recurse as deep
+as memory allows without use of Python's stack.
+
+Values are NumPy arrays, tuples, `DataValue`s and `Closure`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+from ..formats import dims as dims_
+from ..formats.dims import SymbolicDim
+from ..formats.dtypes import DType
+from ..formats.errors import (
+    ArgumentError,
+    BudgetExceededError,
+    ExecutionError,
+    InferenceError,
+    ShapeError,
+    TreadleError,
+    UnknownFunctionError,
+)
+from ..formats.primitive import Attributes, PrimitiveDefinition
+from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
+from . import ir
+from .operators import lookup
+
+MAX_DEPTH = 1_000_000
+
+
+@dataclass(frozen=True)
+class DataValue:
+    """A value of a data type. `tag` is the constructor's place in the definition."""
+
+    type_name: str
+    constructor: str
+    tag: int
+    fields: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Closure:
+    """A function value: its free variables and dimension variables, and the arguments that are bound already, the last ones."""
+
+    function: ir.Function
+    values: Mapping[ir.Var, Any]
+    dims: Mapping[str, int]
+    captured: tuple[Any, ...] = ()
+
+
+Value = Union[np.ndarray, tuple, DataValue, Closure]
+Steps = Generator["Steps", Any, Value]  # yields computations whose values it is sent; returns its own
+
+
+def evaluate(module: ir.Module, name: str, *args: object, max_depth: int = MAX_DEPTH) -> Value:
+    """The value of a function of a typed module. Arguments are arrays, numbers, tuples of them, and results of this function.
+
+    Raises ExecutionError where the program fails, BudgetExceededError when calls and blocks nest deeper than `max_depth`.
+    """
+    if name not in module.functions:
+        raise UnknownFunctionError(f"there is no function {name!r}; the module has {', '.join(module.functions)}")
+    function = module.functions[name]
+    if len(args) != len(function.params):
+        names = ", ".join(param.name for param in function.params)
+        raise ArgumentError(f"expected {len(function.params)} arguments ({names}), but {len(args)} came", function=name)
+    values = [_argument(arg, param) for arg, param in zip(args, function.params, strict=True)]
+    return _run(_Evaluator(module).apply(Closure(function, {}, {}), values), max_depth)
+
+
+def call_closure(module: ir.Module, closure: Closure, *args: Value, max_depth: int = MAX_DEPTH) -> Value:
+    """The value of a function that is itself a value."""
+    return _run(_Evaluator(module).apply(closure, list(args)), max_depth)
+
+
+def evaluate_definition(
+    definition: PrimitiveDefinition, arrays: Sequence[np.ndarray], dims: Sequence[int]
+) -> list[np.ndarray]:
+    """The outputs of a primitive, new arrays. `dims` are the values of its variables."""
+    bound = dict(zip(definition.variables, dims, strict=True))
+    values = list(arrays)
+    for node in definition.nodes:
+        values += apply_operator(node.operator, [values[index] for index in node.inputs], node.attributes, bound)
+    return [values[index] for index in definition.outputs]
+
+
+def apply_operator(
+    name: str, arrays: Sequence[np.ndarray], attributes: Attributes, dims: Mapping[str, int]
+) -> list[np.ndarray]:
+    """The results of an operator, whose shapes and element types are those that inference gives for these inputs.
+
+    Raises ShapeError where the inputs do not fit.
+    """
+    operator = lookup(name)
+    concrete = tuple((key, _concrete(value, dims)) for key, value in attributes)
+    try:
+        expected = operator.result_types([_type_of(array) for array in arrays], concrete)
+    except InferenceError as error:
+        raise ShapeError(f"{name}: {error.message}") from None
+    results = operator.evaluate(arrays, concrete)
+    for result, type_ in zip(results, expected, strict=True):
+        if not _fits(result, type_):
+            raise ExecutionError(
+                f"{name}: expected a result {type_}, but {_type_of(result)} came; the operator is wrong"
+            )
+    return results
+
+
+def _concrete(value: Any, dims: Mapping[str, int]) -> Any:
+    """An attribute with dimension variables replaced."""
+    if isinstance(value, SymbolicDim):
+        return dims_.evaluate(value, dims)
+    return tuple(_concrete(part, dims) for part in value) if isinstance(value, tuple) else value
+
+
+def _type_of(array: np.ndarray) -> TensorType:
+    return TensorType(DType.of(array.dtype), array.shape)
+
+
+def _fits(array: np.ndarray, type_: TensorType) -> bool:
+    if array.dtype != type_.dtype.numpy or array.ndim != type_.rank:
+        return False
+    return all(dim is UNKNOWN or dim == size for dim, size in zip(type_.shape, array.shape, strict=True))
+
+
+def _argument(value: object, param: ir.Var) -> Value:
+    """A friendly value as the parameter's type has it."""
+    if isinstance(value, (DataValue, Closure)):
+        return value
+    type_ = param.type
+    if isinstance(value, (tuple, list)) and isinstance(type_, TupleType):
+        fields = (ir.Var(f"{param.name}[{i}]", field) for i, field in enumerate(type_.fields))
+        return tuple(_argument(part, field) for part, field in zip(value, fields, strict=True))
+    is_number = isinstance(value, (bool, int, float))
+    array = np.asarray(value, type_.dtype.numpy if is_number and isinstance(type_, TensorType) else None)
+    if isinstance(type_, TensorType) and (array.dtype != type_.dtype.numpy or array.ndim != type_.rank):
+        raise ArgumentError(f"parameter {param.name!r}: expected {type_}, but {_type_of(array)} came")
+    return array
+
+
+def _run(steps: Steps, max_depth: int) -> Value:
+    """Runs a computation and those that it waits for, which stand on a list."""
+    stack, value = [steps], None
+    while stack:
+        try:
+            waiting_for = stack[-1].send(value)
+        except StopIteration as finished:
+            stack.pop()
+            value = finished.value
+        else:
+            if len(stack) >= max_depth:
+                raise BudgetExceededError(f"calls and blocks nest deeper than {max_depth}", budget="depth")
+            stack.append(waiting_for)
+            value = None
+    return value  # type: ignore[return-value]
+
+
+@dataclass
+class _Environment:
+    """What the variables, and the dimension variables, of a running function are."""
+
+    values: dict[ir.Var, Value]
+    dims: dict[str, int]
+
+
+class _Evaluator:
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+
+    def apply(self, closure: Closure, args: Sequence[Value]) -> Steps:
+        function = closure.function
+        env = _Environment(dict(closure.values), dict(closure.dims))
+        for param, arg in zip(function.params, (*args, *closure.captured), strict=True):
+            env.values[param] = arg
+            self._check(arg, param.type, env.dims, f"parameter {param.name!r} of {function.name or 'a closure'}")
+        result = yield self.block(function.body, env)
+        self._check(result, function.result_type, env.dims, f"the result of {function.name or 'a closure'}")
+        return result
+
+    def _check(self, value: Value, type_: Type | None, dims: dict[str, int], what: str) -> None:
+        """Tensors have the shapes that their types say; yet unbound dimension variables are bound."""
+        if isinstance(type_, TensorType) and isinstance(value, np.ndarray):
+            self._match(value.shape, type_.shape, dims, what)
+        elif isinstance(type_, TupleType) and isinstance(value, tuple):
+            for part, field in zip(value, type_.fields, strict=True):
+                self._check(part, field, dims, what)
+
+    def _match(self, sizes: tuple[int, ...], shape: Sequence[ShapeDim], dims: dict[str, int], what: str) -> None:
+        if len(sizes) != len(shape):
+            raise ShapeError(f"{what}: expected rank {len(shape)}, but {len(sizes)} came")
+        for size, dim in zip(sizes, shape, strict=True):
+            if isinstance(dim, SymbolicDim) and dims_.is_variable(dim):
+                dims.setdefault(str(dim), size)
+        for size, dim in zip(sizes, shape, strict=True):
+            if not isinstance(dim, (int, SymbolicDim)) or not dims.keys() >= set(dims_.variables(dim)):
+                continue
+            if dims_.evaluate(dim, dims) != size:
+                known = ", ".join(f"{name} = {dims[name]}" for name in dims_.variables(dim))
+                raise ShapeError(f"{what}: expected dimension {dim}{known and f' ({known})'}, but {size} came")
+
+    def block(self, block: ir.Block, outer: _Environment) -> Steps:
+        env = _Environment(outer.values, dict(outer.dims))  # a round of a loop binds its own dimension variables
+        for binding in block.bindings:
+            try:
+                value = _RULES[type(binding.value)](self, binding.value, env)
+            except TreadleError as error:
+                raise _located(error, binding) from error
+            env.values[binding.var] = (yield value) if isinstance(value, Generator) else value
+        return self.atom(block.result, env)
+
+    def atom(self, atom: ir.Atom, env: _Environment) -> Value:
+        if isinstance(atom, ir.Constant):
+            return atom.value
+        if isinstance(atom, ir.GlobalRef):
+            return Closure(self.module.functions[atom.name], {}, {})
+        return env.values[atom]
+
+    def _atoms(self, atoms: Iterable[ir.Atom], env: _Environment) -> tuple[Any, ...]:
+        return tuple(self.atom(atom, env) for atom in atoms)
+
+    # ---- what needs one step ----
+
+    def operator_call(self, expr: ir.OperatorCall, env: _Environment) -> Value:
+        return _packed(apply_operator(expr.operator, self._atoms(expr.args, env), expr.attributes, env.dims))
+
+    def primitive_call(self, expr: ir.PrimitiveCall, env: _Environment) -> Value:
+        arrays, dims = self._atoms(expr.args, env), dict[str, int]()
+        for array, param in zip(arrays, expr.definition.params, strict=True):
+            self._check(array, param, dims, "a primitive's parameter")
+        values = [(env.dims | dims)[name] for name in expr.definition.variables]
+        return _packed(evaluate_definition(expr.definition, arrays, values))
+
+    def make_tuple(self, expr: ir.MakeTuple, env: _Environment) -> Value:
+        return self._atoms(expr.fields, env)
+
+    def get_item(self, expr: ir.GetItem, env: _Environment) -> Value:
+        return self.atom(expr.tuple, env)[expr.index]  # type: ignore[index]
+
+    def construct(self, expr: ir.Construct, env: _Environment) -> Value:
+        cases = [case.name for case in self.module.data_types[expr.data_type].constructors]
+        tag = cases.index(expr.constructor)
+        return DataValue(expr.data_type, expr.constructor, tag, self._atoms(expr.args, env))
+
+    def closure(self, expr: ir.Function, env: _Environment) -> Value:
+        return Closure(expr, dict(env.values), dict(env.dims))  # a copy: a loop gives its variables other values
+
+    def make_closure(self, expr: ir.MakeClosure, env: _Environment) -> Value:
+        return Closure(self.module.functions[expr.function], {}, {}, self._atoms(expr.captured, env))
+
+    def match_shape(self, expr: ir.MatchShape, env: _Environment) -> Value:
+        value: Any = self.atom(expr.value, env)
+        self._match(value.shape, expr.shape, env.dims, "match_shape")
+        return value
+
+    # ---- what runs blocks ----
+
+    def call(self, expr: ir.Call, env: _Environment) -> Steps:
+        callee: Any = self.atom(expr.callee, env)
+        return self.apply(callee, self._atoms(expr.args, env))
+
+    def if_(self, expr: ir.If, env: _Environment) -> Steps:
+        condition: Any = self.atom(expr.condition, env)
+        return self.block(expr.then if condition.item() else expr.otherwise, env)
+
+    def match(self, expr: ir.Match, env: _Environment) -> Steps:
+        value = self.atom(expr.value, env)
+        for pattern, block in expr.clauses:
+            bound: dict[ir.Var, Value] = {}
+            if _pattern_fits(pattern, value, bound):
+                env.values.update(bound)
+                return self.block(block, env)
+        raise ExecutionError("no clause of a match fits")
+
+    def loop(self, expr: ir.Loop, env: _Environment) -> Steps:
+        values = self._atoms(expr.initial, env)
+        while True:
+            for var, value in zip(expr.variables, values, strict=True):
+                env.values[var] = value
+                self._check(value, var.type, env.dims, f"the loop variable {var.name!r}")
+            condition: Any = yield self.block(expr.condition, env)
+            if not condition.item():
+                return values
+            values = yield self.block(expr.body, env)  # type: ignore[assignment]
+
+
+_Rule = Callable[[_Evaluator, Any, _Environment], Union[Value, Steps]]
+_RULES: dict[type, _Rule] = {
+    ir.Var: _Evaluator.atom,
+    ir.Constant: _Evaluator.atom,
+    ir.GlobalRef: _Evaluator.atom,
+    ir.OperatorCall: _Evaluator.operator_call,
+    ir.PrimitiveCall: _Evaluator.primitive_call,
+    ir.MakeTuple: _Evaluator.make_tuple,
+    ir.GetItem: _Evaluator.get_item,
+    ir.Construct: _Evaluator.construct,
+    ir.Function: _Evaluator.closure,
+    ir.MakeClosure: _Evaluator.make_closure,
+    ir.MatchShape: _Evaluator.match_shape,
+    ir.Call: _Evaluator.call,
+    ir.If: _Evaluator.if_,
+    ir.Match: _Evaluator.match,
+    ir.Loop: _Evaluator.loop,
+}
+
+
+def _packed(results: Sequence[Value]) -> Value:
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _pattern_fits(pattern: ir.Pattern, value: Any, bound: dict[ir.Var, Value]) -> bool:
+    if isinstance(pattern, ir.Bind):
+        bound[pattern.var] = value
+        return True
+    if isinstance(pattern, ir.Wildcard):
+        return True
+    if isinstance(pattern, ir.ConstructorPattern) and value.constructor != pattern.constructor:
+        return False
+    fields = value.fields if isinstance(pattern, ir.ConstructorPattern) else value
+    return all(_pattern_fits(part, field, bound) for part, field in zip(pattern.fields, fields, strict=True))
+
+
+def _located(error: TreadleError, binding: ir.Binding) -> TreadleError:
+    """The error with the node that it is of, unless it has one."""
+    if error.node is None:
+        error = type(error)(error.message, node=binding.origin or binding.var.name)
+    return error

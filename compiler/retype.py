@@ -1,0 +1,63 @@
+"""A module with other types on its variables: nodes are immutable, so all that holds a variable is made anew."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from ..formats.types import Type
+from . import ir
+
+
+def retype(
+    module: ir.Module,
+    types: Mapping[ir.Var, Type],
+    results: Mapping[str, Type],
+    closure_results: Mapping[ir.Function, Type],
+) -> ir.Module:
+    """The module with these types of variables, and result types of global functions and of closures."""
+    rebuild = _Retyping(types, closure_results)
+    functions = {name: rebuild.function(function, results[name]) for name, function in module.functions.items()}
+    return dataclasses.replace(module, functions=functions)
+
+
+class _Retyping:
+    def __init__(self, types: Mapping[ir.Var, Type], closure_results: Mapping[ir.Function, Type]) -> None:
+        self.types = types
+        self.closure_results = closure_results
+        self.fresh: dict[ir.Var, ir.Var] = {}
+
+    def function(self, function: ir.Function, result: Type) -> ir.Function:
+        params = tuple(map(self.var, function.params))
+        return dataclasses.replace(function, params=params, body=self.block(function.body), result_type=result)
+
+    def var(self, var: ir.Var) -> ir.Var:
+        self.fresh[var] = ir.Var(var.name, self.types[var])
+        return self.fresh[var]
+
+    def block(self, block: ir.Block) -> ir.Block:
+        bindings = []
+        for binding in block.bindings:
+            value = self.expression(binding.value)
+            bindings.append(ir.Binding(self.var(binding.var), value, binding.origin))
+        return ir.Block(tuple(bindings), self.atom(block.result))
+
+    def atom(self, atom: ir.Atom) -> ir.Atom:
+        return self.fresh[atom] if isinstance(atom, ir.Var) else atom
+
+    def expression(self, expr: ir.Expr) -> ir.Expr:
+        if isinstance(expr, ir.Function):
+            return self.function(expr, self.closure_results[expr])
+        if isinstance(expr, ir.Loop):
+            expr = dataclasses.replace(expr, variables=tuple(map(self.var, expr.variables)))
+        elif isinstance(expr, ir.Match):
+            clauses = tuple((self.pattern(pattern), block) for pattern, block in expr.clauses)
+            expr = dataclasses.replace(expr, clauses=clauses)
+        return ir.map_atoms(expr, self.atom, self.block)
+
+    def pattern(self, pattern: ir.Pattern) -> ir.Pattern:
+        if isinstance(pattern, ir.Bind):
+            return ir.Bind(self.var(pattern.var))
+        if isinstance(pattern, (ir.ConstructorPattern, ir.TuplePattern)):
+            return dataclasses.replace(pattern, fields=tuple(map(self.pattern, pattern.fields)))
+        return pattern
