@@ -13,6 +13,7 @@ import numpy as np
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
+from ..operators.shapes import is_nonnegative, maximum, minimum
 
 
 class NotKnownError(Exception):
@@ -31,17 +32,6 @@ def evaluate_symbolically(
     if function is None or any(map(_has_symbol, attributes.values())):
         raise NotKnownError
     return np.asarray(function(*arrays, **attributes), object)
-
-
-def is_nonnegative(dim: Dim) -> bool:
-    """True if no values of the variables, which are dimensions, make it negative."""
-    if isinstance(dim, SymbolicDim):
-        atoms = [atom for monomial, _ in dim.terms for atom in monomial]
-        return all(factor > 0 for _, factor in dim.terms) and all(
-            isinstance(atom, dims.Variable) or (is_nonnegative(atom.left) and is_nonnegative(atom.right))
-            for atom in atoms
-        )
-    return dim >= 0
 
 
 def _has_symbol(value: object) -> bool:
@@ -129,8 +119,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "floor_divide": np.frompyfunc(dims.floordiv, 2, 1),
     "remainder": np.frompyfunc(_remainder, 2, 1),
     "fmod": np.frompyfunc(_remainder, 2, 1),
-    "maximum": np.frompyfunc(dims.maximum, 2, 1),
-    "minimum": np.frompyfunc(dims.minimum, 2, 1),
+    "maximum": np.frompyfunc(maximum, 2, 1),
+    "minimum": np.frompyfunc(minimum, 2, 1),
     "equal": np.frompyfunc(_equal, 2, 1),
     "not_equal": np.frompyfunc(lambda a, b: not _equal(a, b), 2, 1),
     "less": np.frompyfunc(_less, 2, 1),

@@ -20,6 +20,11 @@ Ints = tuple[int, ...]
 
 @importer("MatMul")
 def _matmul(g: GraphBuilder, a: Value, b: Value) -> Value:
+    return _product(g, a, b)
+
+
+def _product(g: GraphBuilder, a: Value, b: Value) -> Value:
+    """The matrix product. Sizes that should be equal are checked when the program runs if they may differ."""
     if a.rank and b.rank:
         inner = -2 if b.rank > 1 else 0
         shape = list(b.shape)
@@ -45,7 +50,7 @@ def _gemm(
 ) -> Value:
     a = g.op("permute_dims", a, axes=(1, 0)) if transA else a
     b = g.op("permute_dims", b, axes=(1, 0)) if transB else b
-    result = g.op("matmul", a, b)
+    result = _product(g, a, b)
     if alpha != 1:
         result = g.op("multiply", result, _scalar(g, alpha, result.dtype))
     if c is None or beta == 0:
@@ -175,8 +180,8 @@ def _transposed_pads(
         total = maximum(dims.add(whole, dims.multiply(wanted, -1)), 0)
         small = dims.floordiv(total, 2)
         large = dims.add(total, dims.multiply(small, -1))
-        begins.append(small if auto_pad != "SAME_LOWER" else large)
-        ends.append(large if auto_pad != "SAME_LOWER" else small)
+        begins.append(small if auto_pad == "SAME_UPPER" else large)
+        ends.append(large if auto_pad == "SAME_UPPER" else small)
     return (*begins, *ends)
 
 
@@ -378,6 +383,7 @@ def _over_flat(g: GraphBuilder, operator: str, x: Value, axis: int) -> Value:
 REDUCTIONS = {
     "ReduceL1": "l1_norm",
     "ReduceL2": "l2_norm",
+    "ReduceLogSum": "sum",  # and its logarithm
     "ReduceLogSumExp": "log_sum_exp",
     "ReduceMax": "max",
     "ReduceMean": "mean",
@@ -395,16 +401,19 @@ def _reduced(g: GraphBuilder, operator: str, x: Value, axes: Ints | None, keepdi
 
 
 def _register_reduction(name: str, operator: str) -> None:
+    def finished(g: GraphBuilder, result: Value) -> Value:
+        return g.op("log", result) if name == "ReduceLogSum" else result
+
     def imported(
         g: GraphBuilder, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Value:
         chosen = integers_of(axes, "axes") or None
         if chosen is None and noop_with_empty_axes:
             chosen = ()
-        return _reduced(g, operator, x, chosen, keepdims)
+        return finished(g, _reduced(g, operator, x, chosen, keepdims))
 
     def with_attribute(g: GraphBuilder, x: Value, *, axes: Ints | None = None, keepdims: int = 1) -> Value:
-        return _reduced(g, operator, x, axes, keepdims)
+        return finished(g, _reduced(g, operator, x, axes, keepdims))
 
     importer(name)(with_attribute)
     importer(name, since=13 if name == "ReduceSum" else 18)(imported)

@@ -14,8 +14,7 @@ from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
-from ..operators.shapes import axis_of
-from .onnx_dims import is_nonnegative
+from ..operators.shapes import axis_of, is_nonnegative
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
 
@@ -311,6 +310,7 @@ def _gather_elements(g: GraphBuilder, x: Value, indices: Value, *, axis: int = 0
         others = tuple(place for place in range(x.rank) if place != along)
         ends = tuple(indices.shape[place] for place in others)
         x = g.op("slice", x, starts=(0,) * len(others), ends=ends, axes=others)
+        x = g.checked(x, tuple(x.shape[i] if i == along else dim for i, dim in enumerate(indices.shape)))
     return g.op("take_along_axis", x, indices, axis=axis)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...formats import dims
-from ...formats.dims import Dim, SymbolicDim, Variable
+from ...formats.dims import Atom, Dim, SymbolicDim, Variable
 from ...formats.dtypes import DType
 from ...formats.errors import InferenceError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType
@@ -96,7 +96,14 @@ def is_nonnegative(dim: Dim) -> bool:
     """True where no values of the variables, which are never negative, make `dim` negative."""
     if isinstance(dim, int):
         return dim >= 0
-    return all(factor > 0 and all(isinstance(atom, Variable) for atom in atoms) for atoms, factor in dim.terms)
+    return all(factor > 0 and all(map(_is_nonnegative_atom, atoms)) for atoms, factor in dim.terms)
+
+
+def _is_nonnegative_atom(atom: Atom) -> bool:
+    if isinstance(atom, Variable):
+        return True
+    signs = is_nonnegative(atom.left), is_nonnegative(atom.right)
+    return any(signs) if atom.operator == "max" else all(signs)
 
 
 def minimum(a: Dim, b: Dim) -> Dim:

@@ -1,0 +1,326 @@
+"""Importing ONNX models: structure, shapes that exporters compute, names, and errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper, parser
+from treadle.compiler import ir
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.frontend.onnx import from_onnx
+from treadle.formats.errors import InferenceError, ModelError, ShapeError, UnsupportedOperatorError
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>'
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return parser.parse_model(HEADER + text)
+
+
+def operators(module: ir.Module) -> Counter[str]:
+    bindings = module.functions["main"].body.bindings
+    return Counter(b.value.operator for b in bindings if isinstance(b.value, ir.OperatorCall))
+
+
+def types(module: ir.Module) -> list[str]:
+    return [str(param.type) for param in module.functions["main"].params]
+
+
+# ---- shapes ----
+
+
+def test_shape_arithmetic_vanishes() -> None:
+    module = from_onnx(
+        parse(
+            """agraph (float[batch, length, 12] x) => (float[batch, length, 3, 4] y)
+            <int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}, int64[2] heads = {3, 4}> {
+                shape = Shape(x)
+                b = Gather(shape, zero)
+                n = Gather(shape, one)
+                b1 = Unsqueeze(b, axis)
+                n1 = Unsqueeze(n, axis)
+                target = Concat<axis = 0>(b1, n1, heads)
+                y = Reshape(x, target)
+            }"""
+        )
+    )
+    assert operators(module) == {"reshape": 1}
+    x = np.ones((2, 5, 12), np.float32)
+    assert evaluate(module, "main", x).shape == (2, 5, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("Mul(n, two)", 10),
+        ("Add(n, two)", 7),
+        ("Sub(n, two)", 3),
+        ("Div(n, two)", 2),
+        ("Max(n, two)", 5),
+        ("Mod(n, two)", 1),
+    ],
+)
+def test_sizes_may_be_computed(expression: str, expected: int) -> None:
+    module = from_onnx(
+        parse(
+            f"""agraph (float[n] x) => (float[m] y) <int64[1] two = {{2}}, float one = {{1.0}}> {{
+                n = Shape(x)
+                m = {expression}
+                y = Expand(one, m)
+            }}"""
+        )
+    )
+    assert evaluate(module, "main", np.zeros(5, np.float32)).shape == (expected,)
+
+
+def test_sizes_may_pass_through_floats() -> None:
+    module = from_onnx(
+        parse(
+            """agraph (float[n] x) => (int64[m] y)
+            <float two = {2.0}, int64 zero = {0}, int64 one = {1}> {
+                n = Size(x)
+                wide = Cast<to = 1>(n)
+                double = Mul(wide, two)
+                whole = Floor(double)
+                m = Cast<to = 7>(whole)
+                y = Range(zero, m, one)
+            }"""
+        )
+    )
+    np.testing.assert_array_equal(evaluate(module, "main", np.zeros(3, np.float32)), np.arange(6))
+
+
+def test_a_size_can_be_used_as_a_number() -> None:
+    module = from_onnx(
+        parse(
+            """agraph (float[n] x) => (float[n] y) {
+                n = Size(x)
+                wide = Cast<to = 1>(n)
+                root = Sqrt(wide)
+                y = Div(x, root)
+            }"""
+        )
+    )
+    np.testing.assert_allclose(evaluate(module, "main", np.ones(4, np.float32)), np.full(4, 0.5))
+
+
+def test_conditions_on_sizes_are_decided() -> None:
+    """Exporters write expand(-1, …) as Where(Equal(shape, -1), 1, shape)."""
+    module = from_onnx(
+        parse(
+            """agraph (float[n, 1] x) => (float[n, 4] y)
+            <int64[1] four = {4}, int64[2] minus = {-1, -1}, int64[2] ones = {1, 1}, int64 zero = {0}, int64[1] axis = {0}> {
+                shape = Shape(x)
+                n = Gather(shape, zero)
+                n1 = Unsqueeze(n, axis)
+                wanted = Concat<axis = 0>(n1, four)
+                unchanged = Equal(wanted, minus)
+                target = Where(unchanged, ones, wanted)
+                y = Expand(x, target)
+            }"""
+        )
+    )
+    assert operators(module) == {"broadcast_to": 1}
+
+
+def test_dimensions_may_be_expressions() -> None:
+    model = parse("agraph (float[n, 2] x, float[k, 2] z) => (float[m, 2] y) { y = Concat<axis = 0>(x, z) }")
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "n + 1"
+    module = from_onnx(model)
+    assert types(module) == ["float32[n, 2]", "float32[n + 1, 2]"]
+    assert evaluate(module, "main", np.ones((2, 2), np.float32), np.ones((3, 2), np.float32)).shape == (5, 2)
+
+
+def test_unnamed_dimensions_get_names() -> None:
+    model = parse("agraph (float[n, 2] x) => (float[n, 2] y) { y = Relu(x) }")
+    model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    assert types(from_onnx(model)) == ["float32[x_dim0, 2]"]
+
+
+def test_names_that_are_no_identifiers_are_changed() -> None:
+    model = parse("agraph (float[n, 2] x) => (float[n, 2] y) { y = Relu(x) }")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch size?"
+    assert types(from_onnx(model)) == ["float32[batch_size_, 2]"]
+
+
+def test_shapes_can_be_given() -> None:
+    module = from_onnx(parse("agraph (float[n, 2] x) => (float[n, 2] y) { y = Relu(x) }"), shapes={"x": ("k", "k")})
+    assert types(module) == ["float32[k, k]"]
+
+
+def test_dimensions_that_must_be_equal_are_checked_when_run() -> None:
+    module = from_onnx(parse("agraph (float[n] a, float[m] b) => (float[n] y) { y = Add(a, b) }"))
+    assert evaluate(module, "main", np.ones(3, np.float32), np.ones(3, np.float32)).shape == (3,)
+    with pytest.raises(ShapeError):
+        evaluate(module, "main", np.ones(3, np.float32), np.ones(4, np.float32))
+
+
+# ---- structure ----
+
+
+def test_initializers_may_also_be_inputs() -> None:
+    model = parse("agraph (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    assert types(from_onnx(model)) == ["float32[2]"]
+
+
+def test_several_outputs_make_a_tuple_with_their_names() -> None:
+    module = from_onnx(parse("agraph (float[2] x) => (float[2] y, float[2] x) { y = Relu(x) }"))
+    body = module.functions["main"].body
+    assert isinstance(body.bindings[-1].value, ir.MakeTuple)
+    assert [field.name for field in body.bindings[-1].value.fields] == ["y", "x"]  # type: ignore[union-attr]
+
+
+def test_bindings_keep_the_names_of_nodes() -> None:
+    model = parse("agraph (float[2] x) => (float[2] y) { h = Relu(x) y = Exp(h) }")
+    model.graph.node[0].name = "activation"
+    origins = [b.origin for b in from_onnx(model).functions["main"].body.bindings]
+    assert origins == ["activation", "Exp y", "y"]
+
+
+def test_standard_function_bodies_are_inlined() -> None:
+    module = from_onnx(parse("agraph (float[2] x) => (float[2] y) { y = Celu<alpha = 2.0>(x) }"))
+    x = np.float32([-1, 1])
+    expected = np.maximum(0, x) + np.minimum(0, 2 * np.expm1(x / 2))
+    np.testing.assert_allclose(evaluate(module, "main", x), expected, rtol=1e-6)
+
+
+def test_functions_of_the_model_are_inlined() -> None:
+    model = parse(
+        """agraph (float[2] x) => (float[2] y) { y = local.twice<factor = 3.0>(x) }
+        <domain: "local", opset_import: ["" : 17]>
+        twice <factor> (a) => (b) { c = Constant<value_float: float = @factor>() d = Mul(a, c) b = Add(d, a) }"""
+    )
+    np.testing.assert_array_equal(evaluate(from_onnx(model), "main", np.float32([1, 2])), [4, 8])
+
+
+def test_branches() -> None:
+    module = from_onnx(
+        parse(
+            """agraph (bool c, float[n] x) => (float[n] y) {
+                y = If (c) <
+                    then_branch = yes () => (float[n] p) { p = Exp(x) },
+                    else_branch = no () => (float[n] q) { q = Neg(x) }
+                >
+            }"""
+        )
+    )
+    x = np.float32([1, 2, 3])
+    np.testing.assert_allclose(evaluate(module, "main", np.array(True), x), np.exp(x), rtol=1e-6)
+    np.testing.assert_array_equal(evaluate(module, "main", np.array(False), x), -x)
+
+
+def test_a_branch_that_is_known_is_taken() -> None:
+    module = from_onnx(
+        parse(
+            """agraph (float[n, 2] x) => (float[n, 2] y) <int64 two = {2}> {
+                rank = Shape(x)
+                count = Size(rank)
+                c = Equal(count, two)
+                y = If (c) <
+                    then_branch = yes () => (float[n, 2] p) { p = Exp(x) },
+                    else_branch = no () => (float[n, 2] q) { q = Unheard(x) }
+                >
+            }"""
+        )
+    )
+    assert operators(module) == {"exp": 1}
+
+
+# ---- errors ----
+
+
+def test_all_unsupported_nodes_are_listed() -> None:
+    model = parse("agraph (float[2] x) => (float[2] y) { a = Foo(x) b = Exp(a) c = Bar<k = 1>(x) y = Add(b, c) }")
+    model.graph.node[2].name = "the_bar"
+    with pytest.raises(UnsupportedOperatorError) as caught:
+        from_onnx(model)
+    assert [(operator, node) for operator, node, _ in caught.value.operators] == [("Foo", "Foo a"), ("Bar", "the_bar")]
+    assert "the_bar" in str(caught.value)
+
+
+def test_an_attribute_that_is_not_known_is_reported() -> None:
+    with pytest.raises(UnsupportedOperatorError, match="attribute 'speed'"):
+        from_onnx(parse("agraph (float[2] x) => (float[2] y) { y = Relu<speed = 9>(x) }"))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("{ y = Relu(z) }", "'z', which is made by no node"),
+        ("{ y = Relu(z) z = Relu(x) }", "'z', which is made only by a later node"),
+        ("{ y = Relu(y) }", "'y', which is made only by a later node"),
+        ("{ y = Relu(x) y = Exp(x) }", "'y' is made twice"),
+        ("{ y = Conv(x) }", "Conv: missing a required argument: 'weight'"),
+        ("{ y = Concat(x, x) }", "Concat: missing a required argument: 'axis'"),
+        ("{ z = Relu(x) }", "'y', which is made by no node"),
+    ],
+)
+def test_malformed_graphs(body: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        from_onnx(parse("agraph (float[2] x) => (float[2] y) " + body))
+
+
+def test_types_that_do_not_agree_name_the_node() -> None:
+    with pytest.raises(InferenceError, match=r"Add: .*\[node 'Add y'\]"):
+        from_onnx(parse("agraph (float[2] x, int64[2] z) => (float[2] y) { y = Add(x, z) }"))
+
+
+def test_bytes_that_are_no_model() -> None:
+    with pytest.raises(ModelError, match="not an ONNX model"):
+        from_onnx(b"\x00nonsense")
+
+
+def external_model(location: str, **fields: str) -> onnx.ModelProto:
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": location, **fields}.items():
+        weight.external_data.add(key=key, value=value)
+    model = parse("agraph (float[2] x) => (float[2] y) { y = Add(x, w) }")
+    model.graph.initializer.append(weight)
+    return model
+
+
+def saved(model: onnx.ModelProto, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_external_data_beside_the_model(tmp_path: Path) -> None:
+    path = saved(external_model("weights.bin", offset="4"), tmp_path)
+    (tmp_path / "weights.bin").write_bytes(np.float32([9, 1, 2]).tobytes())
+    np.testing.assert_array_equal(evaluate(from_onnx(path), "main", np.float32([1, 1])), [2, 3])
+
+
+@pytest.mark.parametrize("location", ["../weights.bin", "link.bin", "absent.bin", "", "."])
+def test_external_data_elsewhere_are_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "weights.bin").write_bytes(bytes(8))
+    path = saved(external_model(location), tmp_path / "model")
+    (tmp_path / "model" / "link.bin").symlink_to(tmp_path / "weights.bin")
+    with pytest.raises(ModelError, match="not a file in the model's folder"):
+        from_onnx(path)
+
+
+def test_external_data_that_are_too_short(tmp_path: Path) -> None:
+    path = saved(external_model("weights.bin", offset="4"), tmp_path)
+    (tmp_path / "weights.bin").write_bytes(bytes(8))
+    with pytest.raises(ModelError, match="needs 8 bytes from byte 4"):
+        from_onnx(path)
+
+
+def test_external_data_need_a_path() -> None:
+    with pytest.raises(ModelError, match="compile the model from its path"):
+        from_onnx(external_model("weights.bin"))
+
+
+def test_data_that_do_not_fit_the_shape() -> None:
+    model = parse("agraph (float[2] x) => (float[2] y) { y = Add(x, w) }")
+    weight = numpy_helper.from_array(np.float32([1, 2]), "w")
+    weight.dims[0] = 1 << 40
+    model.graph.initializer.append(weight)
+    with pytest.raises(ModelError, match="tensor 'w'"):
+        from_onnx(model)

@@ -1,0 +1,233 @@
+"""Each importer against onnxruntime: one node, small random inputs, with fixed sizes and with a symbolic first one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.frontend.onnx import from_onnx
+
+onnxruntime.set_default_logger_severity(4)
+rng = np.random.default_rng(0)
+
+
+@dataclass
+class Case:
+    op: str
+    inputs: list[np.ndarray | None]
+    opset: int
+    attributes: dict[str, Any]
+    constants: tuple[int, ...]  # which inputs are initializers
+    outputs: int = 1
+    symbolic: bool = True  # also with a symbolic first dimension
+    tag: str = field(default="")
+
+    def model(self, first_dim: str | None) -> onnx.ModelProto:
+        names = [f"in{i}" if array is not None else "" for i, array in enumerate(self.inputs)]
+        outputs = [f"out{i}" for i in range(self.outputs)]
+        infos, initializers = [], []
+        for i, array in enumerate(self.inputs):
+            if array is None:
+                continue
+            if i in self.constants:
+                initializers.append(numpy_helper.from_array(array, names[i]))
+                continue
+            shape: list[Any] = list(array.shape)
+            if first_dim and i == 0 and shape:
+                shape[0] = first_dim
+            infos.append(helper.make_tensor_value_info(names[i], helper.np_dtype_to_tensor_dtype(array.dtype), shape))
+        node = helper.make_node(self.op, names, outputs, "the_node", **self.attributes)
+        results = [onnx.ValueInfoProto(name=name) for name in outputs]
+        graph = helper.make_graph([node], "graph", infos, results, initializers)
+        return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", self.opset)])
+
+    def feeds(self) -> dict[str, np.ndarray]:
+        return {f"in{i}": a for i, a in enumerate(self.inputs) if a is not None and i not in self.constants}
+
+
+def case(
+    op: str,
+    *inputs: Any,
+    opset: int = 17,
+    constants: tuple[int, ...] = (),
+    outputs: int = 1,
+    symbolic: bool = True,
+    **attributes: Any,
+) -> Any:
+    arrays = [None if x is None else np.asarray(x) for x in inputs]
+    words = [op, f"opset{opset}", *(f"{k}={v}" for k, v in attributes.items() if not isinstance(v, onnx.TensorProto))]
+    words += ["x".join(map(str, a.shape)) or "scalar" for a in arrays if a is not None]
+    return pytest.param(Case(op, arrays, opset, attributes, constants, outputs, symbolic), id=" ".join(words))
+
+
+def normal(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def positive(*shape: int) -> np.ndarray:
+    return rng.uniform(0.5, 2, shape).astype(np.float32)
+
+
+def integers(*shape: int, low: int = 1, high: int = 9) -> np.ndarray:
+    return rng.integers(low, high, shape)
+
+
+def truths(*shape: int) -> np.ndarray:
+    return rng.random(shape) < 0.5
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+UNARY = "Abs Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Neg Relu Round Selu Sigmoid Sign Sin"
+UNARY += " Softplus Softsign Tan Tanh ThresholdedRelu Mish Celu"
+
+CASES = [
+    *[case(op, normal(2, 5), opset=18) for op in UNARY.split()],
+    *[case(op, positive(2, 5)) for op in ("Log", "Sqrt", "Reciprocal")],
+    case("Gelu", normal(2, 5), opset=20),
+    case("Gelu", normal(2, 5), opset=20, approximate="tanh"),
+    case("Not", truths(2, 5)),
+    case("IsNaN", np.float32([[1, np.nan]])),
+    case("IsInf", np.float32([[1, np.inf, -np.inf]]), detect_negative=0),
+    *[case(op, normal(2, 3, 4), normal(3, 1)) for op in ("Add", "Sub", "Mul", "Div")],
+    *[case(op, normal(2, 3), normal(2, 3)) for op in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual")],
+    *[case(op, truths(2, 3), truths(2, 3)) for op in ("And", "Or", "Xor")],
+    *[case(op, normal(2, 3), normal(2, 3), normal(3)) for op in ("Max", "Min", "Sum", "Mean")],
+    case("Equal", integers(2, 3), integers(2, 3)),
+    case("Div", integers(2, 3) - 5, integers(2, 3)),
+    case("Mod", integers(2, 3) - 5, integers(2, 3)),
+    case("Mod", normal(2, 3), positive(2, 3), fmod=1),
+    case("Pow", positive(2, 3), positive(2, 3)),
+    case("Pow", positive(2, 3), ints(3)),
+    case("Where", truths(2, 3), normal(2, 3), normal(1, 3)),
+    case("Cast", normal(2, 3) * 9, to=onnx.TensorProto.INT32),
+    case("Cast", integers(2, 3), to=onnx.TensorProto.FLOAT),
+    case("PRelu", normal(2, 3, 4), normal(3, 1)),
+    case("Clip", normal(2, 3), np.float32(-0.5), np.float32(0.5), constants=(1, 2)),
+    case("Clip", normal(2, 3), None, np.float32(0.5), constants=(2,)),
+    case("Clip", normal(2, 3), np.float32(-0.5), np.float32(0.5)),
+    case("Clip", normal(2, 3), opset=6, min=-0.5),
+    case("Dropout", normal(2, 3), opset=13),
+    case("Dropout", normal(2, 3), opset=7, ratio=0.3),
+    case("MatMul", normal(2, 3, 4), normal(4, 5)),
+    case("MatMul", normal(2, 3, 4), normal(2, 4, 5)),
+    case("MatMul", normal(2, 3, 4), normal(4)),
+    case("Gemm", normal(2, 3), normal(3, 4), normal(4)),
+    case("Gemm", normal(3, 2), normal(4, 3), normal(2, 1), transA=1, transB=1, alpha=0.5, beta=2.0),
+    case("Conv", normal(2, 4, 9, 8), normal(6, 4, 3, 3), normal(6), pads=[1, 1, 1, 1]),
+    case("Conv", normal(2, 4, 9, 8), normal(6, 2, 3, 3), group=2, strides=[2, 1], dilations=[1, 2]),
+    case("Conv", normal(2, 4, 9, 8), normal(6, 4, 3, 3), auto_pad="SAME_UPPER", strides=[2, 2]),
+    case("Conv", normal(2, 4, 9, 8), normal(6, 4, 2, 2), auto_pad="SAME_LOWER"),
+    case("Conv", normal(2, 4, 9), normal(6, 4, 3), normal(6)),
+    case("ConvTranspose", normal(2, 4, 5, 6), normal(4, 3, 3, 3), normal(3), strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("ConvTranspose", normal(2, 4, 5, 6), normal(4, 3, 3, 3), strides=[2, 2], output_padding=[1, 1]),
+    case("ConvTranspose", normal(2, 4, 5, 6), normal(4, 3, 3, 3), strides=[2, 2], output_shape=[10, 12]),
+    case("ConvTranspose", normal(2, 4, 5, 6), normal(4, 3, 3, 3), strides=[2, 2], auto_pad="SAME_UPPER"),
+    case("MaxPool", normal(2, 3, 9, 8), kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0]),
+    case("MaxPool", normal(2, 3, 9, 8), kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    case("MaxPool", normal(2, 3, 9, 8), kernel_shape=[3, 3], auto_pad="SAME_UPPER", strides=[2, 2]),
+    case("AveragePool", normal(2, 3, 9, 8), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("AveragePool", normal(2, 3, 9, 8), kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    case("GlobalAveragePool", normal(2, 3, 4, 5)),
+    case("GlobalMaxPool", normal(2, 3, 4, 5)),
+    case("BatchNormalization", normal(2, 3, 4), normal(3), normal(3), normal(3), positive(3), epsilon=0.01),
+    case("LayerNormalization", normal(2, 3, 4), normal(4), normal(4)),
+    case("LayerNormalization", normal(2, 3, 4), normal(3, 4), axis=1, epsilon=0.01),
+    case("InstanceNormalization", normal(2, 3, 4, 5), normal(3), normal(3)),
+    case("GroupNormalization", normal(2, 4, 3), normal(4), normal(4), opset=21, num_groups=2),
+    case("LRN", normal(2, 7, 3, 3), size=5, alpha=0.3),
+    case("Softmax", normal(2, 3, 4)),
+    case("Softmax", normal(2, 3, 4), axis=1),
+    case("Softmax", normal(2, 3, 4), opset=11, axis=1),
+    case("LogSoftmax", normal(2, 3, 4)),
+    case("LogSoftmax", normal(2, 3, 4), opset=9),
+    *[
+        case(f"Reduce{kind}", positive(2, 3, 4), axes=[1], keepdims=0)
+        for kind in ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"]
+    ],
+    case("ReduceMean", normal(2, 3, 4)),
+    case("ReduceMean", normal(2, 3, 4), ints(-1, 0), opset=18, constants=(1,)),
+    case("ReduceSum", normal(2, 3, 4), ints(1), constants=(1,), keepdims=0),
+    case("ReduceSum", normal(2, 3, 4), noop_with_empty_axes=1),
+    case("ArgMax", normal(2, 3, 4), axis=1),
+    case("ArgMin", normal(2, 3, 4), axis=-1, keepdims=0),
+    case("Reshape", normal(2, 3, 4), ints(0, -1), constants=(1,)),
+    case("Reshape", normal(2, 3, 4), ints(-1, 2, 6), constants=(1,)),
+    case("Flatten", normal(2, 3, 4)),
+    case("Flatten", normal(2, 3, 4), axis=-1),
+    case("Flatten", normal(2, 3, 4), axis=0),
+    case("Squeeze", normal(2, 1, 4, 1), ints(1), constants=(1,)),
+    case("Squeeze", normal(2, 1, 4, 1)),
+    case("Squeeze", normal(2, 1, 4, 1), opset=11, axes=[-1]),
+    case("Unsqueeze", normal(2, 3), ints(0, 3), constants=(1,)),
+    case("Unsqueeze", normal(2, 3), opset=11, axes=[1]),
+    case("Transpose", normal(2, 3, 4)),
+    case("Transpose", normal(2, 3, 4), perm=[1, 0, 2]),
+    case("Expand", normal(2, 1, 4), ints(3, 1), constants=(1,)),
+    case("Expand", normal(3, 1), ints(2, 1, 4), constants=(1,)),
+    case("Tile", normal(2, 3), ints(1, 2), constants=(1,)),
+    case("DepthToSpace", normal(2, 8, 3, 3), blocksize=2),
+    case("DepthToSpace", normal(2, 8, 3, 3), blocksize=2, mode="CRD"),
+    case("SpaceToDepth", normal(2, 3, 4, 6), blocksize=2),
+    case("Concat", normal(2, 3), normal(2, 1), axis=1),
+    case("Concat", normal(2, 3), normal(4, 3), axis=0),
+    case("Split", normal(2, 6), outputs=3, axis=1),
+    case("Split", normal(2, 6), ints(2, 4), constants=(1,), outputs=2, axis=1),
+    case("Split", normal(2, 7), opset=18, outputs=3, axis=1, num_outputs=3),
+    case("Split", normal(2, 6), opset=11, outputs=2, axis=-1, split=[1, 5]),
+    case("Slice", normal(4, 6), ints(1, 0), ints(3, 5), constants=(1, 2)),
+    case("Slice", normal(4, 6), ints(-3), ints(2**31 - 1), ints(1), constants=(1, 2, 3)),
+    case("Slice", normal(4, 6), ints(-1), ints(-(2**63)), ints(1), ints(-2), constants=(1, 2, 3, 4)),
+    case("Slice", normal(4, 6), ints(0), ints(-1), ints(0), constants=(1, 2, 3)),
+    case("Slice", normal(4, 6), opset=9, axes=[1], starts=[2], ends=[9999]),
+    case("Pad", normal(2, 3), ints(0, 1, 0, 2), constants=(1,)),
+    case("Pad", normal(2, 3), ints(0, 1, 0, 2), np.float32(7), constants=(1, 2)),
+    case("Pad", normal(2, 5), ints(0, 1, 0, -2), constants=(1,)),
+    case("Pad", normal(2, 3), ints(0, 1, 0, 2), constants=(1,), mode="reflect"),
+    case("Pad", normal(2, 3), ints(0, 1, 0, 2), constants=(1,), mode="edge"),
+    case("Pad", normal(2, 3), opset=10, pads=[0, 1, 0, 2], value=1.5),
+    case("Gather", normal(4, 3), ints(1, -1)),
+    case("Gather", normal(4, 3), ints(2, 0).reshape(1, 2), axis=1),
+    case("Gather", normal(4, 3), np.array(1), constants=(1,)),
+    case("GatherElements", normal(4, 3), ints(1, 0, 2, 1, 1, 1).reshape(2, 3), symbolic=False),
+    case("GatherElements", normal(2, 3), ints(1, 0, 2, 1).reshape(2, 2), axis=1),
+    case("Trilu", normal(3, 4, 5)),
+    case("Trilu", normal(3, 4, 5), np.array(1), constants=(1,), upper=0),
+    case("ConstantOfShape", ints(2, 3), constants=(0,), value=numpy_helper.from_array(np.array([7], np.int32))),
+    case("Shape", normal(2, 3, 4)),
+    case("Shape", normal(2, 3, 4), start=-2),
+    case("Size", normal(2, 3, 4)),
+    case("Range", np.array(1), np.array(9), np.array(3), constants=(0, 1, 2)),
+    case("Range", np.float32(1), np.float32(2), np.float32(0.3), constants=(0, 1, 2)),
+    case("NonZero", truths(3, 4)),
+]
+
+
+@pytest.mark.parametrize("first_dim", [None, "n"], ids=["static", "symbolic"])
+@pytest.mark.parametrize("case", CASES)
+def test_operator_agrees_with_onnxruntime(case: Case, first_dim: str | None) -> None:
+    feeds = case.feeds()
+    if first_dim and (not case.symbolic or "in0" not in feeds):
+        pytest.skip("nothing to make symbolic")
+    expected = onnxruntime.InferenceSession(case.model(None).SerializeToString()).run(None, feeds)
+    module = from_onnx(case.model(first_dim))
+    actual = evaluate(module, "main", *feeds.values())
+    actual = actual if isinstance(actual, tuple) else (actual,)
+    assert len(actual) == len(expected)
+    for a, b in zip(actual, expected, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_before_opset_7_operands_broadcast_from_an_axis_on() -> None:
+    a, b = normal(2, 3, 4), normal(3)
+    add = Case("Add", [a, b], 6, {"broadcast": 1, "axis": 1}, ())
+    np.testing.assert_array_equal(evaluate(from_onnx(add.model(None)), "main", a, b), a + b[:, np.newaxis])

@@ -1,0 +1,183 @@
+"""The grammar of tensors on the command line, shared by `run` and `bench`.
+
+    [NAME=][TYPE=]SOURCE        x=1x3x224x224xf32=@x.npy   x=@x.npy   2x3xf32=random:7   0.5
+    TYPE                        sizes and an element type, joined by x: 2x3xf32, i64 (a scalar)
+    SOURCE                      @FILE.npy, random:SEED, one number for all elements, or all of them: 1,2,3,4
+
+A name may be left out where the position says it; a type where the program's signature or the file says it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..formats.dtypes import DType
+from ..formats.errors import TreadleError
+from ..formats.types import TensorType, Type
+
+
+class UsageError(TreadleError, ValueError):
+    """The command line asks for something that does not fit together."""
+
+
+_SHORT_NAMES = {"bool": DType.bool} | {
+    f"{kind[0]}{dtype.itemsize * 8}": dtype
+    for dtype in DType
+    for kind in ("int", "uint", "float")
+    if dtype.name.startswith(kind)
+}
+_ELEMENT_TYPES = _SHORT_NAMES | {dtype.name: dtype for dtype in DType}
+_TYPE = re.compile(rf"(?P<shape>(?:\d+x)*)(?P<dtype>{'|'.join(sorted(_ELEMENT_TYPES, key=len, reverse=True))})")
+_RANDOM = re.compile(r"random(?::(\d+))?")
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A parsed argument: what it is for, its type as far as it says, and where the elements come from."""
+
+    name: str | None
+    dtype: DType | None
+    shape: tuple[int, ...] | None
+    source: str
+    text: str
+
+    def load(self, declared: Type | None = None) -> np.ndarray:
+        """The tensor. What the argument leaves open is taken from the type that the program declares. Raises UsageError."""
+        if self.source.startswith("@"):
+            return self._from_file(declared)
+        dtype, shape = self._type(declared)
+        seed = _RANDOM.fullmatch(self.source)
+        if seed:
+            return _random(np.random.default_rng(int(seed[1] or 0)), dtype, shape)
+        try:
+            elements = np.array([_number(word, dtype) for word in self.source.split(",")], dtype.numpy)
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"{self.text!r}: {error}") from None
+        if elements.size == 1:
+            return np.full(shape, elements[0])
+        if elements.size != np.prod(shape, dtype=np.int64):
+            raise UsageError(f"{self.text!r} gives {elements.size} elements for a tensor of shape {list(shape)}")
+        return elements.reshape(shape)
+
+    def _from_file(self, declared: Type | None) -> np.ndarray:
+        array = read_array(self.source[1:])
+        dtype = self.dtype or (declared.dtype if isinstance(declared, TensorType) else None)
+        if self.dtype is None and dtype is not None and dtype.numpy != array.dtype:
+            raise UsageError(
+                f"{self.source[1:]} holds {array.dtype} elements, but {self.name} is {declared}; to convert them, "
+                f"write the type: {self.name}={''.join(f'{n}x' for n in array.shape)}{dtype}={self.source}"
+            )
+        if self.shape is not None and array.shape != self.shape:
+            raise UsageError(f"{self.source[1:]} holds shape {list(array.shape)}, but {list(self.shape)} is asked for")
+        return array.astype(dtype.numpy, copy=False) if dtype is not None else array
+
+    def _type(self, declared: Type | None) -> tuple[DType, tuple[int, ...]]:
+        if self.dtype is not None and self.shape is not None:
+            return self.dtype, self.shape
+        if not isinstance(declared, TensorType):
+            raise UsageError(f"{self.text!r}: the element type and shape are not known; write them, as in 2x3xf32=…")
+        if not declared.is_static:
+            example = "x".join(str(dim) if isinstance(dim, int) else "1" for dim in declared.shape)
+            raise UsageError(
+                f"{self.text!r}: {declared} has no fixed shape; write one, as in {example}xf32={self.source}"
+            )
+        return declared.dtype, declared.shape  # type: ignore[return-value]
+
+
+def parse(text: str) -> TensorArgument:
+    """Raises UsageError for text that is not of the grammar."""
+    at = text.find("@")
+    if at == 0 or (at > 0 and text[at - 1] == "="):  # a file's name may contain "=" too
+        head, source = text[: max(at - 1, 0)], text[at:]
+    else:
+        head, _, source = text.rpartition("=")
+    if not source or source == "@":
+        raise UsageError(f"{text!r}: a value is missing; write NAME=@FILE.npy, NAME=random:SEED or NAME=NUMBER")
+    type_ = _TYPE.fullmatch(head)
+    if type_ is None:
+        rest, separator, last = head.rpartition("=")
+        type_ = _TYPE.fullmatch(last) if separator else None
+        name = rest if type_ else head
+    else:
+        name = ""
+    if type_ is None:
+        return TensorArgument(name or None, None, None, source, text)
+    shape = tuple(int(size) for size in type_["shape"].split("x")[:-1])
+    return TensorArgument(name or None, _ELEMENT_TYPES[type_["dtype"]], shape, source, text)
+
+
+def match_names(arguments: Sequence[TensorArgument], names: Sequence[str], what: str) -> dict[str, TensorArgument]:
+    """Which argument is for which name; those without one fill the names that are left, in order. Raises UsageError."""
+    found: dict[str, TensorArgument] = {}
+    for argument in arguments:
+        if argument.name is None:
+            continue
+        if argument.name not in names:
+            raise UsageError(f"there is no {what} {argument.name!r}; there is {', '.join(names) or 'none'}")
+        if argument.name in found:
+            raise UsageError(f"{what} {argument.name!r} is given twice")
+        found[argument.name] = argument
+    rest = iter([name for name in names if name not in found])
+    for argument in arguments:
+        if argument.name is None:
+            name = next(rest, None)
+            if name is None:
+                raise UsageError(f"{len(arguments)} {what}s are given, but there are {len(names)}")
+            found[name] = argument
+    return found
+
+
+def read_array(path: str) -> np.ndarray:
+    """An .npy file. Raises UsageError for anything else; pickled objects are refused."""
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {path!r}")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise UsageError(f"{path!r} is not a readable .npy file: {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{path!r} holds several arrays; one .npy file a tensor is needed")
+    return array
+
+
+def mismatch(name: str, actual: np.ndarray, expected: np.ndarray, rtol: float, atol: float) -> str:
+    """What is wrong with a result, in one line; "" if nothing is."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        came, wanted = (f"{array.dtype}{list(array.shape)}" for array in (actual, expected))
+        return f"output {name!r}: {wanted} was expected, but {came} came"
+    wide = np.float64 if expected.dtype.kind == "f" else expected.dtype
+    a, b = actual.astype(wide), expected.astype(wide)
+    wrong = ~np.isclose(a, b, rtol, atol, equal_nan=True) if wide is np.float64 else a != b
+    if not wrong.any():
+        return ""
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.where(wrong, np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=np.inf, posinf=np.inf), -1.0)
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    first = tuple(int(index) for index in np.argwhere(wrong)[0])
+    return (
+        f"output {name!r}: {int(wrong.sum())} of {wrong.size} elements differ by more than rtol={rtol:g}, atol={atol:g}; "
+        f"the first at {list(first)}, the worst at {[int(i) for i in worst]}: "
+        f"{expected[worst]!s} was expected, but {actual[worst]!s} came"
+    )
+
+
+def _number(word: str, dtype: DType) -> Any:
+    word = word.strip()
+    if dtype is DType.bool:
+        if word.lower() not in ("0", "1", "true", "false"):
+            raise ValueError(f"{word!r} is not a truth value")
+        return word.lower() in ("1", "true")
+    return float(word) if dtype.is_float else int(word, 0)
+
+
+def _random(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Standard normal floats; integers from 0 to 99 (they are often indices); truth values."""
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype.numpy)
+    return rng.integers(0, 2 if dtype is DType.bool else 100, shape).astype(dtype.numpy)

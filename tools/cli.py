@@ -1,0 +1,76 @@
+"""The `treadle` command. Each module of `_COMMANDS` adds its commands; nothing heavy is imported before one of them runs.
+
+Exit codes: 0 all is well, 1 results differ from what was expected, 2 the command line is wrong, 3 a file or model is invalid,
+4 the program failed while it ran, 5 it passed one of its budgets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ..formats.errors import BudgetExceededError, CompileError, FormatError, TreadleError
+
+OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
+
+_COMMANDS = (".execute", ".inspect", ".bench", ".doctor")
+_DESCRIPTION = "Compile tensor programs to executables, run them, and look inside."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and gives its exit code."""
+    parser = _parser()
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as exit_:  # argparse has said why; --help exits with 0
+        return int(exit_.code or 0)
+    try:
+        return options.command(options) or OK
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except (TreadleError, OSError) as error:
+        if options.debug:
+            raise
+        print(f"treadle {options.command_name}: {_one_line(error)}", file=sys.stderr)
+        return exit_code(error)
+
+
+def exit_code(error: Exception) -> int:
+    """What the process that met `error` exits with."""
+    from .arguments import UsageError
+
+    if isinstance(error, (UsageError, OSError)):
+        return USAGE
+    if isinstance(error, BudgetExceededError):
+        return EXHAUSTED
+    return INVALID if isinstance(error, (FormatError, CompileError)) else FAILED
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    from .. import __version__
+
+    parser = argparse.ArgumentParser("treadle", description=_DESCRIPTION, epilog=(__doc__ or "").partition("\n\n")[2])
+    parser.add_argument("--version", action="version", version=f"treadle {__version__}")
+    commands = parser.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
+    for name in _COMMANDS:
+        importlib.import_module(name, __package__).add_commands(commands)
+    for command in commands.choices.values():
+        for option, text in (("--json", "print JSON"), ("--debug", "on an error, show the traceback")):
+            with contextlib.suppress(argparse.ArgumentError):  # the command has its own
+                command.add_argument(option, action="store_true", help=text)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
