@@ -304,8 +304,9 @@ def parse(text: str) -> Dim:
         nonlocal at
         if expected is not None and tokens[at] != expected:
             raise fail()
-        at += 1
-        return tokens[at - 1]
+        token = tokens[at]
+        at += bool(token)  # never past the end, which is ""
+        return token
 
     def atom(depth: int) -> Dim:
         if depth > limits.DIM_NESTING:

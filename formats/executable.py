@@ -38,16 +38,15 @@ _LIBRARY = "native"  # the one section of the second part of save()
 class Executable:
     """A program, its constants and native code. Immutable: methods that change something give a new executable."""
 
-    __slots__ = ("_container", "_files", "_is_checked", "_late_bound", "_native", "_program", "_trust_native")
+    __slots__ = ("_container", "_is_checked", "_late_bound", "_native", "_program", "_trust_native")
 
     def __init__(self, program: Program, native: Native | None = None) -> None:
-        """Raises FormatError or LimitError for a program that could not be saved and loaded again."""
+        """Copies constants that could change. Raises FormatError for tables that disagree."""
         sections.check(program)
         self._program = replace(program, constants=tuple(map(_frozen, program.constants)), code=_frozen(program.code))
         self._native: Native = native or {}
         self._late_bound: dict[int, LateBoundConstant] = {}
         self._container: Container | None = None  # the file that the constants are mapped from
-        self._files: dict[str, ConstantsFile] = {}
         self._is_checked = True
         self._trust_native = False
 
@@ -227,11 +226,10 @@ def load(source: Source, *, constants: str | os.PathLike | None = None, trust_na
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
     opened.require(name for name, required in _REQUIRED.items() if required)
     folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
-    binder = _Binder(folder, constants)
-    program, late_bound, native = sections.decode(opened.contents, binder)
+    program, late_bound, native = sections.decode(opened.contents, _Binder(folder, constants))
     executable = object.__new__(Executable)
     executable._program, executable._native = program, native
-    executable._late_bound, executable._files = late_bound, binder.files
+    executable._late_bound = late_bound
     executable._container, executable._is_checked = opened, False
     executable._trust_native = trust_native
     return executable

@@ -218,11 +218,7 @@ def _scan_type(scanner: Scanner) -> Type:
 
 
 def scan_tensor_type(scanner: Scanner) -> TensorType:
-    start = scanner.skip()
-    type_ = scan_type(scanner)
-    if not isinstance(type_, TensorType):
-        scanner.fail(f"expected a tensor type, found {print_type(type_)}", start)
-    return type_
+    return TensorType(scan_dtype(scanner), scan_shape(scanner))
 
 
 def scan_dtype(scanner: Scanner) -> DType:

@@ -1,0 +1,229 @@
+"""The file: nothing damaged is taken for whole, and a save leaves the old file or the new one."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from treadle.formats import container, limits, schema
+from treadle.formats.container import Container
+from treadle.formats.errors import ChecksumError, FormatError, LimitError, VersionError
+from treadle.formats.executable import Executable, load
+from treadle.formats.program import Program
+
+from . import examples
+
+
+def load_all(data: bytes) -> Executable:
+    executable = load(data)
+    executable.check_constants()
+    return executable
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    data = examples.executable().as_bytes()
+    load_all(data)
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(FormatError):
+            load_all(bytes(damaged))
+
+
+def test_every_truncation_is_noticed() -> None:
+    data = examples.executable().as_bytes()
+    for length in range(len(data)):
+        with pytest.raises(FormatError, match="truncated"):
+            load(data[:length])
+
+
+def test_bytes_behind_the_end_are_noticed() -> None:
+    with pytest.raises(FormatError, match="bytes behind its end"):
+        load(examples.executable().as_bytes() + b"\0")
+
+
+def test_another_kind_of_file_is_named() -> None:
+    with pytest.raises(FormatError, match="not a Treadle file: it starts with b'\\\\x7fELF"):
+        load(b"\x7fELF" + bytes(100))
+
+
+def test_a_newer_version_is_named() -> None:
+    data = bytearray(examples.executable().as_bytes())
+    data[8] += 1
+    with pytest.raises(VersionError, match=r"format version 2; this Treadle reads version 1 .*upgrade"):
+        load(bytes(data))
+
+
+def with_sections(changes: dict[str, list], required: bool) -> bytes:
+    """The example's file with sections added or replaced, checksums and all."""
+    opened = Container(examples.executable().as_bytes(), frozenset(schema.BY_NAME))
+    contents = {name: [view] for name, view in opened.contents.items()} | changes
+    flags = {name: opened.entries[name].required if name in opened.entries else required for name in contents}
+    return b"".join(container.layout(contents, flags))
+
+
+def test_unknown_sections_are_skipped_unless_required() -> None:
+    assert load(with_sections({"colours": [b"red"]}, required=False)).globals == ["main"]
+    with pytest.raises(VersionError, match="'colours' that this Treadle does not know"):
+        load(with_sections({"colours": [b"red"]}, required=True))
+
+
+def test_missing_sections_are_named() -> None:
+    contents = {"code": [b""], "globals": [b"\0"]}
+    with pytest.raises(FormatError, match="no section 'constant_index', 'constants', 'primitives'"):
+        load(b"".join(container.layout(contents, dict.fromkeys(contents, True))))
+
+
+@pytest.mark.parametrize(
+    ("section", "content", "message"),
+    [
+        ("globals", b"\xce\x00\x00\xff\xff", "a list of 65535 elements, but 0 bytes are left"),
+        ("globals", b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff", "at most 100000 are allowed"),
+        ("globals", b"\x01\xdb\xff\xff\xff\xff", "name: the section ends inside a value"),
+        ("globals", b"\x01\xdb\x00\x01\x00\x01" + bytes(65537), "name: expected a scalar, found 65537 exceeds"),
+        ("globals", b"\x01\xdd\xff\xff\xff\xff", "name: expected a scalar, found"),
+        ("globals", b"\x01\x07", "name: expected a string, found 7"),
+        ("globals", b"\x01\xa2\xff\xff", "not UTF-8"),
+        ("globals", b"\x00\x00", "1 bytes follow the section's last value"),
+        ("types", b"\x01\x09", "9 is no kind of type; known are 1, 2, 3, 4"),
+        ("types", b"\x01\x01\x63\x00", "dtype: 99: unknown element type code 99"),
+        ("types", b"\x01\x01\x01\x01\xa3n+1", "not the canonical text .* 'n \\+ 1'"),
+        ("types", b"\x01" + b"\x02\x01" * 200, f"nests deeper than {limits.TYPE_NESTING}"),
+        ("code", b"\x01", "no whole number of 64-bit words"),
+        ("code", bytes(8), "the section has 1"),
+        ("constants", b"", "take 64 bytes, but the section has 0"),
+        ("source_map", b"\x00\x01\x00\x00\x00", "node 0 of 0 does not exist"),
+        ("metadata", b"\x02\xa1b\xa0\xa1a\xa0", "not in order"),
+    ],
+)
+def test_malformed_sections_are_named_errors(section: str, content: bytes, message: str) -> None:
+    with pytest.raises(FormatError, match=message) as caught:
+        load(with_sections({section: [content]}, required=True))
+    assert f"section '{section}'" in str(caught.value)
+
+
+def test_a_section_longer_than_the_file_is_a_limit_error() -> None:
+    index = container.INDEX.encode([("code", 1 << 62, 0, True)], "index")
+    head = container.HEADER.pack(container.MAGIC, 1, len(index), 128, container.crc32([index]), 0)[:-4]
+    forged = (head + container.crc32([head]).to_bytes(4, "little") + index).ljust(128, b"\0")
+    with pytest.raises(LimitError, match="'code' has 4611686018427387904 bytes, but"):
+        load(forged)
+
+
+# ---- constants on the map ----
+
+
+def test_constants_are_mapped_aligned_and_read_only(tmp_path: Path) -> None:
+    path = tmp_path / "model.trdl"
+    examples.executable().export_library(path)
+    (array,) = load(path).constants
+    assert array.ctypes.data % 64 == 0
+    assert not array.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+
+
+def test_constants_in_bytes_at_an_odd_address_are_aligned_too() -> None:
+    data = examples.executable().as_bytes()
+    for shift in range(8):
+        view = memoryview(bytes(shift) + data)[shift:]
+        assert load(view).constants[0].ctypes.data % 64 == 0
+
+
+def test_damaged_constants_are_found_when_they_are_checked() -> None:
+    data = bytearray(examples.executable().as_bytes())
+    opened = Container(bytes(data), frozenset(schema.BY_NAME))
+    data[opened.entries["constants"].offset + 60] = 1  # padding behind the first constant
+    executable = load(bytes(data))
+    with pytest.raises(ChecksumError, match="section 'constants'"):
+        executable.check_constants()
+
+
+def test_a_pipe_can_be_loaded() -> None:
+    read, write = os.pipe()
+    os.write(write, examples.executable().as_bytes())
+    os.close(write)
+    assert load(f"/dev/fd/{read}").globals == ["main"]
+    os.close(read)
+
+
+# ---- saving ----
+
+
+def test_equal_programs_have_equal_bytes() -> None:
+    assert examples.executable().as_bytes() == examples.executable().as_bytes()
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.trdl"
+    examples.executable().export_library(path)
+    before = path.read_bytes()
+    weights = (np.zeros(1 << 20),)
+    large = Executable(Program((), weights, (), np.empty(0, np.int64), (), ()))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(OSError, match="while saving; what was there before is unchanged") as caught:
+            large.export_library(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.errno == errno.EFBIG
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.trdl"]
+
+
+def test_a_missing_folder_is_a_file_not_found_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"while saving.*nowhere/model\.trdl"):
+        examples.executable().export_library(tmp_path / "nowhere" / "model.trdl")
+
+
+def test_ctrl_c_removes_the_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        examples.executable().export_library(tmp_path / "model.trdl")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link.trdl").symlink_to(tmp_path / "real.trdl")
+    examples.executable().export_library(tmp_path / "link.trdl")
+    assert (tmp_path / "link.trdl").is_symlink()
+    assert load(tmp_path / "real.trdl").globals == ["main"]
+
+
+SAVE_FOREVER = """
+import sys
+import numpy as np
+from treadle.formats.executable import Executable
+from treadle.formats.program import Program
+versions = [
+    Executable(Program((), (np.full(50_000, k, np.float32),), (), np.empty(0, np.int64), (), (), (), {"k": str(k)}))
+    for k in range(2)
+]
+print("ready", flush=True)
+for k in range(1_000_000):
+    versions[k % 2].export_library(sys.argv[1])
+"""
+
+
+def test_a_killed_save_leaves_a_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.trdl"
+    generator = np.random.default_rng(7)
+    for _ in range(8):
+        with subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, str(path)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(0.02 + 0.05 * generator.random())
+            child.send_signal(signal.SIGKILL)
+        executable = load(path)
+        executable.check_constants()
+        assert (executable.constants[0] == float(executable.program.metadata["k"])).all()
