@@ -1,0 +1,124 @@
+"""Code generation: a typed module, closures lifted and operators fused, to a program of the machine.
+
+Each function goes through `lowering` (linear code), `memory` (where its tensors lie) and `registers`; what is left to
+do here is to write its instructions down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..formats.bytecode import CodeBuilder, code_array, int_register
+from ..formats.bytecode import Label as Target
+from ..formats.isa import Kind
+from ..formats.program import Function, Program, SourceLocation
+from ..formats.types import Constructor, DataTypeDefinition, erase_dims
+from . import ir, memory, registers
+from .analysis import function_type
+from .liveness import analyse
+from .lowering import lower
+from .memory import MemoryReport
+from .registers import Allocation
+from .tables import Tables
+from .virtual import Label, Operand, Register, VirtualFunction
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A program, and what the memory planner has to say of each of its functions."""
+
+    program: Program
+    memory: tuple[MemoryReport, ...]
+
+
+def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Generated:
+    """The program of a module. Its types are inferred, its closures lifted, its data types monomorphic.
+
+    Raises CompileError where a shape cannot be computed.
+    """
+    tables = Tables(module)
+    functions: list[Function] = []
+    words: list[list[int]] = []
+    reports: list[MemoryReport] = []
+    sources: list[SourceLocation] = []
+    start = 0
+    for index, (name, function) in enumerate(module.functions.items()):
+        code = lower(name, function, tables)
+        report = memory.plan(code, tables.definition)
+        allocation = registers.allocate(code, analyse(code))
+        body, nodes = _write(code, allocation)
+        sources += [SourceLocation(index, offset, node) for offset, node in nodes]
+        functions.append(_describe(name, function, allocation, report, start, len(body)))
+        words.append(body)
+        reports.append(report)
+        start += len(body)
+    program = Program(
+        functions=tuple(functions),
+        constants=tables.constants(),
+        primitives=tables.primitives(),
+        code=code_array(words),
+        types=tables.types(),
+        data_types=tuple(map(_erased, module.data_types.values())),
+        source_map=tuple(sources),
+        metadata=dict(metadata or {}),
+    )
+    return Generated(program, tuple(reports))
+
+
+def _describe(
+    name: str, function: ir.Function, allocation: Allocation, report: MemoryReport, start: int, length: int
+) -> Function:
+    return Function(
+        name=name,
+        param_names=_distinct([param.name for param in function.params]),
+        type=function_type(function),
+        captured=function.captured,
+        ref_registers=allocation.ref_registers,
+        int_registers=allocation.int_registers,
+        frame_bytes=report.frame_bytes,
+        start=start,
+        length=length,
+    )
+
+
+def _distinct(names: list[str]) -> tuple[str, ...]:
+    """Parameter names, numbered where one occurs twice."""
+    seen: dict[str, None] = {}
+    for name in names:
+        unique, count = name, 1
+        while unique in seen:
+            unique, count = f"{name}_{count}", count + 1
+        seen[unique] = None
+    return tuple(seen)
+
+
+def _erased(definition: DataTypeDefinition) -> DataTypeDefinition:
+    constructors = tuple(Constructor(c.name, tuple(map(erase_dims, c.fields))) for c in definition.constructors)
+    return DataTypeDefinition(definition.name, definition.parameters, constructors)
+
+
+def _write(function: VirtualFunction, allocation: Allocation) -> tuple[list[int], list[tuple[int, str]]]:
+    """The words of a function, and the model nodes that its instructions come from."""
+    code = CodeBuilder()
+    targets: dict[Label, Target] = {item: code.label() for item in function.items if isinstance(item, Label)}
+
+    def word(kind: Kind, operand: Operand) -> object:
+        if isinstance(operand, tuple):
+            return [word(kind, element) for element in operand]
+        if isinstance(operand, Label):
+            return targets[operand]
+        if isinstance(operand, Register):
+            number = allocation.numbers[operand]
+            return int_register(number) if kind is Kind.DIM else number
+        return operand
+
+    for item in function.items:
+        if isinstance(item, Label):
+            code.place(targets[item])
+        elif not allocation.is_void(item):
+            code.node = item.origin
+            forms = item.operation.fields
+            pairs = zip(forms, item.operands, strict=True)
+            code.emit(item.name, **{form.name: word(form.kind, operand) for form, operand in pairs})
+    return code.finish()

@@ -1,0 +1,332 @@
+"""Memory planning: where the tensors of a function lie, and when they go.
+
+A tensor of a static type that never leaves its function gets a place in the frame's memory, at an offset fixed here, so that a
+static function allocates nothing while it runs. Two tensors share memory when they are never wanted at the same time, and an
+elementwise primitive writes its output over an input that it is the last to read. Everything else is allocated on the
+heap, and released after its last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..formats import limits
+from ..formats.isa import Kind
+from ..formats.primitive import PrimitiveDefinition
+from ..formats.types import TensorType
+from .liveness import Liveness, analyse, bits
+from .operators.table import Fusion, lookup
+from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
+
+# What may be done with a tensor in the frame's memory; any other use shares it beyond the frame.
+_STAYS = frozenset({"call", "move", "reshape", "shape_of", "match_shape", "read_shape", "if", "kill"})
+_ALIASES = frozenset({"move", "reshape"})  # the destination is the same memory as the source
+_ALLOCATES = frozenset({"alloc_tensor", "alloc_dynamic"})
+_GROWS = frozenset({"alloc_dynamic", "alloc_storage", "call_host", "invoke", "invoke_closure"})
+_IMMORTAL = frozenset({"frame_tensor", "load_const"})  # nothing is gained by releasing these
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """What the planner made of one function."""
+
+    function: str
+    frame_bytes: int
+    unshared_bytes: int  # what the frame would take if no two tensors shared memory
+    in_frame: int  # tensors in the frame's memory
+    in_place: int  # tensors written over an input
+    on_heap: int  # tensors allocated while the function runs
+
+    def __str__(self) -> str:
+        return (
+            f"{self.function}: {self.in_frame} tensors in a frame of {self.frame_bytes} bytes"
+            f" ({self.unshared_bytes} without sharing), {self.in_place} in place, {self.on_heap} on the heap"
+        )
+
+
+@dataclass(eq=False)
+class _Buffer:
+    """A tensor's memory: made by the instruction at `position`, seen through several registers."""
+
+    position: int
+    register: Register
+    aliases: int = 0  # registers, as a mask
+    lifetime: int = 0  # positions, as a mask; of a buffer that hosts others, theirs too
+    private: bool = True  # never seen outside of its function
+    in_frame: bool = False
+    host: _Buffer | None = None  # the buffer whose memory this one takes over
+    offset: int = 0
+
+    @property
+    def type(self) -> TensorType:
+        assert isinstance(self.register.type, TensorType)
+        return self.register.type
+
+    @property
+    def root(self) -> _Buffer:
+        return self if self.host is None else self.host.root
+
+    @property
+    def size(self) -> int:
+        """Bytes in the frame."""
+        return -(-self.type.nbytes // limits.ALIGNMENT) * limits.ALIGNMENT
+
+
+def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefinition]) -> MemoryReport:
+    """Rewrites the allocations of `function` and adds its `kill`s. `definition_of` gives a primitive by its index."""
+    liveness = analyse(function)
+    buffers, sources = _find_buffers(function, liveness)
+    in_place = _write_in_place(function, liveness, sources, definition_of)
+    framed = [buffer for buffer in buffers if buffer.in_frame]
+    frame_bytes = _place([buffer for buffer in framed if buffer.host is None])
+    for buffer in framed:
+        dst, type_ = function.items[buffer.position].operands  # type: ignore[union-attr]
+        function.items[buffer.position] = instruction("frame_tensor", dst, type_, buffer.root.offset)
+    _insert_kills(function)
+    return MemoryReport(
+        function.name,
+        frame_bytes,
+        sum(buffer.size for buffer in framed),
+        len(framed),
+        in_place,
+        sum(isinstance(item, Instruction) and item.name in _ALLOCATES for item in function.items),
+    )
+
+
+# ---- buffers: what is allocated, through which registers it is seen, and for how long ----
+
+
+def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_Buffer], dict[Register, set[_Buffer]]]:
+    """The buffers, and for each register all that it may hold (a value made elsewhere is not among them)."""
+    buffers: list[_Buffer] = []
+    sources: dict[Register, set[_Buffer]] = {}
+    moves: list[tuple[Register, Register]] = []
+    foreign = set(function.params)
+    escaped: set[Register] = set()
+    for position, item in enumerate(function.items):
+        if isinstance(item, Label):
+            continue
+        refs = [register for register in item.writes() if register.kind is Kind.REF]
+        if item.name in _ALLOCATES:
+            buffers.append(_Buffer(position, refs[0]))
+            sources.setdefault(refs[0], set()).add(buffers[-1])
+        elif item.name in _ALIASES:
+            moves += [(target, source) for target in refs for source in item.reads() if source.kind is Kind.REF]
+        else:
+            foreign.update(refs)
+        if item.name not in _STAYS:
+            escaped.update(item.reads())
+    _spread(sources, moves, foreign)
+    for register, held in sources.items():
+        for buffer in held:
+            buffer.aliases |= 1 << register.serial
+            buffer.lifetime |= liveness.positions[register.serial]
+            buffer.private &= register not in escaped
+    for buffer in buffers:
+        # one that is still seen when it is made again (a loop's variable) needs new memory for each round
+        carried = liveness.live_in[buffer.position] & buffer.aliases
+        buffer.in_frame = buffer.private and buffer.type.is_static and not carried
+    for register in foreign:
+        sources.pop(register, None)
+    return buffers, sources
+
+
+def _spread(
+    sources: dict[Register, set[_Buffer]], moves: list[tuple[Register, Register]], foreign: set[Register]
+) -> None:
+    """Carries buffers (and foreignness) along moves until nothing changes."""
+    changed = True
+    while changed:
+        changed = False
+        for target, source in moves:
+            held = sources.get(source, set())
+            if not held <= sources.get(target, set()):
+                sources.setdefault(target, set()).update(held)
+                changed = True
+            if source in foreign and target not in foreign:
+                foreign.add(target)
+                changed = True
+
+
+# ---- writing in place ----
+
+
+def _write_in_place(
+    function: VirtualFunction,
+    liveness: Liveness,
+    sources: dict[Register, set[_Buffer]],
+    definition_of: Callable[[int], PrimitiveDefinition],
+) -> int:
+    """Lets outputs of elementwise primitives take the memory of inputs that die there. Returns how many."""
+    count = 0
+    for position, item in enumerate(function.items):
+        if not isinstance(item, Instruction) or item.name != "call":
+            continue
+        primitive, inputs, outputs, _ = item.operands
+        assert isinstance(primitive, int)
+        assert isinstance(inputs, tuple)
+        assert isinstance(outputs, tuple)
+        for index, place in _possible_places(definition_of(primitive)):
+            source, target = inputs[index], outputs[place]
+            if not isinstance(source, Register) or not isinstance(target, Register) or inputs.count(source) > 1:
+                continue
+            old, new = sources.get(source, set()), sources.get(target, set())
+            if len(old) != 1 or len(new) != 1 or _is_read_twice(inputs, source, next(iter(old)), sources):
+                continue
+            if _take_over(function, liveness, position, next(iter(old)), next(iter(new)), source):
+                inputs = item.operands[1]  # type: ignore[assignment]
+                count += 1
+    return count
+
+
+def _is_read_twice(inputs: tuple, source: Register, buffer: _Buffer, sources: dict[Register, set[_Buffer]]) -> bool:
+    """Whether another input lies in the same memory: the primitive may read it in another order."""
+    others = (held for register in inputs if register is not source for held in sources.get(register, ()))
+    return any(held.root is buffer.root for held in others)
+
+
+def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
+    """(input, output) pairs where the primitive reads each element just before it writes the same one."""
+    if any(lookup(node.operator).fusion is not Fusion.ELEMENTWISE for node in definition.nodes):
+        return []
+    return [
+        (index, place)
+        for place, result in enumerate(definition.results)
+        for index, param in enumerate(definition.params)
+        if param.shape == result.shape and param.dtype.itemsize == result.dtype.itemsize
+    ]
+
+
+def _take_over(
+    function: VirtualFunction, liveness: Liveness, position: int, old: _Buffer, new: _Buffer, source: Register
+) -> bool:
+    """Gives `new`, written at `position`, the memory of `old`, if that is seen by nobody else or later."""
+    root = old.root
+    between = (1 << position + 1) - (1 << new.position)
+    if old is new or new.host is not None or root is new or not old.private:
+        return False
+    if liveness.live_out[position] & old.aliases or root.lifetime & new.lifetime & ~between:
+        return False
+    if old.in_frame and new.in_frame and old.size == new.size:
+        new.host = old
+        root.lifetime |= new.lifetime
+        return True
+    if old.in_frame or old.type.is_static or source.type != new.type:
+        return False
+    function.items[new.position] = instruction("move", new.register, source)
+    function.items[position].replace(source, new.register)  # type: ignore[union-attr]
+    new.host = old
+    root.lifetime |= new.lifetime
+    return True
+
+
+# ---- offsets ----
+
+
+def _place(buffers: Sequence[_Buffer]) -> int:
+    """Offsets in the frame, the largest buffers first, each in the smallest gap that fits it. Returns the frame's bytes."""
+    placed: list[_Buffer] = []  # by offset
+    for buffer in sorted(buffers, key=lambda b: (-b.size, b.position)):
+        rivals = [other for other in placed if other.lifetime & buffer.lifetime]
+        buffer.offset = _best_gap(rivals, buffer.size)
+        at = next((i for i, other in enumerate(placed) if other.offset > buffer.offset), len(placed))
+        placed.insert(at, buffer)
+    return max((buffer.offset + buffer.size for buffer in placed), default=0)
+
+
+def _best_gap(rivals: Sequence[_Buffer], size: int) -> int:
+    """The offset of the smallest gap of at least `size` bytes between `rivals`; behind them all when there is none."""
+    best, best_size = -1, 0
+    end = 0
+    for rival in rivals:
+        gap = rival.offset - end
+        if gap >= size and (best < 0 or gap < best_size):
+            best, best_size = end, gap
+        end = max(end, rival.offset + rival.size)
+    return best if best >= 0 else end
+
+
+# ---- release ----
+
+
+def _insert_kills(function: VirtualFunction) -> None:
+    """Releases heap values where they are wanted no more, unless the function returns before it can need the memory."""
+    liveness = analyse(function)
+    mortal = _mortal_registers(function)
+    matters = _where_release_matters(function.items)
+    jumps = _jumps_by_label(function.items)
+    items: list[Item] = []
+    for position, item in enumerate(function.items):
+        items.append(item)
+        if not matters[position]:
+            continue
+        if isinstance(item, Label):
+            held = -1 if jumps[item] and _ends_block(function.items, position - 1) else 0
+            for jump in jumps[item]:
+                held &= liveness.live_in[jump]
+            dead = held & ~liveness.live_in[position]
+        else:
+            dead = _dead_after(function, liveness, position, item)
+        if dead & mortal:
+            items.append(instruction("kill", tuple(function.registers[serial] for serial in bits(dead & mortal))))
+    function.items = items
+
+
+def _dead_after(function: VirtualFunction, liveness: Liveness, position: int, item: Instruction) -> int:
+    if item.operation.ends_block:
+        return 0
+    held = liveness.live_in[position]
+    for register in item.writes():
+        held |= 1 << register.serial
+    if item.name == "move":  # hands its source on
+        for register in item.reads():
+            held &= ~(1 << register.serial)
+    return held & ~liveness.live_in[position + 1]
+
+
+def _mortal_registers(function: VirtualFunction) -> int:
+    """The reference registers that may hold a value on the heap, as a mask."""
+    mortal = 0
+    for register in function.params:
+        mortal |= 1 << register.serial
+    changed = True
+    while changed:
+        before = mortal
+        for item in function.items:
+            if isinstance(item, Label) or item.name in _IMMORTAL:
+                continue
+            if item.name in _ALIASES and not any(mortal >> r.serial & 1 for r in item.reads() if r.kind is Kind.REF):
+                continue
+            for register in item.writes():
+                if register.kind is Kind.REF:
+                    mortal |= 1 << register.serial
+        changed = mortal != before
+    return mortal
+
+
+def _where_release_matters(items: Sequence[Item]) -> list[bool]:
+    """By position: whether more memory may be asked for behind it, before the function returns."""
+    matters = [True] * len(items)
+    later = True
+    for position in range(len(items) - 1, -1, -1):
+        item = items[position]
+        matters[position] = later
+        if isinstance(item, Label) or item.name in _GROWS or any(item.targets()):
+            later = True
+        elif item.operation.ends_block:
+            later = False
+    return matters
+
+
+def _jumps_by_label(items: Sequence[Item]) -> dict[Label, list[int]]:
+    jumps: dict[Label, list[int]] = {item: [] for item in items if isinstance(item, Label)}
+    for position, item in enumerate(items):
+        if isinstance(item, Instruction):
+            for target in item.targets():
+                jumps[target].append(position)
+    return jumps
+
+
+def _ends_block(items: Sequence[Item], position: int) -> bool:
+    return position >= 0 and isinstance(item := items[position], Instruction) and item.operation.ends_block

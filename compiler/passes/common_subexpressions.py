@@ -1,0 +1,71 @@
+"""Common subexpressions: what has been computed in this block, or one around it, is not computed again."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from .. import ir
+from .rewriting import Rewriter
+
+_SMALL_BYTES = 64  # constants up to this size are compared by value
+
+
+@dataclass(frozen=True)
+class CommonSubexpressions:
+    name: str = "common_subexpressions"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Eliminator(module).run()
+
+
+class _Eliminator(Rewriter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.known: ChainMap[Hashable, ir.Var] = ChainMap()
+
+    def block(self, block: ir.Block) -> ir.Block:
+        self.known = self.known.new_child()
+        result = super().block(block)
+        self.known = self.known.parents
+        return result
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        identity = _identity(binding.value)
+        if identity is None:
+            return (binding,)
+        key = (*identity, binding.var.type)
+        earlier = self.known.get(key)
+        if earlier is None:
+            self.known[key] = binding.var
+            return (binding,)
+        self.atoms[binding.var] = earlier
+        return ()
+
+
+def _identity(expr: ir.Expr) -> tuple[Hashable, ...] | None:
+    """Equal for expressions that give equal values; None for those that are not looked at: they hold blocks."""
+    atoms = tuple(map(_atom_identity, ir.atoms_of(expr)))
+    if isinstance(expr, ir.OperatorCall):
+        return expr.operator, expr.attributes, atoms
+    if isinstance(expr, ir.PrimitiveCall):
+        return expr.definition, atoms
+    if isinstance(expr, (ir.Call, ir.MakeTuple)):
+        return type(expr), atoms
+    if isinstance(expr, ir.GetItem):
+        return ir.GetItem, expr.index, atoms
+    if isinstance(expr, ir.Construct):
+        return ir.Construct, expr.data_type, expr.constructor, atoms
+    if isinstance(expr, ir.MakeClosure):
+        return ir.MakeClosure, expr.function, atoms
+    return None
+
+
+def _atom_identity(atom: ir.Atom) -> Hashable:
+    if isinstance(atom, ir.GlobalRef):
+        return atom.name
+    if isinstance(atom, ir.Constant) and atom.value.nbytes <= _SMALL_BYTES:
+        return atom.value.dtype.str, atom.value.shape, atom.value.tobytes()
+    return atom

@@ -1,0 +1,59 @@
+"""Dead code: bindings that nothing uses, and functions that no entry point reaches."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from .. import ir
+from ..analysis import atoms_in, expressions
+
+
+@dataclass(frozen=True)
+class DeadCode:
+    """`entries`: the functions that may be called from outside; without any, all are kept."""
+
+    entries: tuple[str, ...] = ()
+    name: str = "dead_code"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        functions = {
+            name: dataclasses.replace(function, body=_Sweep().block(function.body))
+            for name, function in module.functions.items()
+        }
+        if self.entries:
+            live = _reachable(functions, self.entries)
+            functions = {name: function for name, function in functions.items() if name in live}
+        return dataclasses.replace(module, functions=functions)
+
+
+class _Sweep:
+    """Goes through blocks backwards and collects what is used."""
+
+    def __init__(self) -> None:
+        self.used: set[ir.Atom] = set()
+
+    def block(self, block: ir.Block) -> ir.Block:
+        self.used.add(block.result)
+        kept = []
+        for binding in reversed(block.bindings):
+            # a MatchShape is a check, and binds dimensions that types speak of
+            if binding.var in self.used or isinstance(binding.value, ir.MatchShape):
+                value = ir.map_atoms(binding.value, lambda atom: atom, self.block)
+                self.used.update(ir.atoms_of(value))
+                kept.append(binding if value is binding.value else dataclasses.replace(binding, value=value))
+        return ir.Block(tuple(reversed(kept)), block.result)
+
+
+def _reachable(functions: dict[str, ir.Function], entries: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    pending = [name for name in entries if name in functions]
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        body = functions[name].body
+        pending += [atom.name for atom in atoms_in(body) if isinstance(atom, ir.GlobalRef)]
+        pending += [b.value.function for b in expressions(body) if isinstance(b.value, ir.MakeClosure)]
+    return found

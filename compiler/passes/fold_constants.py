@@ -1,0 +1,82 @@
+"""Constant folding: what can be known now is computed now, by the operators' reference implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...formats.errors import ExecutionError
+from ...formats.primitive import PrimitiveDefinition
+from ...formats.types import TensorType, TupleType
+from .. import ir
+from ..operators.table import Operator, lookup
+from .rewriting import Rewriter
+
+
+@dataclass(frozen=True)
+class FoldConstants:
+    """A result is kept as a constant when it has at most `free_bytes`, or `growth` times the bytes of what it is made of."""
+
+    free_bytes: int = 1 << 16
+    growth: int = 8  # room for weights that are padded to whole blocks
+    name: str = "fold_constants"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Folder(module, self).run()
+
+
+class _Folder(Rewriter):
+    def __init__(self, module: ir.Module, options: FoldConstants) -> None:
+        super().__init__(module)
+        self.options = options
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        results = self._evaluate(binding)
+        if results is None:
+            return (binding,)
+        constants = tuple(map(_constant, results))
+        if isinstance(binding.var.type, TupleType):
+            return (ir.Binding(binding.var, ir.MakeTuple(constants), binding.origin),)
+        self.atoms[binding.var] = constants[0]
+        return ()
+
+    def _evaluate(self, binding: ir.Binding) -> list[np.ndarray] | None:
+        call = binding.value
+        if not isinstance(call, ir.OperatorCall):
+            return None
+        if call.operator == "shape":
+            return _static_shape(call)
+        if not all(isinstance(arg, ir.Constant) for arg in call.args):
+            return None
+        values = tuple(value for _, value in call.attributes)
+        if PrimitiveDefinition.variables_of((), values):
+            return None
+        arrays = [arg.value for arg in call.args if isinstance(arg, ir.Constant)]
+        if not self._is_small(lookup(call.operator), call, arrays):
+            return None
+        try:
+            return lookup(call.operator).evaluate(arrays, call.attributes)
+        except ExecutionError:
+            return None  # it fails when, and if, the program comes there
+
+    def _is_small(self, operator: Operator, call: ir.OperatorCall, arrays: list[np.ndarray]) -> bool:
+        types = operator.result_types([ir.Constant(array).type for array in arrays], call.attributes)
+        room = max(self.options.free_bytes, self.options.growth * sum(array.nbytes for array in arrays))
+        return sum(type_.nbytes for type_ in types if type_.is_static) <= room
+
+
+def _static_shape(call: ir.OperatorCall) -> list[np.ndarray] | None:
+    type_ = call.args[0].type if isinstance(call.args[0], (ir.Var, ir.Constant)) else None
+    if not isinstance(type_, TensorType) or not type_.is_static:
+        return None
+    return [np.array(type_.shape, np.int64)]
+
+
+def _constant(array: np.ndarray) -> ir.Constant:
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return ir.Constant(array)

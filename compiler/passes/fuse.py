@@ -1,0 +1,302 @@
+"""Operator fusion: operators become primitives, each computed by one kernel.
+
+An elementwise operator joins the primitive that makes its operand when that is a chain of elementwise operators, a
+reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs; a reduction takes in the
+elementwise operators before it. Values of no input (`full`) are computed again wherever they are used. Two primitives never
+wait for each other: a merge that would make a cycle is not done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ...formats import dims
+from ...formats.primitive import PrimitiveDefinition
+from ...formats.types import UNKNOWN, TensorType, TupleType, Type
+from .. import ir
+from ..analysis import atoms_in, dimension_uses, type_of
+from ..definitions import define
+from ..operators.table import Fusion, lookup
+
+Supports = Callable[[PrimitiveDefinition], bool]
+
+_UNFUSED = frozenset({"shape", "shape_tensor"})  # instructions of the machine
+_MAX_NODES = 48
+_MAX_PARAMS = 24
+_MAX_OUTPUTS = 4
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """`supports` says whether there is a native kernel for a definition; without it, everything is taken to have one."""
+
+    supports: Supports | None = None
+    name: str = "fuse"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        functions = {
+            name: dataclasses.replace(function, body=_BlockFusion(function.body, module, self.supports).run())
+            for name, function in module.functions.items()
+        }
+        return dataclasses.replace(module, functions=functions)
+
+
+@dataclass(eq=False)
+class _Group:
+    """Bindings that are computed together: operator calls of one primitive, or any one other binding."""
+
+    members: list[ir.Binding]
+    kind: Fusion | None  # of the operator that decides what may join; None for what is no operator call
+    first: int  # positions of its members in the block
+    last: int
+    inputs: dict[ir.Var, None] = field(default_factory=dict)  # variables from outside that must be known before
+    merged_into: _Group | None = None
+
+    def find(self) -> _Group:
+        return self if self.merged_into is None else self.merged_into.find()
+
+
+class _BlockFusion:
+    def __init__(self, block: ir.Block, module: ir.Module, supports: Supports | None) -> None:
+        self.block, self.module, self.supports = block, module, supports
+        self.groups: dict[ir.Var, _Group] = {}  # by the variables of their members
+        self.positions: dict[ir.Var, int] = {}
+        self.free: dict[ir.Var, ir.Binding] = {}  # values of no input
+        self.users: dict[ir.Var, list[_Group | None]] = {}  # None: the block's result
+        self.provider: dict[str, ir.Var] = {}  # of dimension variables that MatchShape binds
+
+    def run(self) -> ir.Block:
+        for position, binding in enumerate(self.block.bindings):
+            self._add(binding, position)
+        self._count_users()
+        for binding in self.block.bindings:
+            self._fuse(binding)
+        return ir.Block(tuple(self._emit_all()), self.block.result)
+
+    # ---- the graph of groups ----
+
+    def _add(self, binding: ir.Binding, position: int) -> None:
+        value = (
+            ir.map_atoms(binding.value, lambda atom: atom, self._inner) if any(ir.blocks_of(binding.value)) else None
+        )
+        binding = binding if value is None else dataclasses.replace(binding, value=value)
+        group = _Group([binding], self._kind(binding), position, position)
+        group.inputs = dict.fromkeys(self._needs(binding))
+        self.groups[binding.var] = group
+        self.positions[binding.var] = position
+        if isinstance(binding.value, ir.MatchShape):
+            for dim in binding.value.shape:
+                if dims.is_variable(dim):  # type: ignore[arg-type]
+                    self.provider.setdefault(str(dim), binding.var)
+        if group.kind is Fusion.ELEMENTWISE and not binding.value.args:  # type: ignore[union-attr]
+            self.free[binding.var] = binding
+
+    def _inner(self, block: ir.Block) -> ir.Block:
+        return _BlockFusion(block, self.module, self.supports).run()
+
+    def _kind(self, binding: ir.Binding) -> Fusion | None:
+        call = binding.value
+        if not isinstance(call, ir.OperatorCall) or call.operator in _UNFUSED:
+            return None
+        types = [self._type(arg) for arg in call.args] + list(_results(binding.var.type))
+        unknown = any(UNKNOWN in type_.shape for type_ in types if isinstance(type_, TensorType))
+        kind = lookup(call.operator).fusion
+        if kind is Fusion.VIEW:
+            return Fusion.OPAQUE if any(UNKNOWN in type_.shape for type_ in _results(binding.var.type)) else None
+        if unknown or isinstance(binding.var.type, TupleType):
+            return Fusion.OPAQUE
+        if self.supports is not None and not self.supports(define([binding], [binding.var], self._type)[0]):
+            return Fusion.OPAQUE
+        return kind
+
+    def _needs(self, binding: ir.Binding) -> Iterator[ir.Var]:
+        """The variables of this block that must be known before the binding: those used, and those that bind dimensions."""
+        atoms: list[ir.Atom] = list(ir.atoms_of(binding.value))
+        for inner in ir.blocks_of(binding.value):
+            atoms += atoms_in(inner)
+        names = dimension_uses(binding)
+        atoms += [self.provider[name] for name in names if name in self.provider]
+        return (atom for atom in atoms if isinstance(atom, ir.Var) and atom in self.groups)
+
+    def _type(self, atom: ir.Atom) -> Type:
+        return type_of(atom, self.module)
+
+    def _count_users(self) -> None:
+        for group in dict.fromkeys(self.groups.values()):
+            for var in group.inputs:
+                self.users.setdefault(var, []).append(group)
+        if isinstance(self.block.result, ir.Var):
+            self.users.setdefault(self.block.result, []).append(None)
+
+    def _outputs(self, members: Iterable[ir.Binding]) -> list[ir.Var]:
+        """The variables of `members` that are used outside of them."""
+        inside = {member.var for member in members}
+        groups = {self.groups[var].find() for var in inside}
+        return [
+            member.var
+            for member in members
+            if any(user is None or user.find() not in groups for user in self.users.get(member.var, ()))
+        ]
+
+    # ---- merging ----
+
+    def _fuse(self, binding: ir.Binding) -> None:
+        group = self.groups[binding.var].find()
+        if group.kind is Fusion.ELEMENTWISE and binding.var not in self.free:
+            producers = {self.groups[var].find() for var in self._operands(binding) if var in self.groups}
+            for producer in sorted(producers, key=lambda g: (g.kind is Fusion.ELEMENTWISE, -g.last)):
+                group = self._try_merge(producer, group, binding.var.type)
+        elif group.kind is Fusion.REDUCTION:
+            for var in self._operands(binding):
+                if var in self.groups and self.groups[var].find().kind is Fusion.ELEMENTWISE:
+                    group = self._try_merge(self.groups[var].find(), group, var.type)
+
+    def _operands(self, binding: ir.Binding) -> Iterator[ir.Var]:
+        return (arg for arg in ir.atoms_of(binding.value) if isinstance(arg, ir.Var) and arg not in self.free)
+
+    def _try_merge(self, producer: _Group, consumer: _Group, shared: Type | None) -> _Group:
+        """The group that both become, or `consumer` when they stay two. `shared`: a type whose shape they must agree on."""
+        producer, consumer = producer.find(), consumer.find()
+        if (
+            producer is consumer
+            or not self._may_merge(producer, consumer, shared)
+            or self._would_wait(producer, consumer)
+        ):
+            return consumer
+        kind = consumer.kind if producer.kind is Fusion.ELEMENTWISE else producer.kind
+        members = self._in_order([*producer.members, *consumer.members])
+        first, last = min(producer.first, consumer.first), max(producer.last, consumer.last)
+        merged = _Group(members, kind, first, last)
+        inside = {member.var for member in members}
+        merged.inputs = {var: None for var in (*producer.inputs, *consumer.inputs) if var not in inside}
+        if self.supports is not None and merged.kind is not Fusion.ELEMENTWISE and not self._is_supported(members):
+            return consumer
+        producer.merged_into = consumer.merged_into = merged
+        return merged
+
+    def _in_order(self, members: list[ir.Binding]) -> list[ir.Binding]:
+        """An anchor first (what it takes comes from outside), the others as they stand in the block."""
+        return sorted(members, key=lambda m: (_fusion(m) is not Fusion.ANCHOR, self.positions[m.var]))
+
+    def _may_merge(self, producer: _Group, consumer: _Group, shared: Type | None) -> bool:
+        if producer.kind not in (Fusion.ELEMENTWISE, Fusion.REDUCTION, Fusion.ANCHOR) or not isinstance(
+            shared, TensorType
+        ):
+            return False
+        if producer.kind is not Fusion.ELEMENTWISE and consumer.kind is not Fusion.ELEMENTWISE:
+            return False
+        members = [*producer.members, *consumer.members]
+        outside = {var for member in members for var in self._operands(member)} - {member.var for member in members}
+        if len(members) > _MAX_NODES or len(outside) > _MAX_PARAMS:
+            return False
+        outputs = self._outputs_if_merged(producer, consumer)
+        if Fusion.ELEMENTWISE is producer.kind is consumer.kind:
+            shapes = {_shape(var.type) for var in outputs}
+            made = {_shape(member.var.type) for member in producer.members}
+            return len(outputs) <= _MAX_OUTPUTS and shapes == made == {shared.shape}
+        last = consumer.members[-1].var
+        joint = producer.members[-1].var if consumer.kind is Fusion.REDUCTION else _main(producer).var
+        return outputs == [last] and _shape(joint.type) == shared.shape
+
+    def _outputs_if_merged(self, producer: _Group, consumer: _Group) -> list[ir.Var]:
+        both = (producer, consumer)
+        return [
+            member.var
+            for member in (*producer.members, *consumer.members)
+            if any(user is None or user.find() not in both for user in self.users.get(member.var, ()))
+        ]
+
+    def _would_wait(self, producer: _Group, consumer: _Group) -> bool:
+        """Whether something between the two needs the one and is needed by the other."""
+        both = {producer, consumer}
+        earliest = min(producer.first, consumer.first)
+        seen: set[_Group] = set()
+        pending = [self.groups[var].find() for group in both for var in group.inputs]
+        pending = [group for group in pending if group not in both]
+        while pending:
+            group = pending.pop()
+            if group in both:
+                return True
+            if group not in seen and group.last >= earliest:
+                seen.add(group)
+                pending += [self.groups[var].find() for var in group.inputs]
+        return False
+
+    def _is_supported(self, members: list[ir.Binding]) -> bool:
+        assert self.supports is not None
+        definition, _ = define(self._with_free(members), [members[-1].var], self._type)
+        return self.supports(definition)
+
+    # ---- the new block ----
+
+    def _with_free(self, members: list[ir.Binding]) -> list[ir.Binding]:
+        """`members`, and before them the values of no input that they use."""
+        used = dict.fromkeys(
+            arg
+            for member in members
+            for arg in ir.atoms_of(member.value)
+            if _fusion(member) is Fusion.ELEMENTWISE and arg in self.free
+        )
+        inside = {member.var for member in members}
+        return [*(self.free[var] for var in used if var not in inside), *members]  # type: ignore[index]
+
+    def _emit_all(self) -> Iterator[ir.Binding]:
+        done: set[_Group] = set()
+        for group in sorted({group.find() for group in self.groups.values()}, key=lambda group: group.last):
+            yield from self._emit(group, done)
+
+    def _emit(self, group: _Group, done: set[_Group]) -> Iterator[ir.Binding]:
+        """The group's bindings, those that it waits for first."""
+        if group in done:
+            return
+        done.add(group)
+        for var in group.inputs:
+            yield from self._emit(self.groups[var].find(), done)
+        if group.kind is None:
+            yield group.members[0]
+        elif not self._is_absorbed(group):
+            yield from self._primitive(group)
+
+    def _is_absorbed(self, group: _Group) -> bool:
+        """Whether the group is a value of no input that all its users compute themselves."""
+        var = group.members[0].var
+        if var not in self.free:
+            return False
+        for user in self.users.get(var, ()):
+            members = user.find().members if user is not None else []
+            if not members or any(_fusion(m) is not Fusion.ELEMENTWISE for m in members if var in ir.atoms_of(m.value)):
+                return False
+        return True
+
+    def _primitive(self, group: _Group) -> Iterator[ir.Binding]:
+        members = self._with_free(group.members)
+        outputs = self._outputs(group.members) or [group.members[-1].var]
+        definition, args = define(members, outputs, self._type)
+        call = ir.PrimitiveCall(definition, args)
+        origin = " + ".join(dict.fromkeys(member.origin for member in group.members if member.origin))
+        if len(outputs) == 1:
+            yield ir.Binding(outputs[0], call, origin)
+            return
+        together = ir.Var("fused", TupleType(definition.results))
+        yield ir.Binding(together, call, origin)
+        for index, var in enumerate(outputs):
+            yield ir.Binding(var, ir.GetItem(together, index), self.groups[var].members[0].origin)
+
+
+def _results(type_: Type | None) -> tuple[Type, ...]:
+    return type_.fields if isinstance(type_, TupleType) else () if type_ is None else (type_,)
+
+
+def _shape(type_: Type | None) -> object:
+    return type_.shape if isinstance(type_, TensorType) else None
+
+
+def _fusion(binding: ir.Binding) -> Fusion | None:
+    return lookup(binding.value.operator).fusion if isinstance(binding.value, ir.OperatorCall) else None
+
+
+def _main(group: _Group) -> ir.Binding:
+    """The operator that gives the group its kind."""
+    return next((member for member in group.members if _fusion(member) is group.kind), group.members[-1])

@@ -1,0 +1,117 @@
+"""The tables that the functions of an executable share: constants, primitives, types. Equal entries are one entry."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable, Mapping
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from ..formats import dims, limits
+from ..formats.dims import SymbolicDim
+from ..formats.primitive import AttributeValue, Primitive, PrimitiveDefinition, PrimitiveNode
+from ..formats.types import Type, erase_dims, substitute_dims
+from . import ir
+
+_Entry = TypeVar("_Entry", bound=Hashable)
+
+
+class _Index(Generic[_Entry]):
+    """A table in which equal entries have one place."""
+
+    def __init__(self) -> None:
+        self._places: dict[_Entry, int] = {}
+
+    def place(self, entry: _Entry) -> int:
+        return self._places.setdefault(entry, len(self._places))
+
+    def entries(self) -> tuple[_Entry, ...]:
+        return tuple(self._places)
+
+
+class Tables:
+    """Collects the tables of `module`'s executable."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.functions = {name: index for index, name in enumerate(module.functions)}
+        self._types: _Index[Type] = _Index()
+        self._definitions: _Index[PrimitiveDefinition] = _Index()
+        self._constants: list[np.ndarray] = []
+        self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and checksum
+
+    def type(self, type_: Type) -> int:
+        return self._types.place(erase_dims(type_))
+
+    def constant(self, constant: ir.Constant) -> int:
+        array = np.require(constant.value, requirements="C")
+        key = (array.dtype.str, array.shape, zlib.crc32(array.view(np.uint8) if array.ndim else array.tobytes()))
+        alike = self._constants_like.setdefault(key, [])
+        for index in alike:
+            if self._constants[index] is array or self._constants[index].tobytes() == array.tobytes():
+                return index
+        alike.append(len(self._constants))
+        array = array.view()
+        array.flags.writeable = False
+        self._constants.append(array)
+        return alike[-1]
+
+    def primitive(self, definition: PrimitiveDefinition) -> int:
+        return self._definitions.place(with_canonical_variables(definition))
+
+    def definition(self, index: int) -> PrimitiveDefinition:
+        return self._definitions.entries()[index]
+
+    def types(self) -> tuple[Type, ...]:
+        return self._types.entries()
+
+    def constants(self) -> tuple[np.ndarray, ...]:
+        return tuple(self._constants)
+
+    def primitives(self) -> tuple[Primitive, ...]:
+        """Named after their operators, in order of first use: conv_add_relu, conv_add_relu_1, …"""
+        used: dict[str, int] = {}
+        named = []
+        for definition in self._definitions.entries():
+            base = _describe(definition)
+            count = used[base] = used.get(base, -1) + 1
+            named.append(Primitive(f"{base}_{count}" if count else base, definition))
+        return tuple(named)
+
+
+def _describe(definition: PrimitiveDefinition) -> str:
+    operators = [node.operator for node in definition.nodes if node.operator != "constant"]
+    shown = operators if len(operators) <= _SHOWN else [*operators[: _SHOWN - 1], "etc"]
+    return "_".join(shown)[: limits.SECTION_NAME_BYTES] or "constant"
+
+
+_SHOWN = 6  # operators in a primitive's name
+
+
+def with_canonical_variables(definition: PrimitiveDefinition) -> PrimitiveDefinition:
+    """`definition` with its variables called d0, d1, …: functions that call their dimensions otherwise share it."""
+    names: Mapping[str, dims.Dim] = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
+    if not names:
+        return definition
+
+    def rename(type_: Type) -> Type:
+        return substitute_dims(type_, names)
+
+    def rename_value(value: AttributeValue) -> AttributeValue:
+        if isinstance(value, tuple):
+            return tuple(map(rename_value, value))
+        return dims.substitute(value, names) if isinstance(value, SymbolicDim) else value
+
+    nodes = tuple(
+        PrimitiveNode(
+            node.operator,
+            node.inputs,
+            tuple(map(rename, node.results)),  # type: ignore[arg-type]
+            tuple((name, rename_value(value)) for name, value in node.attributes),
+            node.origin,
+        )
+        for node in definition.nodes
+    )
+    params = tuple(map(rename, definition.params))
+    return PrimitiveDefinition(params, nodes, definition.outputs, tuple(map(str, names.values())))  # type: ignore[arg-type]
