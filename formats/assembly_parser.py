@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from . import limits, notation
-from .assembly_printer import ELIDED, derived_variables, types_text
 from .bytecode import CodeBuilder, Label, code_array
-from .constants import aligned, constant_type
-from .constants_file import ConstantsFile, beside
+from .constants import aligned
 from .disassembly import LAYOUTS
-from .errors import FormatError
 from .isa import BY_NAME, Field, Kind
-from .notation import Scanner
-from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, Program, SourceLocation
 from .sections import check
+from .tables_text import TableParser
 from .types import Constructor, DataTypeDefinition, FunctionType, TensorType, Type
 
 
@@ -40,17 +34,11 @@ class _Prototype(NamedTuple):
     counts: dict[str, int]  # refs, ints, frame, where given
 
 
-class _Parser:
+class _Parser(TableParser):
     def __init__(self, text: str, folder: str | os.PathLike | None) -> None:
-        self.scanner = Scanner(text)
-        self.folder = folder
-        self.files: dict[str, ConstantsFile] = {}
+        super().__init__(text, folder)
         self.metadata: dict[str, str] = {}
         self.data_types: list[DataTypeDefinition] = []
-        self.constants: list[np.ndarray] = []
-        self.constant_names: dict[str, int] = {}
-        self.primitives: list[Primitive] = []
-        self.primitive_names: dict[str, int] = {}
         self.types: list[Type] = []
         self.type_numbers: dict[Type, int] = {}
         self.functions: list[Function] = []
@@ -88,11 +76,6 @@ class _Parser:
         check(program)
         return program
 
-    def declare(self, names: dict[str, int], name: str, what: str, start: int) -> None:
-        if name in names:
-            self.scanner.fail(f"there is a {what} {name!r} already", start)
-        names[name] = len(names)
-
     # -- tables --
 
     def meta(self) -> None:
@@ -125,47 +108,6 @@ class _Parser:
             return Constructor(name, tuple(scanner.listed(lambda: notation.scan_type(scanner))))
         return Constructor(name, ())
 
-    def const(self) -> None:
-        scanner = self.scanner
-        start = scanner.skip()
-        self.declare(self.constant_names, scanner.word("a constant's name"), "constant", start)
-        start = scanner.skip()
-        type_ = notation.scan_tensor_type(scanner)
-        if not type_.is_static or type_.nbytes > limits.CONSTANT_BYTES:
-            scanner.fail(f"a constant's shape must be known and of moderate size, not {type_}", start)
-        scanner.expect("=")
-        array = self.elements(type_)
-        array.flags.writeable = False
-        self.constants.append(array)
-
-    def elements(self, type_: TensorType) -> np.ndarray:
-        scanner = self.scanner
-        start = scanner.skip()
-        if scanner.accept_word("base64"):
-            data = notation.scan_base64(scanner, type_.nbytes)
-            little = np.frombuffer(data, type_.dtype.numpy.newbyteorder("<"))
-            return little.astype(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
-        if scanner.accept_word("file"):
-            return self.shared_constant(type_, start)
-        if scanner.accept_word(ELIDED):
-            scanner.fail("this text was printed without its large constants", start)
-        return notation.scan_tensor(scanner, type_)
-
-    def shared_constant(self, type_: TensorType, start: int) -> np.ndarray:
-        file = self.scanner.string("a file's name in quotes")
-        key = self.scanner.string("a constant's key in quotes")
-        try:
-            path = beside(self.folder, file)
-            if file not in self.files:
-                self.files[file] = ConstantsFile(path)
-                self.files[file].check()
-        except (OSError, FormatError) as error:
-            self.scanner.fail(str(error), start)
-        array = self.files[file].arrays.get(key)
-        if array is None or constant_type(array) != type_:
-            self.scanner.fail(f"{path} has no constant {key!r} of type {type_}", start)
-        return array
-
     def type(self) -> None:
         start = self.scanner.skip()
         name = self.scanner.match(notation.TYPE_NUMBER, "a type's number: t0, t1, …")
@@ -178,98 +120,6 @@ class _Parser:
         self.types.append(type_)
         self.type_numbers.setdefault(type_, len(self.types) - 1)
         return len(self.types) - 1
-
-    # -- primitives --
-
-    def prim(self) -> None:
-        scanner = self.scanner
-        start = scanner.skip()
-        name = scanner.name("a primitive's name")
-        self.declare(self.primitive_names, name, "primitive", start)
-        variables = scanner.listed(lambda: scanner.word("a variable"), "[", "]") if scanner.peek("[") else None
-        params = self.params_of_primitive()
-        at_results = scanner.skip()
-        declared = self.result_types() if scanner.accept("->") else None
-        nodes, outputs = self.primitive_body(list(params))
-        definition = PrimitiveDefinition(params, nodes, outputs, tuple(variables or ()))
-        if variables is None:
-            definition = PrimitiveDefinition(params, nodes, outputs, derived_variables(definition))
-        if declared is not None and declared != definition.results:
-            results = types_text(definition.results)
-            scanner.fail(f"declares {types_text(declared)} as its result, but returns {results}", at_results)
-        self.primitives.append(Primitive(name, definition))
-
-    def params_of_primitive(self) -> tuple[TensorType, ...]:
-        params: list[TensorType] = []
-
-        def param() -> None:
-            if self.scanner.peek("%"):
-                self.new_value(len(params))
-                self.scanner.expect(":")
-            params.append(notation.scan_tensor_type(self.scanner))
-
-        self.scanner.listed(param)
-        return tuple(params)
-
-    def new_value(self, expected: int) -> None:
-        start = self.scanner.skip()
-        self.scanner.expect("%")
-        if self.scanner.integer("a value's number") != expected:
-            self.scanner.fail(f"values are numbered in order: expected %{expected}", start)
-
-    def old_value(self, known: int) -> int:
-        start = self.scanner.skip()
-        self.scanner.expect("%")
-        number = self.scanner.integer("a value's number")
-        if not 0 <= number < known:
-            self.scanner.fail(f"there is no value %{number} here", start)
-        return number
-
-    def result_types(self) -> tuple[TensorType, ...]:
-        if self.scanner.peek("("):
-            return tuple(self.scanner.listed(lambda: notation.scan_tensor_type(self.scanner)))
-        return (notation.scan_tensor_type(self.scanner),)
-
-    def primitive_body(self, values: list[TensorType]) -> tuple[tuple[PrimitiveNode, ...], tuple[int, ...]]:
-        scanner = self.scanner
-        nodes: list[PrimitiveNode] = []
-        scanner.expect("{")
-        while not scanner.accept_word("return"):
-            node = self.node(len(values))
-            nodes.append(node)
-            values += node.results
-        outputs: list[int] = []
-        while not scanner.accept("}"):
-            if outputs:
-                scanner.expect(",")
-            outputs.append(self.old_value(len(values)))
-        return tuple(nodes), tuple(outputs)
-
-    def node(self, known: int) -> PrimitiveNode:
-        scanner = self.scanner
-        start = scanner.skip()
-        count = 0
-        while not scanner.accept("="):
-            if count:
-                scanner.expect(",")
-            self.new_value(known + count)
-            count += 1
-        operator = scanner.name("an operator")
-        inputs = tuple(scanner.listed(lambda: self.old_value(known)))
-        attributes = tuple(scanner.listed(self.attribute, "{", "}")) if scanner.peek("{") else ()
-        scanner.expect(":")
-        results = self.result_types()
-        if len(results) != count:
-            scanner.fail(f"{count} values, but {len(results)} types", start)
-        return PrimitiveNode(operator, inputs, results, attributes, self.origin() or "")
-
-    def attribute(self) -> tuple[str, notation.AttributeValue]:
-        name = self.scanner.name("an attribute")
-        self.scanner.expect("=")
-        return name, notation.scan_attribute(self.scanner)
-
-    def origin(self) -> str | None:
-        return self.scanner.string("a model node in quotes") if self.scanner.accept_word("from") else None
 
     # -- functions --
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from . import notation
 from .bytecode import Decoded, function_words, jump_target, scan
-from .constants import constant_bytes, constant_type
-from .constants_file import add_constants, constant_key
 from .disassembly import OperandPrinter, frame_text, signature
 from .errors import FormatError
 from .isa import Field, Kind
 from .notation import print_name, print_type, quote
-from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, Program
 from .sections import check
-from .types import DataTypeDefinition, TensorType, Type
-
-INLINE_ELEMENTS = 64  # constants of more are written as base64, or in a file
-ELIDED = "elided"
+from .tables_text import print_constants, print_primitive
+from .types import DataTypeDefinition, Type
 
 
 def print_assembly(program: Program, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
@@ -32,9 +26,9 @@ def print_assembly(program: Program, *, constants_file: str | os.PathLike | None
     blocks = [
         [f"meta {quote(key)} = {quote(value)}" for key, value in sorted(program.metadata.items())],
         [_print_data_type(definition) for definition in program.data_types],
-        _print_constants(program, constants_file, elide),
+        print_constants(program.constants, constants_file, elide),
         _print_type_table(program),
-        [_print_primitive(primitive) for primitive in program.primitives],
+        [print_primitive(primitive) for primitive in program.primitives],
     ]
     functions = [_print_function(program, number) for number in range(len(program.functions))]
     parts = ["\n".join(lines) for lines in blocks if lines] + functions
@@ -47,24 +41,6 @@ def _print_data_type(definition: DataTypeDefinition) -> str:
         for c in definition.constructors
     ]
     return f"data {notation.print_data_type_name(definition.name)} = {' | '.join(bodies)}".rstrip()
-
-
-def _print_constants(program: Program, constants_file: str | os.PathLike | None, elide: bool) -> list[str]:
-    large = [array for array in program.constants if array.size > INLINE_ELEMENTS]
-    if constants_file is not None and large and not elide:
-        add_constants(constants_file, large)
-    lines: list[str] = []
-    for index, array in enumerate(program.constants):
-        head = f"const c{index} {constant_type(array)} ="
-        if array.size <= INLINE_ELEMENTS:
-            lines.append(f"{head} {notation.print_tensor(array)}")
-        elif elide:
-            lines.append(f"{head} {ELIDED}")
-        elif constants_file is not None:
-            lines.append(f"{head} file {quote(os.path.basename(constants_file))} {quote(constant_key(array))}")
-        else:
-            lines += [f"{head} base64 {{", *notation.print_base64(constant_bytes(array)), "}"]
-    return lines
 
 
 def _print_type_table(program: Program) -> list[str]:
@@ -80,37 +56,6 @@ def _print_type_table(program: Program) -> list[str]:
     if tuple(derived) == program.types:
         return []
     return [f"type t{index} = {print_type(type_)}" for index, type_ in enumerate(program.types)]
-
-
-def _print_primitive(primitive: Primitive) -> str:
-    definition = primitive.definition
-    variables = f"[{', '.join(definition.variables)}]" if definition.variables or derived_variables(definition) else ""
-    params = ", ".join(f"%{number}: {type_}" for number, type_ in enumerate(definition.params))
-    lines = [f"prim {print_name(primitive.name)}{variables}({params}) -> {types_text(definition.results)} {{"]
-    number = len(definition.params)
-    for node in definition.nodes:
-        results = ", ".join(f"%{number + i}" for i in range(len(node.results)))
-        number += len(node.results)
-        lines.append(f"  {results}{' = ' if results else '= '}{_print_node(node)}")
-    outputs = ", ".join(f"%{value}" for value in definition.outputs)
-    return "\n".join([*lines, f"  return {outputs}".rstrip(), "}"])
-
-
-def derived_variables(definition: PrimitiveDefinition) -> tuple[str, ...]:
-    types = definition.params + tuple(result for node in definition.nodes for result in node.results)
-    attributes = tuple(value for node in definition.nodes for _, value in node.attributes)
-    return PrimitiveDefinition.variables_of(types, attributes)
-
-
-def types_text(types: Sequence[TensorType]) -> str:
-    return str(types[0]) if len(types) == 1 else f"({', '.join(map(str, types))})"
-
-
-def _print_node(node: PrimitiveNode) -> str:
-    inputs = ", ".join(f"%{value}" for value in node.inputs)
-    attributes = ", ".join(f"{print_name(name)}={notation.print_attribute(value)}" for name, value in node.attributes)
-    text = f"{print_name(node.operator)}({inputs}){f' {{{attributes}}}' if attributes else ''} : {types_text(node.results)}"
-    return f"{text}  from {quote(node.origin)}" if node.origin else text
 
 
 class _Operands(OperandPrinter):
