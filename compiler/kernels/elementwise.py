@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ...formats import dims
-from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
 from .expression import Expression, computed_type
 from .kernel import Kernel
 from .loops import BLOCK, Rows, merged_axes
 from .target import Target
-from .writer import Writer, estimate, shape_of
+from .writer import Writer, estimate, scaled, shape_of, stored, widened
 
 # What one thread moves through the caches, in nanoseconds a byte
 _NANOSECONDS_A_BYTE = 0.02
@@ -74,12 +73,12 @@ class _Chain:
         write, lanes = self.write, self.write.lanes
         write(f"begin = block * {BLOCK}", f"count = min({BLOCK}, n0 - begin)", f"whole = count - count % {lanes}")
         for k in self.row_scalars:
-            write(f"p{k} = t{k} + {_scaled(self.rows.place(k), self.type_of(k).dtype.itemsize)}")
+            write(f"p{k} = t{k} + {scaled(self.rows.place(k), self.type_of(k).dtype.itemsize)}")
             self._load_scalar(k, f"p{k}")
         for k in (*self.vectors, *self.outputs):
             place = self.rows.place(k)
-            start = f"({place} + begin)" if place else "begin"
-            write(f"p{k} = t{k} + {_scaled(start, self.type_of(k).dtype.itemsize)}")
+            start = f"{place} + begin" if place else "begin"
+            write(f"p{k} = t{k} + {scaled(start, self.type_of(k).dtype.itemsize)}")
         with write.block(f"for i in range(0, whole, {lanes})"):
             self._write_vector("i", "")
         with write.block("if whole < count"):
@@ -91,35 +90,19 @@ class _Chain:
         write, ending = self.write, f", {count}" if count else ""
         for k in self.vectors:
             dtype = self.type_of(k).dtype
-            loaded = f"vload_{dtype.name}(p{k}, {_scaled(index, dtype.itemsize)}{ending})"
-            write(f"{self._name(k)} = {_widened(loaded, dtype)}")
+            loaded = f"vload_{dtype.name}(p{k}, {scaled(index, dtype.itemsize)}{ending})"
+            write(f"{self._name(k)} = {widened(loaded, dtype)}")
         names = {number: self._name(k) for k, number in enumerate(self.expression.inputs)}
         lines, results = self.expression.emit(names, count)
         write(*lines)
         for k in self.outputs:
             dtype, result = self.type_of(k).dtype, results[self.definition.outputs[self._output(k)]]
-            stored = "convert_float16(" + result + ")" if dtype is DType.float16 else result
-            write(f"vstore(p{k}, {_scaled(index, dtype.itemsize)}, {stored}{ending})")
+            write(f"vstore(p{k}, {scaled(index, dtype.itemsize)}, {stored(result, dtype)}{ending})")
 
     def _load_scalar(self, tensor: int, address: str) -> None:
         dtype = self.type_of(tensor).dtype
-        loaded = _widened(f"load_{dtype.name}({address}, 0)", dtype)
+        loaded = widened(f"load_{dtype.name}({address}, 0)", dtype)
         self.write(f"{self._name(tensor)} = splat_{computed_type(dtype).name}({loaded})")
 
     def _name(self, tensor: int) -> str:
         return f"v{self.expression.inputs[tensor]}"
-
-
-def _scaled(elements: str, itemsize: int) -> str:
-    """Elements as bytes."""
-    if itemsize == 1:
-        return elements
-    return (
-        f"{elements} * {itemsize}"
-        if elements.isidentifier() or elements.startswith("(")
-        else f"({elements}) * {itemsize}"
-    )
-
-
-def _widened(text: str, dtype: DType) -> str:
-    return f"convert_float32({text})" if dtype is DType.float16 else text

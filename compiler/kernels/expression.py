@@ -137,11 +137,12 @@ class Expression:
     def operators(self) -> list[str]:
         return [node.operator for _, node in self.nodes if node.operator != "constant"]
 
-    def emit(self, loaded: Mapping[int, str], count: str = "") -> tuple[list[str], dict[int, str]]:
+    def emit(self, loaded: Mapping[int, str], count: str = "", suffix: str = "") -> tuple[list[str], dict[int, str]]:
         """Lines that compute the results from vector variables, and the name of each result's variable.
 
         `loaded` names the variable of each of `inputs`. `count` is the variable that says how many lanes count, where not
         all do: an operator that can fail (it returns from the kernel) looks at those alone.
+        `suffix` is appended to the names, where several vectors are worked on in turn.
         """
         names, lines = dict(loaded), list[str]()
         for number, node in self.nodes:
@@ -154,8 +155,8 @@ class Expression:
             text = self._text(node)
             assert text is not None
             rounded = self._rounded(number, text.format(*operands, **_literals(node)))
-            names[number] = f"v{number}"
-            lines.append(f"v{number} = {rounded}")
+            names[number] = f"v{number}{suffix}"
+            lines.append(f"{names[number]} = {rounded}")
         for number in self.results:
             names[number] = self._operand(number, names, splatted=True)
         return lines, {number: names[number] for number in self.results}

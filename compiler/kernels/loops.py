@@ -29,6 +29,8 @@ def merged_axes(whole: Sequence[Dim], shapes: Sequence[Sequence[Dim]]) -> tuple[
     """The axes of `whole`, outermost first, neighbours merged wherever all tensors agree; at least one. None if a shape
     does not broadcast to `whole` for certain."""
     axes: list[Axis] = []
+    if any(len(shape) > len(whole) for shape in shapes):
+        return None
     for axis, size in enumerate(whole):
         sizes = [_size_at(shape, axis - len(whole)) for shape in shapes]
         if any(dim not in (1, size) for dim in sizes):

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
+from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
-from ..operators.table import Fusion, lookup
-from . import elementwise
+from . import elementwise, normalization, reduce
+from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
 
 Template = Callable[[PrimitiveDefinition, Target], "Kernel | None"]
 
-TEMPLATES: dict[str, Template] = {}
-
-
-def anchor(definition: PrimitiveDefinition) -> PrimitiveNode | None:
-    """The node that is not elementwise, of which there is one at most."""
-    return next((node for node in definition.nodes if lookup(node.operator).fusion is not Fusion.ELEMENTWISE), None)
+TEMPLATES: dict[str, Template] = {
+    **dict.fromkeys(reduce.REDUCTIONS, reduce.lower),
+    "log_sum_exp": reduce.lower_log_sum_exp,
+    "softmax": normalization.lower_softmax,
+    "log_softmax": normalization.lower_log_softmax,
+    "layer_normalization": normalization.lower_layer,
+    "rms_normalization": normalization.lower_layer,
+    "instance_normalization": normalization.lower_instance,
+    "batch_normalization": normalization.lower_batch,
+}
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of a definition, or None if no template takes it: then it must be split, or run as a host operator."""
     if any(dim is UNKNOWN for type_ in definition.values for dim in type_.shape):
         return None
-    node = anchor(definition)
-    template = elementwise.lower if node is None else TEMPLATES.get(node.operator)
+    anchor = anchor_of(definition)
+    template = elementwise.lower if anchor is None else TEMPLATES.get(anchor[0].operator)
     return template(definition, target) if template else None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
+from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
 from .kernel import Kernel
@@ -85,3 +86,20 @@ def estimate(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))
+
+
+def scaled(elements: str, itemsize: int) -> str:
+    """Elements as bytes."""
+    if itemsize == 1:
+        return elements
+    return f"{elements} * {itemsize}" if elements.isalnum() else f"({elements}) * {itemsize}"
+
+
+def widened(loaded: str, dtype: DType) -> str:
+    """A value from memory as it is computed with."""
+    return f"convert_float32({loaded})" if dtype is DType.float16 else loaded
+
+
+def stored(value: str, dtype: DType) -> str:
+    """A computed value as it is written to memory."""
+    return f"convert_float16({value})" if dtype is DType.float16 else value

@@ -1,0 +1,417 @@
+"""Kernels that pass over rows several times: reductions, softmax, normalisations.
+
+The axes of the work are either *kept* (they tell rows apart) or *reduced* (they run along a row). A program is a sequence
+of passes over a row; a pass computes something at every element, feeds accumulators with it, and may store it. There are
+two layouts, and a program is written for both in the same lines:
+
+    along    the innermost axis is reduced: a vector holds neighbours in a row; accumulators end in a horizontal sum
+    across   the innermost axis is kept: a vector holds the same place of neighbouring rows; rows are taken in strips
+
+What a pass has accumulated is a scalar in the first, a vector in the second: `statistic` makes a vector of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...formats.dims import Dim
+from ...formats.dtypes import DType
+from ...formats.types import TensorType
+from .anchor import Anchored
+from .expression import Expression, computed_type
+from .loops import Axis, merged_axes
+from .writer import Writer, scaled, shape_of, stored, widened
+
+# float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
+_BLOCK = 2048
+_UNROLL = 4  # vectors in flight, to hide the latency of the accumulators
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter or an output in the work: `address` is its place among the kernel's tensors."""
+
+    address: int
+    dtype: DType
+    present: tuple[bool, ...]  # along which axes it has elements, outermost first
+    is_output: bool = False
+
+
+class Work:
+    """Collects the tensors of a program: `whole` is the shape of the work, of whose axes some are kept."""
+
+    def __init__(self, anchored: Anchored, kept: Sequence[bool]) -> None:
+        self.anchored, self.kept = anchored, kept
+        self._found: list[tuple[int, DType, tuple[Dim, ...]]] = []
+
+    def add(self, address: int, type_: TensorType, shape: Sequence[Dim] | None) -> int:
+        """Adds a tensor that broadcasts to the whole as if it had this shape; returns its index."""
+        self._found.append((address, type_.dtype, (0, 0) if shape is None else tuple(shape)))
+        return len(self._found) - 1
+
+    def add_prologue(self) -> dict[int, int]:
+        """Adds what the prologue reads; returns the index of each value number."""
+        params = self.anchored.definition.params
+        return {i: self.add(i, params[i], shape_of(params[i])) for i in self.anchored.prologue.inputs}
+
+    def add_epilogue(self, places: Sequence[bool]) -> dict[int, int]:
+        """Adds what the epilogue reads, which broadcasts to the axes of the whole that `places` marks."""
+        params, number = self.anchored.definition.params, self.anchored.number
+        others = [i for i in self.anchored.epilogue.inputs if i != number]
+        return {i: self.add(i, params[i], aligned(shape_of(params[i]), places)) for i in others}
+
+    def add_outputs(self, places: Sequence[bool]) -> list[int]:
+        """Adds the outputs; returns their indices."""
+        definition = self.anchored.definition
+        first = len(definition.params)
+        results = enumerate(definition.results)
+        return [self.add(first + k, result, aligned(shape_of(result), places)) for k, result in results]
+
+    def program(self, write: Writer) -> RowProgram | None:
+        """The program over these tensors; None if one of them does not broadcast to the whole."""
+        whole = self.anchored.whole
+        kept_shape = [dim if kept else 1 for dim, kept in zip(whole, self.kept, strict=True)]
+        axes = merged_axes(whole, [*(shape for *_, shape in self._found), kept_shape])
+        if axes is None:
+            return None
+        inputs = len(self.anchored.definition.params)
+        tensors = [
+            Tensor(address, dtype, tuple(axis.present[k] for axis in axes), address >= inputs)
+            for k, (address, dtype, _) in enumerate(self._found)
+        ]
+        return RowProgram(write, axes, [axis.present[-1] for axis in axes], tensors)
+
+
+def aligned(shape: Sequence[Dim], places: Sequence[bool]) -> tuple[Dim, ...] | None:
+    """The shape of a tensor that broadcasts to some axes, as one that broadcasts to all; None if its rank is too high."""
+    axes = [axis for axis, is_marked in enumerate(places) if is_marked]
+    if len(shape) > len(axes):
+        return None
+    result: list[Dim] = [1] * len(places)
+    for axis, dim in zip(reversed(axes), reversed(shape), strict=False):
+        result[axis] = dim
+    return tuple(result)
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """What a pass gathers: `combine` is the text of one step, with {a} what there is and {v} what comes."""
+
+    name: str
+    combine: str
+    identity: str
+    horizontal: str
+    dtype: DType
+    is_sum: bool = False
+
+    @property
+    def wide(self) -> DType:
+        """The element type of the result: float32 sums end in float64."""
+        return DType.float64 if self.is_sum and self.dtype is DType.float32 else self.dtype
+
+    def merged(self, a: str, v: str) -> str:
+        return self.combine.format(a=a, v=v)
+
+
+def sum_of(name: str, dtype: DType) -> Accumulator:
+    return Accumulator(name, "{a} + {v}", "0", "horizontal_sum", dtype, is_sum=True)
+
+
+def greatest_of(name: str, dtype: DType) -> Accumulator:
+    return Accumulator(name, "maximum({a}, {v})", "-math.inf", "horizontal_maximum", dtype)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One vector of a pass: where it is, and how its variables are told from those of its neighbours."""
+
+    program: RowProgram
+    index: str  # of its first element in the innermost axis's part that the pointers point to
+    count: str  # the variable that says how many lanes count; empty if all do
+    suffix: str
+
+    def write(self, *lines: str) -> None:
+        self.program.write(*lines)
+
+    def statistic(self, name: str) -> str:
+        """The variable of a statistic that an earlier pass has left."""
+        return name + self.suffix if self.program.across else name
+
+    def load(self, tensor: int) -> str:
+        """The variable of a tensor's elements."""
+        program = self.program
+        if not program.is_vector(tensor):
+            return f"s{tensor}"
+        dtype, name = program.tensors[tensor].dtype, f"x{tensor}{self.suffix}"
+        place = scaled(self.index, dtype.itemsize)
+        self.write(f"{name} = " + widened(f"vload_{dtype.name}(p{tensor}, {place}{self._ending})", dtype))
+        return name
+
+    def store(self, tensor: int, value: str) -> None:
+        dtype = self.program.tensors[tensor].dtype
+        place = scaled(self.index, dtype.itemsize)
+        self.write(f"vstore(p{tensor}, {place}, {stored(value, dtype)}{self._ending})")
+
+    def evaluate(self, expression: Expression, given: Mapping[int, str], tensors: Mapping[int, int]) -> dict[int, str]:
+        """Writes an expression. `tensors` says in which tensor a value number is found; `given` are in variables already."""
+        loaded = {
+            number: given[number] if number in given else self.load(tensors[number]) for number in expression.inputs
+        }
+        lines, results = expression.emit(loaded, self.count, self.suffix)
+        self.write(*lines)
+        return results
+
+    @property
+    def _ending(self) -> str:
+        return f", {self.count}" if self.count else ""
+
+
+Body = Callable[[Step], Mapping[str, str]]  # writes a step; what each accumulator takes in
+
+
+class RowProgram:
+    """Writes the loops of one program; `tensors` are the parameters and outputs that it touches."""
+
+    def __init__(self, write: Writer, axes: Sequence[Axis], kept: Sequence[bool], tensors: Sequence[Tensor]) -> None:
+        self.write, self.tensors, self.axes, self.kept = write, tensors, axes, kept
+        self.inner = len(axes) - 1
+        self.across = kept[-1]
+        self.outer_kept = [axis for axis in range(self.inner) if kept[axis]]
+        self.outer_reduced = [axis for axis in range(self.inner) if not kept[axis]]
+        self._steps: list[Step] = []  # of the strip that is being written, in the layout `across`
+
+    # ---- where things are ----
+
+    def is_vector(self, tensor: int) -> bool:
+        return self.tensors[tensor].present[self.inner]
+
+    def _is_of_row(self, tensor: int) -> bool:
+        """True for a tensor that is read, and has one element a row."""
+        present = self.tensors[tensor].present
+        if self.tensors[tensor].is_output:
+            return False
+        return not present[self.inner] and not any(present[axis] for axis in self.outer_reduced)
+
+    def _place(self, tensor: int) -> str:
+        """The element of a tensor at the present outer indices, the innermost index being 0 (`begin` in a strip)."""
+        terms, step = [], ""
+        for axis in reversed(range(len(self.axes))):
+            if not self.tensors[tensor].present[axis]:
+                continue
+            if axis != self.inner:
+                terms.append(f"i{axis} * {step}" if step else f"i{axis}")
+            elif self.across:
+                terms.append("begin")
+            step = f"{step} * n{axis}" if step else f"n{axis}"
+        return " + ".join(terms)
+
+    def _point(self, tensor: int, name: str) -> None:
+        place, itemsize = self._place(tensor), self.tensors[tensor].dtype.itemsize
+        self.write(f"{name} = t{tensor}" + (f" + {scaled(place, itemsize)}" if place else ""))
+
+    def _load_scalar(self, tensor: int) -> None:
+        dtype = self.tensors[tensor].dtype
+        self._point(tensor, f"p{tensor}")
+        text = widened(f"load_{dtype.name}(p{tensor}, 0)", dtype)
+        self.write(f"s{tensor} = splat_{computed_type(dtype).name}({text})")
+
+    # ---- the outer loops ----
+
+    def run(self, nanoseconds_per_element: float, program: Callable[[], None]) -> None:
+        """Writes the kernel: `program` writes the passes over one row (or strip of rows)."""
+        write, picoseconds = self.write, max(1, round(1000 * nanoseconds_per_element))
+        for axis, merged in enumerate(self.axes):
+            write.size(f"n{axis}", merged.size)
+        for k, tensor in enumerate(self.tensors):
+            write(f"t{k} = word(args, {1 + tensor.address})")
+        rows = " * ".join(f"n{axis}" for axis in self.outer_kept) or "1"
+        reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.kept[axis]) or "1"
+        write(f"rows = {rows}", f"length = {reduced}")
+        self._run_units(picoseconds, program)
+
+    def _run_units(self, picoseconds: int, program: Callable[[], None]) -> None:
+        write, width = self.write, self.write.lanes * _UNROLL
+        if self.across:
+            write(f"strips = (n{self.inner} + {width - 1}) // {width}")
+            write.split("rows * strips", f"rows * n{self.inner} * length * {picoseconds} // 1000")
+        else:
+            write.split("rows", f"rows * length * {picoseconds} // 1000")
+        with write.block("if first == last"):
+            write("return 0")
+        write("row = first // strips", "strip = first - row * strips") if self.across else write("row = first")
+        self._start_indices()
+        with write.block("for _ in range(first, last)"):
+            self._write_unit(program, width)
+            self._advance()
+
+    def _start_indices(self) -> None:
+        rest = "row"
+        for axis in reversed(self.outer_kept[1:]):
+            self.write(f"i{axis} = {rest} % n{axis}", f"row{axis} = {rest} // n{axis}")
+            rest = f"row{axis}"
+        if self.outer_kept:
+            self.write(f"i{self.outer_kept[0]} = {rest}")
+
+    def _write_unit(self, program: Callable[[], None], width: int) -> None:
+        write, lanes = self.write, self.write.lanes
+        for k in range(len(self.tensors)):
+            if self._is_of_row(k):
+                self._load_scalar(k)
+        if not self.across:
+            program()
+            return
+        write(f"begin = strip * {width}", f"end = min(begin + {width}, n{self.inner})")
+        with write.block(f"if end - begin == {width}"):
+            self._steps = [Step(self, str(lanes * u), "", f"_{u}") for u in range(_UNROLL)]
+            program()
+        with write.block("else"), write.block("while begin < end"):
+            write(f"rest = min({lanes}, end - begin)")
+            self._steps = [Step(self, "0", "rest", "")]
+            program()
+            write(f"begin += {lanes}")
+
+    def _advance(self) -> None:
+        write = self.write
+        if not self.across:
+            self._carry(list(reversed(self.outer_kept)))
+            return
+        write("strip += 1")
+        with write.block("if strip == strips"):
+            write("strip = 0")
+            self._carry(list(reversed(self.outer_kept)))
+
+    def _carry(self, axes: Sequence[int]) -> None:
+        if not axes:
+            return
+        self.write(f"i{axes[0]} += 1")
+        if len(axes) > 1:
+            with self.write.block(f"if i{axes[0]} == n{axes[0]}"):
+                self.write(f"i{axes[0]} = 0")
+                self._carry(axes[1:])
+
+    # ---- one pass ----
+
+    def reduce(
+        self, accumulators: Sequence[Accumulator], reads: Sequence[int], writes: Sequence[int], body: Body
+    ) -> None:
+        """Writes a pass. Afterwards each accumulator's name holds its result: see `statistic`."""
+        if self.across:
+            self._reduce_across(accumulators, reads, writes, body)
+        else:
+            self._reduce_along(accumulators, reads, writes, body)
+
+    def statistic(self, name: str, text: str, accumulators: Sequence[str] = (), dtype: DType = DType.float32) -> None:
+        """Defines a vector from results of passes: `text` names them in braces."""
+        if not self.across:
+            values = {each: each for each in accumulators}
+            self.write(f"{name} = splat_{dtype.name}({text.format(**values)})")
+            return
+        for step in self._steps:
+            values = {each: each + step.suffix for each in accumulators}
+            self.write(f"{name}{step.suffix} = convert_{dtype.name}({text.format(**values)})")
+
+    def define(self, name: str, text: str, operands: Sequence[str]) -> None:
+        """Defines a vector from other statistics, which `text` names in braces."""
+        for suffix in [step.suffix for step in self._steps] if self.across else [""]:
+            self.write(f"{name}{suffix} = {text.format(**{each: each + suffix for each in operands})}")
+
+    def row_steps(self, tensors: Sequence[int]) -> list[Step]:
+        """The steps over the elements of the row itself (not along it), with pointers to the tensors that have one a row."""
+        for k in tensors:
+            self._point(k, f"p{k}")
+        if self.across:
+            return self._steps
+        self.write("one = 1")
+        return [Step(self, "0", "one", "")]
+
+    @contextlib.contextmanager
+    def _outer_loops(self, tensors: Sequence[int]) -> Iterator[None]:
+        """The loops over the outer reduced axes, and in them the pointers and scalars of the tensors that a pass touches."""
+        with contextlib.ExitStack() as stack:
+            for axis in self.outer_reduced:
+                stack.enter_context(self.write.block(f"for i{axis} in range(n{axis})"))
+            if self.across:
+                yield
+            else:
+                self._point_all(tensors)
+                yield
+
+    def _point_all(self, tensors: Sequence[int]) -> None:
+        for k in dict.fromkeys(tensors):
+            if self.is_vector(k):
+                self._point(k, f"p{k}")
+            elif not self._is_of_row(k):
+                self._load_scalar(k)
+
+    def _reduce_across(
+        self, accumulators: Sequence[Accumulator], reads: Sequence[int], writes: Sequence[int], body: Body
+    ) -> None:
+        write = self.write
+        for each in accumulators:
+            write(*(f"{each.name}{step.suffix} = splat_{each.wide.name}({each.identity})" for step in self._steps))
+        with self._outer_loops(()):
+            self._point_all([*reads, *writes])
+            for step in self._steps:
+                values = body(step)
+                for each in accumulators:
+                    name, value = each.name + step.suffix, values[each.name]
+                    wide = f"convert_{each.wide.name}({value})" if each.wide is not each.dtype else value
+                    write(f"{name} = {each.merged(name, wide)}")
+
+    def _reduce_along(
+        self, accumulators: Sequence[Accumulator], reads: Sequence[int], writes: Sequence[int], body: Body
+    ) -> None:
+        write, inner = self.write, f"n{self.inner}"
+        widened_sums = [each for each in accumulators if each.wide is not each.dtype]
+        for each in accumulators:
+            if each in widened_sums:
+                write(f"{each.name}_sum = splat_{each.wide.name}({each.identity})")
+            else:
+                self._start(each)
+        with self._outer_loops([*reads, *writes]):
+            if not widened_sums:
+                write("begin = 0", f"end = {inner}")
+                self._write_block(accumulators, body)
+            else:
+                with write.block(f"for begin in range(0, {inner}, {_BLOCK})"):
+                    write(f"end = min(begin + {_BLOCK}, {inner})")
+                    for each in widened_sums:
+                        self._start(each)
+                    self._write_block(accumulators, body)
+                    for each in widened_sums:
+                        total = f"{each.name}_sum"
+                        write(f"{total} = {each.merged(total, f'convert_{each.wide.name}({self._together(each)})')}")
+        for each in accumulators:
+            total = f"{each.name}_sum" if each in widened_sums else self._together(each)
+            write(f"{each.name} = {each.horizontal}({total})")
+
+    def _start(self, each: Accumulator) -> None:
+        self.write(*(f"{each.name}_{u} = splat_{each.dtype.name}({each.identity})" for u in range(_UNROLL)))
+
+    def _together(self, each: Accumulator) -> str:
+        names = [f"{each.name}_{u}" for u in range(_UNROLL)]
+        while len(names) > 1:
+            names = [f"({each.merged(a, b)})" for a, b in zip(names[::2], names[1::2], strict=True)]
+        return names[0][1:-1]
+
+    def _write_block(self, accumulators: Sequence[Accumulator], body: Body) -> None:
+        """From `begin` to `end`: several vectors a round, then the rest with masks."""
+        write, lanes = self.write, self.write.lanes
+        width = lanes * _UNROLL
+        write(f"whole = end - (end - begin) % {width}")
+        with write.block(f"for i in range(begin, whole, {width})"):
+            for u in range(_UNROLL):
+                index = f"i + {lanes * u}" if u else "i"
+                values = body(Step(self, index, "", f"_{u}"))
+                for each in accumulators:
+                    name = f"{each.name}_{u}"
+                    write(f"{name} = {each.merged(name, values[each.name])}")
+        with write.block(f"for i in range(whole, end, {lanes})"):
+            write(f"rest = min({lanes}, end - i)")
+            values = body(Step(self, "i", "rest", ""))
+            for each in accumulators:
+                name = f"{each.name}_0"
+                inside = f"select(inside(rest), {values[each.name]}, splat_{each.dtype.name}({each.identity}))"
+                write(f"{name} = {each.merged(name, inside)}")
