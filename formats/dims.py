@@ -302,9 +302,9 @@ def parse(text: str) -> Dim:
 
     def take(expected: str | None = None) -> str:
         nonlocal at
-        if expected is not None and tokens[at] != expected:
-            raise fail()
         token = tokens[at]
+        if expected is not None and token != expected:
+            raise fail()
         at += bool(token)  # never past the end, which is ""
         return token
 
@@ -343,10 +343,16 @@ def parse(text: str) -> Dim:
         return result
 
     def summation(depth: int) -> Dim:
-        result = term(depth)
+        first = term(depth)
+        if tokens[at] not in ("+", "-"):
+            return first
+        total = _terms(first)
         while tokens[at] in ("+", "-"):
-            result = add(result, term(depth)) if take() == "+" else add(result, multiply(term(depth), -1))
-            _check_size(result)
+            sign = 1 if take() == "+" else -1
+            for monomial, coefficient in _terms(term(depth)).items():
+                total[monomial] = total.get(monomial, 0) + sign * coefficient
+        result = _from_terms(total)
+        _check_size(result)
         return result
 
     result = summation(0)

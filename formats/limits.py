@@ -28,7 +28,7 @@ PRIMITIVE_BYTES = 1 << 20  # encoded definition of one
 RANK = 32
 DIMENSION = (1 << 47) - 1  # elements along an axis; also the largest number of bytes of a tensor
 DIM_BYTES = 1024  # of the text of a symbolic dimension
-DIM_TERMS = 256  # in one symbolic dimension
+DIM_TERMS = 64  # in one symbolic dimension
 DIM_NESTING = 16
 
 ALIGNMENT = 64  # bytes, of every constant and every tensor that the machine allocates

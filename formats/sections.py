@@ -141,7 +141,8 @@ def _decode_code(data: Buffer) -> np.ndarray:
         raise FormatError(f"{len(data)} bytes are no whole number of 64-bit words", section="code")
     if len(data) // 8 > limits.CODE_WORDS:
         raise LimitError(f"{len(data) // 8} words; at most {limits.CODE_WORDS} are allowed", section="code")
-    words = np.frombuffer(data, "<i8").astype(np.int64, copy=False) if len(data) else np.empty(0, np.int64)
+    # a copy: the code that is verified must be the code that runs, whatever becomes of the file
+    words = np.frombuffer(data, "<i8").astype(np.int64) if len(data) else np.empty(0, np.int64)
     words.flags.writeable = False
     return words
 
