@@ -1,0 +1,149 @@
+"""The front door of the compiler: from a model or a module to an executable.
+
+    executable = compile("model.onnx")
+
+Frontend (for a model), passes, code generation; then the kernels that the machine's cache lacks are built. Nothing here
+imports Numba unless there is something to build.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..formats.dtypes import DType
+from ..formats.errors import CompileError
+from ..formats.executable import Executable
+from ..formats.primitive import PrimitiveDefinition
+from ..formats.program import NativeKernel
+from ..formats.types import TensorType
+from . import ir
+from .codegen import Generated, generate
+from .kernels.lower import supports
+from .kernels.target import Target, host
+from .passes import Options, Timings, pipeline, run
+from .passes.rewriting import Rewriter
+
+OPT_LEVEL = 2
+
+
+def compile(
+    model: Any,
+    *,
+    params: Mapping[str, np.ndarray] | None = None,
+    entry: str | Sequence[str] = "main",
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    target: Target | None = None,
+    opt_level: int = OPT_LEVEL,
+    print_after: Iterable[str] = (),
+    progress: bool = True,
+    embed_native: bool = True,
+) -> Executable:
+    """The executable of `model`: a path or the bytes of an ONNX file, an onnx.ModelProto, or an IR module.
+
+    params        arrays for parameters of the entry function, by name: they become constants
+    entry         the functions that are called from outside; what they do not reach is left out
+    shapes        of an ONNX model's inputs, by name, in place of the model's own; a string is a symbolic dimension
+    target        the CPU that kernels are made for, by default this one
+    opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
+    print_after   names of passes; the module behind each is printed
+    progress      a progress bar while kernels are built
+    embed_native  whether the executable carries the kernels' native code
+
+    Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
+    """
+    target = target or host()
+    entries = (entry,) if isinstance(entry, str) else tuple(entry)
+    module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes)
+    generated = compile_module(
+        module, params=params, entries=entries, target=target, opt_level=opt_level, print_after=print_after
+    )
+    executable = Executable(generated.program)
+    return _with_kernels(executable, target, progress) if embed_native else executable
+
+
+def compile_module(
+    module: ir.Module,
+    *,
+    params: Mapping[str, np.ndarray] | None = None,
+    entries: Sequence[str] = ("main",),
+    target: Target | None = None,
+    opt_level: int = OPT_LEVEL,
+    print_after: Iterable[str] = (),
+    timings: Timings | None = None,
+) -> Generated:
+    """The program of a module, and the planner's reports; no kernel is built."""
+    if missing := [name for name in entries if name not in module.functions]:
+        known = ", ".join(module.functions) or "no functions"
+        raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
+    if params:
+        module = bind_parameters(module, entries[0], params)
+    options = Options(tuple(entries), _supports(target or host()))
+    module = run(module, pipeline(opt_level, options), print_after=print_after, timings=timings)
+    return generate(module, {"entry": entries[0], "opt_level": str(opt_level)})
+
+
+def bind_parameters(module: ir.Module, name: str, params: Mapping[str, np.ndarray]) -> ir.Module:
+    """`module` with parameters of one function replaced by constants. Raises CompileError for one that does not fit."""
+    function = module.functions[name]
+    by_name = {param.name: param for param in function.params}
+    rewriter = Rewriter(module)
+    for key, value in params.items():
+        if key not in by_name:
+            known = ", ".join(by_name) or "none"
+            raise CompileError(f"{name!r} has no parameter {key!r}; its parameters: {known}", function=name)
+        rewriter.atoms[by_name[key]] = _constant_for(by_name[key], np.asarray(value), name)
+    kept = tuple(param for param in function.params if param.name not in params)
+    bound = dataclasses.replace(rewriter.function(function), params=kept)
+    return dataclasses.replace(module, functions={**module.functions, name: bound})
+
+
+def _constant_for(param: ir.Var, array: np.ndarray, function: str) -> ir.Constant:
+    wanted = param.type
+    if not isinstance(wanted, TensorType):
+        raise CompileError(f"parameter {param.name!r} is {wanted}, not a tensor, and takes no array", function=function)
+    came = TensorType(DType.of(array.dtype), array.shape)
+    fits = came.dtype is wanted.dtype and came.rank == wanted.rank
+    if not fits or any(
+        isinstance(want, int) and want != have for want, have in zip(wanted.shape, array.shape, strict=True)
+    ):
+        raise CompileError(f"parameter {param.name!r}: expected {wanted}, but {came} came", function=function)
+    array = np.ascontiguousarray(array).reshape(array.shape).copy()
+    array.flags.writeable = False
+    return ir.Constant(array)
+
+
+def _import(model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None) -> ir.Module:
+    from .frontend.onnx import from_onnx
+
+    if isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph"):
+        return from_onnx(model, shapes=shapes, entry=entry)  # type: ignore[arg-type]
+    raise CompileError(
+        f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
+    )
+
+
+def _supports(target: Target) -> Callable[[PrimitiveDefinition], bool]:
+    @cache
+    def has_kernel(definition: PrimitiveDefinition) -> bool:
+        return supports(definition, target)
+
+    return has_kernel
+
+
+def _with_kernels(executable: Executable, target: Target, progress: bool) -> Executable:
+    """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
+    from .kernels.build import build
+
+    built = build([primitive.definition for primitive in executable.program.primitives], target, progress=progress)
+    kernels = {
+        kernel.key: NativeKernel(kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+        for kernel in built
+        if kernel is not None
+    }
+    return executable.with_native({target.key: kernels})
