@@ -14,7 +14,7 @@ from . import ir
 def function_type(function: ir.Function) -> FunctionType:
     """The type of a function whose types are inferred."""
     assert function.result_type is not None
-    return FunctionType(tuple(param.type for param in function.params), function.result_type)  # type: ignore[arg-type]
+    return FunctionType(tuple(param.type for param in function.params), function.result_type)  # type: ignore[misc]
 
 
 def type_of(atom: ir.Atom, module: ir.Module) -> Type:

@@ -54,8 +54,13 @@ class _Scope:
     proved: ChainMap[Register, TensorType] = field(default_factory=ChainMap)  # what the verifier knows beyond its type
 
     def child(self) -> _Scope:
-        maps = (self.values, self.numbers, self.constants, self.wholes, self.proved)
-        return _Scope(*(known.new_child() for known in maps))
+        return _Scope(
+            self.values.new_child(),
+            self.numbers.new_child(),
+            self.constants.new_child(),
+            self.wholes.new_child(),
+            self.proved.new_child(),
+        )
 
 
 def lower(name: str, function: ir.Function, tables: Tables) -> VirtualFunction:
@@ -114,10 +119,8 @@ class _Lowering:
         """The fields of a tuple that dimensions are found in; anything else stays whole."""
         if not isinstance(type_, TupleType) or not is_symbolic(type_):
             return register
-        parts = tuple(
-            self._unpack(self._field(register, 0, i), part) if is_symbolic(part) else self._field(register, 0, i)
-            for i, part in enumerate(type_.fields)
-        )
+        registers = [self._get_field(register, 0, index) for index in range(len(type_.fields))]
+        parts = tuple(map(self._unpack, registers, type_.fields))
         value = Fields(parts, erase_dims(type_))
         self.scope.wholes[value] = register
         return value
@@ -258,8 +261,9 @@ class _Lowering:
         return tuple(map(self._register, atoms))
 
     def _field(self, value: Value, tag: int, index: int) -> Value:
-        if isinstance(value, Fields):
-            return value.fields[index]
+        return value.fields[index] if isinstance(value, Fields) else self._get_field(value, tag, index)
+
+    def _get_field(self, value: Register, tag: int, index: int) -> Register:
         part = self._ref(self._field_type(value.type, tag, index))
         self._emit("get_field", part, value, tag, index)
         return part
@@ -359,8 +363,8 @@ class _Lowering:
             result = self._ref(type_)
             self._emit("reshape", result, self._register(call.args[0]), self._shape(type_.shape))
             return result
-        result = ir.Var("", type_)
-        definition, args = define([ir.Binding(result, call, self.origin)], [result], self._type_of)
+        var = ir.Var("", type_)
+        definition, args = define([ir.Binding(var, call, self.origin)], [var], self._type_of)
         return self._call_primitive(definition, args, type_)
 
     def _primitive_call(self, call: ir.PrimitiveCall, type_: Type) -> Value:

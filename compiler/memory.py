@@ -163,26 +163,21 @@ def _write_in_place(
     for position, item in enumerate(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
             continue
-        primitive, inputs, outputs, _ = item.operands
-        assert isinstance(primitive, int)
-        assert isinstance(inputs, tuple)
-        assert isinstance(outputs, tuple)
-        for index, place in _possible_places(definition_of(primitive)):
+        for index, place in _possible_places(definition_of(item.operands[0])):  # type: ignore[arg-type]
+            inputs, outputs = item.registers("inputs"), item.registers("outputs")
             source, target = inputs[index], outputs[place]
-            if not isinstance(source, Register) or not isinstance(target, Register) or inputs.count(source) > 1:
-                continue
             old, new = sources.get(source, set()), sources.get(target, set())
-            if len(old) != 1 or len(new) != 1 or _is_read_twice(inputs, source, next(iter(old)), sources):
+            if len(old) != 1 or len(new) != 1 or _is_read_twice(inputs, index, next(iter(old)), sources):
                 continue
-            if _take_over(function, liveness, position, next(iter(old)), next(iter(new)), source):
-                inputs = item.operands[1]  # type: ignore[assignment]
-                count += 1
+            count += _take_over(function, liveness, position, next(iter(old)), next(iter(new)), source)
     return count
 
 
-def _is_read_twice(inputs: tuple, source: Register, buffer: _Buffer, sources: dict[Register, set[_Buffer]]) -> bool:
+def _is_read_twice(
+    inputs: Sequence[Register], index: int, buffer: _Buffer, sources: dict[Register, set[_Buffer]]
+) -> bool:
     """Whether another input lies in the same memory: the primitive may read it in another order."""
-    others = (held for register in inputs if register is not source for held in sources.get(register, ()))
+    others = (held for i, register in enumerate(inputs) if i != index for held in sources.get(register, ()))
     return any(held.root is buffer.root for held in others)
 
 

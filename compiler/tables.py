@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -46,7 +46,7 @@ class Tables:
 
     def constant(self, constant: ir.Constant) -> int:
         array = np.require(constant.value, requirements="C")
-        key = (array.dtype.str, array.shape, zlib.crc32(array.view(np.uint8) if array.ndim else array.tobytes()))
+        key = (array.dtype.str, array.shape, zlib.crc32(array.data if array.size else b""))
         alike = self._constants_like.setdefault(key, [])
         for index in alike:
             if self._constants[index] is array or self._constants[index].tobytes() == array.tobytes():
@@ -91,7 +91,7 @@ _SHOWN = 6  # operators in a primitive's name
 
 def with_canonical_variables(definition: PrimitiveDefinition) -> PrimitiveDefinition:
     """`definition` with its variables called d0, d1, …: functions that call their dimensions otherwise share it."""
-    names: Mapping[str, dims.Dim] = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
+    names: dict[str, dims.Dim] = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
     if not names:
         return definition
 

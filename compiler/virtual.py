@@ -47,6 +47,12 @@ class Instruction:
     def writes(self) -> Iterator[Register]:
         return self._registers(written=True)
 
+    def registers(self, field: str) -> tuple[Register, ...]:
+        """The registers in a list of reference registers."""
+        operand = self.operands[[form.name for form in self.operation.fields].index(field)]
+        assert isinstance(operand, tuple)
+        return operand  # type: ignore[return-value]
+
     def targets(self) -> Iterator[Label]:
         return (operand for operand in self.operands if isinstance(operand, Label))
 

@@ -1,0 +1,110 @@
+"""Passes: functions from module to module, each in its own file, a frozen dataclass whose fields are its options.
+
+    module = DeadCode(entries=("main",))(module)
+
+`pipeline` lists the passes of a compilation in order; `run` applies them, prints the module behind those that it is told to
+print, and takes their times. A pass expects and gives a typed module.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .. import ir
+from .common_subexpressions import CommonSubexpressions
+from .dead_code import DeadCode
+from .fold_constants import FoldConstants
+from .fuse import Fuse, Supports
+from .lambda_lift import LambdaLift
+from .monomorphise import Monomorphise
+from .name_shapes import NameShapes
+from .simplify import Simplify
+
+
+class Pass(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, module: ir.Module) -> ir.Module: ...
+
+
+@dataclass(frozen=True)
+class InferTypes:
+    """Types every variable, and checks those that are typed."""
+
+    name: str = "infer_types"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        from ..infer import infer_types
+
+        return infer_types(module)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the pipeline depends on."""
+
+    entries: tuple[str, ...] = ("main",)
+    supports: Supports | None = None  # whether a definition has a native kernel
+
+
+# The order of passes, each with the least optimisation level at which it runs. Level 0 is what code generation needs.
+PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
+    (0, lambda options: InferTypes()),
+    (0, lambda options: Monomorphise()),
+    (1, lambda options: Simplify()),
+    (1, lambda options: FoldConstants()),
+    (1, lambda options: Simplify()),
+    (1, lambda options: CommonSubexpressions()),
+    (0, lambda options: LambdaLift()),
+    (0, lambda options: DeadCode(options.entries)),
+    (0, lambda options: NameShapes()),
+    (1, lambda options: Fuse(options.supports)),
+    (1, lambda options: DeadCode(options.entries)),
+)
+
+
+def pipeline(level: int, options: Options) -> list[Pass]:
+    """The passes of an optimisation level."""
+    return [make(options) for least, make in PIPELINE if level >= least]
+
+
+@dataclass
+class Timings:
+    """Seconds, by pass, in the order in which they ran."""
+
+    seconds: list[tuple[str, float]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{seconds * 1e3:9.1f} ms  {name}" for name, seconds in self.seconds)
+
+
+def run(
+    module: ir.Module,
+    passes: Sequence[Pass],
+    *,
+    print_after: Iterable[str] = (),
+    show: Callable[[str], None] = print,
+    timings: Timings | None = None,
+) -> ir.Module:
+    """Applies the passes in order; `show` is given the text of the module behind each pass named in `print_after`.
+
+    Raises ValueError for a name that no pass has.
+    """
+    wanted = set(print_after)
+    if unknown := wanted - {step.name for step in passes} - {"all"}:
+        names = ", ".join(dict.fromkeys(step.name for step in passes))
+        raise ValueError(f"no pass is called {', '.join(sorted(unknown))}; this pipeline has: {names}")
+    for step in passes:
+        start = time.perf_counter()
+        module = step(module)
+        if timings is not None:
+            timings.seconds.append((step.name, time.perf_counter() - start))
+        if step.name in wanted or "all" in wanted:
+            from ..text import print_module
+
+            show(f"# after {step.name}\n{print_module(module)}")
+    return module

@@ -52,8 +52,10 @@ def _identity(expr: ir.Expr) -> tuple[Hashable, ...] | None:
         return expr.operator, expr.attributes, atoms
     if isinstance(expr, ir.PrimitiveCall):
         return expr.definition, atoms
-    if isinstance(expr, (ir.Call, ir.MakeTuple)):
-        return type(expr), atoms
+    if isinstance(expr, ir.Call):
+        return ir.Call, atoms
+    if isinstance(expr, ir.MakeTuple):
+        return ir.MakeTuple, atoms
     if isinstance(expr, ir.GetItem):
         return ir.GetItem, expr.index, atoms
     if isinstance(expr, ir.Construct):

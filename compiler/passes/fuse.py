@@ -16,7 +16,7 @@ from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import ir
-from ..analysis import atoms_in, dimension_uses, type_of
+from ..analysis import atoms_in, dimension_uses, tensors_in, type_of
 from ..definitions import define
 from ..operators.table import Fusion, lookup
 
@@ -100,12 +100,11 @@ class _BlockFusion:
         call = binding.value
         if not isinstance(call, ir.OperatorCall) or call.operator in _UNFUSED:
             return None
-        types = [self._type(arg) for arg in call.args] + list(_results(binding.var.type))
-        unknown = any(UNKNOWN in type_.shape for type_ in types if isinstance(type_, TensorType))
         kind = lookup(call.operator).fusion
         if kind is Fusion.VIEW:
-            return Fusion.OPAQUE if any(UNKNOWN in type_.shape for type_ in _results(binding.var.type)) else None
-        if unknown or isinstance(binding.var.type, TupleType):
+            return Fusion.OPAQUE if _has_unknown(binding.var.type) else None
+        unknown = any(_has_unknown(self._type(arg)) for arg in call.args)
+        if unknown or _has_unknown(binding.var.type) or isinstance(binding.var.type, TupleType):
             return Fusion.OPAQUE
         if self.supports is not None and not self.supports(define([binding], [binding.var], self._type)[0]):
             return Fusion.OPAQUE
@@ -285,8 +284,8 @@ class _BlockFusion:
             yield ir.Binding(var, ir.GetItem(together, index), self.groups[var].members[0].origin)
 
 
-def _results(type_: Type | None) -> tuple[Type, ...]:
-    return type_.fields if isinstance(type_, TupleType) else () if type_ is None else (type_,)
+def _has_unknown(type_: Type | None) -> bool:
+    return type_ is not None and any(UNKNOWN in tensor.shape for tensor in tensors_in(type_))
 
 
 def _shape(type_: Type | None) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 
 from .. import ir
 
@@ -13,7 +13,7 @@ class Rewriter:
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
-        self.atoms: dict[ir.Var, ir.Atom] = {}
+        self.atoms: MutableMapping[ir.Var, ir.Atom] = {}
 
     def run(self) -> ir.Module:
         functions = {name: self.function(function) for name, function in self.module.functions.items()}
