@@ -13,9 +13,9 @@ order of the table. A list is its length, then its elements; other fields are on
     d        immediate or integer register           4 or i0
     imm      immediate                               -7
     const    index in the constant pool              c2
-    prim     index in the primitive table            p5
+    prim     index in the primitive table            add_relu_0
     func     index in the function table             @main
-    type     index in the type table                 t1
+    type     index in the type table                 float32[2]
     dtype    an element type's code                  float32
     label    words from this instruction's first     L1
              word to the target's

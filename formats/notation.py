@@ -376,10 +376,10 @@ def _scan_elements(scanner: Scanner, dtype: DType, shape: tuple[int, ...], value
         return
     scanner.expect("[")
     for position in range(shape[0]):
-        if position:
-            scanner.expect(",")
         if scanner.peek("]"):
             scanner.fail(f"expected {shape[0]} elements here, found {position}")
+        if position:
+            scanner.expect(",")
         _scan_elements(scanner, dtype, shape[1:], values)
     if scanner.peek(","):
         scanner.fail(f"expected {shape[0]} elements here, found more")

@@ -14,6 +14,49 @@ if TYPE_CHECKING:
     from .executable import Executable
 
 
+def information(executable: Executable) -> dict[str, Any]:
+    """What a user of an executable wants to know first, as JSON has it."""
+    files = {constant.file for constant in executable.late_bound_consts.values()}
+    return {
+        "format_version": container.FORMAT_VERSION,
+        "functions": [
+            {
+                "name": function.name,
+                "params": [
+                    {"name": name, "type": str(type_)}
+                    for name, type_ in zip(function.param_names, function.type.params, strict=True)
+                ],
+                "result": str(function.type.result),
+            }
+            for function in executable.program.functions
+            if not function.captured
+        ],
+        "data_types": [str(definition) for definition in executable.program.data_types],
+        "primitives": len(executable.primitive_ops),
+        "constants": len(executable.constants),
+        "constant_bytes": sum(array.nbytes for array in executable.constants),
+        "constants_files": sorted(files),
+        "native": {target: len(kernels) for target, kernels in executable.native.items()},
+        "metadata": dict(executable.program.metadata),
+    }
+
+
+def information_text(facts: dict[str, Any]) -> str:
+    lines = [f"{facts['file']}: Treadle executable, format {facts['format_version']}, {size_text(facts['bytes'])}"]
+    for function in facts["functions"]:
+        params = ", ".join(f"{param['name']}: {param['type']}" for param in function["params"])
+        lines.append(f"  {function['name']}({params}) -> {function['result']}")
+    lines += [f"  {definition}" for definition in facts["data_types"]]
+    constants = f"  constants: {facts['constants']}, {size_text(facts['constant_bytes'])}"
+    lines.append(
+        constants + (f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else "")
+    )
+    native = ", ".join(f"{count} for {target}" for target, count in facts["native"].items())
+    lines.append(f"  primitives: {facts['primitives']}; native kernels: {native or 'none'}")
+    lines += [f"  {key}: {value}" for key, value in facts["metadata"].items()]
+    return "\n".join(lines)
+
+
 def statistics(executable: Executable) -> dict[str, Any]:
     """Counts and sizes, as JSON has them. Keys are stable."""
     program = executable.program

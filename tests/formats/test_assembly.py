@@ -126,7 +126,7 @@ def test_code_that_no_text_stands_for_is_refused() -> None:
     ("text", "message"),
     [
         ("constant", "expected meta, data, const, type, prim or func, found 'constant'"),
-        ("const c float32[2] = [1.0]", "line 1, column 27: expected 2 elements here, found 1"),
+        ("const c float32[2] = [1.0]", "line 1, column 26: expected 2 elements here, found 1"),
         ("const c float32[1] = [1.0, 2]", "expected 1 elements here, found more"),
         ("const c float32[n] = [1.0]", "a constant's shape must be known"),
         ("const c int8[] = 128", "an int8: 128 is not in -128 … 127"),

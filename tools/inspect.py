@@ -1,0 +1,158 @@
+"""`treadle info`, `dis`, `as`, `verify`, `stats`: look into executables without running them, and without the compiler.
+
+Each takes an executable, or assembly text (*.tasm), which is assembled first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..formats.executable import Executable
+
+ELIDE, BASE64 = "elide", "base64"
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands to the `treadle` parser."""
+    _add(commands, "info", _info, "show an executable's functions, what made it, and what it holds")
+    _add(commands, "stats", _stats, "show counts and sizes")
+    _add(commands, "verify", _verify, "check everything about an executable that can be checked without running it")
+    dis = _add(commands, "dis", _dis, "show an executable as assembly, which `treadle as` reads back")
+    dis.add_argument("-f", "--function", help="only this function, with the offsets of its instructions")
+    dis.add_argument("--offsets", action="store_true", help="list instructions with their offsets, not assembly")
+    dis.add_argument("-o", "--output", type=Path, help="write the text to a file, with all constants")
+    dis.add_argument(
+        "--constants",
+        metavar="elide|base64|FILE",
+        help="large constants: leave them out (the default on the terminal), write them in the text, or in this file",
+    )
+    assemble = _add(commands, "as", _assemble, "assemble text to an executable")
+    assemble.add_argument("-o", "--output", type=Path, help="the executable; by default the text's name with .trdl")
+
+
+def _add(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.add_argument("file", type=Path, help="an executable (*.trdl) or assembly text (*.tasm)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _load(path: Path) -> Executable:
+    from ..formats.executable import Executable, load
+
+    if path.suffix != ".tasm":
+        return load(path)
+    from ..formats.assembly import parse_assembly
+
+    return Executable(parse_assembly(path.read_text(encoding="utf-8"), folder=path.parent))
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _info(options: argparse.Namespace) -> None:
+    from ..formats.report import information, information_text
+
+    facts = {"file": str(options.file), "bytes": os.stat(options.file).st_size, **information(_load(options.file))}
+    if options.json:
+        _print_json(facts)
+    else:
+        print(information_text(facts))
+
+
+def _stats(options: argparse.Namespace) -> None:
+    from ..formats.report import statistics
+
+    executable = _load(options.file)
+    if options.json:
+        _print_json(statistics(executable))
+    else:
+        print(executable.stats, end="")
+
+
+def _verify(options: argparse.Namespace) -> None:
+    from ..vm.verify import verify
+
+    executable = _load(options.file)
+    executable.check_constants()
+    verified = verify(executable.program)
+    instructions = sum(len(function.instructions) for function in verified.functions)
+    facts = {
+        "verified": True,
+        "functions": len(verified.functions),
+        "instructions": instructions,
+        "primitives": len(executable.primitive_ops),
+        "constants": len(executable.constants),
+    }
+    if options.json:
+        _print_json(facts)
+    else:
+        counts = ", ".join(f"{count} {what}" for what, count in facts.items() if what != "verified")
+        print(f"{options.file} is valid: {counts}")
+
+
+def _dis(options: argparse.Namespace) -> None:
+    executable = _load(options.file)
+    if options.json:
+        text = _json_listing(executable, options.function)
+    elif options.function is not None or options.offsets:
+        text = _listing(executable, options.function)
+    else:
+        text = _assembly(executable, options.constants or (BASE64 if options.output else ELIDE))
+    if options.output:
+        options.output.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+
+
+def _assembly(executable: Executable, constants: str) -> str:
+    if constants in (ELIDE, BASE64):
+        return executable.as_text(elide=constants == ELIDE)
+    return executable.as_text(constants_file=constants)
+
+
+def _listing(executable: Executable, function: str | None) -> str:
+    from ..formats.disassembly import dis
+
+    if function is None:
+        return executable.bytecode
+    return "".join(f"{instruction}\n" for instruction in dis(executable, function))
+
+
+def _json_listing(executable: Executable, function: str | None) -> str:
+    from ..formats.disassembly import dis
+
+    rows = [
+        {
+            "function": instruction.function,
+            "offset": instruction.offset,
+            "opname": instruction.opname,
+            "opcode": instruction.opcode,
+            "arg": instruction.arg,
+            "argrepr": instruction.argrepr,
+            "is_jump_target": instruction.is_jump_target,
+            "node": instruction.node,
+        }
+        for instruction in dis(executable, function)
+    ]
+    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+
+
+def _assemble(options: argparse.Namespace) -> None:
+    from ..formats.assembly import parse_assembly
+    from ..formats.executable import SUFFIX, Executable
+
+    text = options.file.read_text(encoding="utf-8")
+    executable = Executable(parse_assembly(text, folder=options.file.parent))
+    output = options.output or options.file.with_suffix(SUFFIX)
+    executable.export_library(output)
+    if options.json:
+        _print_json({"file": str(output), "bytes": os.stat(output).st_size})
