@@ -35,6 +35,7 @@ from ..formats.types import (
 from . import ir
 from .anf import Node, normalize, postorder
 from .operators import TABLE, Operator
+from .retype import freshen
 from .unify import map_types
 
 Operand = Union["Expression", np.ndarray, np.generic, float, int, bool]
@@ -82,7 +83,7 @@ class Expression(Node):
     def __call__(self, *args: Operand) -> Expression:
         operands = (self, *map(expression, args))
         result = self.type.result if isinstance(self.type, FunctionType) else None
-        return Expression(lambda atoms, _: ir.Call(atoms[0], atoms[1:]), operands, type=result, name="call")
+        return Expression(lambda atoms, _: ir.Call(atoms[0], atoms[1:]), operands, type=result, name="result")
 
     def __getitem__(self, index: Any) -> Expression:
         if isinstance(self.type, TupleType):
@@ -256,7 +257,7 @@ def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     branches = (_result(then), _result(otherwise))
     type_ = branches[0].type if branches[0].type == branches[1].type else None
     return Expression(
-        lambda atoms, blocks: ir.If(atoms[0], *blocks), (expression(condition),), branches, type=type_, name="if"
+        lambda atoms, blocks: ir.If(atoms[0], *blocks), (expression(condition),), branches, type=type_, name="chosen"
     )
 
 
@@ -273,7 +274,7 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], initial:
     atoms_of_variables = _atoms(variables)
     type_ = TupleType(tuple(v.type for v in variables)) if all(v.type for v in variables) else None  # type: ignore[misc]
     return Expression(
-        lambda atoms, blocks: ir.Loop(atoms_of_variables, atoms, *blocks), operands, bodies, type=type_, name="loop"
+        lambda atoms, blocks: ir.Loop(atoms_of_variables, atoms, *blocks), operands, bodies, type=type_, name="last"
     )
 
 
@@ -309,7 +310,7 @@ def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand
         operands,
         (counter < limit, tuple_(*following)),
         type=type_,
-        name="loop",
+        name="last",
     )
     return tuple_(*(field(looped, index) for index in range(1, len(variables))))
 
@@ -394,7 +395,7 @@ def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pa
         (value,),
         tuple(bodies),
         type=types.pop() if len(types) == 1 else None,
-        name="match",
+        name="chosen",
         data_type=definition,
     )
 
@@ -411,4 +412,4 @@ def Module(*, data_types: Sequence[DataTypeBuilder] = (), **functions: FunctionE
         made[name] = ir.Function(function_.params, normalize(body), function_.result_type, name)
         used = (node.data_type for node in postorder(body) if node.data_type)
         definitions |= {definition.name: definition for definition in used}
-    return ir.Module(made, definitions)
+    return freshen(ir.Module(made, definitions))

@@ -1,4 +1,4 @@
-"""A module with other types on its variables: nodes are immutable, so all that holds a variable is made anew."""
+"""A module with fresh variables: nodes are immutable, so all that holds a variable is made anew."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ def retype(
     results: Mapping[str, Type],
     closure_results: Mapping[ir.Function, Type],
 ) -> ir.Module:
-    """The module with these types of variables, and result types of global functions and of closures."""
-    rebuild = _Retyping(types, closure_results)
-    functions = {name: rebuild.function(function, results[name]) for name, function in module.functions.items()}
+    """The module with these types of variables, and result types of global functions and of closures; the others stay."""
+    rebuild = _Rebuilding(types, closure_results)
+    functions = {
+        name: rebuild.function(function, results.get(name, function.result_type))
+        for name, function in module.functions.items()
+    }
     return dataclasses.replace(module, functions=functions)
 
 
-class _Retyping:
+def freshen(module: ir.Module) -> ir.Module:
+    """The module with a variable of its own at every place that binds one."""
+    return retype(module, {}, {}, {})
+
+
+class _Rebuilding:
     def __init__(self, types: Mapping[ir.Var, Type], closure_results: Mapping[ir.Function, Type]) -> None:
         self.types = types
         self.closure_results = closure_results
         self.fresh: dict[ir.Var, ir.Var] = {}
 
-    def function(self, function: ir.Function, result: Type) -> ir.Function:
+    def function(self, function: ir.Function, result: Type | None) -> ir.Function:
         params = tuple(map(self.var, function.params))
         return dataclasses.replace(function, params=params, body=self.block(function.body), result_type=result)
 
     def var(self, var: ir.Var) -> ir.Var:
-        self.fresh[var] = ir.Var(var.name, self.types[var])
+        self.fresh[var] = ir.Var(var.name, self.types.get(var, var.type))
         return self.fresh[var]
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -43,11 +51,11 @@ class _Retyping:
         return ir.Block(tuple(bindings), self.atom(block.result))
 
     def atom(self, atom: ir.Atom) -> ir.Atom:
-        return self.fresh[atom] if isinstance(atom, ir.Var) else atom
+        return self.fresh.get(atom, atom) if isinstance(atom, ir.Var) else atom
 
     def expression(self, expr: ir.Expr) -> ir.Expr:
         if isinstance(expr, ir.Function):
-            return self.function(expr, self.closure_results[expr])
+            return self.function(expr, self.closure_results.get(expr, expr.result_type))
         if isinstance(expr, ir.Loop):
             expr = dataclasses.replace(expr, variables=tuple(map(self.var, expr.variables)))
         elif isinstance(expr, ir.Match):
