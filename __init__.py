@@ -12,6 +12,8 @@ into a file never imports the compiler.
 import importlib
 from typing import TYPE_CHECKING
 
+from . import vm
+
 if TYPE_CHECKING:
     from .compiler.builder import Module, const, function, op, var
     from .compiler.driver import compile
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.tensor import Tensor
     from .vm.threads import get_num_threads, set_num_threads
+
+vm.compiler_name = f"{__name__}.compiler.kernels.build"
 
 __version__ = "0.1.0"
 

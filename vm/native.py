@@ -92,14 +92,16 @@ def _llvm() -> Any:
 Functions = Mapping[str, tuple[Callable, str]]
 
 
-def compile_object(functions: Functions, target: NativeTarget | None = None) -> bytes:
+def compile_object(functions: Functions, target: NativeTarget | None = None, *, c_abi: bool = False) -> bytes:
     """Object code of Python functions, given as {symbol: (function, Numba signature)}.
 
-    The functions follow Numba's calling convention: `i32 symbol(result*, exception**, arguments…)`. They must neither
-    raise nor allocate Python objects. Raises CompileError.
+    The functions follow Numba's calling convention: `i32 symbol(result*, exception**, arguments…)`; with `c_abi`, those of
+    C: `i64 symbol(i64 arguments…)`. They must neither raise nor allocate Python objects. Raises CompileError.
     """
     target = target or host_target()
     module = _module(functions, target)
+    if c_abi:
+        module = _with_c_abi(module, functions)
     code = _target_machine(target).emit_object(module)
     names = "\n".join(functions).encode()
     return b"".join((MAGIC, _LENGTH.pack(len(names)), names, code))
@@ -201,6 +203,28 @@ def _drop_dead(module: Any) -> None:
     manager = llvm.create_new_module_pass_manager()
     manager.add_global_dead_code_eliminate_pass()
     manager.run(module, builder)
+
+
+def _with_c_abi(module: Any, functions: Functions) -> Any:
+    """The module with each function hidden behind one of C's convention that has its name."""
+    from llvmlite import ir
+
+    llvm = _llvm()
+    word, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
+    wrappers = ir.Module()
+    wrappers.triple = module.triple
+    for symbol, (function, _) in functions.items():
+        words = [word] * function.__code__.co_argcount
+        inner_type = ir.FunctionType(ir.IntType(32), [word.as_pointer(), pointer.as_pointer(), *words])
+        inner = ir.Function(wrappers, inner_type, f"{symbol}.numba")
+        wrapper = ir.Function(wrappers, ir.FunctionType(word, words), symbol)
+        builder = ir.IRBuilder(wrapper.append_basic_block())
+        result, exception = builder.alloca(word), builder.alloca(pointer)
+        builder.call(inner, [result, exception, *wrapper.args])
+        builder.ret(builder.load(result))
+        module.get_function(symbol).name = f"{symbol}.numba"
+    module.link_in(llvm.parse_assembly(str(wrappers)))
+    return module
 
 
 def _resolves(name: str) -> bool:

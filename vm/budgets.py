@@ -1,0 +1,57 @@
+"""Budgets: what a call may use up, and how it is stopped from outside."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..formats.errors import ArgumentError
+
+DEFAULT_DEPTH = 1_000_000  # frames
+
+
+class CancelToken:
+    """Stops calls from another thread: `token.cancel()` makes the calls that were given it raise CancelledError."""
+
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The bounds of one call; None is no bound.
+
+    Steps are instructions, of all frames: the same program on the same input takes the same number. Memory is bytes of
+    objects and frames in use at once, depth the number of frames.
+    """
+
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    max_memory: int | None = None
+    max_depth: int = DEFAULT_DEPTH
+    cancel: CancelToken | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "max_seconds", "max_memory", "max_depth"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+                raise ArgumentError(f"{name}={value!r}: expected a number that is not negative, or None")
+
+    @property
+    def is_default(self) -> bool:
+        """True if calls may take the fast path, which knows the depth alone."""
+        return self.max_steps is None and self.max_seconds is None and self.max_memory is None and self.cancel is None
+
+    def but(self, **changes: Any) -> Budget:
+        """This budget with some bounds changed; those that are None stay."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    def deadline(self) -> float | None:
+        """When the call must be done, on the clock of `time.monotonic`."""
+        return None if self.max_seconds is None else time.monotonic() + self.max_seconds

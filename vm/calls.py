@@ -1,0 +1,256 @@
+"""How a call goes: a context from the pool, arguments in, the engine until it traps, what the trap asks for, the result out.
+
+Whatever ends a call (a result, an error, a bound, Ctrl-C), its context is unwound and serves the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError
+from ..formats.program import Function
+from ..formats.types import TensorType
+from . import core, library
+from .budgets import Budget
+from .context import KEPT_BYTES, SLICE_TICKS, UNLIMITED, Context, python_layout, word
+from .convert import Arguments, Results
+from .failures import Place, error
+from .hooks import HookedCode, Listener
+from .host import perform
+from .image import Image
+from .layout import CONTEXT, OBJECT, TRAP
+from .tensor import Tensor
+from .values import Closure
+
+_DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
+
+
+class Calls:
+    """The calls of one machine."""
+
+    def __init__(self, image: Image, keeps_memory: bool) -> None:
+        self.image = image
+        self.hooked: HookedCode | None = None
+        self._kept_bytes = KEPT_BYTES if keeps_memory else 0
+        self._engine = core.engine()
+        self._idle: list[Context] = []
+        self._evaluators: dict[int, library.Evaluate] = {}
+        self._results = Results(image, self._call_closure)
+
+    def listen(self, listeners: Sequence[Listener]) -> None:
+        """From the next call on, `listeners` are told what happens."""
+        self.hooked = HookedCode(self.image, listeners) if listeners else None
+
+    # ---- any call ----
+
+    def call(self, number: int, values: Sequence[Any], budget: Budget, closure: Closure | None = None) -> Any:
+        """Calls a function with one value for each parameter; those that a closure has captured come out of it."""
+        context = self._enter(budget)
+        try:
+            self._set_arguments(context, number, values, closure)
+            clock = _Clock(context, budget)
+            trap = self._engine.start(context.address, number)
+            if trap:
+                raise _start_error(trap, self.image.program.functions[number])
+            return self._finish(context, self._engine.run(context.address), clock, None)
+        finally:
+            self._leave(context)
+
+    def _call_closure(self, closure: Closure, *args: Any) -> Any:
+        return self.call_closure(closure, args, Budget())
+
+    def call_closure(self, closure: Closure, args: Sequence[Any], budget: Budget) -> Any:
+        number = word(closure.native.word & ~1, OBJECT.TAG)
+        function = self.image.program.functions[number]
+        names = function.param_names[: len(function.param_names) - function.captured]
+        return self.call(number, bound(function.name, names, args, {}), budget, closure)
+
+    def _set_arguments(self, context: Context, number: int, values: Sequence[Any], closure: Closure | None) -> None:
+        function, escaping = self.image.program.functions[number], self.image.escaping[number]
+        arguments = Arguments(context, function.name)
+        try:
+            for position, value in enumerate(values):
+                name, type_ = function.param_names[position], function.type.params[position]
+                arguments.give(position, name, value, type_, escaping[position])
+            if closure is not None:
+                arguments.give_captured(len(values), closure)
+        except BaseException:
+            arguments.give_up()
+            raise
+        context.arguments = arguments.kept
+
+    def _enter(self, budget: Budget) -> Context:
+        """A context for one call."""
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = Context(self.image)
+        words, live = context.words, context.words[CONTEXT.LIVE]
+        words[CONTEXT.MAX_CACHED] = self._kept_bytes
+        words[CONTEXT.MAX_DEPTH] = budget.max_depth
+        words[CONTEXT.MAX_LIVE] = UNLIMITED if budget.max_memory is None else live + budget.max_memory
+        context.hooked = self.hooked
+        words[CONTEXT.CODE] = self.image.code.ctypes.data if context.hooked is None else context.hooked.address
+        return context
+
+    def _leave(self, context: Context) -> None:
+        context.unwind()
+        context.arguments = None
+        self._idle.append(context)
+
+    # ---- static functions ----
+
+    def static_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
+        """A fast way to call a function of static tensors: the engine reads NumPy's arrays itself, and writes the result into
+        a new one. `otherwise` is called with arguments that need a closer look. None for a function that is not so simple."""
+        if not self.image.takes_arrays(number) or not python_layout().works:
+            return None
+        result_type = self.image.program.functions[number].type.result
+        assert isinstance(result_type, TensorType)
+        shape: Any = result_type.shape if self.image.makes_result_in_place(number) else (0,)
+        dtype, idle, call_arrays, empty = result_type.dtype.numpy, self._idle, self._engine.call_arrays, np.empty
+        in_place, unlimited = TRAP.IN_PLACE, Budget()
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs or self.hooked is not None:
+                return otherwise(*args, **kwargs)
+            try:
+                context = idle.pop()
+            except IndexError:
+                context = self._enter(unlimited)
+            result = empty(shape, dtype)
+            trap = call_arrays(context.address, number, id(args), id(result))
+            if trap == in_place:
+                idle.append(context)
+                return Tensor(result)
+            if trap == TRAP.UNUSUAL:
+                self._leave(context)
+                return otherwise(*args)
+            return self._finish_static(context, trap, number, result)
+
+        return call
+
+    def _finish_static(self, context: Context, trap: int, number: int, result: np.ndarray) -> Any:
+        """The rest of a call that did not simply return its result in place."""
+        try:
+            if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
+                raise _start_error(trap, self.image.program.functions[number])
+            return self._finish(context, trap, _Clock(context, Budget(), is_running=True), result)
+        finally:
+            self._leave(context)
+
+    # ---- traps ----
+
+    def _finish(self, context: Context, trap: int, clock: _Clock, place: np.ndarray | None) -> Any:
+        """Does what traps ask for until the function has returned; its result."""
+        try:
+            while trap not in _DONE:
+                if trap == TRAP.HOOK and context.hooked is not None:
+                    trap = context.hooked.step(context, self._run_one)
+                else:
+                    self._handle(context, trap, clock)
+                    trap = _GO_ON
+                if trap == _GO_ON:
+                    trap = self._engine.run(context.address)
+        except TreadleError as failure:
+            for listener in context.hooked.listeners if context.hooked is not None else ():
+                listener.error(failure)
+            raise
+        if trap == TRAP.IN_PLACE:
+            assert place is not None
+            return Tensor(place)
+        return self._results.take(context.words[CONTEXT.RESULT], context.words[CONTEXT.RESULT_REF])
+
+    def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
+        if trap == TRAP.HOST:
+            perform(context, self._evaluators)
+        elif trap == TRAP.SLICE and clock is not None:
+            clock.tick()
+        elif trap != TRAP.SLICE:
+            raise error(context, trap)
+
+    def _run_one(self, context: Context) -> int:
+        """Executes one instruction, for which there is fuel. The trap that ends the call, or _GO_ON."""
+        trap = self._engine.run(context.address)
+        if trap in _DONE:
+            return trap
+        self._handle(context, trap, None)
+        return _GO_ON
+
+
+_GO_ON = -1
+
+
+class _Clock:
+    """Counts a call's steps and looks at its bounds, once a time slice."""
+
+    def __init__(self, context: Context, budget: Budget, is_running: bool = False) -> None:
+        self._context, self._budget = context, budget
+        self._steps = 0  # that the slices before took
+        self._deadline = None if budget.max_seconds is None else time.monotonic() + budget.max_seconds
+        if not is_running:
+            self._check()
+            self._refill()
+        self._given = SLICE_TICKS if is_running else context.words[CONTEXT.FUEL]
+
+    def tick(self) -> None:
+        """A slice is spent. Raises BudgetExceededError, CancelledError."""
+        words = self._context.words
+        self._steps += self._given - words[CONTEXT.FUEL] - words[CONTEXT.WORKED]
+        self._check()
+        self._refill()
+        self._given = words[CONTEXT.FUEL]
+
+    def _refill(self) -> None:
+        words, most = self._context.words, self._budget.max_steps
+        words[CONTEXT.WORKED] = 0
+        words[CONTEXT.FUEL] = SLICE_TICKS if most is None else min(SLICE_TICKS, most - self._steps)
+
+    def _check(self) -> None:
+        budget = self._budget
+        if budget.cancel is not None and budget.cancel.cancelled:
+            raise CancelledError("the call was cancelled", **self._where())
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._exceeded("seconds", f"the call took more than {budget.max_seconds} s")
+        if budget.max_steps is not None and self._steps >= budget.max_steps and self._is_running:
+            self._exceeded("steps", f"the call took more than {budget.max_steps} steps")
+
+    def _exceeded(self, name: str, message: str) -> None:
+        raise BudgetExceededError(f"{message}; raise max_{name}", budget=name, **self._where())
+
+    @property
+    def _is_running(self) -> bool:
+        return self._context.words[CONTEXT.FRAME] >= 0
+
+    def _where(self) -> dict[str, Any]:
+        return Place.current(self._context).where() if self._is_running else {}
+
+
+def _start_error(trap: int, function: Function) -> TreadleError:
+    """The error of a call for whose first frame there is no room."""
+    if trap == TRAP.NO_MEMORY:
+        return OutOfMemoryError("the system has no memory for the first frame", function=function.name)
+    budget = "memory" if trap == TRAP.MEMORY else "depth"
+    return BudgetExceededError(f"the first frame passes max_{budget}", budget=budget, function=function.name)
+
+
+def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """One value for each parameter. Raises ArgumentError."""
+    if not kwargs and len(args) == len(names):
+        return args
+    if len(args) > len(names):
+        raise ArgumentError(f"{function}({', '.join(names)}): {len(names)} arguments expected, {len(args)} came")
+    values = list(args)
+    rest = dict(kwargs)
+    missing = [name for name in names[len(args) :] if name not in rest]
+    if missing:
+        raise ArgumentError(f"{function}({', '.join(names)}): no value for {', '.join(missing)}")
+    values += [rest.pop(name) for name in names[len(args) :]]
+    for name in rest:
+        reason = "is given twice" if name in names else "is no parameter"
+        raise ArgumentError(f"{function}({', '.join(names)}): {name!r} {reason}")
+    return values

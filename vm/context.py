@@ -1,0 +1,178 @@
+"""Contexts: the engine's state of one call, and what Python reads and writes in it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from . import core
+from .image import Image
+from .layout import CONTEXT, CONTEXT_WORDS, OBJECT, PYTHON, WORD
+
+_Words = ctypes.c_int64 * CONTEXT_WORDS
+UNLIMITED = (1 << 63) - 1
+
+SLICE_TICKS = 1_250_000  # about 5 ms between two looks at signals, deadlines and cancellation
+KEPT_BYTES = 256 << 20  # freed blocks that a context keeps for its next objects
+
+_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+
+
+class Context:
+    """The memory of one call at a time. `words` is the context block; the engine owns all else."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.hooked: Any = None  # the HookedCode that the call runs, if any
+        self.arguments: Any = None  # arrays that the call reads in place
+        self._engine = core.engine()
+        self.words = _Words()
+        self.address = ctypes.addressof(self.words)
+        self._arguments = np.zeros(image.argument_words, np.int64)
+        self._scratch = np.empty(image.scratch_bytes + 64, np.uint8)
+        words = self.words
+        words[CONTEXT.CODE] = image.code.ctypes.data
+        words[CONTEXT.FUNCTIONS] = image.functions.ctypes.data
+        words[CONTEXT.PRIMITIVES] = image.primitives.ctypes.data
+        words[CONTEXT.CONSTANTS] = image.constants.ctypes.data
+        words[CONTEXT.TYPES] = image.type_words.ctypes.data
+        words[CONTEXT.PYTHON] = python_layout().address
+        words[CONTEXT.ARGUMENTS] = self._arguments.ctypes.data
+        words[CONTEXT.SCRATCH] = -(-self._scratch.ctypes.data // 64) * 64
+        words[CONTEXT.FRAME] = words[CONTEXT.RESULT_AT] = -1
+        words[CONTEXT.SLICE] = SLICE_TICKS
+        words[CONTEXT.THREADS] = 1
+        _contexts.add(self)
+
+    def set_argument(self, position: int, data: int, reference: int) -> None:
+        """What the function called next finds in register `position`."""
+        self._arguments[2 * position] = data
+        self._arguments[2 * position + 1] = reference
+
+    def registers(self) -> tuple[int, int]:
+        """The addresses of the current frame's reference and integer registers."""
+        from .layout import FRAME, FRAME_HEAD, FUNCTION
+
+        frame = self.words[CONTEXT.STACK] + self.words[CONTEXT.FRAME]
+        refs = frame + FRAME_HEAD
+        return refs, refs + 2 * WORD * word(word(frame, FRAME.FUNCTION), FUNCTION.REFERENCES)
+
+    def unwind(self) -> None:
+        """Releases what a call that will not go on has left."""
+        self.words[CONTEXT.BUFFER], self.words[CONTEXT.RESULT_AT] = 0, -1
+        self._engine.unwind(self.address)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_scratch"):
+            self._engine.close(self.address)
+            outside().words[CONTEXT.LIVE] += self.words[CONTEXT.LIVE]  # objects that the program's user still has
+
+
+class _Outside:
+    """The context that results are released through, from any thread: it keeps no blocks."""
+
+    def __init__(self) -> None:
+        self.words = _Words()
+        self.words[CONTEXT.MAX_CACHED] = -1
+        address, drop = ctypes.addressof(self.words), core.engine().drop
+        self.drop = lambda reference: drop(address, reference)
+
+
+@functools.cache
+def outside() -> _Outside:
+    return _Outside()
+
+
+def live_bytes() -> int:
+    """Bytes of all objects of all machines in this process that are in use: results that are kept, and running calls."""
+    return outside().words[CONTEXT.LIVE] + sum(context.words[CONTEXT.LIVE] for context in list(_contexts))
+
+
+# ---- looking at memory ----
+
+
+def word(address: int, index: int = 0) -> int:
+    """A word of memory."""
+    return ctypes.c_int64.from_address(address + WORD * index).value
+
+
+def set_word(address: int, index: int, value: int) -> None:
+    ctypes.c_int64.from_address(address + WORD * index).value = value
+
+
+def words(address: int, count: int) -> tuple[int, ...]:
+    return tuple((ctypes.c_int64 * count).from_address(address))
+
+
+class Elements:
+    """Memory as NumPy takes it; `owner` lives as long as an array of it."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(
+        self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object = None, writeable: bool = True
+    ) -> None:
+        # NumPy wants an address that is not zero even for no elements
+        data = (address or 64, not writeable)
+        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape, "data": data}
+        self.owner = owner
+
+    def array(self) -> np.ndarray:
+        return np.asarray(self)
+
+
+def tensor_shape(reference: int) -> tuple[int, ...]:
+    """The dimensions of a tensor object."""
+    address = reference & ~1
+    return words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT))
+
+
+# ---- NumPy's layout ----
+
+_FLAGS = 0x101  # C-contiguous, aligned
+
+
+@functools.cache
+def python_layout() -> Any:
+    """Where this Python and NumPy keep what the engine reads of arguments, checked on live objects.
+
+    `works` is False when they do not look as expected; arguments are then always converted by Python.
+    """
+    block = (ctypes.c_int64 * PYTHON.WORDS)()
+    head = object.__basicsize__
+    block[PYTHON.ITEMS], block[PYTHON.LENGTH] = tuple.__basicsize__, head
+    block[PYTHON.TYPE], block[PYTHON.ARRAY] = head - WORD, id(np.ndarray)
+    # PyArrayObject: data, nd (an int), dimensions, strides, base, descr, flags (an int)
+    block[PYTHON.DATA], block[PYTHON.RANK], block[PYTHON.SHAPE] = head, head + 8, head + 16
+    block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 40, head + 48
+    return SimpleNamespace(words=block, address=ctypes.addressof(block), works=_looks_right(block))
+
+
+def _looks_right(layout: Any) -> bool:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    pair = (array, array.T)
+    if np.ndarray.__basicsize__ < layout[PYTHON.FLAGS] + 4 or ctypes.sizeof(ctypes.c_void_p) != WORD:
+        return False
+
+    def at(thing: object, offset: str) -> int:
+        return word(id(thing) + layout[getattr(PYTHON, offset)])
+
+    def narrow(thing: object, offset: str) -> int:
+        return ctypes.c_int32.from_address(id(thing) + layout[getattr(PYTHON, offset)]).value
+
+    return (
+        at(pair, "LENGTH") == 2
+        and words(id(pair) + layout[PYTHON.ITEMS], 2) == (id(pair[0]), id(pair[1]))
+        and at(array, "TYPE") == layout[PYTHON.ARRAY]
+        and at(array, "DATA") == array.ctypes.data
+        and narrow(array, "RANK") == 2
+        and words(at(array, "SHAPE"), 2) == (2, 3)
+        and at(array, "DESCRIPTOR") == id(np.dtype(np.float32))
+        and narrow(array, "FLAGS") & _FLAGS == _FLAGS
+        and narrow(pair[1], "FLAGS") & _FLAGS == _FLAGS & ~1
+    )

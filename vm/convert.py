@@ -1,0 +1,332 @@
+"""Python's values to the machine's registers, and back.
+
+Tensors that a call cannot keep are read where they lie; others are copied into the machine's heap on the way in. Results
+belong to the caller. Values nest to any depth: nothing here recurses on data values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..formats.dtypes import DType
+from ..formats.errors import (
+    ArgumentError,
+    BudgetExceededError,
+    DTypeError,
+    ExecutionError,
+    OutOfMemoryError,
+    ShapeError,
+)
+from ..formats.program import Program
+from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
+from . import core
+from .context import Context, Elements, outside, set_word, tensor_shape, word, words
+from .image import Image
+from .layout import KIND, OBJECT, TRAP, WORD
+from .tensor import Tensor
+from .values import Closure, DataValue, NativeReference
+
+# ---- in ----
+
+
+class Arguments:
+    """Fills the registers of one call; what it makes belongs to the call once that starts."""
+
+    def __init__(self, context: Context, function: str) -> None:
+        self.kept: list[np.ndarray] = []  # arrays that the call reads in place
+        self._context, self._function, self._name = context, function, ""
+        self._engine = core.engine()
+        self._made: list[int] = []
+
+    def give(self, position: int, name: str, value: Any, type_: Type, escapes: bool) -> None:
+        """Sets register `position`, the parameter `name`. Raises ArgumentError, DTypeError or ShapeError."""
+        self._name = name
+        if isinstance(type_, TensorType):
+            array = self._array(value, type_)
+            if escapes:
+                reference = self._copied(array)
+                data = word(reference, OBJECT.DATA)
+            else:
+                data, reference = array.ctypes.data, self._in_place(array, type_)
+        else:
+            data, reference = 0, self.reference(value, type_)
+        if reference & 1 == 0:
+            self._made.append(reference)
+        self._context.set_argument(position, data, reference)
+
+    def give_captured(self, position: int, closure: Closure) -> None:
+        """Sets the registers from `position` on to a closure's captured values."""
+        address = closure.native.word & ~1
+        captured = words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT))
+        for number, reference in enumerate(captured, position):
+            self._engine.retain_reference(reference)
+            if reference & 1 == 0:
+                self._made.append(reference)
+            self._context.set_argument(number, word(reference & ~1, OBJECT.DATA), reference)
+
+    def give_up(self) -> None:
+        """Releases what was made for a call that does not start."""
+        for made in self._made:
+            self._engine.drop(self._context.address, made)
+        self._made.clear()
+
+    def _in_place(self, array: np.ndarray, type_: TensorType) -> int:
+        """A reference that describes an array, which stays alive as long as this object."""
+        self.kept.append(array)
+        static = self._context.image.types.find(type_)
+        if static:
+            return static
+        code = DType.of(array.dtype).code
+        view = self._checked(self._engine.new_view(self._context.address, code, array.ndim, array.ctypes.data, 0))
+        _set_items(view, array.shape)
+        return view
+
+    def _copied(self, array: np.ndarray) -> int:
+        return new_tensor(self._context, array, self._checked)
+
+    def _checked(self, address: int) -> int:
+        """The address of a new object. Raises OutOfMemoryError, BudgetExceededError."""
+        if address == -TRAP.MEMORY:
+            raise BudgetExceededError(f"{self._place()}: it does not fit into the memory budget", budget="memory")
+        if address < 0:
+            raise OutOfMemoryError(f"{self._place()}: the system has no memory for it")
+        return address
+
+    def _place(self) -> str:
+        """How messages begin."""
+        return f"{self._function}({self._name})"
+
+    # ---- tensors ----
+
+    def _array(self, value: Any, type_: TensorType) -> np.ndarray:
+        array = self._as_array(value, type_)
+        if DType.of(array.dtype) is not type_.dtype:
+            raise DTypeError(f"{self._place()}: expected {type_}, {array.dtype.name} came; convert it with astype")
+        if array.ndim != type_.rank or any(
+            isinstance(expected, int) and expected != actual
+            for expected, actual in zip(type_.shape, array.shape, strict=True)
+        ):
+            shape = ", ".join(map(str, array.shape))
+            raise ShapeError(f"{self._place()}: expected {type_}, {array.dtype.name}[{shape}] came")
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        return np.require(array, requirements=("C", "A"))
+
+    def _as_array(self, value: Any, type_: TensorType) -> np.ndarray:
+        if isinstance(value, Tensor):
+            return value.numpy()
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._known(np.asarray(value), type_)
+        if isinstance(value, (bool, int, float, list, tuple)):
+            return self._exact(value, type_)
+        try:
+            if hasattr(value, "__dlpack__"):
+                return np.from_dlpack(value)
+            if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+                return np.asarray(value)
+            return np.asarray(memoryview(value))
+        except TypeError:
+            kind = type(value).__name__
+            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {kind} came") from None
+
+    def _known(self, array: np.ndarray, type_: TensorType) -> np.ndarray:
+        try:
+            DType.of(array.dtype)
+        except DTypeError:
+            raise DTypeError(f"{self._place()}: expected {type_}, an array of {array.dtype} came") from None
+        return array
+
+    def _exact(self, value: Any, type_: TensorType) -> np.ndarray:
+        """Python numbers, or nested lists of them, where the parameter's element type holds each without loss of range."""
+        target = type_.dtype.numpy
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            raise ShapeError(f"{self._place()}: expected {type_}, lists of different lengths came") from None
+        if array.size == 0:
+            return array.astype(target)
+        if array.dtype == target:
+            return array
+        fits = array.dtype.kind in "biuf" and np.can_cast(array.dtype, target, "same_kind")
+        if (fits and type_.dtype.is_integer) or (array.dtype.kind in "iu" and type_.dtype.is_integer):
+            info = np.iinfo(target)
+            fits = bool(int(array.min()) >= info.min and int(array.max()) <= info.max)
+        elif array.dtype.kind in "iu" and type_.dtype.is_float:
+            fits = bool((array.astype(target).astype(object) == array.astype(object)).all())
+        if not fits:
+            shown = repr(value) if array.ndim == 0 else f"a {type(value).__name__} of {array.dtype.name}"
+            raise DTypeError(f"{self._place()}: expected {type_}, which does not hold {shown}")
+        return array.astype(target)
+
+    # ---- tuples, data values, closures ----
+
+    def reference(self, value: Any, type_: Type) -> int:
+        """A new reference to a value in the heap. Nested values wait on a stack of this function's own."""
+        done: list[int] = []  # finished values, whose references are ours
+        todo: list[tuple[Any, Any, int]] = [(value, type_, _NEW)]
+        try:
+            while todo:
+                value, type_, tag = todo.pop()
+                if tag != _NEW:
+                    first = len(done) - len(value)
+                    done[first:] = [self._record(type_, tag, done[first:])]
+                elif isinstance(type_, TensorType):
+                    done.append(self._copied(self._array(value, type_)))
+                elif (shared := self._shared(value, type_)) is not None:
+                    done.append(shared)
+                else:
+                    tag, types, fields = self._parts(value, type_)
+                    todo.append((fields, type_, tag))
+                    todo += [(field, inner, _NEW) for field, inner in zip(fields[::-1], types[::-1], strict=True)]
+        except BaseException:
+            for reference in done:
+                release(self._context, reference)
+            raise
+        return done[0]
+
+    def _record(self, type_: Type, tag: int, fields: list[int]) -> int:
+        number = self._context.image.type_number(type_)
+        made = self._checked(self._engine.new_record(self._context.address, KIND.DATA, tag, number, len(fields)))
+        _set_items(made, fields)
+        return made
+
+    def _shared(self, value: Any, type_: Type) -> int | None:
+        """One more reference to a value that is in a heap of this program already."""
+        native = value.native if isinstance(value, (DataValue, Closure)) else None
+        if native is None or native.owner is not self._context.image:
+            if isinstance(value, Closure):
+                raise ArgumentError(f"{self._place()}: {value!r} belongs to another machine")
+            return None
+        actual = native_type(self._context.image, native.word)
+        if actual != erase_dims(type_):
+            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {actual} came")
+        self._engine.retain_reference(native.word)
+        return native.word
+
+    def _parts(self, value: Any, type_: Type) -> tuple[int, tuple[Type, ...], tuple]:
+        """Tag, field types and fields of a value that Python built."""
+        if isinstance(type_, TupleType):
+            if not isinstance(value, (tuple, list)) or len(value) != len(type_.fields):
+                came = f"{len(value)} values" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
+                raise ArgumentError(f"{self._place()}: expected the tuple {type_}, {came} came")
+            return 0, type_.fields, tuple(value)
+        if isinstance(type_, DataType):
+            definition = self._context.image.data_types[str(type_)]
+            if not isinstance(value, DataValue):
+                raise ArgumentError(
+                    f"{self._place()}: expected {type_}, a {type(value).__name__} came; make a DataValue"
+                )
+            tag = self._tag(value, definition)
+            constructor = definition.constructors[tag]
+            if len(value.fields) != len(constructor.fields):
+                raise ArgumentError(
+                    f"{self._place()}: {constructor.name} of {type_} has {len(constructor.fields)} fields, "
+                    f"{len(value.fields)} came"
+                )
+            return tag, constructor.fields, value.fields
+        raise ArgumentError(f"{self._place()}: expected a closure {type_}, a {type(value).__name__} came")
+
+    def _tag(self, value: DataValue, definition: DataTypeDefinition) -> int:
+        names = [constructor.name for constructor in definition.constructors]
+        if value.tag is None and value.constructor in names:
+            return names.index(value.constructor)
+        if value.tag is None or not 0 <= value.tag < len(names):
+            which = value.constructor if value.tag is None else f"tag {value.tag}"
+            raise ArgumentError(f"{self._place()}: {definition.name} has no {which}; it has {', '.join(names)}")
+        return value.tag
+
+
+_NEW = -1  # in place of a tag: a value that is still to be looked at
+
+
+def release(context: Context, reference: int) -> None:
+    """Gives up one reference."""
+    if reference & 1 == 0:
+        core.engine().drop(context.address, reference)
+
+
+def _set_items(address: int, items: Sequence[int]) -> None:
+    for position, item in enumerate(items):
+        set_word(address, OBJECT.ITEMS + position, item)
+
+
+def new_tensor(context: Context, array: np.ndarray, checked: Callable[[int], int]) -> int:
+    """A heap tensor with the elements of an array."""
+    code = DType.of(array.dtype).code
+    made = checked(core.engine().new_tensor(context.address, code, array.ndim, array.nbytes))
+    _set_items(made, array.shape)
+    Elements(word(made, OBJECT.DATA), array.dtype, array.shape).array()[...] = array
+    return made
+
+
+def native_type(image: Image, reference: int) -> Type:
+    """The type of a data value, tuple or closure in the heap."""
+    address = reference & ~1
+    if word(address, OBJECT.KIND) == KIND.CLOSURE:
+        return closure_type(image.program, word(address, OBJECT.TAG))
+    return image.record_types[word(address, OBJECT.DATA)]
+
+
+def closure_type(program: Program, function: int) -> FunctionType:
+    """The type of closures of a function: without the captured values."""
+    entry = program.functions[function]
+    params = entry.type.params[: len(entry.type.params) - entry.captured]
+    erased = erase_dims(FunctionType(params, entry.type.result))
+    assert isinstance(erased, FunctionType)
+    return erased
+
+
+# ---- out ----
+
+
+class Results:
+    """Makes Python's values of an image's native ones."""
+
+    def __init__(self, image: Image, invoke: Callable[..., Any]) -> None:
+        self._image, self._invoke = image, invoke
+
+    def take(self, data: int, reference: int) -> Any:
+        """The value of a register whose reference the caller hands over."""
+        return self._value(NativeReference(reference, outside().drop, self._image), data)
+
+    def _value(self, native: NativeReference, data: int | None = None) -> Any:
+        address = native.word & ~1
+        kind = word(address, OBJECT.KIND)
+        if kind == KIND.TENSOR:
+            return Tensor(_elements(native, word(address, OBJECT.DATA) if data is None else data))
+        if kind == KIND.CLOSURE:
+            number = word(address, OBJECT.TAG)
+            program = self._image.program
+            return Closure(program.functions[number].name, closure_type(program, number), native, self._invoke)
+        if kind == KIND.DATA:
+            return self._record(native)
+        raise ExecutionError("the program returned a storage, which has no form in Python")
+
+    def _record(self, native: NativeReference) -> Any:
+        address = native.word & ~1
+        type_ = self._image.record_types[word(address, OBJECT.DATA)]
+        if isinstance(type_, TupleType):
+            return self._fields(native)
+        assert isinstance(type_, DataType)
+        tag = word(address, OBJECT.TAG)
+        constructor = self._image.data_types[str(type_)].constructors[tag]
+        return DataValue.of_native(tag, str(type_), constructor.name, native, self._fields)
+
+    def _fields(self, native: NativeReference) -> tuple:
+        address = native.word & ~1
+        values = []
+        for field in words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT)):
+            core.engine().retain_reference(field)
+            values.append(self._value(NativeReference(field, outside().drop, self._image)))
+        return tuple(values)
+
+
+def _elements(native: NativeReference, data: int) -> np.ndarray:
+    """The array of a tensor object. Elements that something else refers to as well are read-only."""
+    address = native.word & ~1
+    dtype = DType.from_code(word(address, OBJECT.TAG)).numpy
+    alone = native.word & 1 == 0 and word(address, OBJECT.REFERENCES) == 1 and word(address, OBJECT.OWNER) == 0
+    return Elements(data, dtype, tensor_shape(native.word), native, alone).array()

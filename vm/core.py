@@ -1,0 +1,106 @@
+"""The engine as this process sees it: its entry points, as functions of C called through ctypes.
+
+The engine is compiled once a machine and kept as object code in the kernel cache; a process that finds it there never imports
+Numba.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from . import native
+
+# What the engine's object code is made of.
+_SOURCES = (
+    "layout.py",
+    "intrinsics.py",
+    "heap.py",
+    "engine.py",
+    "native.py",
+    "../formats/isa.py",
+    "../formats/dtypes.py",
+)
+
+_WORD = ctypes.c_int64
+
+
+class Entry(NamedTuple):
+    """An entry point: where it is defined, its number of words as arguments, whether others may run meanwhile."""
+
+    module: str
+    arguments: int
+    releases_gil: bool = False
+
+
+ENTRIES: dict[str, Entry] = {
+    "run": Entry("engine", 1, releases_gil=True),
+    "call_arrays": Entry("engine", 4, releases_gil=True),
+    "start": Entry("engine", 2),
+    "unwind": Entry("engine", 1),
+    "drop": Entry("heap", 2),
+    "retain_reference": Entry("heap", 1),
+    "new_tensor": Entry("heap", 4),
+    "new_like": Entry("heap", 2),
+    "new_view": Entry("heap", 5),
+    "new_record": Entry("heap", 5),
+    "close": Entry("heap", 1),
+}
+
+_lock = threading.Lock()
+
+
+def engine() -> SimpleNamespace:
+    """The entry points by name. The first call on a machine compiles them, which takes some seconds."""
+    with _lock:
+        return _engine()
+
+
+@functools.cache
+def _engine() -> SimpleNamespace:
+    addresses = native.load_object(_object_code())
+    return SimpleNamespace(**{name: _function(entry, addresses[name]) for name, entry in ENTRIES.items()})
+
+
+def _function(entry: Entry, address: int) -> Callable[..., int]:
+    prototype = ctypes.CFUNCTYPE if entry.releases_gil else ctypes.PYFUNCTYPE
+    return prototype(_WORD, *[_WORD] * entry.arguments)(address)
+
+
+def _object_code() -> bytes:
+    cache = native.cache()
+    key = _key()
+    code = cache.get(key)
+    if code is None:
+        print("Treadle builds its engine for this machine, once …", file=sys.stderr, flush=True)
+        code = _compiled()
+        cache.put(key, code)
+    return code
+
+
+def _key() -> str:
+    folder = Path(__file__).parent
+    digest = hashlib.sha256()
+    for name in _SOURCES:
+        digest.update((folder / name).read_bytes())
+    digest.update(f"{native.toolchain()} {native.host_target().key}".encode())
+    return digest.hexdigest()
+
+
+def _compiled() -> bytes:
+    from . import engine as loop
+    from . import heap
+
+    modules: dict[str, Any] = {"engine": loop, "heap": heap}
+    functions = {}
+    for name, entry in ENTRIES.items():
+        dispatcher = getattr(modules[entry.module], name)
+        functions[name] = (dispatcher.py_func, f"int64({', '.join(['int64'] * entry.arguments)})")
+    return native.compile_object(functions, c_abi=True)

@@ -1,0 +1,599 @@
+"""The dispatch loop: executes a program until it returns or traps.
+
+One native function over flat memory (`vm/layout.py`), compiled by Numba once a machine and kept as object code (`vm/core.py`).
+It trusts the verifier: fields are in range and registers hold values of the types that instructions need. What only a run
+can tell (sizes, tags, shapes, divisors) is checked here, before anything is done: an instruction that traps has had no effect,
+and the program counter stands on it.
+"""
+
+from __future__ import annotations
+
+from .heap import (
+    REGISTER,
+    count_elements,
+    described,
+    extend,
+    inlined,
+    item_shift,
+    native,
+    new_like,
+    new_record,
+    new_storage,
+    new_tensor,
+    new_view,
+    pop,
+    push,
+    put,
+    release,
+    retain,
+)
+from .intrinsics import (
+    add_overflows,
+    call_kernel,
+    copy,
+    load,
+    load8,
+    load16,
+    load32,
+    multiply_overflows,
+    store,
+    subtract_overflows,
+)
+from .layout import CONTEXT, DTYPE, FRAME, FRAME_HEAD, FUNCTION, KIND, OBJECT, OPCODE, PRIMITIVE, PYTHON, TRAP, WORD
+
+
+@inlined
+def operand(word, ints):
+    """The value of a d field: the word itself, or the integer register that it names."""
+    return word if word >= 0 else load(ints, ~word)
+
+
+@inlined
+def register(refs, index):
+    return refs + REGISTER * index
+
+
+@inlined
+def next_list(at):
+    """The address behind the list at `at`."""
+    return at + WORD + WORD * load(at, 0)
+
+
+@native
+def measure(shape, ints):
+    """The number of elements of the shape that the d list at `shape` gives, -1 if it is none."""
+    count = 1
+    for k in range(load(shape, 0)):
+        count = extend(count, operand(load(shape, 1 + k), ints))
+    return count
+
+
+@native
+def write_shape(tensor, shape, ints):
+    for k in range(load(shape, 0)):
+        store(tensor, OBJECT.ITEMS + k, operand(load(shape, 1 + k), ints))
+    return 0
+
+
+@native
+def has_shape(tensor, shape, ints):
+    """1 if a tensor has the shape of the d list at `shape`."""
+    if load(tensor, OBJECT.COUNT) != load(shape, 0):
+        return 0
+    for k in range(load(shape, 0)):
+        if load(tensor, OBJECT.ITEMS + k) != operand(load(shape, 1 + k), ints):
+            return 0
+    return 1
+
+
+@native
+def is_zero(data, dtype):
+    """1 if the element at `data` is zero, of either sign."""
+    shift = item_shift(dtype)
+    if shift == 0:
+        return 1 if load8(data) == 0 else 0
+    if shift == 1:
+        return 1 if load16(data) & (0x7FFF if dtype == DTYPE.float16 else -1) == 0 else 0
+    if shift == 2:
+        return 1 if load32(data) & (0x7FFFFFFF if dtype == DTYPE.float32 else -1) == 0 else 0
+    return 1 if load(data, 0) & (0x7FFFFFFFFFFFFFFF if dtype == DTYPE.float64 else -1) == 0 else 0
+
+
+@native
+def element(data, dtype, k):
+    """Element k of an array of integers."""
+    shift = item_shift(dtype)
+    data += k << shift
+    if shift == 0:
+        return load8(data) & 0xFF if dtype == DTYPE.uint8 or dtype == DTYPE.bool else load8(data)
+    if shift == 1:
+        return load16(data) & 0xFFFF if dtype == DTYPE.uint16 else load16(data)
+    if shift == 2:
+        return load32(data) & 0xFFFFFFFF if dtype == DTYPE.uint32 else load32(data)
+    return load(data, 0)
+
+
+@inlined
+def arithmetic_failure(opcode, a, b):
+    """The trap that integer arithmetic ends in, 0 if it does not."""
+    if opcode == OPCODE.add:
+        overflows = add_overflows(a, b)
+    elif opcode == OPCODE.subtract:
+        overflows = subtract_overflows(a, b)
+    elif opcode == OPCODE.multiply:
+        overflows = multiply_overflows(a, b)
+    elif opcode == OPCODE.floor_divide or opcode == OPCODE.remainder:
+        if b == 0:
+            return TRAP.DIVISION
+        overflows = subtract_overflows(0, a) if b == -1 and opcode == OPCODE.floor_divide else 0
+    else:
+        overflows = 0
+    return TRAP.OVERFLOW if overflows != 0 else 0
+
+
+@inlined
+def arithmetic(opcode, a, b):
+    if opcode == OPCODE.add:
+        return a + b
+    if opcode == OPCODE.subtract:
+        return a - b
+    if opcode == OPCODE.multiply:
+        return a * b
+    if opcode == OPCODE.minimum:
+        return min(a, b)
+    if opcode == OPCODE.maximum:
+        return max(a, b)
+    if opcode == OPCODE.equal:
+        return 1 if a == b else 0
+    if opcode == OPCODE.less:
+        return 1 if a < b else 0
+    if b == -1:  # the processor faults on -2^63 // -1, and on the remainder too
+        return -a if opcode == OPCODE.floor_divide else 0
+    return a // b if opcode == OPCODE.floor_divide else a % b
+
+
+@native
+def new_dynamic(context, dtype, shape, ints):
+    """A tensor of the shape of the d list at `shape`, or a negative trap."""
+    count = extend(measure(shape, ints), 1 << item_shift(dtype))
+    if count < 0:
+        return -TRAP.SIZE
+    tensor = new_tensor(context, dtype, load(shape, 0), count)
+    if tensor > 0:
+        write_shape(tensor, shape, ints)
+    return tensor
+
+
+@native
+def new_in_storage(context, storage, offset, dtype, shape, ints):
+    """A tensor in a storage's memory, or a negative trap."""
+    size = extend(measure(shape, ints), 1 << item_shift(dtype))
+    if size < 0:
+        return -TRAP.SIZE
+    if offset < 0 or offset & 63 != 0 or offset > load(described(storage), OBJECT.ITEMS) - size:
+        return -TRAP.STORAGE
+    retain(storage)
+    data = load(described(storage), OBJECT.DATA) + offset
+    tensor = new_view(context, dtype, load(shape, 0), data, storage)
+    if tensor > 0:
+        write_shape(tensor, shape, ints)
+    return tensor
+
+
+@native
+def new_reshaped(context, data, source, shape, ints):
+    """A view of a tensor's elements in another shape, or a negative trap."""
+    model = described(source)
+    if measure(shape, ints) != count_elements(model):
+        return -TRAP.RESHAPE
+    owner = load(model, OBJECT.OWNER)  # straight to who holds the elements: chains of views stay short
+    if owner == 0:
+        owner = source
+    retain(owner)
+    tensor = new_view(context, load(model, OBJECT.TAG), load(shape, 0), data, owner)
+    if tensor > 0:
+        write_shape(tensor, shape, ints)
+    return tensor
+
+
+@native
+def new_shape(context, shape, ints):
+    """An int64 tensor that holds the values of the d list at `shape`."""
+    count = load(shape, 0)
+    tensor = new_tensor(context, DTYPE.int64, 1, WORD * count)
+    if tensor > 0:
+        store(tensor, OBJECT.ITEMS, count)
+        for k in range(count):
+            store(load(tensor, OBJECT.DATA), k, operand(load(shape, 1 + k), ints))
+    return tensor
+
+
+@native
+def new_copy(context, data, source):
+    model = described(source)
+    tensor = new_like(context, model)
+    if tensor > 0:
+        size = count_elements(model) << item_shift(load(model, OBJECT.TAG))
+        copy(load(tensor, OBJECT.DATA), data, size)
+    return tensor
+
+
+@native
+def fill_items(record, items, refs):
+    """Fields or captured values, from the register list at `items`."""
+    for k in range(load(items, 0)):
+        reference = load(register(refs, load(items, 1 + k)), 1)
+        retain(reference)
+        store(record, OBJECT.ITEMS + k, reference)
+    return 0
+
+
+@inlined
+def take_result_memory(context, frame, at, model):
+    """The result's tensor object, in the memory that the caller gave for it; 0 if this is not the place for it."""
+    if at != load(context, CONTEXT.RESULT_AT) or load(frame, FRAME.CALLER) != 0:
+        return 0
+    store(context, CONTEXT.RESULT_AT, -1)
+    rank = load(model, OBJECT.COUNT)
+    tensor = new_view(context, load(model, OBJECT.TAG), rank, load(context, CONTEXT.BUFFER), 0)
+    if tensor > 0:
+        copy(tensor + WORD * OBJECT.ITEMS, model + WORD * OBJECT.ITEMS, WORD * rank)
+    return tensor
+
+
+@native
+def enter(context, frame, function, arguments, captured, origin, target):
+    """A frame for a function called with the register list at `arguments`, and the values of the closure `captured` or 0."""
+    size = load(load(frame, FRAME.FUNCTION), FUNCTION.FRAME_SIZE)
+    top = frame + size - load(context, CONTEXT.STACK)
+    frame = push(context, top, function, size, origin, target)
+    if frame < 0:
+        return frame
+    slot = frame + FRAME_HEAD
+    sources = frame - load(frame, FRAME.CALLER) + FRAME_HEAD  # the stack may have moved
+    for k in range(load(arguments, 0)):
+        source = register(sources, load(arguments, 1 + k))
+        reference = load(source, 1)
+        retain(reference)
+        store(slot, 0, load(source, 0))
+        store(slot, 1, reference)
+        slot += REGISTER
+    if captured != 0:
+        for k in range(load(captured, OBJECT.COUNT)):
+            reference = load(captured, OBJECT.ITEMS + k)
+            retain(reference)
+            store(slot, 0, load(described(reference), OBJECT.DATA))
+            store(slot, 1, reference)
+            slot += REGISTER
+    return frame
+
+
+@native
+def call_primitive(context, primitive, at, refs, ints):
+    """Calls native code with the lists of inputs, outputs and dimensions at `at`. Its failure code."""
+    arguments = load(context, CONTEXT.ARGUMENTS)
+    store(arguments, 0, load(primitive, PRIMITIVE.STATIC))
+    filled = arguments + WORD
+    for _ in range(2):
+        for k in range(load(at, 0)):
+            store(filled, k, load(register(refs, load(at, 1 + k)), 0))
+        filled += WORD * load(at, 0)
+        at = next_list(at)
+    for k in range(load(at, 0)):
+        store(filled, k, operand(load(at, 1 + k), ints))
+    kernel = load(primitive, PRIMITIVE.KERNEL)
+    return call_kernel(kernel, arguments, load(context, CONTEXT.SCRATCH), 0, 1)
+
+
+@native
+def run(context):
+    """Executes from the context's program counter on. Returns a trap."""
+    code = load(context, CONTEXT.CODE)
+    functions, primitives = load(context, CONTEXT.FUNCTIONS), load(context, CONTEXT.PRIMITIVES)
+    pc = code + load(context, CONTEXT.PC)
+    frame = load(context, CONTEXT.STACK) + load(context, CONTEXT.FRAME)
+    refs = frame + FRAME_HEAD
+    ints = refs + REGISTER * load(load(frame, FRAME.FUNCTION), FUNCTION.REFERENCES)
+    fuel, worked = load(context, CONTEXT.FUEL), 0
+    trap = -1
+    while trap < 0:
+        fuel -= 1
+        if fuel < 0:
+            fuel, trap = fuel + 1, TRAP.SLICE
+            break
+        opcode = load(pc, 0)
+
+        if opcode == OPCODE.call:
+            primitive = primitives + WORD * PRIMITIVE.WORDS * load(pc, 1)
+            if load(primitive, PRIMITIVE.KERNEL) == 0:
+                fuel, trap = fuel + 1, TRAP.HOST
+                break
+            failure = call_primitive(context, primitive, pc + 2 * WORD, refs, ints)
+            if failure != 0:
+                store(context, CONTEXT.DETAIL, failure)
+                trap = TRAP.KERNEL
+                break
+            ticks = load(primitive, PRIMITIVE.TICKS)
+            fuel, worked = fuel - ticks, worked + ticks
+            pc = next_list(next_list(next_list(pc + 2 * WORD)))
+
+        elif opcode == OPCODE.frame_tensor:
+            reference = load(load(context, CONTEXT.TYPES), load(pc, 2))
+            put(context, register(refs, load(pc, 1)), load(frame, FRAME.MEMORY) + load(pc, 3), reference)
+            pc += 4 * WORD
+
+        elif opcode == OPCODE.load_const:
+            constant = register(load(context, CONTEXT.CONSTANTS), load(pc, 2))
+            put(context, register(refs, load(pc, 1)), load(constant, 0), load(constant, 1))
+            pc += 3 * WORD
+
+        elif opcode == OPCODE.move:
+            source = register(refs, load(pc, 2))
+            reference = load(source, 1)
+            retain(reference)
+            put(context, register(refs, load(pc, 1)), load(source, 0), reference)
+            pc += 3 * WORD
+
+        elif opcode == OPCODE.kill:
+            for k in range(load(pc, 1)):
+                put(context, register(refs, load(pc, 2 + k)), 0, 0)
+            pc = next_list(pc + WORD)
+
+        elif opcode == OPCODE.load_int:
+            store(ints, load(pc, 1), load(pc, 2))
+            pc += 3 * WORD
+
+        elif opcode == OPCODE.move_int:
+            store(ints, load(pc, 1), load(ints, load(pc, 2)))
+            pc += 3 * WORD
+
+        elif opcode == OPCODE.goto:
+            pc += WORD * load(pc, 1)
+
+        elif opcode == OPCODE.if_int:
+            pc += WORD * load(pc, 2) if load(ints, load(pc, 1)) == 0 else 3 * WORD
+
+        elif opcode == OPCODE.if_:
+            source = register(refs, load(pc, 1))
+            zero = is_zero(load(source, 0), load(described(load(source, 1)), OBJECT.TAG))
+            pc += WORD * load(pc, 2) if zero != 0 else 3 * WORD
+
+        elif opcode == OPCODE.ret:
+            slot = register(refs, load(pc, 1))
+            data, reference = load(slot, 0), load(slot, 1)
+            store(slot, 1, 0)  # the caller takes the reference over
+            target, origin, caller = load(frame, FRAME.TARGET), load(frame, FRAME.RETURN), load(frame, FRAME.CALLER)
+            pop(context, frame)
+            if caller == 0:
+                trap = finish(context, data, reference)
+                frame = load(context, CONTEXT.STACK) - 1
+                break
+            frame -= caller
+            refs = frame + FRAME_HEAD
+            ints = refs + REGISTER * load(load(frame, FRAME.FUNCTION), FUNCTION.REFERENCES)
+            put(context, register(refs, target), data, reference)
+            pc = code + origin
+
+        elif opcode == OPCODE.invoke:
+            function = functions + WORD * FUNCTION.WORDS * load(pc, 2)
+            arguments = pc + 3 * WORD
+            entered = enter(context, frame, function, arguments, 0, next_list(arguments) - code, load(pc, 1))
+            if entered < 0:
+                trap = -entered
+                break
+            frame = entered
+            refs = frame + FRAME_HEAD
+            ints = refs + REGISTER * load(function, FUNCTION.REFERENCES)
+            pc = code + load(function, FUNCTION.ENTRY)
+
+        elif opcode == OPCODE.invoke_closure:
+            closure = described(load(register(refs, load(pc, 2)), 1))
+            function = functions + WORD * FUNCTION.WORDS * load(closure, OBJECT.TAG)
+            arguments = pc + 3 * WORD
+            entered = enter(context, frame, function, arguments, closure, next_list(arguments) - code, load(pc, 1))
+            if entered < 0:
+                trap = -entered
+                break
+            frame = entered
+            refs = frame + FRAME_HEAD
+            ints = refs + REGISTER * load(function, FUNCTION.REFERENCES)
+            pc = code + load(function, FUNCTION.ENTRY)
+
+        elif opcode == OPCODE.get_field:
+            record = described(load(register(refs, load(pc, 2)), 1))
+            if load(record, OBJECT.TAG) != load(pc, 3):
+                trap = TRAP.TAG
+                break
+            reference = load(record, OBJECT.ITEMS + load(pc, 4))
+            retain(reference)
+            put(context, register(refs, load(pc, 1)), load(described(reference), OBJECT.DATA), reference)
+            pc += 5 * WORD
+
+        elif opcode == OPCODE.get_tag:
+            store(ints, load(pc, 1), load(described(load(register(refs, load(pc, 2)), 1)), OBJECT.TAG))
+            pc += 3 * WORD
+
+        elif opcode == OPCODE.shape_of:
+            tensor = described(load(register(refs, load(next_list(pc + WORD), 0)), 1))
+            for k in range(load(pc, 1)):
+                store(ints, load(pc, 2 + k), load(tensor, OBJECT.ITEMS + k))
+            pc = next_list(pc + WORD) + WORD
+
+        elif opcode == OPCODE.match_shape:
+            tensor = described(load(register(refs, load(pc, 1)), 1))
+            if has_shape(tensor, pc + 2 * WORD, ints) == 0:
+                trap = TRAP.SHAPE
+                break
+            pc = next_list(pc + 2 * WORD)
+
+        elif opcode == OPCODE.read_shape:
+            source = register(refs, load(next_list(pc + WORD), 0))
+            tensor = described(load(source, 1))
+            if count_elements(tensor) != load(pc, 1):
+                trap = TRAP.LENGTH
+                break
+            for k in range(load(pc, 1)):
+                store(ints, load(pc, 2 + k), element(load(source, 0), load(tensor, OBJECT.TAG), k))
+            pc = next_list(pc + WORD) + WORD
+
+        elif opcode >= OPCODE.add and opcode <= OPCODE.less:
+            a, b = operand(load(pc, 2), ints), operand(load(pc, 3), ints)
+            failure = arithmetic_failure(opcode, a, b)
+            if failure != 0:
+                trap = failure
+                break
+            store(ints, load(pc, 1), arithmetic(opcode, a, b))
+            pc += 4 * WORD
+
+        elif opcode == OPCODE.call_host:
+            fuel, trap = fuel + 1, TRAP.HOST
+
+        elif opcode == OPCODE.fatal:
+            trap = TRAP.FATAL
+
+        else:
+            # what makes a new object in r[dst]; the instruction's end is where `following` says
+            made = -TRAP.HOOK
+            following = pc
+            data = 0
+            if opcode == OPCODE.alloc_tensor:
+                model = described(load(load(context, CONTEXT.TYPES), load(pc, 2)))
+                made = take_result_memory(context, frame, pc - code, model)
+                if made == 0:
+                    made = new_like(context, model)
+                following = pc + 3 * WORD
+            elif opcode == OPCODE.alloc_dynamic:
+                made = new_dynamic(context, load(pc, 2), pc + 3 * WORD, ints)
+                following = next_list(pc + 3 * WORD)
+            elif opcode == OPCODE.alloc_storage:
+                size = operand(load(pc, 2), ints)
+                made = new_storage(context, size) if extend(size, 1) >= 0 else -TRAP.SIZE
+                following = pc + 3 * WORD
+            elif opcode == OPCODE.storage_tensor:
+                storage = load(register(refs, load(pc, 2)), 1)
+                offset = operand(load(pc, 3), ints)
+                made = new_in_storage(context, storage, offset, load(pc, 4), pc + 5 * WORD, ints)
+                following = next_list(pc + 5 * WORD)
+            elif opcode == OPCODE.alloc_data:
+                made = new_record(context, KIND.DATA, load(pc, 3), load(pc, 2), load(pc, 4))
+                following = next_list(pc + 4 * WORD)
+                if made > 0:
+                    fill_items(made, pc + 4 * WORD, refs)
+            elif opcode == OPCODE.alloc_closure:
+                made = new_record(context, KIND.CLOSURE, load(pc, 2), 0, load(pc, 3))
+                following = next_list(pc + 3 * WORD)
+                if made > 0:
+                    fill_items(made, pc + 3 * WORD, refs)
+            elif opcode == OPCODE.reshape:
+                source = register(refs, load(pc, 2))
+                made = new_reshaped(context, load(source, 0), load(source, 1), pc + 3 * WORD, ints)
+                following = next_list(pc + 3 * WORD)
+            elif opcode == OPCODE.make_shape:
+                made = new_shape(context, pc + 2 * WORD, ints)
+                following = next_list(pc + 2 * WORD)
+            elif opcode == OPCODE.device_copy:
+                source = register(refs, load(pc, 2))
+                made = new_copy(context, load(source, 0), load(source, 1))
+                following = pc + 4 * WORD
+            if made < 0:
+                trap = -made
+                if trap == TRAP.HOOK:
+                    fuel += 1
+                break
+            put(context, register(refs, load(pc, 1)), load(made, OBJECT.DATA), made)
+            pc = following
+
+    store(context, CONTEXT.PC, pc - code)
+    store(context, CONTEXT.FRAME, frame - load(context, CONTEXT.STACK))
+    store(context, CONTEXT.FUEL, fuel)
+    store(context, CONTEXT.WORKED, load(context, CONTEXT.WORKED) + worked)
+    return trap
+
+
+@native
+def finish(context, data, reference):
+    """Hands the result over."""
+    if data == load(context, CONTEXT.BUFFER) and data != 0:
+        release(context, reference)
+        return TRAP.IN_PLACE
+    store(context, CONTEXT.RESULT, data)
+    store(context, CONTEXT.RESULT_REF, reference)
+    return TRAP.RETURNED
+
+
+@native
+def start(context, index):
+    """Makes the outermost frame, for function `index` with the registers in ARGUMENTS, which it takes over. 0, or a trap."""
+    function = load(context, CONTEXT.FUNCTIONS) + WORD * FUNCTION.WORDS * index
+    arguments, count = load(context, CONTEXT.ARGUMENTS), load(function, FUNCTION.PARAMETERS)
+    frame = push(context, 0, function, 0, 0, 0)
+    if frame < 0:
+        for k in range(count):
+            release(context, load(arguments, 2 * k + 1))
+        return -frame
+    copy(frame + FRAME_HEAD, arguments, REGISTER * count)
+    store(context, CONTEXT.FRAME, 0)
+    store(context, CONTEXT.PC, load(function, FUNCTION.ENTRY))
+    return 0
+
+
+@native
+def unwind(context):
+    """Releases every frame of a call that will not go on."""
+    offset = load(context, CONTEXT.FRAME)
+    while offset >= 0:
+        frame = load(context, CONTEXT.STACK) + offset
+        caller = load(frame, FRAME.CALLER)
+        pop(context, frame)
+        offset = offset - caller if caller != 0 else -1
+    store(context, CONTEXT.FRAME, -1)
+    return 0
+
+
+@inlined
+def bind_array(layout, array, expected, slot):
+    """Puts a NumPy array of exactly a static type into a register, to be read in place. 0 if it is something else."""
+    if load(array + load(layout, PYTHON.TYPE), 0) != load(layout, PYTHON.ARRAY):
+        return 0
+    if load(array + load(layout, PYTHON.DESCRIPTOR), 0) != load(expected, 1):
+        return 0
+    if load32(array + load(layout, PYTHON.FLAGS)) & 0x101 != 0x101:  # C-contiguous and aligned
+        return 0
+    model = described(load(expected, 0))
+    rank = load(model, OBJECT.COUNT)
+    if load32(array + load(layout, PYTHON.RANK)) != rank:
+        return 0
+    shape = load(array + load(layout, PYTHON.SHAPE), 0)
+    for k in range(rank):
+        if load(shape, k) != load(model, OBJECT.ITEMS + k):
+            return 0
+    store(slot, 0, load(array + load(layout, PYTHON.DATA), 0))
+    store(slot, 1, load(expected, 0))
+    return 1
+
+
+@native
+def call_arrays(context, index, values, result):
+    """Calls a function of static types with a tuple of NumPy arrays, and a new array for its result; runs until a trap.
+
+    UNUSUAL when any argument is not an array that can be read in place: nothing has happened then.
+    """
+    layout = load(context, CONTEXT.PYTHON)
+    function = load(context, CONTEXT.FUNCTIONS) + WORD * FUNCTION.WORDS * index
+    count = load(function, FUNCTION.PARAMETERS)
+    if load(values + load(layout, PYTHON.LENGTH), 0) != count:
+        return TRAP.UNUSUAL
+    slot, expected = load(context, CONTEXT.ARGUMENTS), load(function, FUNCTION.ARRAYS)
+    for k in range(count):
+        array = load(values + load(layout, PYTHON.ITEMS), k)
+        if bind_array(layout, array, expected, slot) == 0:
+            return TRAP.UNUSUAL
+        slot += REGISTER
+        expected += 2 * WORD
+    store(context, CONTEXT.FUEL, load(context, CONTEXT.SLICE))
+    store(context, CONTEXT.BUFFER, load(result + load(layout, PYTHON.DATA), 0))
+    store(context, CONTEXT.RESULT_AT, load(function, FUNCTION.RESULT_AT))
+    trap = start(context, index)
+    if trap != 0:
+        return trap
+    return run(context)

@@ -1,0 +1,197 @@
+"""What a trap means to people: the exception for it, with the function, the instruction, the model node and the values."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..formats.bytecode import Decoded, function_words, scan
+from ..formats.errors import (
+    BudgetExceededError,
+    ExecutionError,
+    IndexOutOfRangeError,
+    OutOfMemoryError,
+    ShapeError,
+    TreadleError,
+)
+from ..formats.program import Function
+from .context import Context, tensor_shape, word
+from .layout import CONTEXT, OBJECT, TRAP, WORD
+
+
+@dataclass(frozen=True)
+class Place:
+    """An instruction of a program, and the frame that was to execute it."""
+
+    context: Context
+    function: Function
+    number: int  # of the function
+    offset: int  # words from the function's start
+
+    @staticmethod
+    def current(context: Context) -> Place:
+        """Where a context's program counter stands."""
+        at = context.words[CONTEXT.PC] // WORD
+        functions = context.image.program.functions
+        number = bisect.bisect_right(functions, at, key=lambda function: function.start) - 1
+        return Place(context, functions[number], number, at - functions[number].start)
+
+    @property
+    def instruction(self) -> Decoded:
+        start = self.function.start + self.offset
+        words = self.context.image.program.code[start : self.function.start + self.function.length]
+        return next(scan(words[:_LONGEST].tolist() if len(words) > _LONGEST else words.tolist()))
+
+    @property
+    def node(self) -> str | None:
+        """The model node that the instruction comes from."""
+        source_map = self.context.image.program.source_map
+        found = bisect.bisect_left(source_map, (self.number, self.offset), key=lambda s: (s.function, s.offset))
+        if found < len(source_map) and source_map[found].function == self.number:
+            entry = source_map[found]
+            return entry.node if entry.offset == self.offset else None
+        return None
+
+    @property
+    def index(self) -> int:
+        """How many instructions of the function stand before."""
+        words = function_words(self.context.image.program, self.function)
+        return next(index for index, found in enumerate(scan(words)) if found.offset == self.offset)
+
+    def where(self) -> dict[str, Any]:
+        """What errors say of the place."""
+        return {"function": self.function.name, "instruction": self.index, "node": self.node}
+
+    # ---- values ----
+
+    def integer(self, operand: int) -> int:
+        """The value of a d field."""
+        return operand if operand >= 0 else word(self.context.registers()[1], ~operand)
+
+    def reference(self, register: int) -> int:
+        return word(self.context.registers()[0], 2 * register + 1)
+
+    def data(self, register: int) -> int:
+        """The address of the elements of the tensor in a register."""
+        return word(self.context.registers()[0], 2 * register)
+
+    def shape(self, register: int) -> tuple[int, ...]:
+        return tensor_shape(self.reference(register))
+
+
+_LONGEST = 64 * 1024  # words of an instruction
+
+
+def error(context: Context, trap: int) -> TreadleError:
+    """The exception for a trap that ends the call."""
+    place = Place.current(context)
+    return _ERRORS[trap](place)
+
+
+def _shape(place: Place) -> TreadleError:
+    tensor, shape = place.instruction.values
+    expected = tuple(map(place.integer, shape))  # type: ignore[arg-type]
+    actual = place.shape(tensor)  # type: ignore[arg-type]
+    return ShapeError(f"expected a tensor of shape {list(expected)}, {list(actual)} came", **place.where())
+
+
+def _reshape(place: Place) -> TreadleError:
+    _, source, shape = place.instruction.values
+    expected = list(map(place.integer, shape))  # type: ignore[arg-type]
+    actual = list(place.shape(source))  # type: ignore[arg-type]
+    return ShapeError(f"a tensor of shape {actual} does not have the elements for {expected}", **place.where())
+
+
+def _size(place: Place) -> TreadleError:
+    instruction = place.instruction
+    sizes = [
+        place.integer(operand)
+        for field, value in zip(instruction.operation.fields, instruction.values, strict=True)
+        if field.name in ("shape", "size")
+        for operand in (value if isinstance(value, tuple) else (value,))
+    ]
+    return ShapeError(f"{instruction.operation.name} of the size {sizes}, which no tensor has", **place.where())
+
+
+def _storage(place: Place) -> TreadleError:
+    _, storage, offset, _, shape = place.instruction.values
+    size = word(place.reference(storage), OBJECT.ITEMS)  # type: ignore[arg-type]
+    at = place.integer(offset)  # type: ignore[arg-type]
+    wanted = list(map(place.integer, shape))  # type: ignore[arg-type]
+    message = (
+        f"a tensor of shape {wanted} at byte {at} is not in the {size} bytes of its storage, or not at a multiple of 64"
+    )
+    return ExecutionError(message, **place.where())
+
+
+def _length(place: Place) -> TreadleError:
+    registers, tensor = place.instruction.values
+    actual = list(place.shape(tensor))  # type: ignore[arg-type]
+    message = f"expected a tensor of {len(registers)} dimensions' sizes, one of shape {actual} came"  # type: ignore[arg-type]
+    return ShapeError(message, **place.where())
+
+
+def _tag(place: Place) -> TreadleError:
+    _, record, tag, _ = place.instruction.values
+    actual = word(place.reference(record) & ~1, OBJECT.TAG)  # type: ignore[arg-type]
+    return ExecutionError(f"expected a data value with tag {tag}, one with tag {actual} came", **place.where())
+
+
+def _division(place: Place) -> TreadleError:
+    return ExecutionError(f"{place.instruction.operation.name} by zero", **place.where())
+
+
+def _overflow(place: Place) -> TreadleError:
+    _, a, b = place.instruction.values
+    values = f"{place.integer(a)} and {place.integer(b)}"  # type: ignore[arg-type]
+    message = f"{place.instruction.operation.name} of {values} does not fit into 64 bits"
+    return ExecutionError(message, **place.where())
+
+
+def _kernel(place: Place) -> TreadleError:
+    code = place.context.words[CONTEXT.DETAIL]
+    name = place.context.image.program.primitives[place.instruction.values[0]].name  # type: ignore[index]
+    if code == 1:
+        return IndexOutOfRangeError(f"primitive {name}: an index is out of range", **place.where())
+    reason = "division of an integer by zero" if code == 2 else f"it failed with code {code}"
+    return ExecutionError(f"primitive {name}: {reason}", **place.where())
+
+
+def _fatal(place: Place) -> TreadleError:
+    reasons = {0: "no clause of a match fits the value", 1: "code was reached that cannot be"}
+    reason = place.instruction.values[0]
+    return ExecutionError(reasons.get(reason, f"fatal error {reason}"), **place.where())  # type: ignore[arg-type]
+
+
+def _depth(place: Place) -> TreadleError:
+    most = place.context.words[CONTEXT.MAX_DEPTH]
+    message = f"more than {most} calls are nested; raise max_depth, or look for a recursion that never ends"
+    return BudgetExceededError(message, budget="depth", **place.where())
+
+
+def _memory(place: Place) -> TreadleError:
+    message = "the call's memory budget is passed; raise max_memory"
+    return BudgetExceededError(message, budget="memory", **place.where())
+
+
+def _no_memory(place: Place) -> TreadleError:
+    return OutOfMemoryError("the system has no more memory", **place.where())
+
+
+_ERRORS: dict[int, Callable[[Place], TreadleError]] = {
+    TRAP.SHAPE: _shape,
+    TRAP.RESHAPE: _reshape,
+    TRAP.SIZE: _size,
+    TRAP.STORAGE: _storage,
+    TRAP.LENGTH: _length,
+    TRAP.TAG: _tag,
+    TRAP.DIVISION: _division,
+    TRAP.OVERFLOW: _overflow,
+    TRAP.KERNEL: _kernel,
+    TRAP.FATAL: _fatal,
+    TRAP.DEPTH: _depth,
+    TRAP.MEMORY: _memory,
+    TRAP.NO_MEMORY: _no_memory,
+}

@@ -1,0 +1,178 @@
+"""Hooks: listeners that see a program run, instruction by instruction, and that the engine knows nothing of.
+
+While a machine has listeners, its calls run a copy of the code in which the instructions that someone listens to are replaced by
+a word that is no opcode. The engine traps there; the listeners are told; the original instruction is executed alone;
+the listeners are told again. Without listeners nothing is different.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from ..formats.bytecode import Decoded, function_words, scan
+from ..formats.dtypes import DType
+from ..formats.errors import TreadleError
+from ..formats.isa import Operation
+from ..formats.primitive import Primitive
+from .context import Context, Elements, word
+from .failures import Place
+from .image import Image
+from .layout import CONTEXT, HOOK_OPCODE, OBJECT, WORD
+
+
+class InstrumentAction(IntEnum):
+    """What a listener wants done with the instruction that it was told of."""
+
+    NO_OP = 0
+    SKIP_RUN = 1  # calls of primitives alone: what it should have written, the listener has
+
+
+NO_OP, SKIP_RUN = InstrumentAction
+
+
+class Event:
+    """An instruction about to be executed, or just executed, in a running call. Valid while the listener runs."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.instruction: Decoded = place.instruction
+
+    @property
+    def operation(self) -> Operation:
+        return self.instruction.operation
+
+    @property
+    def function(self) -> str:
+        """The name of the function whose instruction it is."""
+        return self._place.function.name
+
+    @property
+    def node(self) -> str | None:
+        """The model node that the instruction comes from."""
+        return self._place.node
+
+    @property
+    def primitive(self) -> Primitive | None:
+        """The primitive of a call."""
+        if "prim" not in [field.name for field in self.operation.fields]:
+            return None
+        return self._place.context.image.program.primitives[self.instruction.values[0]]  # type: ignore[index]
+
+    def registers(self, field: str) -> tuple[int, ...]:
+        """The registers that a field names."""
+        names = [f.name for f in self.operation.fields]
+        value = self.instruction.values[names.index(field)]
+        return value if isinstance(value, tuple) else (value,)
+
+    def tensor(self, register: int) -> np.ndarray:
+        """A copy of the tensor in a reference register."""
+        return self._view(register).copy()
+
+    def set_tensor(self, register: int, value: np.ndarray) -> None:
+        """Overwrites the elements of a tensor that the instruction writes into."""
+        self._view(register)[...] = value
+
+    def _view(self, register: int) -> np.ndarray:
+        place = self._place
+        dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy
+        return Elements(place.data(register), dtype, place.shape(register)).array()
+
+
+class Listener:
+    """Is told what happens. Override what you want to know; `operations` says of which instructions (None: of all)."""
+
+    operations: frozenset[str] | None = None
+
+    def before(self, event: Event) -> InstrumentAction | None:
+        """An instruction is about to be executed."""
+
+    def after(self, event: Event) -> None:
+        """It was executed. After an invoke the callee is about to begin; a ret of the outermost frame has no after."""
+
+    def error(self, failure: TreadleError) -> None:
+        """The call fails."""
+
+
+CALLS = frozenset({"call", "call_host"})
+ALLOCATIONS = frozenset({"alloc_tensor", "alloc_dynamic", "alloc_storage", "alloc_data", "alloc_closure", "make_shape"})
+
+
+class Instrument(Listener):
+    """TVM's instrument: `callback(primitive, symbol, before_run, result, *tensors)` before and after each call.
+
+    `tensors` are copies of the inputs, then of the outputs. When the callback returns SKIP_RUN before a run, the primitive is
+    not run, and what the callback wrote into the outputs is its result.
+    """
+
+    operations = frozenset({"call"})
+
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        self._callback = callback
+
+    def before(self, event: Event) -> InstrumentAction | None:
+        inputs, outputs = self._tensors(event)
+        assert event.primitive is not None
+        action = self._callback(event.primitive, event.primitive.name, True, None, *inputs, *outputs)
+        if action != SKIP_RUN:
+            return NO_OP
+        for register, output in zip(event.registers("outputs"), outputs, strict=True):
+            event.set_tensor(register, output)
+        return SKIP_RUN
+
+    def after(self, event: Event) -> None:
+        inputs, outputs = self._tensors(event)
+        assert event.primitive is not None
+        result = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        self._callback(event.primitive, event.primitive.name, False, result, *inputs, *outputs)
+
+    @staticmethod
+    def _tensors(event: Event) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        inputs, outputs = event.registers("inputs"), event.registers("outputs")
+        return [event.tensor(r) for r in inputs], [event.tensor(r) for r in outputs]
+
+
+class HookedCode:
+    """A program's code with traps where the listeners listen."""
+
+    def __init__(self, image: Image, listeners: Iterable[Listener]) -> None:
+        self.listeners = tuple(listeners)
+        self._original = image.code.ctypes.data
+        self._words = image.code.copy()
+        everything = any(listener.operations is None for listener in self.listeners)
+        wanted = frozenset().union(*(listener.operations or () for listener in self.listeners))
+        for function in image.program.functions:
+            for instruction in scan(function_words(image.program, function)):
+                if everything or instruction.operation.name in wanted:
+                    self._words[function.start + instruction.offset] = HOOK_OPCODE
+        self.address = self._words.ctypes.data
+
+    def step(self, context: Context, run_one: Callable[[Context], int]) -> int:
+        """Executes the instruction that trapped, with its listeners told. Returns what `run_one`, which executes one
+        instruction, returns: the trap that ends the call, or -1 when it goes on."""
+        event = Event(Place.current(context))
+        listeners = [
+            each for each in self.listeners if each.operations is None or event.operation.name in each.operations
+        ]
+        # every listener is told, also when an earlier one skips
+        actions = [listener.before(event) for listener in listeners]
+        if SKIP_RUN in actions and event.operation.name == "call":
+            context.words[CONTEXT.PC] += event.instruction.size * WORD
+            return -1
+        trap = self._run_original(context, run_one)
+        if event.operation.name != "ret":
+            for listener in listeners:
+                listener.after(event)
+        return trap
+
+    def _run_original(self, context: Context, run_one: Callable[[Context], int]) -> int:
+        fuel, worked = context.words[CONTEXT.FUEL], context.words[CONTEXT.WORKED]
+        context.words[CONTEXT.CODE], context.words[CONTEXT.FUEL] = self._original, 1
+        try:
+            return run_one(context)
+        finally:
+            context.words[CONTEXT.CODE], context.words[CONTEXT.FUEL] = self.address, fuel - 1
+            context.words[CONTEXT.WORKED] = worked

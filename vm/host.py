@@ -1,0 +1,123 @@
+"""Host primitives: what the engine leaves to Python, done by the operators' reference implementations.
+
+A `call` whose primitive has no native code writes into tensors that are there already; a `call_host` makes new ones, whose shapes
+may depend on the elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..formats import dims
+from ..formats.errors import ExecutionError, IndexOutOfRangeError, OutOfMemoryError, TreadleError
+from ..formats.primitive import PrimitiveDefinition
+from ..formats.types import TensorType
+from . import library
+from .context import Context, Elements, set_word, word
+from .convert import new_tensor, release
+from .failures import Place, error
+from .layout import CONTEXT, OBJECT, WORD
+
+
+def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
+    """Does the call or call_host that the context stands on, and moves it behind. Raises what the operator raises."""
+    place = Place.current(context)
+    instruction = place.instruction
+    if instruction.operation.name == "call":
+        number, inputs, outputs, operands = instruction.values
+    else:
+        number, outputs, inputs, operands = instruction.values
+    primitive = context.image.program.primitives[number]  # type: ignore[index]
+    sizes = [place.integer(operand) for operand in operands]  # type: ignore[union-attr]
+    arrays = [_view(place, register) for register in inputs]  # type: ignore[union-attr]
+    results = _evaluate(place, number, arrays, sizes, evaluators)  # type: ignore[arg-type]
+    expected = _result_types(primitive.definition, sizes)
+    _check(primitive.name, results, expected, place)
+    if instruction.operation.name == "call":
+        for register, result in zip(outputs, results, strict=True):  # type: ignore[arg-type]
+            _view(place, register)[...] = result
+    else:
+        for register, result in zip(outputs, results, strict=True):  # type: ignore[arg-type]
+            _set_register(place, register, result)
+    context.words[CONTEXT.PC] += instruction.size * WORD
+    context.words[CONTEXT.FUEL] -= 1
+
+
+def _view(place: Place, register: int) -> np.ndarray:
+    """The tensor in a register, in place."""
+    from ..formats.dtypes import DType
+
+    dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy
+    return Elements(place.data(register), dtype, place.shape(register)).array()
+
+
+def _evaluate(
+    place: Place,
+    number: int,
+    arrays: list[np.ndarray],
+    sizes: list[int],
+    evaluators: dict[int, library.Evaluate],
+) -> list[np.ndarray]:
+    primitive = place.context.image.program.primitives[number]
+    for array in arrays:
+        array.flags.writeable = False
+    try:
+        if number not in evaluators:
+            evaluators[number] = library.compiler().evaluator(primitive.definition)
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in evaluators[number](arrays, sizes)]
+    except TreadleError:
+        raise
+    except IndexError as failure:
+        raise IndexOutOfRangeError(f"primitive {primitive.name}: {failure}", **place.where()) from failure
+    except MemoryError as failure:
+        raise OutOfMemoryError(f"primitive {primitive.name}: {failure}", **place.where()) from failure
+    except Exception as failure:
+        raise ExecutionError(f"primitive {primitive.name}: {failure}", **place.where()) from failure
+
+
+def _result_types(definition: PrimitiveDefinition, sizes: Sequence[int]) -> list[tuple[TensorType, tuple]]:
+    """The results' types, and their shapes as far as they are known: None for a dimension that depends on elements."""
+    values = dict(zip(definition.variables, sizes, strict=True))
+    return [
+        (
+            type_,
+            tuple(
+                dims.evaluate(dim, values) if isinstance(dim, (int, dims.SymbolicDim)) else None for dim in type_.shape
+            ),
+        )
+        for type_ in definition.results
+    ]
+
+
+def _check(name: str, results: list[np.ndarray], expected: list[tuple[TensorType, tuple]], place: Place) -> None:
+    """The verifier relies on what a definition says of its results; an operator that breaks its word stops here."""
+    good = len(results) == len(expected) and all(
+        result.dtype == type_.dtype.numpy
+        and result.ndim == len(shape)
+        and all(dim is None or dim == actual for dim, actual in zip(shape, result.shape, strict=True))
+        for result, (type_, shape) in zip(results, expected, strict=True)
+    )
+    if not good:
+        came = ", ".join(f"{result.dtype}{list(result.shape)}" for result in results)
+        wanted = ", ".join(str(type_) for type_, _ in expected)
+        raise ExecutionError(f"primitive {name} gave {came} in place of {wanted}", **place.where())
+
+
+def _set_register(place: Place, register: int, value: np.ndarray) -> None:
+    context = place.context
+
+    def checked(address: int) -> int:
+        if address < 0:
+            raise error(context, -address)
+        return address
+
+    made = new_tensor(context, value, checked)
+    refs = context.registers()[0]
+    old = word(refs, 2 * register + 1)
+    set_word(refs, 2 * register, word(made, OBJECT.DATA))
+    set_word(refs, 2 * register + 1, made)
+    if old:
+        release(context, old)

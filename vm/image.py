@@ -1,0 +1,195 @@
+"""A linked program in the engine's form: records and immortal objects, laid out once and shared by all calls.
+
+The words are those of `vm/layout.py`. Static tensor types are laid out as objects, so that a register that holds a tensor in
+frame memory needs nothing but its type.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..formats.bytecode import Decoded
+from ..formats.dtypes import DType
+from ..formats.limits import ALIGNMENT
+from ..formats.program import Program
+from ..formats.types import TensorType, Type, erase_dims
+from .layout import FRAME_HEAD, FUNCTION, KIND, OBJECT, PRIMITIVE, WORD
+from .library import LinkedPrimitive
+from .verify import Verified, VerifiedFunction
+
+TICK_NANOSECONDS = 4  # what one instruction is taken to cost
+
+# Kernels that are estimated to take this long are asked into how many parts they want to be split.
+_WORTH_PARTS = 8000
+
+
+class Image:
+    """The words of one program. Everything here is read-only while calls run."""
+
+    def __init__(self, verified: Verified, primitives: Sequence[LinkedPrimitive]) -> None:
+        program = verified.program
+        self.program = program
+        self.code = np.ascontiguousarray(program.code)
+        self.escaping = [function.escaping for function in verified.functions]
+        self.types = _TypePool()
+        self.type_words = np.array([self.types.reference(type_) for type_ in program.types], np.int64)
+        arrays = [self._array_words(facts) for facts in verified.functions]
+        self.types.finish()
+        self._relocate(arrays)
+        self.functions = self._function_words(verified)
+        self.constants, self._constant_objects = _constant_words(program)
+        self._statics = [np.array(primitive.words, np.int64) for primitive in primitives]
+        self.primitives = self._primitive_words(primitives)
+        self.scratch_bytes = max((primitive.scratch_bytes for primitive in primitives), default=0)
+        self.argument_words = _argument_words(verified)
+        self.data_types = {definition.name: definition for definition in program.data_types}
+        self.record_types: list[Type] = [erase_dims(type_) for type_ in program.types]
+        self._type_numbers = {type_: number for number, type_ in enumerate(self.record_types)}
+        self._lock = threading.Lock()
+
+    def type_number(self, type_: Type) -> int:
+        """By which number data values of a type name it: its place in `record_types`."""
+        type_ = erase_dims(type_)
+        with self._lock:
+            if type_ not in self._type_numbers:  # a type of values that only come from outside
+                self.record_types.append(type_)
+                self._type_numbers[type_] = len(self.record_types) - 1
+            return self._type_numbers[type_]
+
+    def _array_words(self, facts: VerifiedFunction) -> np.ndarray | None:
+        """What `call_arrays` compares arguments with; None for a function that it cannot call."""
+        params, result = facts.function.type.params, facts.function.type.result
+        if facts.function.captured or any(facts.escaping):
+            return None
+        if not all(isinstance(type_, TensorType) and type_.is_static for type_ in (*params, result)):
+            return None
+        words = [(self.types.reference(type_), id(type_.dtype.numpy)) for type_ in params]  # type: ignore[union-attr]
+        return np.array(words or [(0, 0)], np.int64)
+
+    def _relocate(self, arrays: list[np.ndarray | None]) -> None:
+        """Turns places in the pool of types into references, now that the pool has an address."""
+        self.type_words += np.where(self.type_words != 0, self.types.address, 0)
+        for words in arrays:
+            if words is not None:
+                words[:, 0] += self.types.address
+        self._arrays = arrays
+
+    def _function_words(self, verified: Verified) -> np.ndarray:
+        words = np.zeros((len(verified.functions), FUNCTION.WORDS), np.int64)
+        for row, facts, arrays in zip(words, verified.functions, self._arrays, strict=True):
+            function = facts.function
+            row[FUNCTION.ENTRY] = function.start * WORD
+            row[FUNCTION.PARAMETERS] = len(function.param_names)
+            row[FUNCTION.REFERENCES] = function.ref_registers
+            row[FUNCTION.FRAME_SIZE] = FRAME_HEAD + WORD * (2 * function.ref_registers + function.int_registers)
+            row[FUNCTION.MEMORY] = -(-function.frame_bytes // ALIGNMENT) * ALIGNMENT
+            row[FUNCTION.RESULT_AT] = _result_place(verified.program, facts)
+            row[FUNCTION.ARRAYS] = 0 if arrays is None else arrays.ctypes.data
+        return words
+
+    def _primitive_words(self, primitives: Sequence[LinkedPrimitive]) -> np.ndarray:
+        words = np.zeros((len(primitives), PRIMITIVE.WORDS), np.int64)
+        for row, primitive, static, entry in zip(
+            words, primitives, self._statics, self.program.primitives, strict=True
+        ):
+            row[PRIMITIVE.KERNEL] = primitive.address
+            row[PRIMITIVE.STATIC] = static.ctypes.data
+            row[PRIMITIVE.TICKS] = primitive.nanoseconds // TICK_NANOSECONDS
+            row[PRIMITIVE.PARALLEL] = primitive.nanoseconds >= _WORTH_PARTS or bool(entry.definition.variables)
+        return words
+
+    def takes_arrays(self, function: int) -> bool:
+        """True if `call_arrays` may be tried on a function."""
+        return self._arrays[function] is not None
+
+    def makes_result_in_place(self, function: int) -> bool:
+        """True if a call of the function writes its result where the caller says."""
+        return bool(self.functions[function, FUNCTION.RESULT_AT] >= 0)
+
+
+class _TypePool:
+    """Static tensor types as objects behind one another. Until `finish`, a reference counts from the pool's start."""
+
+    def __init__(self) -> None:
+        self._places: dict[TensorType, int] = {}
+        self._words: list[int] = []
+        self.address = 0
+
+    def reference(self, type_: object) -> int:
+        """A reference to a type; 0 for one that is no static tensor."""
+        if not isinstance(type_, TensorType) or not type_.is_static:
+            return 0
+        place = self._places.get(type_)
+        if place is None:
+            place = self._places[type_] = len(self._words) * WORD + 1
+            self._words += _object_words(type_.dtype.code, type_.shape, 0, type_.nbytes)  # type: ignore[arg-type]
+        return self.address + place
+
+    def finish(self) -> None:
+        self._memory = np.array(self._words or [0], np.int64)
+        self.address = self._memory.ctypes.data
+
+    def find(self, type_: TensorType) -> int:
+        """The reference of a type that is in the pool, 0 for another."""
+        place = self._places.get(type_)
+        return 0 if place is None else self.address + place
+
+
+def _object_words(dtype: int, shape: Sequence[int], data: int, size: int) -> list[int]:
+    """An immortal tensor object; an even number of words, so that the next one's address is even too."""
+    words = [0] * OBJECT.ITEMS + list(shape)
+    words[OBJECT.KIND], words[OBJECT.TAG], words[OBJECT.COUNT] = KIND.TENSOR, dtype, len(shape)
+    words[OBJECT.DATA], words[OBJECT.SIZE] = data, size
+    return words
+
+
+def _constant_words(program: Program) -> tuple[np.ndarray, np.ndarray]:
+    """For each constant what a register holds, and the objects that these refer to."""
+    places: list[int] = []
+    words: list[int] = []
+    for constant in program.constants:
+        places.append(len(words) * WORD + 1)
+        words += _object_words(DType.of(constant.dtype).code, constant.shape, constant.ctypes.data, constant.nbytes)
+    objects = np.array(words or [0], np.int64)
+    registers = [
+        (constant.ctypes.data, objects.ctypes.data + place)
+        for constant, place in zip(program.constants, places, strict=True)
+    ]
+    return np.array(registers or [(0, 0)], np.int64), objects
+
+
+def _argument_words(verified: Verified) -> int:
+    """Enough words for the arguments of every call of a primitive, and of every function."""
+    most = max((2 * len(facts.function.param_names) for facts in verified.functions), default=0)
+    for facts in verified.functions:
+        for instruction in facts.instructions:
+            if instruction.operation.name == "call":
+                most = max(most, instruction.size)
+    return most + 1
+
+
+def _result_place(program: Program, facts: VerifiedFunction) -> int:
+    """Where the function makes its result: byte offset in the code of the alloc_tensor whose register is only ever
+    written there, and which is all that the function returns; -1 when it is not that simple."""
+    returned = {instruction.values[0] for instruction in facts.instructions if instruction.operation.name == "ret"}
+    if len(returned) != 1:
+        return -1
+    register = returned.pop()
+    writers = [instruction for instruction in facts.instructions if register in _written(instruction)]
+    if len(writers) != 1 or writers[0].operation.name != "alloc_tensor" or register < len(facts.function.param_names):  # type: ignore[operator]
+        return -1
+    if program.types[writers[0].values[1]] != facts.function.type.result:  # type: ignore[index]
+        return -1
+    return (facts.function.start + writers[0].offset) * WORD
+
+
+def _written(instruction: Decoded) -> tuple[int, ...]:
+    """The reference registers that an instruction writes."""
+    found: list[int] = []
+    for field, value in zip(instruction.operation.fields, instruction.values, strict=True):
+        if field.is_written and field.kind.value == "r":
+            found += value if isinstance(value, tuple) else (value,)
+    return tuple(found)

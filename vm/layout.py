@@ -1,0 +1,180 @@
+"""The words of the engine's memory: every block's layout, once.
+
+Everything the engine touches is 64-bit words at raw addresses. A table below names the words of one kind of block; the
+engine reads word DATA of an object `o` as `load(o, OBJECT.DATA)`. The same names serve the Python side (`vm/context.py`,
+`vm/image.py`).
+
+A *reference*, wherever it stands (registers, fields, owners), is one word:
+
+    0         empty
+    even      the address of an object that is counted: whoever holds the word owns one of its references
+    odd       the address + 1 of an object that is never freed (a constant, a static tensor type), not counted
+
+A reference register is two words: [0] the address of the elements (tensors, storages) and [1] a reference to the object that
+describes them. A tensor in its frame's own memory, or in an array of the caller, has its static type as object: odd, so
+that nobody counts it, and [0] is all that says where it is.
+"""
+
+from __future__ import annotations
+
+from keyword import iskeyword
+from types import ModuleType
+
+from ..formats.dtypes import DType
+from ..formats.isa import OPERATIONS
+
+WORD = 8  # bytes
+
+
+def _names(kind: str, table: str, start: int = 0) -> ModuleType:
+    """A module whose names are the words of `table`, numbered from `start`: Numba reads a module's integers as constants."""
+    module = ModuleType(kind, table)
+    names = [line.split()[0] for line in table.strip().splitlines()]
+    for number, name in enumerate(names, start):
+        setattr(module, name, number)
+    module.WORDS = start + len(names)  # type: ignore[attr-defined]
+    return module
+
+
+# An object of the heap (tensor, data value, closure, storage), or a constant or static type in the image.
+OBJECT = _names("OBJECT", """
+    KIND        one of KIND
+    REFERENCES  how many references there are; changed atomically
+    BLOCK       what malloc gave; 0 in an image
+    SIZE        bytes of the block; in a static type: bytes of the elements
+    TAG         tensor: code of its dtype; data: tag; closure: index of its function
+    COUNT       tensor: rank; data: number of fields; closure: number of captured values; storage: 1
+    DATA        tensor, storage: address of the elements; data: index of its type; a free block: the next one
+    OWNER       tensor: a reference to the object that holds its elements, 0 when they follow the dimensions
+    ITEMS       tensor: its dimensions; data, closure: references; storage: its bytes
+""")  # fmt: skip
+
+KIND = _names("KIND", """
+    TENSOR
+    DATA
+    CLOSURE
+    STORAGE
+""", start=1)  # fmt: skip
+
+# A frame. Behind these words: the reference registers, two words each, then the integer registers.
+FRAME = _names("FRAME", """
+    CALLER      bytes from the caller's frame to this one, 0 for the outermost
+    FUNCTION    address of its function record
+    RETURN      where the caller goes on: bytes from the start of the code
+    TARGET      the caller's reference register that takes the result
+    MEMORY      address of the frame's tensor memory
+    CHUNK       the arena's CHUNK before the frame
+    USED        the arena's USED before the frame
+""")  # fmt: skip
+
+# A function of the image.
+FUNCTION = _names("FUNCTION", """
+    ENTRY       bytes from the start of the code to its first instruction
+    PARAMETERS  number of parameters, captured values included
+    REFERENCES  number of reference registers
+    FRAME_SIZE  bytes of a frame, registers included
+    MEMORY      bytes of tensor memory, a multiple of 64
+    RESULT_AT   bytes from the start of the code to the alloc_tensor that makes the result, -1 if there is no such one
+    ARRAYS      address of two words a parameter: its static type, the address of NumPy's descriptor; 0 unless all are static
+""")  # fmt: skip
+
+# A primitive of the image.
+PRIMITIVE = _names("PRIMITIVE", """
+    KERNEL      address of the native code; 0: a host primitive
+    STATIC      address of the kernel's static words
+    TICKS       estimated time of one call, in instructions
+    PARALLEL    1 if a call may be worth several threads
+""")  # fmt: skip
+
+# A context: the state of one call of the machine; contexts are kept and used again.
+CONTEXT = _names("CONTEXT", """
+    CODE        address of the code
+    FUNCTIONS   address of the function records
+    PRIMITIVES  address of the primitive records
+    CONSTANTS   address of two words a constant, as in a register
+    TYPES       address of one reference a type of the type table, 0 for a type that is no static tensor
+    PYTHON      address of the layout of NumPy arrays in this process, PYTHON below
+    PC          where execution goes on: bytes from the start of the code
+    FRAME       the current frame: bytes from the start of the stack; -1 when nothing runs
+    FUEL        instructions left in this time slice
+    SLICE       what FUEL starts from
+    WORKED      ticks of kernels since the call began
+    STACK       address of the stack of frames
+    STACK_SIZE  bytes of it
+    DEPTH       number of frames
+    MAX_DEPTH   at most so many
+    LIVE        bytes of the objects and frames that are in use; objects that other contexts free count negative there
+    MAX_LIVE    at most so many
+    CACHED      bytes of the blocks on the free lists
+    MAX_CACHED  at most so many
+    CHUNK       the arena's chunk in use
+    USED        bytes of it in use
+    SCRATCH     address of the kernels' scratch memory
+    ARGUMENTS   address of the memory for kernels' arguments and, two words each, functions' arguments
+    BUFFER      address of memory for the result that the caller gives, 0 when there is none
+    RESULT_AT   the RESULT_AT of the function that was called while BUFFER is free, else -1
+    RESULT      the result: address of elements
+    RESULT_REF  … and reference
+    DETAIL      a kernel's failure code
+    THREADS     how many threads a call may use
+    POOL        address of the thread pool's words
+""")  # fmt: skip
+
+CHUNKS = (
+    CONTEXT.WORDS
+)  # then the arena's chunks, [what malloc gave, bytes] each, every one at least twice the one before
+MAX_CHUNKS = 48
+FREE = CHUNKS + 2 * MAX_CHUNKS  # then the heads of the free lists, one a size class
+CLASSES = 4 * 64
+CONTEXT_WORDS = FREE + CLASSES
+
+# Byte offsets in the objects of this Python and NumPy.
+PYTHON = _names("PYTHON", """
+    ITEMS       of the items in a tuple
+    LENGTH      of the length of a tuple
+    TYPE        of the type of an object
+    ARRAY       the address of numpy.ndarray itself
+    DATA        in an array: of the address of the elements
+    RANK        (a 32-bit number)
+    SHAPE
+    DESCRIPTOR
+    FLAGS       (a 32-bit number)
+""")  # fmt: skip
+
+# Why the engine returns to Python. Errors leave the program counter at the instruction that failed.
+TRAP = _names("TRAP", """
+    RETURNED    the outermost function has returned
+    IN_PLACE    the same, and the result is in the caller's buffer
+    SLICE       the time slice is spent
+    HOST        this call_host, or call of a primitive without native code, is for Python to do
+    HOOK        no instruction: what a debugger has put here
+    UNUSUAL     the arguments need Python to look at them
+    DEPTH       error: too many frames
+    MEMORY      error: the call's memory budget is passed
+    NO_MEMORY   error: the system has no memory
+    SHAPE       error: match_shape fails
+    RESHAPE     error: reshape changes the number of elements
+    SIZE        error: a dimension or size is negative or too large
+    STORAGE     error: a tensor does not lie in its storage, or not at a multiple of 64
+    LENGTH      error: read_shape of a tensor of another length
+    TAG         error: get_field of a data value with another tag
+    DIVISION    error: division by zero
+    OVERFLOW    error: a result of integer arithmetic does not fit into a word
+    KERNEL      error: a kernel failed, DETAIL says how
+    FATAL       error: the instruction fatal
+""")  # fmt: skip
+
+FRAME_HEAD = FRAME.WORDS * WORD  # bytes before the registers
+OBJECT_HEAD = OBJECT.ITEMS * WORD  # bytes before dimensions or fields
+
+# The opcodes by name, from the instruction table.
+OPCODE = ModuleType("OPCODE")
+for _operation in OPERATIONS:
+    setattr(OPCODE, _operation.name + "_" * iskeyword(_operation.name), _operation.opcode)
+HOOK_OPCODE = 1 << 20  # no instruction
+
+DTYPE = ModuleType("DTYPE")
+for _dtype in DType:
+    setattr(DTYPE, _dtype.name, _dtype.code)
+# Four bits an element type: log₂ of its bytes, for `ITEM_SHIFTS >> 4 * code & 15`.
+ITEM_SHIFTS = sum((dtype.itemsize.bit_length() - 1) << 4 * dtype.code for dtype in DType)

@@ -1,0 +1,180 @@
+"""Primitives to native code: finds the kernels of a program in the cache, has missing ones built, loads them.
+
+A kernel's key is a hash of its definition, the target and the compiler's own sources; a warm start computes keys and reads
+files, and imports no compiler. What only that can do (build, evaluate) is asked of the module that `vm.compiler_name` names.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+import numpy as np
+
+from .. import vm
+from ..formats.errors import ArgumentError, TreadleError
+from ..formats.primitive import PrimitiveDefinition
+from ..formats.program import NativeKernel, Program
+from ..formats.sections import encode_definition
+from . import native
+
+Evaluate = Callable[[list[np.ndarray], list[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
+
+
+class BuiltKernel(NamedTuple):
+    """Native code of one primitive. Kernels that differ only in `words` have the same `object_key` and `code`."""
+
+    key: str
+    object_key: str
+    code: bytes
+    words: tuple[int, ...]
+    scratch_bytes: int
+    nanoseconds: int
+
+
+class Compiler(Protocol):
+    """What the machine asks of the compiler. A module will do."""
+
+    def target_key(self) -> str:
+        """Names what kernels are made for here."""
+
+    def build(self, definitions: Sequence[PrimitiveDefinition]) -> Sequence[BuiltKernel | None]:
+        """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones."""
+
+    def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
+        """The operators' reference implementation, checked like `build` does."""
+
+
+class LinkedPrimitive(NamedTuple):
+    """A primitive of a program, ready to be called: through `address`, or, when that is 0, by the reference evaluator."""
+
+    address: int
+    words: tuple[int, ...] = ()
+    scratch_bytes: int = 0
+    nanoseconds: int = 0
+
+
+HOST = LinkedPrimitive(0)
+
+
+@functools.cache
+def compiler() -> Compiler:
+    """The compiler of the package, imported only when something is missing from the cache. Raises TreadleError without one."""
+    if not vm.compiler_name:
+        raise TreadleError("the machine was told of no compiler; import treadle, not a part of it")
+    return cast(Compiler, importlib.import_module(vm.compiler_name))
+
+
+# ---- keys and the cache ----
+
+
+@functools.cache
+def compiler_version() -> str:
+    """A hash of everything that decides how a definition becomes native code."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256(native.toolchain().encode())
+    for path in sorted((package / "compiler" / "kernels").glob("*.py")):
+        digest.update(path.read_bytes())
+    digest.update((package / "vm" / "native.py").read_bytes())
+    return digest.hexdigest()
+
+
+def definition_key(definition: PrimitiveDefinition, target_key: str) -> str:
+    """The identity of a definition's native code, as hexadecimal digits."""
+    digest = hashlib.sha256(f"{compiler_version()} {target_key} ".encode())
+    digest.update(encode_definition(definition))
+    return digest.hexdigest()
+
+
+# A kernel's record: digits of the key of its object code, scratch bytes, nanoseconds, then the static words. An
+# empty record: the definition has no native lowering.
+_RECORD = struct.Struct("<64sqq")
+
+
+def store_kernel(key: str, kernel: BuiltKernel | None) -> None:
+    """Keeps what building a definition gave, for this and other processes."""
+    cache = native.cache()
+    if kernel is None:
+        cache.put(key, b"")
+        return
+    cache.put(kernel.object_key, kernel.code)
+    head = _RECORD.pack(kernel.object_key.encode(), kernel.scratch_bytes, kernel.nanoseconds)
+    cache.put(key, head + struct.pack(f"<{len(kernel.words)}q", *kernel.words))
+
+
+def find_kernels(keys: Sequence[str]) -> dict[str, BuiltKernel | None]:
+    """Those of the keys that the cache knows, with their kernels; None for what has no native lowering."""
+    cache = native.cache()
+    codes: dict[str, bytes | None] = {}
+    found: dict[str, BuiltKernel | None] = {}
+    for key in dict.fromkeys(keys):
+        record = cache.get(key)
+        if record == b"":
+            found[key] = None
+        elif record is not None and len(record) >= _RECORD.size:
+            name, scratch_bytes, nanoseconds = _RECORD.unpack_from(record)
+            object_key = name.decode()
+            if object_key not in codes:
+                codes[object_key] = cache.get(object_key)
+            code = codes[object_key]
+            if code is not None:
+                words = struct.unpack_from(f"<{(len(record) - _RECORD.size) // 8}q", record, _RECORD.size)
+                found[key] = BuiltKernel(key, object_key, code, words, scratch_bytes, nanoseconds)
+    return found
+
+
+# ---- linking ----
+
+
+def link(
+    program: Program, kernels: str = "build", trusted: Mapping[str, Mapping[str, NativeKernel]] | None = None
+) -> list[LinkedPrimitive]:
+    """Native code for each primitive of a verified program.
+
+    `kernels` is "build", or "cached": then nothing is compiled, and what the cache lacks runs by the reference evaluator.
+    `trusted` is native code of the executable that its user vouches for, tried after the cache.
+    """
+    if kernels not in ("build", "cached"):
+        raise ArgumentError(f'kernels={kernels!r}: expected "build" or "cached"')
+    definitions = [primitive.definition for primitive in program.primitives]
+    if not definitions:
+        return []
+    target = compiler().target_key()
+    keys = [definition_key(definition, target) for definition in definitions]
+    found = find_kernels(keys)
+    for key in keys:
+        kernel = (trusted or {}).get(target, {}).get(key)
+        if kernel is not None and key not in found:
+            found[key] = _from_file(key, kernel)
+    missing = {key: definition for key, definition in zip(keys, definitions, strict=True) if key not in found}
+    if missing and kernels == "build":
+        found |= zip(missing, compiler().build(list(missing.values())), strict=True)
+    addresses = _load({kernel.object_key: kernel.code for kernel in found.values() if kernel is not None})
+    return [_linked(found.get(key), addresses) for key in keys]
+
+
+def _from_file(key: str, kernel: NativeKernel) -> BuiltKernel:
+    object_key = hashlib.sha256(kernel.code).hexdigest()
+    return BuiltKernel(key, object_key, kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+
+
+def _linked(kernel: BuiltKernel | None, addresses: Mapping[str, int]) -> LinkedPrimitive:
+    if kernel is None:
+        return HOST
+    address = addresses[kernel.object_key]
+    return LinkedPrimitive(address, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+
+
+_loaded: dict[str, int] = {}  # object key → address of the kernel, for all that this process has loaded
+
+
+def _load(codes: Mapping[str, bytes]) -> Mapping[str, int]:
+    new = {key: code for key, code in codes.items() if key not in _loaded}
+    for key, symbols in zip(new, native.load_objects(list(new.values())), strict=True):
+        _loaded[key] = next(iter(symbols.values()))
+    return _loaded

@@ -1,0 +1,230 @@
+"""The virtual machine: an executable, linked and ready to be called from any number of threads.
+
+    machine = treadle.VirtualMachine(treadle.load("model.trdl"))
+    result = machine["main"](x).numpy()
+
+This is what users see; `calls.py` says how a call goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..formats.errors import ArgumentError, UnknownFunctionError
+from ..formats.executable import Executable
+from . import library
+from .budgets import DEFAULT_DEPTH, Budget, CancelToken
+from .calls import Calls, bound
+from .device import Device, cpu
+from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
+from .image import Image
+from .values import Closure
+from .verify import verify
+
+__all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
+
+
+class VirtualMachine:
+    """Runs the functions of an executable. Threads may call it at once; each call has a context of its own."""
+
+    def __init__(
+        self,
+        exe: Executable,
+        device: Device | Sequence[Device] | None = None,
+        memory_cfg: str | Mapping[Device, str] | None = None,
+        profile: bool = False,
+        *,
+        kernels: str = "build",
+        trust_native: bool = False,
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        max_memory: int | None = None,
+        max_depth: int = DEFAULT_DEPTH,
+    ) -> None:
+        """Verifies the program and links its primitives.
+
+        `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive". `kernels` is "build", or
+        "cached": then nothing is compiled, and primitives that the cache lacks run by their reference implementation, slowly.
+        `trust_native` lets native code in the executable's file run; it can do anything this process can. The bounds hold for
+        every call. Raises VerificationError, ChecksumError, ArgumentError, CompileError.
+        """
+        if not isinstance(exe, Executable):
+            raise ArgumentError(
+                f"VirtualMachine(exe): expected an Executable, a {type(exe).__name__} came; see treadle.load"
+            )
+        self.device = _device(device)
+        verified = verify(exe.program)
+        exe.check_constants()
+        trusted = exe.native if trust_native or exe.trust_native else None
+        self._program = exe.program
+        self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
+        image = Image(verified, library.link(exe.program, kernels, trusted))
+        self._calls = Calls(image, _keeps_memory(memory_cfg, self.device))
+        self._listeners: tuple[Listener, ...] = ()
+        self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
+        self._callables: dict[str, Callable[..., Any]] = {}
+        self._inputs: dict[str, list[Any]] = {}
+        self._outputs: dict[str, Any] = {}
+
+    # ---- calling ----
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """The function of that name, as a Python function. Raises UnknownFunctionError."""
+        found = self._callables.get(name)
+        if found is None:
+            found = self._callables[name] = self._callable(self._number(name))
+        return found
+
+    def invoke(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function by name; without arguments, with those of `set_input` if there are any."""
+        if not args and not kwargs and name in self._inputs:
+            args = tuple(self._inputs[name])
+        return self[name](*args, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls "main"."""
+        return self.invoke("main", *args, **kwargs)
+
+    def call(
+        self,
+        name: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        max_steps: int | None = None,
+        max_seconds: float | None = None,
+        max_memory: int | None = None,
+        max_depth: int | None = None,
+        cancel: CancelToken | None = None,
+    ) -> Any:
+        """Calls a function with bounds for this call; what is None is as the machine has it.
+
+        Raises BudgetExceededError or CancelledError when a bound is passed; the machine can be used afterwards.
+        """
+        number = self._number(name)
+        bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
+        budget = self._budget.but(cancel=cancel, **bounds)
+        return self._calls.call(number, self._bind(number, args, kwargs or {}), budget)
+
+    def invoke_closure(self, closure: Closure, *args: Any) -> Any:
+        """Calls a closure that this machine returned."""
+        if not isinstance(closure, Closure) or closure.native.owner is not self._calls.image:
+            raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
+        return self._calls.call_closure(closure, args, self._budget)
+
+    # ---- stateful calls ----
+
+    def set_input(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Keeps arguments for `invoke_stateful` and `invoke`. Arrays are copied. Raises ArgumentError."""
+        values = self._bind(self._number(name), args, kwargs)
+        self._inputs[name] = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
+
+    def invoke_stateful(self, name: str) -> None:
+        """Calls a function with the arguments of `set_input`, and keeps its result for `get_outputs`."""
+        number = self._number(name)
+        if name not in self._inputs and self._program.functions[number].param_names:
+            raise ArgumentError(f"{name}: no inputs are set; call set_input({name!r}, …) first")
+        self._outputs[name] = self._calls.call(number, self._inputs.get(name, []), self._budget)
+
+    def get_outputs(self, name: str = "main", index: int | None = None) -> Any:
+        """What the last `invoke_stateful` of the function gave; with `index`, one part of a tuple."""
+        self._number(name)
+        if name not in self._outputs:
+            raise ArgumentError(f"{name}: there is no output; call invoke_stateful({name!r}) first")
+        value = self._outputs[name]
+        if index is None:
+            return value
+        parts = value if isinstance(value, tuple) else (value,)
+        if not 0 <= index < len(parts):
+            raise ArgumentError(f"{name}: output {index} is asked for, there are {len(parts)}")
+        return parts[index]
+
+    def save_function(self, name: str, saved_name: str, *args: Any, include_return: bool = True, **kwargs: Any) -> None:
+        """Makes `machine[saved_name]()` a call of a function with these arguments, whose checks are done now."""
+        if saved_name in self._functions:
+            raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
+        number = self._number(name)
+        values = tuple(self._bind(number, args, kwargs))
+        function = self[name]
+
+        def saved() -> Any:
+            result = function(*values)
+            return result if include_return else None
+
+        saved.__name__ = saved.__qualname__ = saved_name
+        self._callables[saved_name] = saved
+
+    def get_input_index(self, input_name: str, name: str = "main") -> int:
+        """The position of a parameter, -1 if the function has none of that name."""
+        names = self._program.functions[self._number(name)].param_names
+        return names.index(input_name) if input_name in names else -1
+
+    def get_function_params(self, name: str) -> tuple[str, ...]:
+        """The names of a function's parameters."""
+        return self._program.functions[self._number(name)].param_names
+
+    # ---- listeners ----
+
+    @contextlib.contextmanager
+    def listening(self, *listeners: Listener) -> Iterator[None]:
+        """Within this, listeners are told of all calls of this machine that begin."""
+        before = self._listeners
+        self._listen((*before, *listeners))
+        try:
+            yield
+        finally:
+            self._listen(before)
+
+    def set_instrument(self, callback: Callable[..., Any] | None) -> None:
+        """`callback(primitive, symbol, before_run, result, *tensors)` is called before and after each call of a primitive;
+        None ends that. See `hooks.Instrument`."""
+        others = tuple(each for each in self._listeners if not isinstance(each, Instrument))
+        self._listen(others if callback is None else (*others, Instrument(callback)))
+
+    def _listen(self, listeners: tuple[Listener, ...]) -> None:
+        self._listeners = listeners
+        self._calls.listen(listeners)
+
+    # ---- inside ----
+
+    def _number(self, name: str) -> int:
+        try:
+            return self._functions[name]
+        except KeyError:
+            known = ", ".join(self._functions) or "none"
+            raise UnknownFunctionError(f"there is no function {name!r}; the executable has {known}") from None
+
+    def _bind(self, number: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """One value for each parameter."""
+        function = self._program.functions[number]
+        return bound(function.name, function.param_names, args, kwargs)
+
+    def _callable(self, number: int) -> Callable[..., Any]:
+        function = self._program.functions[number]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._calls.call(number, self._bind(number, args, kwargs), self._budget)
+
+        found = (self._calls.static_callable(number, call) if self._budget.is_default else None) or call
+        found.__name__ = found.__qualname__ = function.name
+        found.__doc__ = f"{function.name}({', '.join(function.param_names)}): {function.type}"
+        return found
+
+
+def _device(device: Device | Sequence[Device] | None) -> Device:
+    devices = [device] if isinstance(device, Device) else list(device or [cpu()])
+    for each in devices:
+        if each != cpu():
+            raise ArgumentError(f"device={device!r}: expected treadle.cpu(); there is no other device yet")
+    return devices[0]
+
+
+def _keeps_memory(memory_cfg: str | Mapping[Device, str] | None, device: Device) -> bool:
+    setting = memory_cfg.get(device, "pooled") if isinstance(memory_cfg, Mapping) else memory_cfg or "pooled"
+    if setting not in ("pooled", "naive"):
+        raise ArgumentError(f'memory_cfg={memory_cfg!r}: expected "pooled", "naive", or a mapping of devices to these')
+    return setting == "pooled"
