@@ -16,6 +16,7 @@ from typing import Protocol
 from .. import ir
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
+from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .fuse import Fuse, Supports
 from .lambda_lift import LambdaLift
@@ -57,6 +58,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (0, lambda options: Monomorphise()),
     (1, lambda options: Simplify()),
     (1, lambda options: FoldConstants()),
+    (1, lambda options: FoldBatchNorm()),
     (1, lambda options: Simplify()),
     (1, lambda options: CommonSubexpressions()),
     (0, lambda options: LambdaLift()),

@@ -11,7 +11,8 @@ from ...formats.errors import ExecutionError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType, TupleType
 from .. import ir
-from ..operators.table import Operator, lookup
+from ..analysis import expressions
+from ..operators.table import Fusion, Operator, lookup
 from .rewriting import Rewriter
 
 
@@ -19,7 +20,7 @@ from .rewriting import Rewriter
 class FoldConstants:
     """A result is kept as a constant when it has at most `free_bytes`, or `growth` times the bytes of what it is made of."""
 
-    free_bytes: int = 1 << 16
+    free_bytes: int = 1 << 29  # models write weights that are all alike as one number and a shape
     growth: int = 8  # room for weights that are padded to whole blocks
     name: str = "fold_constants"
 
@@ -31,9 +32,20 @@ class _Folder(Rewriter):
     def __init__(self, module: ir.Module, options: FoldConstants) -> None:
         super().__init__(module)
         self.options = options
+        self.needed: set[ir.Atom] = set()  # what others than elementwise operators take
+
+    def function(self, function: ir.Function) -> ir.Function:
+        self.needed = {function.body.result}
+        for binding in expressions(function.body):
+            if not _is_elementwise(binding.value):
+                self.needed.update(ir.atoms_of(binding.value))
+            self.needed.update(block.result for block in ir.blocks_of(binding.value))
+        return super().function(function)
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
+        if binding.var not in self.needed and _is_elementwise(binding.value) and not binding.value.args:  # type: ignore[union-attr]
+            return (binding,)  # a kernel fills its registers with it sooner than it reads it from memory
         results = self._evaluate(binding)
         if results is None:
             return (binding,)
@@ -66,6 +78,10 @@ class _Folder(Rewriter):
         types = operator.result_types([ir.Constant(array).type for array in arrays], call.attributes)
         room = max(self.options.free_bytes, self.options.growth * sum(array.nbytes for array in arrays))
         return sum(type_.nbytes for type_ in types if type_.is_static) <= room
+
+
+def _is_elementwise(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.OperatorCall) and lookup(expr.operator).fusion is Fusion.ELEMENTWISE
 
 
 def _static_shape(call: ir.OperatorCall) -> list[np.ndarray] | None:
