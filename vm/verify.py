@@ -4,7 +4,7 @@
 
     tables      types, constants, data types and primitive definitions are well-formed     verify_tables.py
     code        instructions decode, fields are in range, jumps land                       verify_code.py
-    data flow   registers are written before they are read                                 verify_flow.py
+    data flow   registers, and the elements of tensors, are written before they are read   verify_flow.py
     types       everything that an instruction is given has the type and shape it needs    verify_flow.py
 
 A program that passes cannot corrupt memory: what only a run can tell (sizes of dynamic allocations, tags, the shapes that

@@ -9,7 +9,8 @@ instruction if it was known on every path to it, the path on which it runs for t
 what an earlier round left behind is never taken for what this round makes.
 
 What kernels may assume of a call that passes: every tensor has the element type and the shape of the definition, for the
-values of its variables; these values are sizes; outputs are not constants, parameters or anything that was shared. They
+values of its variables; these values are sizes; outputs are not constants, parameters or anything that was shared; the
+elements of inputs were written by the program, not left over from someone else's data. They
 may not assume that tensors do not overlap, since frame and storage tensors are laid out by the program: for memory safety,
 load an index once, check it, and use what was checked.
 """
@@ -52,6 +53,7 @@ class Held(NamedTuple):
     borrowed: bool = False  # lies in the frame's memory: must not leave the frame
     fresh: bool = False  # a tensor made in this function and not shared since: primitives may write into it
     origins: int = 0  # bit p: its memory may be that of parameter p
+    maker: int = -1  # the instruction that made it without elements; -1 when it has always had some
 
 
 class State(NamedTuple):
@@ -59,6 +61,7 @@ class State(NamedTuple):
 
     refs: dict[int, Held]
     ints: dict[int, Dim]
+    blank: set[int]  # makers of tensors that no primitive has written into yet
 
 
 class Signatures:
@@ -135,6 +138,7 @@ class Flow:
         self.at = 0  # index of the current instruction
         self.refs: dict[int, Held] = {}
         self.ints: dict[int, Dim] = {}
+        self.blank: set[int] = set()
         self._positions = {instruction.offset: position for position, instruction in enumerate(instructions)}
         self._entries: dict[int, State] = {}  # by position, for the targets of jumps
         self._pending: list[int] = []  # a heap of positions to interpret from, each once
@@ -150,7 +154,7 @@ class Flow:
         was given last for an instruction is what holds there."""
         params = {i: Held(param, origins=1 << i) for i, param in enumerate(self.type.params)}
         self._targets.add(0)
-        self._entries[0] = State(params, {})
+        self._entries[0] = State(params, {}, set())
         self._schedule(0)
         while self._pending:
             position = heapq.heappop(self._pending)
@@ -164,13 +168,13 @@ class Flow:
 
     def _run_block(self, position: int, observe: Callable[[int, State], None] | None) -> None:
         entry = self._entries[position]
-        self.refs, self.ints = dict(entry.refs), dict(entry.ints)
+        self.refs, self.ints, self.blank = dict(entry.refs), dict(entry.ints), set(entry.blank)
         self.work.spend((len(self.refs) + len(self.ints)) // 8)
         while True:
             self.at = position
             _, operation, operands, _ = self.instructions[position]
             if observe is not None:
-                observe(position, State(self.refs, self.ints))
+                observe(position, State(self.refs, self.ints, self.blank))
             self.work.spend(2)
             _HANDLERS[operation.opcode](self, *operands)
             if operation.ends_block:
@@ -187,7 +191,7 @@ class Flow:
         entry = self._entries.get(position)
         self.work.spend((len(self.refs) + len(self.ints)) // 4)
         if entry is None:
-            self._entries[position] = State(dict(self.refs), dict(self.ints))
+            self._entries[position] = State(dict(self.refs), dict(self.ints), set(self.blank))
             self._schedule(position)
         elif self._join(entry, position):
             self._schedule(position)
@@ -198,7 +202,7 @@ class Flow:
         changed = False
         for register, held in list(entry.refs.items()):
             other = self.refs.get(register)
-            joined = held if other is held else self._join_held(held, other)
+            joined = held if other is held else self._join_held(held, other, entry.blank)
             if joined is None:
                 del entry.refs[register]
             elif joined != held:
@@ -217,16 +221,24 @@ class Flow:
             else:
                 continue
             changed = True
+        if not self.blank <= entry.blank:
+            entry.blank.update(self.blank)
+            changed = True
         return changed
 
-    def _join_held(self, left: Held, right: Held | None) -> Held | None:
+    def _join_held(self, left: Held, right: Held | None, left_blank: set[int]) -> Held | None:
         if right is None:
             return None
+        maker = left.maker
+        if left.maker != right.maker:
+            if left.maker in left_blank or right.maker in self.blank:
+                return None
+            maker = -1
         type_ = self._join_types(left.type, right.type)
         if type_ is None:
             return None
         flags = (left.borrowed or right.borrowed, left.fresh and right.fresh, left.origins | right.origins)
-        return Held(type_, *flags)
+        return Held(type_, *flags, maker)
 
     def _join_types(self, left: Type | StorageType, right: Type | StorageType) -> Type | StorageType | None:
         """The type that values of both types have; None if they have nothing in common."""
@@ -263,6 +275,21 @@ class Flow:
             raise Refusal(TYPES, f"r{register} is {type_}; expected a tensor")
         return type_
 
+    def _elements(self, register: int) -> TensorType:
+        """The type of a tensor whose elements are about to be read."""
+        type_ = self._tensor(register)
+        self._check_written(register)
+        return type_
+
+    def _check_written(self, register: int) -> None:
+        if self.refs[register].maker in self.blank:
+            raise Refusal(FLOW, f"the elements of r{register} are read, but on a path to here nothing has written them")
+
+    def _make(self, register: int, type_: TensorType, *, borrowed: bool = False) -> None:
+        """r[register] := a new tensor without elements."""
+        self.blank.add(self.at)
+        self.refs[register] = Held(type_, borrowed, fresh=True, maker=self.at)
+
     def _integer(self, word: int) -> Dim:
         """The value of a `d` field."""
         if word >= 0:
@@ -292,6 +319,7 @@ class Flow:
         self.work.spend(self._cost(declared))
         if isinstance(held.type, StorageType) or not is_assignable(held.type, declared):
             raise Refusal(TYPES, f"{what}, r{register}, is {held.type}; expected {declared}")
+        self._check_written(register)
         self.escaping |= held.origins
         if held.fresh:
             self.refs[register] = held._replace(fresh=False)
@@ -330,7 +358,7 @@ class Flow:
         self._jump(label)
 
     def if_(self, cond: int, label: int) -> None:
-        type_ = self._tensor(cond)
+        type_ = self._elements(cond)
         if type_.shape != () or type_.dtype.is_float:
             raise Refusal(TYPES, f"the condition r{cond} is {type_}; expected a scalar of booleans or integers")
         self._jump(label)
@@ -370,7 +398,7 @@ class Flow:
             params, results = self._substitute(params, values), self._substitute(results, values)
             self._check_sizes(prim, values, [*inputs, *outputs])
         for position, (register, want) in enumerate(zip(inputs, params, strict=True)):
-            if self._tensor(register) != want or UNKNOWN in want.shape:
+            if self._elements(register) != want or UNKNOWN in want.shape:
                 raise self._mismatch(prim, f"input {position}", register, want)
         for position, (register, want) in enumerate(zip(outputs, results, strict=True)):
             if self._tensor(register) != want or UNKNOWN in want.shape:
@@ -381,6 +409,7 @@ class Flow:
                     f"output {position} of {self._name(prim)}, r{register}, is shared or not made in this function; "
                     "a primitive writes only into tensors of frame_tensor, alloc_tensor, alloc_dynamic or storage_tensor",
                 )
+        self.blank.difference_update([self.refs[register].maker for register in outputs])
 
     def call_host(self, prim: int, dst: list[int], inputs: list[int], dims: list[int]) -> None:
         definition = self.signatures.primitives[prim]
@@ -451,10 +480,10 @@ class Flow:
                 f"a tensor of {type_.nbytes} bytes at byte {offset} of a frame of {end} bytes: "
                 f"it must lie inside, at a multiple of {limits.ALIGNMENT}",
             )
-        self.refs[dst] = Held(type_, borrowed=True, fresh=True)
+        self._make(dst, type_, borrowed=True)
 
     def alloc_tensor(self, dst: int, type: int) -> None:
-        self.refs[dst] = Held(self._static_type(type), fresh=True)
+        self._make(dst, self._static_type(type))
 
     def _static_type(self, index: int) -> TensorType:
         type_ = self.signatures.program.types[index]
@@ -463,7 +492,7 @@ class Flow:
         return type_
 
     def alloc_dynamic(self, dst: int, dtype: int, shape: list[int]) -> None:
-        self.refs[dst] = Held(self._new_tensor(dtype, shape), fresh=True)
+        self._make(dst, self._new_tensor(dtype, shape))
 
     def _new_tensor(self, dtype: int, shape: list[int]) -> TensorType:
         type_ = TensorType(self.signatures.dtypes[dtype], self._shape(shape))
@@ -479,7 +508,7 @@ class Flow:
         if held.type is not STORAGE:
             raise Refusal(TYPES, f"r{storage} is {held.type}; expected storage")
         self._integer(offset)
-        self.refs[dst] = Held(self._new_tensor(dtype, shape), fresh=True)
+        self._make(dst, self._new_tensor(dtype, shape))
 
     # ---- data ----
 
@@ -561,7 +590,7 @@ class Flow:
         self.refs[dst] = Held(TensorType(DType.int64, (len(shape),)))
 
     def read_shape(self, dst: list[int], tensor: int) -> None:
-        type_ = self._tensor(tensor)
+        type_ = self._elements(tensor)
         self._check_written_once(dst)
         if not type_.dtype.is_integer or type_.shape not in ((len(dst),), () if len(dst) == 1 else (len(dst),)):
             raise Refusal(
@@ -578,7 +607,7 @@ class Flow:
     # ---- devices ----
 
     def device_copy(self, dst: int, src: int, device: int) -> None:
-        type_ = self._tensor(src)
+        type_ = self._elements(src)
         if device != 0:
             raise Refusal(TYPES, f"there is no device {device}; known is 0, the CPU")
         self.refs[dst] = Held(type_)
