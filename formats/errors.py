@@ -64,8 +64,15 @@ class ParseError(FormatError):
 
     def __init__(self, message: str, *, line: int = 0, column: int = 0, text: str = "") -> None:
         self.line, self.column = line, column
-        pointer = f"\n    {text}\n    {' ' * (column - 1)}^" if text and column else ""
+        pointer = _excerpt(text, column) if text and column else ""
         super().__init__(f"line {line}, column {column}: {message}{pointer}" if line else message)
+
+
+def _excerpt(text: str, column: int) -> str:
+    """The line, or of a long one the neighbourhood of the column, and a caret under it."""
+    start = max(0, column - 60) if len(text) > 120 else 0
+    shown = text[start : start + 120].replace("\t", " ")
+    return f"\n    {shown}\n    {' ' * (column - 1 - start)}^"
 
 
 class VerificationError(FormatError):

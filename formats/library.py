@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from .errors import FormatError, UnknownFunctionError
 from .primitive import Primitive, PrimitiveDefinition
@@ -61,8 +60,3 @@ class Library:
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)} primitives>"
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Library) and self._primitives == other._primitives
-
-    __hash__ = None  # type: ignore[assignment]

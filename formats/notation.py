@@ -56,11 +56,7 @@ class Scanner:
         start = self.text.rfind("\n", 0, at) + 1
         end = self.text.find("\n", at)
         line = self.text[start : end if end >= 0 else len(self.text)]
-        column = at - start + 1
-        if len(line) > 120:  # show the neighbourhood only
-            cut = max(0, column - 60)
-            raise _shortened(message, self.text.count("\n", 0, at) + 1, column, line[cut : cut + 120], column - cut)
-        raise ParseError(message, line=self.text.count("\n", 0, at) + 1, column=column, text=line.replace("\t", " "))
+        raise ParseError(message, line=self.text.count("\n", 0, at) + 1, column=at - start + 1, text=line)
 
     def found(self) -> str:
         """What stands here, for messages."""
@@ -148,11 +144,6 @@ class Scanner:
         result = parse()
         self.depth -= 1
         return result
-
-
-def _shortened(message: str, line: int, column: int, text: str, caret: int) -> ParseError:
-    error = ParseError(f"{message}\n    {text}\n    {' ' * (caret - 1)}^", line=line, column=column)
-    return error
 
 
 # ---- names ----

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..formats import container, isa, limits, schema
+from ..formats import assembly, container, isa, limits, schema
 from ..formats.codec import Choice, Codec, Converted, Record, Sequence
 from ..formats.dtypes import DType
 
@@ -41,6 +41,9 @@ def isa_page() -> str:
         lines.append(
             f"| {operation.opcode} | {_in_text(operation)} | {_words(operation)} | {_cell(operation.meaning)} |"
         )
+    _, _, example = (assembly.__doc__ or "").partition("\n\n")
+    lines += ["", "## Assembly", "", "`treadle dis` prints this text, and `treadle as` reads it back, exactly.", ""]
+    lines += ["```text", example.strip("\n"), "```"]
     return "\n".join(lines).rstrip() + "\n"
 
 
