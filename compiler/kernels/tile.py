@@ -13,12 +13,11 @@ Tiles of the last rows overlap the tiles before them, and the rows that were don
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
 from .target import Target
+from .writer import Writer
 
 BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
@@ -26,29 +25,6 @@ VECTOR_BYTES = 4 * BLOCK
 # What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a
 # block's vector comes from the second. A second loop, for blocks that are left over, costs time to compile.
 _ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
-
-
-class Writer:
-    """The lines of a generated function."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-        self._depth = 0
-
-    def __call__(self, *lines: str) -> None:
-        self._lines += ["    " * self._depth + line for line in lines]
-
-    @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        """Lines written inside stand under `head`, indented."""
-        self(head)
-        self._depth += 1
-        yield
-        self._depth -= 1
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self._lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -96,14 +72,18 @@ def choose(rows: int, blocks: int, target: Target) -> Tile:
 def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> None:
     """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are."""
     for j in range(tile.blocks):
-        write(f"w_{j} = vload_float32(w, {j} * w_block{f', {columns}' if columns else ''})")
+        write(f"w_{j} = vload_float32(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
     for i in range(tile.rows):
-        write(f"x_{i} = splat_float32(load_float32(x, {i} * x_row))")
+        write(f"x_{i} = splat_float32(load_float32(x, {_times(i, 'x_row')}))")
         for j in range(tile.blocks):
             total = tile.accumulator(i, j)
             product = f"fma(x_{i}, w_{j}, {total})" if target.has_fma else f"{total} + x_{i} * w_{j}"
             write(f"{total} = {product}")
     write("x += x_step", "w += w_step")
+
+
+def _times(count: int, distance: str) -> str:
+    return f"{count} * {distance}" if count > 1 else distance if count else "0"
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:

@@ -1,0 +1,357 @@
+"""Convolutions of channel-blocked images: dense and grouped, of a planar first image, and depthwise.
+
+A dense convolution is a register tile of pixels of one output row by blocks of output channels; the sum runs over blocks of
+input channels, the window, and the channels of a block. Rows that the window meets in the padding above and below are left
+out. Where it meets padding at the sides, the rows of an image that one band of output rows needs are first copied, with
+zeros around, to the scratch memory. A 1x1 window that meets every pixel sees the image as one long row.
+
+The work is cut into units: an image, a group, a band of tiles, and blocks of output channels, the last varying fastest, so
+that a band's pixels stay in the second cache while the weights stream by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ...formats.dims import Dim
+from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
+from ..operators.table import lookup
+from ..operators.windows import Axis, axes
+from .epilogue import Epilogue, Grid
+from .expression import Expression
+from .kernel import Kernel
+from .target import Target
+from .tile import BLOCK, VECTOR_BYTES, Tile, choose, step_cost, write_start, write_step
+from .writer import Writer, estimate
+
+GIGAHERTZ = 4.0  # of the machine that estimates are for
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The static sizes of a convolution. Lengths are in pixels, channels in blocks, or planes where the input is planar."""
+
+    is_planar: bool
+    batch: Dim
+    groups: int
+    channels: int  # input blocks (planes) of a group
+    last: int  # channels of the last input block
+    blocks: int  # output blocks of a group
+    height: int
+    width: int
+    rows: int  # of the output
+    columns: int
+    window: tuple[Axis, Axis]
+
+    @property
+    def pixel(self) -> int:
+        """Bytes from a pixel of the input to the next one."""
+        return 4 if self.is_planar else VECTOR_BYTES
+
+    @property
+    def reach(self) -> int:
+        """The pixels of an input row that the windows of an output row need, padding included."""
+        axis = self.window[1]
+        return (self.columns - 1) * axis.stride + (axis.size - 1) * axis.dilation + 1
+
+    @property
+    def is_staged(self) -> bool:
+        axis = self.window[1]
+        return axis.begin > 0 or self.reach - axis.begin > self.width
+
+    @property
+    def steps(self) -> int:
+        """The length of a sum."""
+        width = 1 if self.is_planar else BLOCK
+        return self.channels * width * self.window[0].size * self.window[1].size
+
+    @property
+    def pixels(self) -> int:
+        """Of an output image."""
+        return self.rows * self.columns
+
+    @property
+    def is_pointwise(self) -> bool:
+        """True if input and output pixels correspond one to one."""
+        return all((a.size, a.stride, a.begin, a.end) == (1, 1, 0, 0) for a in self.window)
+
+
+def _problem(definition: PrimitiveDefinition, node: PrimitiveNode) -> _Problem | None:
+    if any(number >= len(definition.params) for number in node.inputs):
+        return None
+    x, weight = (definition.params[number] for number in node.inputs[:2])
+    if not weight.is_static:
+        return None
+    attributes = lookup(node.operator).bind(node.attributes)
+    result = node.results[0]
+    sizes = (*x.shape[1:4], *result.shape[1:])
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        return None
+    windows = axes(weight.shape[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
+    if not all(isinstance(pad, int) for axis in windows for pad in (axis.begin, axis.end)):
+        return None
+    is_planar = node.operator == "conv_planar"
+    groups = attributes.get("groups", 1)
+    channels = attributes.get("channels", BLOCK)
+    return _Problem(
+        is_planar,
+        x.shape[0],
+        groups,
+        weight.shape[1],
+        channels - (math.ceil(channels / BLOCK) - 1) * BLOCK,
+        weight.shape[0] // groups,
+        x.shape[2],
+        x.shape[3],
+        result.shape[2],
+        result.shape[3],
+        (windows[0], windows[1]),
+    )
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
+    anchor, node = anchored(definition, ("conv_blocked", "conv_planar"))
+    problem, expression = _problem(definition, node), Epilogue.of(definition, anchor)
+    if problem is None or expression is None:
+        return None
+    return _Conv(definition, node, anchor, problem, expression, target).kernel()
+
+
+class _Conv:
+    """Writes one convolution."""
+
+    def __init__(
+        self,
+        definition: PrimitiveDefinition,
+        node: PrimitiveNode,
+        anchor: int,
+        problem: _Problem,
+        expression: Expression,
+        target: Target,
+    ) -> None:
+        self.write = Writer(definition, target, ", ".join([node.operator, *expression.operators]))
+        self.write.lanes = BLOCK
+        self.node, self.target = node, target
+        if problem.is_pointwise and _ignores_lines(definition, anchor):
+            problem = replace(problem, height=1, width=problem.height * problem.width, rows=1, columns=problem.pixels)
+        self.problem = problem
+        self.tile = choose(problem.columns, problem.blocks, target)
+        self.across = math.ceil(problem.columns / self.tile.rows)
+        self.band = self._band()
+        self._write_sizes()
+        grid = Grid(("image", "(group * blocks + block)", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
+        self.epilogue = Epilogue(self.write, expression, anchor, grid)
+
+    def _band(self) -> int:
+        """Tiles of a band: whole rows of them, and about as much input as half of the second cache holds."""
+        problem, half = self.problem, self.target.l2_bytes // 2
+        if problem.rows == 1:
+            total, each = self.across, problem.channels * self.tile.rows * problem.window[1].stride * problem.pixel
+        else:
+            total = problem.rows
+            each = problem.channels * problem.width * problem.window[0].stride * problem.pixel
+        bands = math.ceil(total / max(1, half // each))
+        share = math.ceil(total / bands)
+        return share if problem.rows == 1 else share * self.across
+
+    @property
+    def _stage_lines(self) -> int:
+        """Input lines that a band needs."""
+        axis = self.problem.window[0]
+        lines = (self.band // self.across - 1) * axis.stride + (axis.size - 1) * axis.dilation + 1
+        return min(lines, self.problem.height)
+
+    @property
+    def _stage_row(self) -> int:
+        """Bytes of a line in the scratch memory: whole vectors, and one more, which spreads lines over the cache's sets."""
+        return (self.problem.reach * self.problem.pixel + 2 * VECTOR_BYTES - 1) // VECTOR_BYTES * VECTOR_BYTES
+
+    def _write_sizes(self) -> None:
+        write, problem = self.write, self.problem
+        vertical, horizontal = problem.window
+        write.input("images_at", self.node.inputs[0])
+        write.input("weight", self.node.inputs[1])
+        if len(self.node.inputs) > 2:
+            write.input("bias", self.node.inputs[2])
+        write.size("images", problem.batch)
+        for name, size in (
+            ("groups", problem.groups),
+            ("channels", problem.channels),
+            ("blocks", problem.blocks),
+            ("height", problem.height),
+            ("width", problem.width),
+            ("lines", problem.rows),
+            ("columns", problem.columns),
+            ("window_height", vertical.size),
+            ("stride_down", vertical.stride),
+            ("dilation_down", vertical.dilation),
+            ("pad_top", vertical.begin),
+            ("window_width", horizontal.size),
+            ("stride_across", horizontal.stride),
+            ("dilation_across", horizontal.dilation),
+            ("pad_left", horizontal.begin),
+            ("band", self.band),
+            ("last_channels", problem.last),
+            ("nanoseconds", round(self._nanoseconds)),
+        ):
+            write.size(name, size)
+        if problem.is_staged:
+            for name, size in (
+                ("reach", problem.reach),
+                ("x_line", self._stage_row),
+                ("x_plane", self._stage_row * self._stage_lines),
+            ):
+                write.size(name, size)
+
+    @property
+    def _nanoseconds(self) -> float:
+        """The estimated time of one image."""
+        problem = self.problem
+        tiles = problem.groups * problem.rows * self.across * math.ceil(problem.blocks / self.tile.blocks)
+        return tiles * problem.steps * step_cost(self.tile) / GIGAHERTZ
+
+    def kernel(self) -> Kernel:
+        write, problem, tile = self.write, self.problem, self.tile
+        write(f"row_bytes = width * {problem.pixel}", "plane_bytes = height * row_bytes")
+        write(f"across = (columns + {tile.rows - 1}) // {tile.rows}", "tiles = lines * across")
+        write("bands = (tiles + band - 1) // band", f"block_units = (blocks + {tile.blocks - 1}) // {tile.blocks}")
+        write.split("images * groups * bands * block_units", "images * nanoseconds")
+        write(f"x_row = stride_across * {problem.pixel}")
+        write(f"x_step = {'dilation_across * 4' if problem.is_planar else 4}", f"w_step = {VECTOR_BYTES}")
+        write(f"w_line = window_width * {self._tap_bytes}", "w_block = channels * window_height * w_line")
+        if self.epilogue.buffer_bytes:
+            write("buffer = scratch")
+        if problem.is_staged:
+            write(f"stage = scratch + {self.epilogue.buffer_bytes}", "staged = -1")
+        with write.block("for unit in range(first, last)"):
+            self._write_unit()
+        scratch = self.epilogue.buffer_bytes
+        if problem.is_staged:
+            scratch += self._stage_row * self._stage_lines * problem.channels + VECTOR_BYTES
+        return write.kernel(estimate(problem.batch) * self._nanoseconds, scratch)
+
+    @property
+    def _tap_bytes(self) -> int:
+        """Bytes of the weights of one place of the window, for one block of inputs (or plane) and one of outputs."""
+        return VECTOR_BYTES if self.problem.is_planar else BLOCK * VECTOR_BYTES
+
+    def _write_unit(self) -> None:
+        write, tile = self.write, self.tile
+        write("place = unit // block_units", f"block = (unit - place * block_units) * {tile.blocks}")
+        write("image_group = place // bands", "first_tile = (place - image_group * bands) * band")
+        write("last_tile = min(first_tile + band, tiles)")
+        write("image = image_group // groups", "group = image_group - image * groups")
+        write("origin = images_at + image_group * channels * plane_bytes")
+        if self.problem.is_staged:
+            self._write_stage()
+        else:
+            write("x_line = row_bytes", "x_plane = plane_bytes")
+        rest = self.problem.blocks % tile.blocks
+        if not rest:
+            self._write_tiles(tile)
+            return
+        with write.block(f"if block + {tile.blocks} <= blocks"):
+            self._write_tiles(tile)
+        with write.block("else"), write.block("for block in range(block, blocks)"):
+            self._write_tiles(Tile(tile.rows, 1))
+
+    def _write_stage(self) -> None:
+        """Copies what the band needs, if the unit before was not of this band, and moves `origin` there."""
+        write, pixel = self.write, self.problem.pixel
+        write("first_line = max(first_tile // across * stride_down - pad_top, 0)")
+        write("end_line = (last_tile - 1) // across * stride_down - pad_top + (window_height - 1) * dilation_down + 1")
+        write("end_line = min(end_line, height)")
+        with write.block("if place != staged"):
+            write("staged = place", "copied = max(min(width, reach - pad_left), 0)")
+            with write.block("for channel in range(channels)"), write.block("for line in range(first_line, end_line)"):
+                write("source = origin + channel * plane_bytes + line * row_bytes")
+                write("target = stage + channel * x_plane + (line - first_line) * x_line")
+                self._write_copy()
+        write(f"origin = stage - first_line * x_line + pad_left * {pixel}")
+
+    def _write_copy(self) -> None:
+        """One line: zeros for its padding, then its pixels."""
+        write = self.write
+        if self.problem.is_planar:
+            with write.block(f"for at in range(0, x_line, {VECTOR_BYTES})"):
+                write("vstore(target, at, splat_float32(0.0))")
+            write("target += pad_left * 4", f"whole = copied // {BLOCK} * {BLOCK}")
+            with write.block(f"for at in range(0, whole * 4, {VECTOR_BYTES})"):
+                write("vstore(target, at, vload_float32(source, at))")
+            with write.block("if whole < copied"):
+                write("rest = vload_float32(source, whole * 4, copied - whole)")
+                write("vstore(target, whole * 4, rest, copied - whole)")
+            return
+        with write.block("for column in range(min(pad_left, reach))"):
+            write(f"vstore(target, column * {VECTOR_BYTES}, splat_float32(0.0))")
+        write(f"inside = target + pad_left * {VECTOR_BYTES}")
+        with write.block("for column in range(copied)"):
+            write(f"vstore(inside, column * {VECTOR_BYTES}, vload_float32(source, column * {VECTOR_BYTES}))")
+        with write.block("for column in range(pad_left + copied, reach)"):
+            write(f"vstore(target, column * {VECTOR_BYTES}, splat_float32(0.0))")
+
+    def _write_tiles(self, tile: Tile) -> None:
+        """The tiles of the band, for the blocks of output channels from `block` on."""
+        write, problem = self.write, self.problem
+        write("line = first_tile // across", "along = first_tile - line * across")
+        with write.block("for tile in range(first_tile, last_tile)"):
+            write(f"column = min(along * {tile.rows}, columns - {tile.rows})", f"skip = along * {tile.rows} - column")
+            write("top = line * stride_down - pad_top")
+            write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
+            write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
+            self.epilogue.begin()
+            write("w_tile = weight + (group * blocks + block) * w_block")
+            write(f"x_tile = origin + top * x_line + (column * stride_across - pad_left) * {problem.pixel}")
+            if len(self.node.inputs) > 2:
+                write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
+            write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
+            with write.block("for channel in range(channels)"):
+                self._write_sum(tile)
+            self.epilogue.tile(tile, skip="skip")
+            write("along += 1")
+            with write.block("if along == across"):
+                write("along = 0", "line += 1")
+
+    def _write_sum(self, tile: Tile) -> None:
+        """The part of the sum that one block of input channels (or plane) gives."""
+        write, has_rest = self.write, not self.problem.is_planar and self.problem.last < BLOCK
+        if has_rest:
+            write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
+        with write.block("for tap in range(first_tap, end_tap)"):
+            write("w = w_tile + (channel * window_height + tap) * w_line")
+            write("x_tap = x_tile + channel * x_plane + tap * dilation_down * x_line")
+            if self.problem.is_planar:
+                write("x = x_tap")
+                with write.block("for step in range(window_width)"):
+                    write_step(write, tile, self.target)
+                return
+            with write.block("for tap_across in range(window_width)"):
+                write(f"x = x_tap + tap_across * dilation_across * {VECTOR_BYTES}")
+                with write.block(f"for step in range({'inner' if has_rest else BLOCK})"):
+                    write_step(write, tile, self.target)
+                if has_rest:
+                    write(f"w += ({BLOCK} - inner) * {VECTOR_BYTES}")
+
+
+def _ignores_lines(definition: PrimitiveDefinition, anchor: int) -> bool:
+    """True if no operand of the epilogue tells lines of the image from its columns."""
+    shape = definition.values[anchor].shape
+    for type_ in definition.values:
+        lines, columns = ((1, 1, *type_.shape)[-3:-1]) if type_.rank >= 3 else (1, 1)
+        if (lines, columns) not in ((1, 1), (shape[2], shape[3])) and type_.rank == len(shape):
+            return False
+        if type_.rank in (3, 4) and (lines, columns) != (1, 1):
+            return False
+    return True
+
+
+def anchored(definition: PrimitiveDefinition, operators: Collection[str]) -> tuple[int, PrimitiveNode]:
+    """The first node with one of the operators, and the value number of its result."""
+    value = len(definition.params)
+    for node in definition.nodes:
+        if node.operator in operators:
+            return value, node
+        value += len(node.results)
+    raise ValueError(f"no {' or '.join(operators)} in the definition")

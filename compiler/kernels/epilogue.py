@@ -1,0 +1,166 @@
+"""The elementwise end of a matrix product or convolution: what happens to a register tile before it is stored.
+
+Short epilogues are written out for every vector of the tile, in registers. Long ones, such as GELU, would make the text
+and its compilation long: there the tile is put down in a buffer, and a loop over its vectors applies the epilogue once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...formats import dims
+from ...formats.dims import Dim
+from ...formats.dtypes import DType
+from ...formats.primitive import PrimitiveDefinition
+from ...formats.types import TensorType
+from .expression import Expression
+from .tile import BLOCK, VECTOR_BYTES, Tile
+from .writer import Writer
+
+_LONG = 4  # nodes of an expression; longer ones are applied in a loop
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where a tile's vectors lie in the result: `coordinates` are the text of the first one's index on each axis; a row further
+    is one further on `row_axis`, a block further is `block_step` further on `block_axis`."""
+
+    coordinates: tuple[str, ...]
+    row_axis: int
+    block_axis: int
+    block_step: int
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor that the epilogue reads or writes, in elements: the place of the tile's first vector, and the steps."""
+
+    name: str
+    type: TensorType
+    at: str  # an expression
+    row: str
+    block: str
+    is_vector: bool  # else one element serves all lanes
+
+
+class Epilogue:
+    """Made in two steps: the constructor writes what stands at the beginning of the kernel, `tile` what follows a sum."""
+
+    def __init__(self, write: Writer, expression: Expression, anchor: int, grid: Grid) -> None:
+        self._write, self._expression, self._anchor, self._grid = write, expression, anchor, grid
+        self._steps: dict[int, str] = {}  # the result's own, by axis
+        definition = write.definition
+        result = definition.values[anchor]
+        self._inputs = {
+            number: self._operand(write.input(f"p{number}", number), definition.params[number], result)
+            for number in expression.inputs
+            if number != anchor
+        }
+        self._outputs = [
+            self._operand(write.output(f"out_{i}", i), definition.values[number], result)
+            for i, number in enumerate(definition.outputs)
+        ]
+
+    @staticmethod
+    def of(definition: PrimitiveDefinition, anchor: int) -> Expression | None:
+        """The expression from the value `anchor` to the outputs, if all of them have its shape."""
+        shape = definition.values[anchor].shape
+        if any(definition.values[number].shape != shape for number in definition.outputs):
+            return None
+        if any(type_.dtype is DType.float16 for type_ in definition.values):
+            return None
+        return Expression.of(definition, definition.outputs, (anchor,))
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What `tile` needs at `buffer` for the largest tile, if the epilogue is a long one."""
+        return 32 * VECTOR_BYTES if self._is_long else 0
+
+    @property
+    def _is_long(self) -> bool:
+        return len(self._expression.nodes) > _LONG or self._expression.cost > 0.3
+
+    def _operand(self, name: str, type_: TensorType, result: TensorType) -> _Operand:
+        """Strides are what a row-major tensor has; those of axes of size 1 are 0."""
+        grid, write = self._grid, self._write
+        missing = result.rank - type_.rank
+        steps = ["0"] * result.rank
+        for axis in range(type_.rank):
+            inner = type_.shape[axis + 1 :]
+            if type_.shape[axis] == 1 and result.shape[axis + missing] != 1:
+                continue
+            if all(dim == 1 for dim in inner):
+                steps[axis + missing] = "1"
+            elif inner == (BLOCK,) or (inner and inner[-1] == BLOCK and all(dim == 1 for dim in inner[:-1])):
+                steps[axis + missing] = str(BLOCK)
+            elif inner == result.shape[axis + missing + 1 :]:
+                steps[axis + missing] = self._step(axis + missing, inner)
+            else:
+                steps[axis + missing] = write.size(f"{name}_step_{axis}", dims.product(inner))
+        terms = [f"{where} * {step}" for where, step in zip(grid.coordinates, steps, strict=True) if step != "0"]
+        block = steps[grid.block_axis]
+        return _Operand(
+            name,
+            type_,
+            " + ".join(term.removesuffix(" * 1") for term in terms if not term.startswith("0 *")) or "0",
+            steps[grid.row_axis],
+            block if block == "0" or grid.block_step == 1 else f"{block} * {grid.block_step}",
+            steps[-1] != "0",
+        )
+
+    def _step(self, axis: int, inner: Sequence[Dim]) -> str:
+        if axis not in self._steps:
+            self._steps[axis] = self._write.size(f"step_{axis}", dims.product(inner))
+        return self._steps[axis]
+
+    def begin(self) -> None:
+        """Written where the coordinates are known, before the tile."""
+        for operand in (*self._inputs.values(), *self._outputs):
+            self._write(f"{operand.name}_at = {operand.name} + ({operand.at}) * {operand.type.dtype.itemsize}")
+
+    def tile(self, tile: Tile, skip: str = "", columns: str = "") -> None:
+        """Applies the expression to the accumulators, and stores rows from `skip` on, of the last block `columns` lanes."""
+        write = self._write
+        if not self._is_long:
+            for i in range(tile.rows):
+                rows = [(i, j) for j in range(tile.blocks)]
+                if skip and i < tile.rows - 1:
+                    with write.block(f"if {skip} <= {i}"):
+                        self._row(tile, rows, columns)
+                else:
+                    self._row(tile, rows, columns)
+            return
+        for i in range(tile.rows):
+            for j in range(tile.blocks):
+                write(f"vstore(buffer, {(i * tile.blocks + j) * VECTOR_BYTES}, {tile.accumulator(i, j)})")
+        with write.block(f"for i in range({skip or 0}, {tile.rows})"), write.block(f"for j in range({tile.blocks})"):
+            write(f"total = vload_float32(buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES})")
+            self._vector("i", "j", "total", columns)
+
+    def _row(self, tile: Tile, places: Sequence[tuple[int, int]], columns: str) -> None:
+        for i, j in places:
+            self._vector(str(i), str(j), tile.accumulator(i, j), columns)
+
+    def _vector(self, i: str, j: str, total: str, columns: str) -> None:
+        write, count = self._write, f", {columns}" if columns else ""
+        loaded = {self._anchor: total}
+        for number, operand in self._inputs.items():
+            dtype, place = operand.type.dtype, self._place(operand, i, j)
+            loaded[number] = f"v{number}"
+            if operand.is_vector:
+                text = f"vload_{dtype.name}({place}{count})"
+            else:
+                text = f"splat_{dtype.name}(load_{dtype.name}({place}))"
+            write(f"v{number} = {text}")
+        lines, names = self._expression.emit(loaded)
+        write(*lines)
+        for number, operand in zip(write.definition.outputs, self._outputs, strict=True):
+            write(f"vstore({self._place(operand, i, j)}, {names[number]}{count})")
+
+    @staticmethod
+    def _place(operand: _Operand, i: str, j: str) -> str:
+        terms = [f"{k} * {step}" for k, step in ((i, operand.row), (j, operand.block)) if "0" not in (k, step)]
+        offset = " + ".join(terms)
+        size = operand.type.dtype.itemsize
+        return f"{operand.name}_at, {f'({offset}) * {size}' if terms else 0}"
