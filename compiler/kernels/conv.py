@@ -1,4 +1,4 @@
-"""Convolutions of channel-blocked images: dense and grouped, of a planar first image, and depthwise.
+"""Convolutions of channel-blocked images, dense and grouped, and of planar images of few channels.
 
 A dense convolution is a register tile of pixels of one output row by blocks of output channels; the sum runs over blocks of
 input channels, the window, and the channels of a block. Rows that the window meets in the padding above and below are left
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
+from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.windows import Axis, axes
 from .epilogue import Epilogue, Grid
@@ -24,14 +25,30 @@ from .expression import Expression
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, choose, step_cost, write_start, write_step
-from .writer import Writer, estimate
+from .writer import Writer, estimate, shape_of
 
 GIGAHERTZ = 4.0  # of the machine that estimates are for
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """The static sizes of a convolution. Lengths are in pixels, channels in blocks, or planes where the input is planar."""
+class Window:
+    """The window of a convolution along one axis, its numbers known."""
+
+    size: int
+    stride: int
+    dilation: int
+    begin: int
+    end: int
+
+    @property
+    def extent(self) -> int:
+        """The pixels from its first to its last."""
+        return (self.size - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The sizes of a convolution. Lengths are in pixels, channels in blocks, or planes where the input is planar."""
 
     is_planar: bool
     batch: Dim
@@ -41,9 +58,9 @@ class _Problem:
     blocks: int  # output blocks of a group
     height: int
     width: int
-    rows: int  # of the output
+    lines: int  # of the output
     columns: int
-    window: tuple[Axis, Axis]
+    window: tuple[Window, Window]
 
     @property
     def pixel(self) -> int:
@@ -54,7 +71,7 @@ class _Problem:
     def reach(self) -> int:
         """The pixels of an input row that the windows of an output row need, padding included."""
         axis = self.window[1]
-        return (self.columns - 1) * axis.stride + (axis.size - 1) * axis.dilation + 1
+        return (self.columns - 1) * axis.stride + axis.extent
 
     @property
     def is_staged(self) -> bool:
@@ -70,7 +87,7 @@ class _Problem:
     @property
     def pixels(self) -> int:
         """Of an output image."""
-        return self.rows * self.columns
+        return self.lines * self.columns
 
     @property
     def is_pointwise(self) -> bool:
@@ -78,42 +95,41 @@ class _Problem:
         return all((a.size, a.stride, a.begin, a.end) == (1, 1, 0, 0) for a in self.window)
 
 
-def _problem(definition: PrimitiveDefinition, node: PrimitiveNode) -> _Problem | None:
+def problem_of(definition: PrimitiveDefinition, node: PrimitiveNode) -> Problem | None:
+    """The sizes of a convolution whose operands are parameters; None if they are not known."""
     if any(number >= len(definition.params) for number in node.inputs):
         return None
-    x, weight = (definition.params[number] for number in node.inputs[:2])
-    if not weight.is_static:
-        return None
+    x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
+    result = shape_of(node.results[0])
     attributes = lookup(node.operator).bind(node.attributes)
-    result = node.results[0]
-    sizes = (*x.shape[1:4], *result.shape[1:])
-    if not all(isinstance(size, int) and size > 0 for size in sizes):
+    windows = axes(weight[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
+    pads = [pad for axis in windows for pad in (axis.begin, axis.end)]
+    if not all(isinstance(size, int) for size in (*x[1:], *weight, *result[1:], *pads)) or 0 in (*x[1:], *result[1:]):
         return None
-    windows = axes(weight.shape[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
-    if not all(isinstance(pad, int) for axis in windows for pad in (axis.begin, axis.end)):
-        return None
-    is_planar = node.operator == "conv_planar"
-    groups = attributes.get("groups", 1)
-    channels = attributes.get("channels", BLOCK)
-    return _Problem(
-        is_planar,
-        x.shape[0],
-        groups,
-        weight.shape[1],
-        channels - (math.ceil(channels / BLOCK) - 1) * BLOCK,
-        weight.shape[0] // groups,
-        x.shape[2],
-        x.shape[3],
-        result.shape[2],
-        result.shape[3],
-        (windows[0], windows[1]),
+    groups, channels = attributes.get("groups", 1), attributes.get("channels", BLOCK)
+    return Problem(
+        is_planar=node.operator == "conv_planar",
+        batch=x[0],
+        groups=groups,
+        channels=integer(weight[1]),
+        last=channels - (math.ceil(channels / BLOCK) - 1) * BLOCK,
+        blocks=integer(weight[0]) // groups,
+        height=integer(x[2]),
+        width=integer(x[3]),
+        lines=integer(result[2]),
+        columns=integer(result[3]),
+        window=(_window(windows[0]), _window(windows[1])),
     )
+
+
+def _window(axis: Axis) -> Window:
+    return Window(integer(axis.size), axis.stride, axis.dilation, integer(axis.begin), integer(axis.end))
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
     anchor, node = anchored(definition, ("conv_blocked", "conv_planar"))
-    problem, expression = _problem(definition, node), Epilogue.of(definition, anchor)
+    problem, expression = problem_of(definition, node), Epilogue.of(definition, anchor)
     if problem is None or expression is None:
         return None
     return _Conv(definition, node, anchor, problem, expression, target).kernel()
@@ -127,7 +143,7 @@ class _Conv:
         definition: PrimitiveDefinition,
         node: PrimitiveNode,
         anchor: int,
-        problem: _Problem,
+        problem: Problem,
         expression: Expression,
         target: Target,
     ) -> None:
@@ -135,32 +151,34 @@ class _Conv:
         self.write.lanes = BLOCK
         self.node, self.target = node, target
         if problem.is_pointwise and _ignores_lines(definition, anchor):
-            problem = replace(problem, height=1, width=problem.height * problem.width, rows=1, columns=problem.pixels)
+            problem = replace(problem, height=1, width=problem.height * problem.width, lines=1, columns=problem.pixels)
         self.problem = problem
         self.tile = choose(problem.columns, problem.blocks, target)
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self._band()
         self._write_sizes()
-        grid = Grid(("image", "(group * blocks + block)", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
+        grid = Grid(
+            ("image", "(group * blocks + block)", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1
+        )
         self.epilogue = Epilogue(self.write, expression, anchor, grid)
 
     def _band(self) -> int:
         """Tiles of a band: whole rows of them, and about as much input as half of the second cache holds."""
         problem, half = self.problem, self.target.l2_bytes // 2
-        if problem.rows == 1:
+        if problem.lines == 1:
             total, each = self.across, problem.channels * self.tile.rows * problem.window[1].stride * problem.pixel
         else:
-            total = problem.rows
+            total = problem.lines
             each = problem.channels * problem.width * problem.window[0].stride * problem.pixel
         bands = math.ceil(total / max(1, half // each))
         share = math.ceil(total / bands)
-        return share if problem.rows == 1 else share * self.across
+        return share if problem.lines == 1 else share * self.across
 
     @property
     def _stage_lines(self) -> int:
         """Input lines that a band needs."""
         axis = self.problem.window[0]
-        lines = (self.band // self.across - 1) * axis.stride + (axis.size - 1) * axis.dilation + 1
+        lines = (self.band // self.across - 1) * axis.stride + axis.extent
         return min(lines, self.problem.height)
 
     @property
@@ -182,7 +200,7 @@ class _Conv:
             ("blocks", problem.blocks),
             ("height", problem.height),
             ("width", problem.width),
-            ("lines", problem.rows),
+            ("lines", problem.lines),
             ("columns", problem.columns),
             ("window_height", vertical.size),
             ("stride_down", vertical.stride),
@@ -209,7 +227,7 @@ class _Conv:
     def _nanoseconds(self) -> float:
         """The estimated time of one image."""
         problem = self.problem
-        tiles = problem.groups * problem.rows * self.across * math.ceil(problem.blocks / self.tile.blocks)
+        tiles = problem.groups * problem.lines * self.across * math.ceil(problem.blocks / self.tile.blocks)
         return tiles * problem.steps * step_cost(self.tile) / GIGAHERTZ
 
     def kernel(self) -> Kernel:

@@ -16,7 +16,7 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
 from .expression import Expression
 from .tile import BLOCK, VECTOR_BYTES, Tile
-from .writer import Writer
+from .writer import Writer, shape_of
 
 _LONG = 4  # nodes of an expression; longer ones are applied in a loop
 
@@ -84,10 +84,10 @@ class Epilogue:
     def _operand(self, name: str, type_: TensorType, result: TensorType) -> _Operand:
         """Strides are what a row-major tensor has; those of axes of size 1 are 0."""
         grid, write = self._grid, self._write
-        missing = result.rank - type_.rank
+        shape, missing = shape_of(type_), result.rank - type_.rank
         steps = ["0"] * result.rank
         for axis in range(type_.rank):
-            inner = type_.shape[axis + 1 :]
+            inner = shape[axis + 1 :]
             if type_.shape[axis] == 1 and result.shape[axis + missing] != 1:
                 continue
             if all(dim == 1 for dim in inner):

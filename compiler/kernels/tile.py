@@ -76,14 +76,17 @@ def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> 
     for i in range(tile.rows):
         write(f"x_{i} = splat_float32(load_float32(x, {_times(i, 'x_row')}))")
         for j in range(tile.blocks):
-            total = tile.accumulator(i, j)
-            product = f"fma(x_{i}, w_{j}, {total})" if target.has_fma else f"{total} + x_{i} * w_{j}"
-            write(f"{total} = {product}")
+            write(multiply_add(tile.accumulator(i, j), f"x_{i}", f"w_{j}", target))
     write("x += x_step", "w += w_step")
 
 
 def _times(count: int, distance: str) -> str:
     return f"{count} * {distance}" if count > 1 else distance if count else "0"
+
+
+def multiply_add(total: str, x: str, w: str, target: Target) -> str:
+    """The line that adds x times w to a sum."""
+    return f"{total} = fma({x}, {w}, {total})" if target.has_fma else f"{total} += {x} * {w}"
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:
