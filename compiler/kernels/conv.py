@@ -12,16 +12,14 @@ that a band's pixels stay in the second cache while the weights stream by.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ...formats.dims import Dim
-from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
+from ...formats.primitive import PrimitiveDefinition
 from ..operators.shapes import integer
-from ..operators.table import lookup
 from ..operators.windows import Axis, axes
+from .anchor import Anchored
 from .epilogue import Epilogue, Grid
-from .expression import Expression
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, choose, step_cost, write_start, write_step
@@ -95,13 +93,13 @@ class Problem:
         return all((a.size, a.stride, a.begin, a.end) == (1, 1, 0, 0) for a in self.window)
 
 
-def problem_of(definition: PrimitiveDefinition, node: PrimitiveNode) -> Problem | None:
+def problem_of(found: Anchored) -> Problem | None:
     """The sizes of a convolution whose operands are parameters; None if they are not known."""
+    definition, node, attributes = found.definition, found.node, found.attributes
     if any(number >= len(definition.params) for number in node.inputs):
         return None
     x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
     result = shape_of(node.results[0])
-    attributes = lookup(node.operator).bind(node.attributes)
     windows = axes(weight[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
     pads = [pad for axis in windows for pad in (axis.begin, axis.end)]
     if not all(isinstance(size, int) for size in (*x[1:], *weight, *result[1:], *pads)) or 0 in (*x[1:], *result[1:]):
@@ -128,29 +126,20 @@ def _window(axis: Axis) -> Window:
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
-    anchor, node = anchored(definition, ("conv_blocked", "conv_planar"))
-    problem, expression = problem_of(definition, node), Epilogue.of(definition, anchor)
-    if problem is None or expression is None:
+    found = Anchored.of(definition)
+    problem = problem_of(found) if found else None
+    if found is None or problem is None or not Epilogue.takes(found):
         return None
-    return _Conv(definition, node, anchor, problem, expression, target).kernel()
+    return _Conv(found, problem, target).kernel()
 
 
 class _Conv:
     """Writes one convolution."""
 
-    def __init__(
-        self,
-        definition: PrimitiveDefinition,
-        node: PrimitiveNode,
-        anchor: int,
-        problem: Problem,
-        expression: Expression,
-        target: Target,
-    ) -> None:
-        self.write = Writer(definition, target, ", ".join([node.operator, *expression.operators]))
+    def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
+        self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
-        self.node, self.target = node, target
-        if problem.is_pointwise and _ignores_lines(definition, anchor):
+        if problem.is_pointwise and _ignores_lines(found):
             problem = replace(problem, height=1, width=problem.height * problem.width, lines=1, columns=problem.pixels)
         self.problem = problem
         self.tile = choose(problem.columns, problem.blocks, target)
@@ -160,7 +149,7 @@ class _Conv:
         grid = Grid(
             ("image", "(group * blocks + block)", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1
         )
-        self.epilogue = Epilogue(self.write, expression, anchor, grid)
+        self.epilogue = Epilogue(self.write, found, grid)
 
     def _band(self) -> int:
         """Tiles of a band: whole rows of them, and about as much input as half of the second cache holds."""
@@ -353,23 +342,11 @@ class _Conv:
                     write(f"w += ({BLOCK} - inner) * {VECTOR_BYTES}")
 
 
-def _ignores_lines(definition: PrimitiveDefinition, anchor: int) -> bool:
+def _ignores_lines(found: Anchored) -> bool:
     """True if no operand of the epilogue tells lines of the image from its columns."""
-    shape = definition.values[anchor].shape
-    for type_ in definition.values:
-        lines, columns = ((1, 1, *type_.shape)[-3:-1]) if type_.rank >= 3 else (1, 1)
-        if (lines, columns) not in ((1, 1), (shape[2], shape[3])) and type_.rank == len(shape):
-            return False
-        if type_.rank in (3, 4) and (lines, columns) != (1, 1):
+    whole = (1, 1, *found.definition.values[found.number].shape)[-3:-1]
+    for number in found.epilogue.inputs:
+        inner = (1, 1, *found.definition.values[number].shape)[-3:-1]
+        if inner not in ((1, 1), whole):
             return False
     return True
-
-
-def anchored(definition: PrimitiveDefinition, operators: Collection[str]) -> tuple[int, PrimitiveNode]:
-    """The first node with one of the operators, and the value number of its result."""
-    value = len(definition.params)
-    for node in definition.nodes:
-        if node.operator in operators:
-            return value, node
-        value += len(node.results)
-    raise ValueError(f"no {' or '.join(operators)} in the definition")

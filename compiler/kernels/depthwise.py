@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
-from .conv import GIGAHERTZ, Problem, anchored, problem_of
+from ...formats.primitive import PrimitiveDefinition
+from .anchor import Anchored
+from .conv import GIGAHERTZ, Problem, problem_of
 from .epilogue import Epilogue, Grid
-from .expression import Expression
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add
@@ -22,31 +22,23 @@ _TILES = range(6, 11)  # pixels at a time: enough to hide the latency of multipl
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_depthwise, with an elementwise epilogue."""
-    anchor, node = anchored(definition, ("conv_depthwise",))
-    problem, expression = problem_of(definition, node), Epilogue.of(definition, anchor)
-    if problem is None or expression is None:
+    found = Anchored.of(definition)
+    problem = problem_of(found) if found else None
+    if found is None or problem is None or not Epilogue.takes(found):
         return None
-    return _Depthwise(definition, node, anchor, problem, expression, target).kernel()
+    return _Depthwise(found, problem, target).kernel()
 
 
 class _Depthwise:
     """Writes one convolution."""
 
-    def __init__(
-        self,
-        definition: PrimitiveDefinition,
-        node: PrimitiveNode,
-        anchor: int,
-        problem: Problem,
-        expression: Expression,
-        target: Target,
-    ) -> None:
-        self.write = Writer(definition, target, ", ".join([node.operator, *expression.operators]))
+    def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
+        self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
-        self.node, self.target, self.problem = node, target, problem
+        self.problem = problem
         self._write_sizes()
         grid = Grid(("image", "block", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
-        self.epilogue = Epilogue(self.write, expression, anchor, grid)
+        self.epilogue = Epilogue(self.write, found, grid)
 
     @property
     def _inside(self) -> tuple[int, int]:

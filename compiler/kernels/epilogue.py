@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
-from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
-from .expression import Expression
+from .anchor import Anchored
 from .tile import BLOCK, VECTOR_BYTES, Tile
 from .writer import Writer, shape_of
 
@@ -47,15 +46,15 @@ class _Operand:
 class Epilogue:
     """Made in two steps: the constructor writes what stands at the beginning of the kernel, `tile` what follows a sum."""
 
-    def __init__(self, write: Writer, expression: Expression, anchor: int, grid: Grid) -> None:
-        self._write, self._expression, self._anchor, self._grid = write, expression, anchor, grid
+    def __init__(self, write: Writer, found: Anchored, grid: Grid) -> None:
+        self._write, self._expression, self._anchor, self._grid = write, found.epilogue, found.number, grid
         self._steps: dict[int, str] = {}  # the result's own, by axis
-        definition = write.definition
-        result = definition.values[anchor]
+        definition = found.definition
+        result = definition.values[found.number]
         self._inputs = {
             number: self._operand(write.input(f"p{number}", number), definition.params[number], result)
-            for number in expression.inputs
-            if number != anchor
+            for number in found.epilogue.inputs
+            if number != found.number
         }
         self._outputs = [
             self._operand(write.output(f"out_{i}", i), definition.values[number], result)
@@ -63,14 +62,10 @@ class Epilogue:
         ]
 
     @staticmethod
-    def of(definition: PrimitiveDefinition, anchor: int) -> Expression | None:
-        """The expression from the value `anchor` to the outputs, if all of them have its shape."""
-        shape = definition.values[anchor].shape
-        if any(definition.values[number].shape != shape for number in definition.outputs):
-            return None
-        if any(type_.dtype is DType.float16 for type_ in definition.values):
-            return None
-        return Expression.of(definition, definition.outputs, (anchor,))
+    def takes(found: Anchored) -> bool:
+        """True if the definition is an anchor with an epilogue alone, in element types that are stored as they are computed."""
+        types = found.definition.values
+        return not found.prologue.nodes and all(type_.dtype is not DType.float16 for type_ in types)
 
     @property
     def buffer_bytes(self) -> int:

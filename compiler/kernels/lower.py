@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
-from . import elementwise, normalization, reduce
+from . import conv, depthwise, elementwise, normalization, reduce
 from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
@@ -22,6 +22,9 @@ TEMPLATES: dict[str, Template] = {
     "rms_normalization": normalization.lower_layer,
     "instance_normalization": normalization.lower_instance,
     "batch_normalization": normalization.lower_batch,
+    "conv_blocked": conv.lower,
+    "conv_planar": conv.lower,
+    "conv_depthwise": depthwise.lower,
 }
 
 
