@@ -9,6 +9,7 @@ imports Numba unless there is something to build.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -83,9 +84,19 @@ def compile_module(
         raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
     if params:
         module = bind_parameters(module, entries[0], params)
+    names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
     options = Options(tuple(entries), _supports(target or host()))
     module = run(module, pipeline(opt_level, options), print_after=print_after, timings=timings)
-    return generate(module, {"entry": entries[0], "opt_level": str(opt_level)})
+    return generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
+
+
+def _result_names(function: ir.Function) -> list[str]:
+    """What the result, or each part of a tuple that is made at the end, is called: a model's outputs keep their names."""
+    body = function.body
+    result: tuple[ir.Atom, ...] = (body.result,)
+    if body.bindings and body.bindings[-1].var is body.result and isinstance(body.bindings[-1].value, ir.MakeTuple):
+        result = body.bindings[-1].value.fields
+    return [atom.name if isinstance(atom, ir.Var) else "" for atom in result]
 
 
 def bind_parameters(module: ir.Module, name: str, params: Mapping[str, np.ndarray]) -> ir.Module:

@@ -71,7 +71,7 @@ class TensorArgument:
         if self.dtype is None and dtype is not None and dtype.numpy != array.dtype:
             raise UsageError(
                 f"{self.source[1:]} holds {array.dtype} elements, but {self.name} is {declared}; to convert them, "
-                f"write the type: {self.name}={''.join(f'{n}x' for n in array.shape)}{dtype}={self.source}"
+                f"write the type: {self.name}={''.join(f'{n}x' for n in array.shape)}{dtype.name}={self.source}"
             )
         if self.shape is not None and array.shape != self.shape:
             raise UsageError(f"{self.source[1:]} holds shape {list(array.shape)}, but {list(self.shape)} is asked for")

@@ -76,7 +76,7 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     try:
         array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError) as error:
-        raise ModelError(f"tensor {tensor.name!r} of {dtype}{list(tensor.dims)}: {error}") from None
+        raise ModelError(f"tensor {tensor.name!r} of {dtype.name}{list(tensor.dims)}: {error}") from None
     array = np.ascontiguousarray(array).reshape(tuple(tensor.dims))
     array.flags.writeable = False
     return array

@@ -1,0 +1,38 @@
+# Every target that runs something makes its own virtual environment first: Python ≥ 3.10 and make are all it takes.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: demo test lint bench fuzz docs clean
+
+demo: $(VENV)/ready
+	$(RUN) -m treadle.tools.demo
+
+test: $(VENV)/ready
+	$(RUN) -m pytest
+
+lint: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy .
+
+bench: $(VENV)/ready
+	$(VENV)/bin/treadle bench dispatch
+	$(VENV)/bin/treadle bench call
+	$(VENV)/bin/treadle bench cold
+	$(VENV)/bin/treadle bench compile
+
+fuzz: $(VENV)/ready
+	$(RUN) -m treadle.tools.fuzz
+
+docs: $(VENV)/ready
+	$(RUN) -m treadle.tools.docs
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,131 @@
+"""The grammar of tensors on the command line, and the report on results that differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from treadle.formats.dtypes import DType
+from treadle.formats.types import tensor
+from treadle.tools.arguments import UsageError, match_names, mismatch, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "dtype", "shape", "source"),
+    [
+        ("x=1x3x224x224xf32=@x.npy", "x", DType.float32, (1, 3, 224, 224), "@x.npy"),
+        ("x=@x.npy", "x", None, None, "@x.npy"),
+        ("@x.npy", None, None, None, "@x.npy"),
+        ("@a=b.npy", None, None, None, "@a=b.npy"),
+        ("x=@a=b.npy", "x", None, None, "@a=b.npy"),
+        ("2x3xi64=random:7", None, DType.int64, (2, 3), "random:7"),
+        ("gpu_0/data_0=0.5", "gpu_0/data_0", None, None, "0.5"),
+        ("0.5", None, None, None, "0.5"),
+        ("f64=1", None, DType.float64, (), "1"),
+        ("x=bool=true", "x", DType.bool, (), "true"),
+        ("x=3xfloat16=1,2,3", "x", DType.float16, (3,), "1,2,3"),
+    ],
+)
+def test_parts(text: str, name: str | None, dtype: DType | None, shape: tuple | None, source: str) -> None:
+    argument = parse(text)
+    assert (argument.name, argument.dtype, argument.shape, argument.source) == (name, dtype, shape, source)
+
+
+@pytest.mark.parametrize("text", ["", "x=", "x=2xf32=", "x=@"])
+def test_a_value_is_needed(text: str) -> None:
+    with pytest.raises(UsageError, match="a value is missing"):
+        parse(text)
+
+
+def test_one_number_fills_a_tensor() -> None:
+    np.testing.assert_array_equal(parse("2x2xi32=7").load(), np.full((2, 2), 7, np.int32))
+
+
+def test_numbers_are_elements() -> None:
+    np.testing.assert_array_equal(parse("2x2xf32=1,2,3,4").load(), np.float32([[1, 2], [3, 4]]))
+
+
+def test_the_program_says_what_the_argument_does_not() -> None:
+    loaded = parse("x=0.5").load(tensor("float64", (2,)))
+    np.testing.assert_array_equal(loaded, np.full(2, 0.5))
+
+
+def test_random_is_reproducible() -> None:
+    a, b, c = (parse(f"2x3xf32=random:{seed}").load() for seed in (7, 7, 8))
+    assert a.dtype == np.float32
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x=0.5", "no fixed shape"),
+        ("x=2x3xf32=1,2,3,4", "4 elements for a tensor of shape"),
+        ("x=2xi32=0.5", "invalid literal"),
+        ("x=2xi8=300", "out of bounds"),
+        ("x=2xbool=7", "not a truth value"),
+        ("x=@nowhere.npy", "no file"),
+    ],
+)
+def test_mistakes(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(text).load(tensor("float32", ("n", 3)))
+
+
+def test_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(3.0))
+    x = parse(f"x=@{tmp_path}/x.npy")
+    np.testing.assert_array_equal(x.load(tensor("float64", (3,))), np.arange(3.0))
+    with pytest.raises(
+        UsageError, match=r"holds float64 elements, but x is float32\[3\]; to convert them, write .*3xfloat32="
+    ):
+        x.load(tensor("float32", (3,)))
+    assert parse(f"x=3xf32=@{tmp_path}/x.npy").load(tensor("float32", (3,))).dtype == np.float32
+    with pytest.raises(UsageError, match=r"holds shape \[3\], but \[4\] is asked for"):
+        parse(f"x=4xf64=@{tmp_path}/x.npy").load()
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(UsageError, match="not a readable"):
+        parse(f"@{tmp_path}/x.npy").load()
+
+
+def test_names_are_optional_where_positions_tell() -> None:
+    found = match_names([parse("b=1"), parse("2"), parse("3")], ["a", "b", "c"], "input")
+    assert {name: argument.source for name, argument in found.items()} == {"b": "1", "a": "2", "c": "3"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["d=1"], "no input 'd'; there is a, b"),
+        (["a=1", "a=2"], "given twice"),
+        (["1", "2", "3"], "3 inputs are given"),
+    ],
+)
+def test_names_that_do_not_fit(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        match_names([parse(text) for text in texts], ["a", "b"], "input")
+
+
+def test_equal_results_are_no_mismatch() -> None:
+    x = np.float32([1, np.nan, np.inf])
+    assert mismatch("y", x, x.copy(), 0, 0) == ""
+
+
+def test_a_mismatch_says_where() -> None:
+    actual, expected = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    actual[0, 1], actual[1, 2] = 0.5, -2
+    text = mismatch("y", actual, expected, 1e-3, 1e-5)
+    assert text == (
+        "output 'y': 2 of 6 elements differ by more than rtol=0.001, atol=1e-05; the first at [0, 1], "
+        "the worst at [1, 2]: 0.0 was expected, but -2.0 came"
+    )
+
+
+def test_types_must_agree() -> None:
+    text = mismatch("y", np.zeros(2, np.float32), np.zeros(2), 1, 1)
+    assert text == "output 'y': float64[2] was expected, but float32[2] came"

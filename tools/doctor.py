@@ -1,0 +1,120 @@
+"""`treadle doctor`: what Treadle sees of this machine, and what is wrong with it; `treadle knobs`: its environment variables."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("numpy", "numba", "llvmlite", "msgpack", "platformdirs", "tqdm")
+_OPTIONAL = {"onnx": "needed to compile ONNX models: pip install onnx"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `problem` says what is wrong and what to do; "" if nothing is."""
+
+    name: str
+    value: str
+    problem: str = ""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `doctor` and `knobs` to the command line."""
+    doctor = commands.add_parser("doctor", help="what Treadle sees of this machine, and what is wrong with it")
+    doctor.set_defaults(command=doctor_command)
+    knobs = commands.add_parser("knobs", help="the environment variables that Treadle reads")
+    knobs.set_defaults(command=knobs_command)
+
+
+def doctor_command(options: argparse.Namespace) -> int:
+    """Exits with 4 if something is wrong."""
+    found = list(examine())
+    problems = [finding for finding in found if finding.problem]
+    if options.json:
+        print(json.dumps({"findings": list(map(asdict, found)), "healthy": not problems}))
+    else:
+        width = max(len(finding.name) for finding in found)
+        for finding in found:
+            print(f"{finding.name:{width}}  {finding.value}")
+            if finding.problem:
+                print(f"{'':{width}}  ! {finding.problem}")
+        print("\nall is well" if not problems else f"\n{len(problems)} problem{'s' * (len(problems) > 1)}, marked by !")
+    return 4 if problems else 0
+
+
+def examine() -> Iterator[Finding]:
+    """Everything that `doctor` looks at."""
+    from .. import __version__
+
+    yield Finding("treadle", __version__)
+    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield from map(_package, _PACKAGES)
+    for name, advice in _OPTIONAL.items():
+        finding = _package(name)
+        yield Finding(name, finding.value, advice if finding.problem else "")
+    yield from _processor()
+    yield _cache()
+    yield _engine()
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, "not installed", f"pip install {name}")
+
+
+def _processor() -> Iterator[Finding]:
+    from ..compiler.kernels.target import host
+    from ..vm.threads import get_num_threads
+
+    target = host()
+    bits = 8 * target.vector_bytes
+    problem = "" if bits >= 256 else "narrow vectors: kernels will be slow"
+    yield Finding("processor", f"{target.native.cpu}, {os.cpu_count()} hardware threads")
+    yield Finding("vectors", f"{bits} bits, {target.lanes()} floats", problem)
+    yield Finding("threads", f"{get_num_threads()} a call")
+
+
+def _cache() -> Finding:
+    from ..vm import native
+
+    folder = native.cache().folder
+    if folder is None:
+        return Finding("cache", "off", "every process builds its kernels anew; unset TREADLE_CACHE")
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
+    value = f"{folder}, {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB"
+    return Finding(
+        "cache", value, "" if _is_writable(folder) else "not writable; set TREADLE_CACHE to a folder that is"
+    )
+
+
+def _is_writable(folder: Path) -> bool:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(existing, os.W_OK)
+
+
+def _engine() -> Finding:
+    from ..vm import core
+
+    return Finding("engine", "built" if core.is_built() else "not built yet; the first call will build it, once")
+
+
+def knobs_command(options: argparse.Namespace) -> int:
+    from ..vm.knobs import KNOBS
+
+    if options.json:
+        print(json.dumps([{"name": k.name, "value": os.environ.get(k.name), "doc": k.doc} for k in KNOBS.values()]))
+        return 0
+    width = max(map(len, KNOBS))
+    for knob in KNOBS.values():
+        value = os.environ.get(knob.name)
+        print(f"{knob.name:{width}}  {knob.doc}{'' if value is None else f' [now {value!r}]'}")
+    return 0

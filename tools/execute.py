@@ -1,0 +1,248 @@
+"""The commands that make and run executables: `treadle compile` and `treadle run`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import arguments
+from .arguments import UsageError
+
+if TYPE_CHECKING:
+    from ..compiler import ir
+    from ..formats.executable import Executable
+    from ..formats.program import Function
+
+_BUDGETS = {
+    "max_steps": (int, "instructions that the call may execute"),
+    "max_seconds": (float, "wall time that it may take"),
+    "max_memory": (int, "bytes that it may hold at once"),
+    "max_depth": (int, "frames that it may have"),
+}
+_SHOWN_ELEMENTS = 16
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `compile` and `run` to the command line."""
+    compile_ = commands.add_parser("compile", help="compile an ONNX model or an IR text to an executable")
+    compile_.add_argument("model", type=Path, help="a .onnx file, or a text of the IR")
+    compile_.add_argument("-o", "--output", type=Path, help="the executable (default: the model's name with .trdl)")
+    compile_.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=DIM,…",
+        help="shape of an input, numbers or names: x=n,3,224,224",
+    )
+    compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
+    compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
+    compile_.add_argument(
+        "--print-after",
+        action="append",
+        default=[],
+        metavar="PASS",
+        help="print the program after a pass; all for each",
+    )
+    compile_.set_defaults(command=compile_command)
+
+    run = commands.add_parser(
+        "run",
+        help="call a function of an executable",
+        epilog=arguments.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("executable", type=Path, help="a .trdl file; a .onnx model is compiled first")
+    add_call_options(run)
+    run.add_argument("--output", action="append", default=[], metavar="[NAME=]@FILE.npy", help="save a result")
+    run.add_argument(
+        "--expected-output", action="append", default=[], metavar="[NAME=]SOURCE", help="what a result should be"
+    )
+    run.add_argument("--rtol", type=float, default=1e-3, help="relative tolerance (default: 1e-3)")
+    run.add_argument("--atol", type=float, default=1e-5, help="absolute tolerance (default: 1e-5)")
+    for name, (kind, text) in _BUDGETS.items():
+        run.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=text)
+    run.set_defaults(command=run_command)
+
+
+def add_call_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which function is called, with what, and how."""
+    parser.add_argument("--function", default="main", help="the function to call (default: main)")
+    parser.add_argument(
+        "--input", action="append", default=[], metavar="[NAME=][TYPE=]SOURCE", help="an argument; see below"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads that the call may use")
+    parser.add_argument(
+        "--kernels", choices=("build", "cached"), default="build", help="cached: compile no kernels, run slowly instead"
+    )
+    parser.add_argument("--trust-native", action="store_true", help="run the native code that is in the file")
+
+
+# ---- compile ----
+
+
+def compile_command(options: argparse.Namespace) -> int:
+    from .. import compile
+
+    start = time.perf_counter()
+    module = read_model(options.model, options.shape, options.entry)
+    executable = compile(
+        module, entry=options.entry, print_after=options.print_after, embed_native=not options.no_kernels
+    )
+    output = options.output or options.model.with_suffix(".trdl")
+    executable.export_library(output)
+    report = {
+        "executable": str(output),
+        "bytes": output.stat().st_size,
+        "seconds": round(time.perf_counter() - start, 3),
+        "functions": len(executable.program.functions),
+        "primitives": len(executable.program.primitives),
+    }
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print(
+            f"{output}: {report['bytes'] / 1e6:.1f} MB, {report['functions']} functions, "
+            f"{report['primitives']} primitives, in {report['seconds']:.2f} s"
+        )
+    return 0
+
+
+def read_model(path: Path, shapes: Sequence[str] = (), entry: str = "main") -> ir.Module:
+    """The IR of an ONNX model, or of a text. Raises UsageError, ParseError, ModelError, UnsupportedOperatorError."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {str(path)!r}")
+    if path.suffix != ".onnx":
+        from ..compiler.text import parse_module
+
+        return parse_module(path.read_text())
+    from ..compiler.frontend.onnx import from_onnx
+
+    return from_onnx(path, shapes=dict(map(_shape_argument, shapes)), entry=entry)
+
+
+def _shape_argument(text: str) -> tuple[str, list[int | str]]:
+    name, separator, dims = text.rpartition("=")
+    if not separator or not name:
+        raise UsageError(f"--shape {text!r}: write NAME=DIM,DIM,…")
+    return name, [int(dim) if dim.strip().isdigit() else dim.strip() for dim in dims.split(",") if dim.strip()]
+
+
+# ---- run ----
+
+
+def run_command(options: argparse.Namespace) -> int:
+    executable = open_executable(options.executable, trust_native=options.trust_native)
+    outputs, expected = (list(map(arguments.parse, texts)) for texts in (options.output, options.expected_output))
+    budgets = {name: getattr(options, name) for name in _BUDGETS if getattr(options, name) is not None}
+    function, values = prepare_call(executable, options)
+    machine = open_machine(executable, options, **budgets)
+
+    start = time.perf_counter()
+    result = machine[function.name](*values)
+    seconds = time.perf_counter() - start
+
+    results = dict(named_results(executable, function.name, result))
+    names = list(results)
+    for name, argument in arguments.match_names(outputs, names, "output").items():
+        _save(results[name], argument)
+    wrong = [
+        text
+        for name, argument in arguments.match_names(expected, names, "output").items()
+        if (text := _compare(name, results[name], argument, options))
+    ]
+    if options.json:
+        described = {name: _described(value) for name, value in results.items()}
+        print(json.dumps({"seconds": seconds, "outputs": described, "mismatches": wrong}))
+    else:
+        for name, value in results.items():
+            print(f"{name}: {_summary(value)}")
+        for text in wrong:
+            print(text)
+    return 1 if wrong else 0
+
+
+def open_executable(path: Path, *, trust_native: bool = False) -> Executable:
+    """Loads an executable; compiles a .onnx model."""
+    from .. import compile, load
+
+    if path.suffix == ".onnx":
+        return compile(read_model(path))
+    if not path.is_file():
+        raise UsageError(f"there is no file {str(path)!r}")
+    return load(path, trust_native=trust_native)
+
+
+def open_machine(executable: Executable, options: argparse.Namespace, **budgets: Any) -> Any:
+    """A machine as the call options ask for it."""
+    from .. import VirtualMachine, set_num_threads
+
+    if options.threads is not None:
+        set_num_threads(options.threads)
+    return VirtualMachine(executable, kernels=options.kernels, trust_native=options.trust_native, **budgets)
+
+
+def prepare_call(executable: Executable, options: argparse.Namespace) -> tuple[Function, list[np.ndarray]]:
+    """The function and its arguments, from the call options. Raises UsageError for what does not fit."""
+    functions = {f.name: f for f in executable.program.functions if not f.captured}
+    function = functions.get(options.function)
+    if function is None:
+        raise UsageError(f"there is no function {options.function!r}; there is {', '.join(functions)}")
+    given = arguments.match_names(list(map(arguments.parse, options.input)), function.param_names, "input")
+    missing = [name for name in function.param_names if name not in given]
+    if missing:
+        first = missing[0]
+        declared = function.type.params[function.param_names.index(first)]
+        raise UsageError(f"no --input for {', '.join(map(repr, missing))}; {first} is {declared}")
+    pairs = zip(function.param_names, function.type.params, strict=True)
+    return function, [given[name].load(declared) for name, declared in pairs]
+
+
+def named_results(executable: Executable, function: str, result: Any) -> Iterator[tuple[str, Any]]:
+    """The results by name: those of the model's outputs, else "output", or "output_0", "output_1", … of a tuple."""
+    values = list(result) if isinstance(result, tuple) else [result]
+    names = json.loads(executable.program.metadata.get(f"outputs:{function}", "[]"))
+    if len(names) != len(values) or not all(names) or len(set(names)) < len(names):
+        names = ["output"] if len(values) == 1 else [f"output_{i}" for i in range(len(values))]
+    for name, value in zip(names, values, strict=True):
+        yield name, np.asarray(value) if hasattr(value, "__array__") else value
+
+
+def _save(value: Any, argument: arguments.TensorArgument) -> None:
+    if not argument.source.startswith("@") or not isinstance(value, np.ndarray):
+        raise UsageError(f"--output {argument.text!r}: write [NAME=]@FILE.npy, for a result that is a tensor")
+    with open(argument.source[1:], "wb") as file:
+        np.save(file, value)
+
+
+def _compare(name: str, value: Any, argument: arguments.TensorArgument, options: argparse.Namespace) -> str:
+    if not isinstance(value, np.ndarray):
+        return f"output {name!r}: a tensor was expected, but {type(value).__name__} came"
+    from ..formats.dtypes import DType
+    from ..formats.types import TensorType
+
+    expected = argument.load(TensorType(DType.of(value.dtype), value.shape))
+    return arguments.mismatch(name, value, expected, options.rtol, options.atol)
+
+
+def _described(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, np.ndarray):
+        return {"value": repr(value)}
+    return {"dtype": value.dtype.name, "shape": list(value.shape)} | (
+        {"elements": value.tolist()} if value.size <= _SHOWN_ELEMENTS else {}
+    )
+
+
+def _summary(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    head = f"{value.dtype}{list(value.shape)}"
+    if value.size <= _SHOWN_ELEMENTS:
+        return f"{head} {np.array2string(value, precision=6, separator=', ').replace(chr(10), '')}"
+    wide = value.astype(np.float64)
+    return f"{head}  min {wide.min():.6g}  mean {wide.mean():.6g}  max {wide.max():.6g}"
