@@ -303,6 +303,20 @@ def shuffle(a: Lanes, b: Lanes, indices: list[int]) -> Lanes:
     return a.like(a.builder.shuffle_vector(a.value, b.value, mask))
 
 
+def transposed(rows: list[Lanes]) -> list[Lanes]:
+    """The columns of a square of rows: in round k, every second block of 2**k lanes changes places between two rows."""
+    rows, lanes, width = list(rows), len(rows), 1
+    while width < lanes:
+        low = [lane if not lane & width else lanes + lane - width for lane in range(lanes)]
+        high = [lane + width if not lane & width else lanes + lane for lane in range(lanes)]
+        for i in range(lanes):
+            if not i & width:
+                a, b = rows[i], rows[i + width]
+                rows[i], rows[i + width] = shuffle(a, b, low), shuffle(a, b, high)
+        width *= 2
+    return rows
+
+
 def _horizontal(a: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
     """One scalar of all lanes: halves are combined until one lane is left."""
     while a.lanes > 1:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...formats import dims
 from ...formats.dims import Dim
-from .writer import Writer
+from .writer import Odometer, Writer
 
 BLOCK = 4096  # elements of a row that one unit of work covers
 
@@ -58,24 +58,21 @@ class Rows:
         for i, axis in enumerate(self.axes):
             write.size(f"n{i}", axis.size)
         self.outer = range(1, len(self.axes))
+        self.indices = Odometer(write, [(f"i{i}", f"n{i}") for i in reversed(self.outer)])
 
     def begin(self, picoseconds: int) -> None:
         """Sizes of the work, and where this part of it starts. An element costs so many picoseconds."""
-        write, rows = self.write, " * ".join(f"n{i}" for i in reversed(self.outer))
+        write = self.write
         write(f"blocks = (n0 + {BLOCK - 1}) // {BLOCK}")
         if not self.outer:
             write.split("blocks", f"n0 * {picoseconds} // 1000")
             return
-        write(f"rows = {rows}")
+        write(f"rows = {self.indices.count}")
         write.split("rows * blocks", f"rows * n0 * {picoseconds} // 1000")
         with write.block("if first == last"):
             write("return 0")
         write("row = first // blocks", "block = first - row * blocks")
-        rest = "row"
-        for i in self.outer[:-1]:
-            write(f"i{i} = {rest} % n{i}", f"rest{i} = {rest} // n{i}")
-            rest = f"rest{i}"
-        write(f"i{self.outer[-1]} = {rest}")
+        self.indices.start("row")
 
     def place(self, tensor: int) -> str:
         """The element of a tensor at which the present row starts, as an expression."""
@@ -95,12 +92,5 @@ class Rows:
         write = self.write
         write("block += 1")
         with write.block("if block == blocks"):
-            write("block = 0", "row += 1", "i1 += 1")
-            self._carry(1)
-
-    def _carry(self, i: int) -> None:
-        if i + 1 not in self.outer:
-            return
-        with self.write.block(f"if i{i} == n{i}"):
-            self.write(f"i{i} = 0", f"i{i + 1} += 1")
-            self._carry(i + 1)
+            write("block = 0", "row += 1")
+            self.indices.advance()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
-from . import conv, depthwise, elementwise, normalization, reduce
+from . import conv, depthwise, elementwise, movement, normalization, reduce
 from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
@@ -15,6 +15,7 @@ Template = Callable[[PrimitiveDefinition, Target], "Kernel | None"]
 
 TEMPLATES: dict[str, Template] = {
     **dict.fromkeys(reduce.REDUCTIONS, reduce.lower),
+    **dict.fromkeys(movement.OPERATORS, movement.lower),
     "log_sum_exp": reduce.lower_log_sum_exp,
     "softmax": normalization.lower_softmax,
     "log_softmax": normalization.lower_log_softmax,

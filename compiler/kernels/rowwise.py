@@ -22,7 +22,7 @@ from ...formats.types import TensorType
 from .anchor import Anchored
 from .expression import Expression, computed_type
 from .loops import Axis, merged_axes
-from .writer import Writer, scaled, shape_of, stored, widened
+from .writer import Odometer, Writer, scaled, shape_of, stored, widened
 
 # float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
@@ -180,6 +180,7 @@ class RowProgram:
         self.across = kept[-1]
         self.outer_kept = [axis for axis in range(self.inner) if kept[axis]]
         self.outer_reduced = [axis for axis in range(self.inner) if not kept[axis]]
+        self.indices = Odometer(write, [(f"i{axis}", f"n{axis}") for axis in self.outer_kept])
         self._steps: list[Step] = []  # of the strip that is being written, in the layout `across`
 
     # ---- where things are ----
@@ -226,9 +227,8 @@ class RowProgram:
             write.size(f"n{axis}", merged.size)
         for k, tensor in enumerate(self.tensors):
             write(f"t{k} = word(args, {1 + tensor.address})")
-        rows = " * ".join(f"n{axis}" for axis in self.outer_kept) or "1"
         reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.kept[axis]) or "1"
-        write(f"rows = {rows}", f"length = {reduced}")
+        write(f"rows = {self.indices.count}", f"length = {reduced}")
         self._run_units(picoseconds, program)
 
     def _run_units(self, picoseconds: int, program: Callable[[], None]) -> None:
@@ -241,18 +241,10 @@ class RowProgram:
         with write.block("if first == last"):
             write("return 0")
         write("row = first // strips", "strip = first - row * strips") if self.across else write("row = first")
-        self._start_indices()
+        self.indices.start("row")
         with write.block("for _ in range(first, last)"):
             self._write_unit(program, width)
             self._advance()
-
-    def _start_indices(self) -> None:
-        rest = "row"
-        for axis in reversed(self.outer_kept[1:]):
-            self.write(f"i{axis} = {rest} % n{axis}", f"row{axis} = {rest} // n{axis}")
-            rest = f"row{axis}"
-        if self.outer_kept:
-            self.write(f"i{self.outer_kept[0]} = {rest}")
 
     def _write_unit(self, program: Callable[[], None], width: int) -> None:
         write, lanes = self.write, self.write.lanes
@@ -273,23 +265,13 @@ class RowProgram:
             write(f"begin += {lanes}")
 
     def _advance(self) -> None:
-        write = self.write
         if not self.across:
-            self._carry(list(reversed(self.outer_kept)))
+            self.indices.advance()
             return
-        write("strip += 1")
-        with write.block("if strip == strips"):
-            write("strip = 0")
-            self._carry(list(reversed(self.outer_kept)))
-
-    def _carry(self, axes: Sequence[int]) -> None:
-        if not axes:
-            return
-        self.write(f"i{axes[0]} += 1")
-        if len(axes) > 1:
-            with self.write.block(f"if i{axes[0]} == n{axes[0]}"):
-                self.write(f"i{axes[0]} = 0")
-                self._carry(axes[1:])
+        self.write("strip += 1")
+        with self.write.block("if strip == strips"):
+            self.write("strip = 0")
+            self.indices.advance()
 
     # ---- one pass ----
 

@@ -9,6 +9,8 @@ other; LLVM splits the wide ones over several registers.
     store_T(address, offset, value)   its counterpart
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
     vstore(address, offset, v[, n])   its counterpart
+    transpose_T(a, a_step, b, b_step[, rows, columns])
+                                      the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
     inside(n)                         the mask of the first n lanes
     parts_for(ns, units, threads)     into how many parts a kernel asks to be split
     splat_T(value)                    the scalar in every lane                   iota_T()   0, 1, 2, …
@@ -56,6 +58,7 @@ from .lanes import (
     minimum,
     select,
     splat,
+    transposed,
 )
 
 
@@ -244,6 +247,29 @@ def _is_place(*kinds: Kind) -> bool:
     return all(kind in (types.int64, types.uint64) for kind in kinds)
 
 
+def _load_vector(
+    builder: ir.IRBuilder, pointer: ir.Value, memory: ir.Type, alignment: int, count: ir.Value = None
+) -> ir.Value:
+    if count is None:
+        loaded = builder.load(pointer)
+        loaded.align = alignment
+        return loaded
+    mask = first_lanes(builder, count, memory.count)
+    operands = [pointer, ir.Constant(I32, alignment), mask, ir.Constant(memory, None)]
+    return call_intrinsic(builder, f"masked.load.{mangled(memory)}.p0", memory, operands)
+
+
+def _store_vector(
+    builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, alignment: int, count: ir.Value = None
+) -> None:
+    if count is None:
+        builder.store(value, pointer).align = alignment
+        return
+    mask = first_lanes(builder, count, value.type.count)
+    operands = [value, pointer, ir.Constant(I32, alignment), mask]
+    call_intrinsic(builder, f"masked.store.{mangled(value.type)}.p0", ir.VoidType(), operands)
+
+
 def _vector_load(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
     memory = _memory_type(dtype, lanes)
 
@@ -251,14 +277,8 @@ def _vector_load(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
         return Vector(dtype, lanes) if len(kinds) in (2, 3) and _is_place(*kinds) else None
 
     def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
-        pointer = _pointer(builder, values[0], values[1], memory)
-        if len(values) == 2:
-            loaded = builder.load(pointer)
-            loaded.align = _alignment(dtype)
-        else:
-            alignment, mask = ir.Constant(I32, _alignment(dtype)), first_lanes(builder, values[2], lanes)
-            operands = [pointer, alignment, mask, ir.Constant(memory, None)]
-            loaded = call_intrinsic(builder, f"masked.load.{mangled(memory)}.p0", memory, operands)
+        address, offset, *count = values
+        loaded = _load_vector(builder, _pointer(builder, address, offset, memory), memory, _alignment(dtype), *count)
         return _from_memory(builder, loaded, dtype)
 
     return named(name, typer, emitter)
@@ -272,14 +292,36 @@ def _emit_vstore(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) ->
     address, offset, value, *count = values
     vector = kinds[2]
     stored = _to_memory(Lanes(builder, value, vector.dtype))
-    pointer = _pointer(builder, address, offset, stored.type)
-    if not count:
-        builder.store(stored, pointer).align = _alignment(vector.dtype)
-        return
-    alignment, mask = ir.Constant(I32, _alignment(vector.dtype)), first_lanes(builder, count[0], vector.lanes)
-    call_intrinsic(
-        builder, f"masked.store.{mangled(stored.type)}.p0", ir.VoidType(), [stored, pointer, alignment, mask]
-    )
+    _store_vector(builder, stored, _pointer(builder, address, offset, stored.type), _alignment(vector.dtype), *count)
+
+
+def _transposer(name: str, dtype: Kind, side: int) -> Callable[..., Any]:
+    memory, alignment = _memory_type(dtype, side), _alignment(dtype)
+
+    def typer(*kinds: Kind) -> Kind:
+        return types.void if len(kinds) in (4, 6) and _is_place(*kinds) else None
+
+    def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
+        source, source_step, target, target_step, *counts = values
+        rows, columns = counts or (None, None)
+
+        def place(address: ir.Value, step: ir.Value, row: int) -> ir.Value:
+            return _pointer(builder, address, builder.mul(step, ir.Constant(I64, row)), memory)
+
+        def width(row: int, count: ir.Value, width: ir.Value) -> ir.Value:
+            """How much of a row there is: nothing from row `count` on."""
+            if count is None:
+                return None
+            return builder.select(builder.icmp_signed("<", ir.Constant(I64, row), count), width, ir.Constant(I64, 0))
+
+        lines = [
+            _load_vector(builder, place(source, source_step, row), memory, alignment, width(row, rows, columns))
+            for row in range(side)
+        ]
+        for row, line in enumerate(transposed([Lanes(builder, line, dtype) for line in lines])):
+            _store_vector(builder, line.value, place(target, target_step, row), alignment, width(row, columns, rows))
+
+    return named(name, typer, emitter)
 
 
 def _scalar_load(name: str, dtype: Kind) -> Callable[..., Any]:
@@ -398,6 +440,9 @@ def namespace(lanes: int) -> dict[str, Any]:
     for name, (dtype, _) in ELEMENTS.items():
         names[f"vload_{name}"] = _vector_load(f"vload_{name}", dtype, lanes)
         names[f"splat_{name}"] = _splat_to(f"splat_{name}", dtype, lanes)
+        if name.startswith("uint"):
+            side = min(lanes, 4 * lanes // ITEMSIZES[dtype])
+            names[f"transpose_{name}"] = _transposer(f"transpose_{name}", dtype, side)
         if isinstance(dtype, types.Integer):
             names[f"iota_{name}"] = _iota_of(f"iota_{name}", dtype, lanes)
     return names

@@ -7,7 +7,7 @@ arguments. Nothing here knows an operator.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
@@ -65,15 +65,58 @@ class Writer:
         return self.input(name, len(self.definition.params) + number)
 
     def split(self, units: str, nanoseconds: str) -> None:
-        """Answers how many parts are worth it, and defines `first` and `last`: this part's share of the units."""
+        """Answers how many parts are worth it, and takes this part's share of the units."""
+        self.ask(units, nanoseconds)
+        self.share(units)
+
+    def ask(self, units: str, nanoseconds: str) -> None:
+        """Answers into how many parts, of one unit of work at least, the call should be split."""
         with self.block("if part < 0"):
             self(f"return parts_for({nanoseconds}, {units}, parts)")
+
+    def share(self, units: str) -> None:
+        """Defines `first` and `last`: this part's share of the units."""
+        units = f"({units})" if "+" in units else units
         self(f"first = {units} * part // parts", f"last = {units} * (part + 1) // parts")
 
     def kernel(self, nanoseconds: float, scratch_bytes: int = 0) -> Kernel:
         """The finished kernel."""
         source = "\n".join([*self._lines, "    return 0", ""])
         return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, max(1, int(nanoseconds)), self.title)
+
+
+class Odometer:
+    """Writes the indices of nested axes, given outermost first as (index variable, size variable), that are walked as one."""
+
+    def __init__(self, write: Writer, axes: Sequence[tuple[str, str]]) -> None:
+        self.write, self.axes = write, list(axes)
+
+    @property
+    def count(self) -> str:
+        """The number of places, as an expression."""
+        return " * ".join(size for _, size in self.axes) or "1"
+
+    def start(self, at: str) -> None:
+        """Sets the indices to place number `at`, a variable."""
+        for index, size in reversed(self.axes[1:]):
+            self.write(f"{index} = {at} % {size}", f"{at}_{index} = {at} // {size}")
+            at = f"{at}_{index}"
+        if self.axes:
+            self.write(f"{self.axes[0][0]} = {at}")
+
+    def advance(self) -> None:
+        """Moves the indices to the next place."""
+        self._carry(self.axes)
+
+    def _carry(self, axes: Sequence[tuple[str, str]]) -> None:
+        if not axes:
+            return
+        *outer, (index, size) = axes
+        self.write(f"{index} += 1")
+        if outer:
+            with self.write.block(f"if {index} == {size}"):
+                self.write(f"{index} = 0")
+                self._carry(outer)
 
 
 def shape_of(type_: TensorType) -> tuple[Dim, ...]:

@@ -143,18 +143,19 @@ def _split(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> tuple[np.ndarray
 # ---- slices, padding ----
 
 
+def placed(bound: Dim, length: Dim) -> Dim:
+    """A bound of a slice of `length` elements, counted from the front. Symbolic bounds are so already."""
+    if isinstance(bound, int) and abs(bound) >= limits.DIMENSION:  # as models write "to the end" and "to the start"
+        return length if bound > 0 else -1
+    return dims.add(bound, length) if isinstance(bound, int) and bound < 0 else bound
+
+
 def _sliced(length: Dim, start: Dim, end: Dim, step: int) -> Dim:
-    """How many elements `start:end:step` picks of `length`, as in Python. Symbolic bounds count from the front."""
-
-    def place(bound: Dim) -> Dim:
-        if isinstance(bound, int) and abs(bound) >= limits.DIMENSION:  # as models write "to the end" and "to the start"
-            return length if bound > 0 else -1
-        return dims.add(bound, length) if isinstance(bound, int) and bound < 0 else bound
-
+    """How many elements `start:end:step` picks of `length`, as in Python."""
     if step > 0:
-        distance = dims.add(minimum(place(end), length), dims.multiply(maximum(place(start), 0), -1))
+        distance = dims.add(minimum(placed(end, length), length), dims.multiply(maximum(placed(start, length), 0), -1))
     else:
-        first, last = minimum(place(start), dims.add(length, -1)), maximum(place(end), -1)
+        first, last = minimum(placed(start, length), dims.add(length, -1)), maximum(placed(end, length), -1)
         distance = dims.add(first, dims.multiply(last, -1))
     return maximum(dims.ceildiv(distance, abs(step)), 0)
 

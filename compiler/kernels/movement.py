@@ -1,0 +1,296 @@
+"""The template of data movement: each operator is a few strided copies, a copy is one loop nest.
+
+A copy takes the element at `start + Σ index · step` of its source to the same expression of its target. Axes that both
+sides walk as one are merged; what is left decides on the innermost loop:
+
+    run         both are contiguous: vectors are copied
+    fill        the source stands still: one element is repeated
+    transpose   each is contiguous along another axis: square tiles are turned in registers
+    strided     all else: element by element
+
+Elements are moved as unsigned integers of their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...formats import dims
+from ...formats.dims import Dim
+from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
+from ..operators.movement import placed
+from ..operators.shapes import axis_of
+from .expression import bound_attributes
+from .kernel import Kernel
+from .target import Target
+from .writer import Odometer, Writer, estimate, scaled, shape_of
+
+BLOCK = 4096  # elements of a run that are one unit of work
+
+
+@dataclass(frozen=True)
+class Axis:
+    size: Dim
+    source: Dim  # step, in elements
+    target: Dim
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Axes are given in the target's order, outermost first; `source` and `target` count the kernel's tensors."""
+
+    source: int
+    target: int
+    axes: tuple[Axis, ...]
+    source_start: Dim = 0
+    target_start: Dim = 0
+
+    def simplified(self) -> Copy:
+        """The same copy with as few axes as possible."""
+        merged: list[Axis] = []
+        for axis in self.axes:
+            if axis.size == 1:
+                continue
+            if merged and all(
+                outer == dims.multiply(inner, axis.size)
+                for outer, inner in ((merged[-1].source, axis.source), (merged[-1].target, axis.target))
+            ):
+                merged[-1] = Axis(dims.multiply(merged[-1].size, axis.size), axis.source, axis.target)
+            else:
+                merged.append(axis)
+        axes = tuple(merged) or (Axis(1, 1, 1),)
+        return Copy(self.source, self.target, axes, self.source_start, self.target_start)
+
+
+def steps_of(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The step of each axis of a contiguous tensor, in elements."""
+    return tuple(dims.product(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _along(shape: Sequence[Dim], sources: Sequence[Dim], targets: Sequence[Dim]) -> tuple[Axis, ...]:
+    return tuple(Axis(*values) for values in zip(shape, sources, targets, strict=True))
+
+
+# ---- the operators as copies ----
+
+
+def _permute(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
+    axes = bound_attributes(node)["axes"]
+    order = tuple(reversed(range(len(shape)))) if axes is None else [axis_of(axis, len(shape)) for axis in axes]
+    steps = steps_of(shape)
+    return [Copy(0, 1, _along(result, [steps[axis] for axis in order], steps_of(result)))]
+
+
+def _broadcast(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
+    missing = len(result) - len(shape)
+    steps: list[Dim] = [0] * missing
+    steps += [0 if dim == 1 else step for dim, step in zip(shape, steps_of(shape), strict=True)]
+    return [Copy(0, 1, _along(result, steps, steps_of(result)))]
+
+
+def _tile(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
+    axes: list[Axis] = []
+    repetitions = bound_attributes(node)["repetitions"]
+    for count, size, source, target in zip(repetitions, shape, steps_of(shape), steps_of(result), strict=True):
+        axes += [Axis(count, 0, dims.multiply(target, size)), Axis(size, source, target)]
+    return [Copy(0, 1, tuple(axes))]
+
+
+def _join(definition: PrimitiveDefinition, axis: int, shapes: Sequence[tuple[Dim, ...]]) -> list[Copy]:
+    """The inputs, seen as having `shapes`, one behind the other along an axis."""
+    copies, start = list[Copy](), 0
+    steps = steps_of(shape_of(definition.results[0]))
+    for i, shape in enumerate(shapes):
+        copies.append(Copy(i, len(shapes), _along(shape, steps_of(shape), steps), 0, dims.multiply(start, steps[axis])))
+        start = dims.add(start, shape[axis])  # type: ignore[assignment]
+    return copies
+
+
+def _concat(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shapes = [shape_of(param) for param in definition.params]
+    return _join(definition, axis_of(bound_attributes(node)["axis"], len(shapes[0])), shapes)
+
+
+def _stack(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shapes = [shape_of(param) for param in definition.params]
+    axis = axis_of(bound_attributes(node)["axis"], len(shapes[0]) + 1)
+    return _join(definition, axis, [(*shape[:axis], 1, *shape[axis:]) for shape in shapes])
+
+
+def _split(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shape, start, copies = shape_of(definition.params[0]), 0, list[Copy]()
+    axis, steps = axis_of(bound_attributes(node)["axis"], len(shape)), steps_of(shape)
+    for i, result in enumerate(node.results):
+        part = shape_of(result)
+        copies.append(Copy(0, 1 + i, _along(part, steps, steps_of(part)), dims.multiply(start, steps[axis])))
+        start = dims.add(start, part[axis])  # type: ignore[assignment]
+    return copies
+
+
+def _slice(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
+    attributes, steps, start = bound_attributes(node), list(steps_of(shape)), 0
+    starts = attributes["starts"]
+    over = attributes["axes"] or tuple(range(len(starts)))
+    strides = attributes["steps"] or (1,) * len(starts)
+    for bound, axis, stride in zip(starts, over, strides, strict=True):
+        axis = axis_of(axis, len(shape))
+        begin = placed(bound, shape[axis])
+        first = dims.maximum(begin, 0) if stride > 0 else dims.minimum(begin, dims.add(shape[axis], -1))
+        start = dims.add(start, dims.multiply(first, steps[axis]))  # type: ignore[assignment]
+        steps[axis] = dims.multiply(steps[axis], stride)
+    return [Copy(0, 1, _along(result, steps, steps_of(result)), start)]
+
+
+_COPIES: dict[str, Callable[[PrimitiveDefinition, PrimitiveNode], list[Copy]]] = {
+    "permute_dims": _permute,
+    "broadcast_to": _broadcast,
+    "tile": _tile,
+    "concat": _concat,
+    "stack": _stack,
+    "split": _split,
+    "slice": _slice,
+}
+OPERATORS = tuple(_COPIES)
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of one of `OPERATORS`, alone in its definition; else None."""
+    (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
+    params = len(definition.params)
+    outputs = tuple(range(params, params + len(node.results))) if node else ()
+    if node is None or node.inputs != tuple(range(params)) or definition.outputs != outputs:
+        return None
+    copies = [copy.simplified() for copy in _COPIES[node.operator](definition, node)]
+    itemsize = node.results[0].dtype.itemsize
+    write = Writer(definition, target, node.operator)
+    nests = [_Nest(write, copy, itemsize, f"_{i}" if len(copies) > 1 else "") for i, copy in enumerate(copies)]
+    for nest in nests:
+        nest.define_sizes()
+    units = " + ".join(nest.units for nest in nests)
+    elements = " + ".join(nest.elements for nest in nests)
+    picoseconds = 40 * itemsize
+    write.ask(
+        units, f"({elements}) * {picoseconds} // 1000" if len(nests) > 1 else f"{elements} * {picoseconds} // 1000"
+    )
+    for nest in nests:
+        nest.write_all()
+    total = sum(estimate(dims.element_count([axis.size for axis in copy.axes])) for copy in copies)
+    return write.kernel(total * picoseconds / 1000)
+
+
+class _Nest:
+    """Writes the loops of one copy; `mark` tells its variables from those of the kernel's other copies."""
+
+    def __init__(self, write: Writer, copy: Copy, itemsize: int, mark: str) -> None:
+        self.write, self.copy, self.itemsize, self.mark = write, copy, itemsize, mark
+        self.type = f"uint{8 * itemsize}"
+        self.side = min(write.lanes, 4 * write.lanes // itemsize)
+        self.inner = len(copy.axes) - 1
+        last = copy.axes[-1]
+        contiguous = next((axis for axis in range(self.inner) if copy.axes[axis].source == 1), None)
+        self.turned = contiguous if last.target == 1 and last.source not in (0, 1) else None
+        outer = [axis for axis in range(self.inner) if axis != self.turned]
+        self.rows = Odometer(write, [(self._index(axis), self._size(axis)) for axis in outer])
+
+    def _index(self, axis: int) -> str:
+        return f"i{axis}{self.mark}"
+
+    def _size(self, axis: int) -> str:
+        return f"n{axis}{self.mark}"
+
+    def _step(self, side: str, axis: int) -> str:
+        """The step of an axis as text: a variable, unless it is 0 or 1 by the pattern."""
+        step = getattr(self.copy.axes[axis], side)
+        return str(step) if step in (0, 1) else f"{side}{axis}{self.mark}"
+
+    @property
+    def elements(self) -> str:
+        return " * ".join(self._size(axis) for axis in range(len(self.copy.axes)))
+
+    @property
+    def units(self) -> str:
+        return f"rows{self.mark} * blocks{self.mark}"
+
+    def define_sizes(self) -> None:
+        write, copy, mark = self.write, self.copy, self.mark
+        for axis, merged in enumerate(copy.axes):
+            write.size(self._size(axis), merged.size)
+            for side in ("source", "target"):
+                if getattr(merged, side) not in (0, 1):
+                    write.size(self._step(side, axis), getattr(merged, side))
+        if copy.source_start != 0:
+            write.size(f"source_start{mark}", copy.source_start)
+        if copy.target_start != 0:
+            write.size(f"target_start{mark}", copy.target_start)
+        write(f"rows{mark} = {self.rows.count}")
+        block, size = (
+            (self.side, self._size(self.turned)) if self.turned is not None else (BLOCK, self._size(self.inner))
+        )
+        write(f"blocks{mark} = ({size} + {block - 1}) // {block}")
+
+    def write_all(self) -> None:
+        write, mark = self.write, self.mark
+        write(f"source = word(args, {1 + self.copy.source})", f"target = word(args, {1 + self.copy.target})")
+        write.share(self.units)
+        with write.block("if first < last"):
+            write(f"row = first // blocks{mark}", f"block = first - row * blocks{mark}")
+            self.rows.start("row")
+        with write.block("for _ in range(first, last)"):
+            self._point("source", self.copy.source_start)
+            self._point("target", self.copy.target_start)
+            self._write_run() if self.turned is None else self._write_tiles()
+            write("block += 1")
+            with write.block(f"if block == blocks{mark}"):
+                write("block = 0")
+                self.rows.advance()
+
+    def _point(self, side: str, start: Dim) -> None:
+        """Defines `a` or `b`: the address in the source or target of the first element at the present indices."""
+        terms = [f"{side}_start{self.mark}"] if start != 0 else []
+        for index, _ in self.rows.axes:
+            axis = int(index[1:].split("_")[0])
+            step = self._step(side, axis)
+            if step != "0":
+                terms.append(index if step == "1" else f"{index} * {step}")
+        name = {"source": "a", "target": "b"}[side]
+        self.write(f"{name} = {side}" + (f" + {scaled(' + '.join(terms), self.itemsize)}" if terms else ""))
+
+    def _write_run(self) -> None:
+        write, lanes, itemsize = self.write, self.write.lanes, self.itemsize
+        source, target = self._step("source", self.inner), self._step("target", self.inner)
+        write(f"begin = block * {BLOCK}", f"end = min(begin + {BLOCK}, {self._size(self.inner)})")
+        if target != "1" or source not in ("0", "1"):
+            with write.block("for i in range(begin, end)"):
+                a, b = scaled(f"i * {source}", itemsize), scaled(f"i * {target}", itemsize)
+                write(f"store_{self.type}(b, {b}, load_{self.type}(a, {a}))")
+            return
+        if source == "0":
+            write(f"v = splat_{self.type}(load_{self.type}(a, 0))")
+        load, place = f"vload_{self.type}(a, {scaled('i', itemsize)}", scaled("i", itemsize)
+        write(f"whole = end - (end - begin) % {lanes}")
+        with write.block(f"for i in range(begin, whole, {lanes})"):
+            write(f"vstore(b, {place}, {'v' if source == '0' else load + ')'})")
+        with write.block("if whole < end"):
+            write("i = whole", "rest = end - whole")
+            write(f"vstore(b, {place}, {'v' if source == '0' else load + ', rest)'}, rest)")
+
+    def _write_tiles(self) -> None:
+        """Along the axis in which the source is contiguous, one tile; along the innermost, all of them."""
+        assert self.turned is not None
+        write, side, itemsize = self.write, self.side, self.itemsize
+        source, target = self._step("source", self.inner), self._step("target", self.turned)
+        write(f"begin = block * {side}", f"columns = min({side}, {self._size(self.turned)} - begin)")
+        write(f"a += {scaled('begin', itemsize)}", f"b += {scaled(f'begin * {target}', itemsize)}")
+        write(f"a_step = {scaled(source, itemsize)}", f"b_step = {scaled(target, itemsize)}")
+        with write.block(f"for i in range(0, {self._size(self.inner)}, {side})"):
+            write(f"height = min({side}, {self._size(self.inner)} - i)")
+            turn = f"transpose_{self.type}(a + i * a_step, a_step, b + {scaled('i', itemsize)}, b_step"
+            with write.block(f"if height == {side} and columns == {side}"):
+                write(turn + ")")
+            with write.block("else"):
+                write(turn + ", height, columns)")
