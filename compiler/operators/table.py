@@ -182,6 +182,8 @@ class Operator:
                 raise InferenceError(f"{self.name}: the result's rank {result.rank} exceeds {limits.RANK}")
             if any(isinstance(dim, int) and not 0 <= dim <= limits.DIMENSION for dim in result.shape):
                 raise InferenceError(f"{self.name}: the result {result} has an impossible dimension")
+            if result.is_static and result.nbytes > limits.DIMENSION:
+                raise InferenceError(f"{self.name}: the result {result} is larger than any memory")
         return results
 
     def evaluate(self, arrays: Sequence[np.ndarray], attributes: Attributes = ()) -> list[np.ndarray]:
