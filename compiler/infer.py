@@ -27,7 +27,7 @@ from ..formats.types import (
     erase_dims,
 )
 from . import ir
-from .definitions import check_definition
+from .check import check_definition
 from .operators import lookup
 from .operators.shapes import mismatch, never_equal
 from .retype import retype
