@@ -7,12 +7,18 @@
       %2 = add(%0, %1) : float32[n]  from "Add_17"
       return %2
     }
-    func @main(x: float32[2]) -> float32[2]  refs=3 ints=0 frame=0 {
+    func @main(x: float32[2]) -> float32[2]  refs=3 ints=1 frame=0 {
       load_const r1, c0
+      load_int i0, 3
+    again:
       alloc_tensor r2, float32[2]
-      call add_0 (r0, r1) -> (r2)  from "Add_17"
+      call add_0 (r0, r1) -> (r2) [2]  from "Add_17"
+      move r0, r2
+      subtract i0, i0, 1
+      if_int i0, done
+      goto again
     done:
-      ret r2
+      ret r0
     }
 
 `from` names the model node. What can be derived may be left out: register counts, frame size, a primitive's variables and

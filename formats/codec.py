@@ -133,7 +133,7 @@ class Codec(ABC):
         return writer.getvalue()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Integer(Codec):
     low: int = 0
     high: int = (1 << 63) - 1
@@ -158,7 +158,7 @@ class Integer(Codec):
         return f"integer {names.get(self.low, self.low)} … {names.get(self.high, self.high)}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scalar(Codec):
     """A float, boolean or nil, as msgpack has it."""
 
@@ -176,7 +176,7 @@ class Scalar(Codec):
         return {"float": "float64", "bool": "boolean"}.get(self.kind.__name__, "nil")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Text(Codec):
     limit: int = limits.STRING_BYTES
 
@@ -198,7 +198,7 @@ class Text(Codec):
         return "string"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Binary(Codec):
     limit: int
 
@@ -219,7 +219,7 @@ class Binary(Codec):
         return "bytes"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sequence(Codec):
     """A count, then as many elements; a tuple in memory."""
 
@@ -248,7 +248,7 @@ class Sequence(Codec):
         return f"list of ({self.element.describe()})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Record(Codec):
     """The fields of a value in order: `make(*fields)` builds it, `parts(value)` takes it apart."""
 
@@ -289,7 +289,7 @@ def row(name: str, /, **fields: Codec) -> Record:
     return Record(name, fields, lambda *values: values, lambda values: values)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Choice(Codec):
     """One of several kinds: its number, then the value. Nests at most `nesting` deep. `options`: number → (class, codec)."""
 
@@ -328,7 +328,7 @@ class Choice(Codec):
         return [(tag, kind.__name__, codec.describe()) for tag, (kind, codec) in self.options.items()]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Converted(Codec):
     """A value stored as another: `load` makes it of what `codec` reads, `dump` is the inverse. Their errors are placed."""
 

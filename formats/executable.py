@@ -204,7 +204,7 @@ class Executable:
 
     def as_text(self, **options: Any) -> str:
         """The program as assembly, which `assembly.parse_assembly` reads back; `options` are those of `print_assembly`."""
-        from .assembly import print_assembly
+        from .assembly_printer import print_assembly
 
         return print_assembly(self._program, **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from . import container, sections
@@ -99,7 +100,7 @@ def statistics_text(executable: Executable) -> str:
         "Executable statistics:",
         f"  Constants (#{len(facts['constants'])}, {size_text(facts['constant_bytes'])}"
         + (f", {late} in other files" if late else "")
-        + f"): {_listed(facts['constants'])}",
+        + f"): {_counted(facts['constants'])}",
         f"  Globals (#{len(executable.globals)}): {_listed(executable.globals)}",
         f"  Primitive ops (#{len(facts['primitive_ops'])}): {_listed(facts['primitive_ops'])}",
         f"  Code: {sum(f['instructions'] for f in functions)} instructions, {facts['code_words']} words",
@@ -108,6 +109,11 @@ def statistics_text(executable: Executable) -> str:
         "  Sections: " + ", ".join(f"{name} {size_text(size)}" for name, size in facts["sections"].items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _counted(names: list[str]) -> str:
+    """Each name once, with the number of times when there are several."""
+    return _listed([name if count == 1 else f"{count}× {name}" for name, count in Counter(names).items()])
 
 
 def _listed(names: list[str]) -> str:

@@ -1,10 +1,14 @@
 """Assembly: pleasant to write, exact to read back, and clear about mistakes."""
 
+import textwrap
+
 import numpy as np
 import pytest
+from treadle.formats import assembly
 from treadle.formats.assembly import parse_assembly, print_assembly
 from treadle.formats.errors import FormatError, ParseError
 from treadle.formats.program import Program
+from treadle.vm.verify import verify
 
 from . import examples
 
@@ -20,6 +24,13 @@ def constant(text: str) -> np.ndarray:
 
 def test_canonical_text_is_printed_as_it_was() -> None:
     assert print_assembly(parse_assembly(examples.TEXT)) == examples.TEXT
+
+
+def test_the_example_of_the_documentation_is_a_valid_program() -> None:
+    text = textwrap.dedent((assembly.__doc__ or "").partition("\n\n")[2].partition("`from`")[0])
+    program = parse_assembly(text)
+    verify(program)
+    assert print_assembly(program).split() == text.replace("again", "L0").replace("done", "L1").split()
 
 
 def test_what_can_be_derived_may_be_left_out() -> None:
