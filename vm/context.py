@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import core
+from . import core, threads
 from .image import Image
 from .layout import CONTEXT, CONTEXT_WORDS, OBJECT, PYTHON, WORD
 
@@ -46,7 +46,7 @@ class Context:
         words[CONTEXT.SCRATCH] = -(-self._scratch.ctypes.data // 64) * 64
         words[CONTEXT.FRAME] = words[CONTEXT.RESULT_AT] = -1
         words[CONTEXT.SLICE] = SLICE_TICKS
-        words[CONTEXT.THREADS] = 1
+        words[CONTEXT.POOL] = threads.pool().address
         _contexts.add(self)
 
     def set_argument(self, position: int, data: int, reference: int) -> None:

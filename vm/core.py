@@ -52,6 +52,9 @@ ENTRIES: dict[str, Entry] = {
     "new_view": Entry("heap", 5),
     "new_record": Entry("heap", 5),
     "close": Entry("heap", 1),
+    "work": Entry("parallel", 3, releases_gil=True),
+    "wake": Entry("parallel", 1),
+    "own": Entry("parallel", 1),
 }
 
 _lock = threading.Lock()
@@ -96,9 +99,9 @@ def _key() -> str:
 
 def _compiled() -> bytes:
     from . import engine as loop
-    from . import heap
+    from . import heap, parallel
 
-    modules: dict[str, Any] = {"engine": loop, "heap": heap}
+    modules: dict[str, Any] = {"engine": loop, "heap": heap, "parallel": parallel}
     functions = {}
     for name, entry in ENTRIES.items():
         dispatcher = getattr(modules[entry.module], name)

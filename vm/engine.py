@@ -39,7 +39,22 @@ from .intrinsics import (
     store,
     subtract_overflows,
 )
-from .layout import CONTEXT, DTYPE, FRAME, FRAME_HEAD, FUNCTION, KIND, OBJECT, OPCODE, PRIMITIVE, PYTHON, TRAP, WORD
+from .layout import (
+    CONTEXT,
+    DTYPE,
+    FRAME,
+    FRAME_HEAD,
+    FUNCTION,
+    KIND,
+    OBJECT,
+    OPCODE,
+    POOL,
+    PRIMITIVE,
+    PYTHON,
+    TRAP,
+    WORD,
+)
+from .parallel import run_parts
 
 
 @inlined
@@ -282,6 +297,10 @@ def call_primitive(context, primitive, at, refs, ints):
     for k in range(load(at, 0)):
         store(filled, k, operand(load(at, 1 + k), ints))
     kernel = load(primitive, PRIMITIVE.KERNEL)
+    if load(primitive, PRIMITIVE.PARALLEL) != 0:
+        threads = load(load(context, CONTEXT.POOL), POOL.THREADS)
+        if threads > 1:
+            return run_parts(context, primitive, arguments, call_kernel(kernel, arguments, 0, -1, threads))
     return call_kernel(kernel, arguments, load(context, CONTEXT.SCRATCH), 0, 1)
 
 

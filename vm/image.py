@@ -98,6 +98,7 @@ class Image:
             row[PRIMITIVE.KERNEL] = primitive.address
             row[PRIMITIVE.STATIC] = static.ctypes.data
             row[PRIMITIVE.TICKS] = primitive.nanoseconds // TICK_NANOSECONDS
+            row[PRIMITIVE.SCRATCH] = primitive.scratch_bytes
             row[PRIMITIVE.PARALLEL] = primitive.nanoseconds >= _WORTH_PARTS or bool(entry.definition.variables)
         return words
 

@@ -6,6 +6,7 @@ file is imported only where the engine is built.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +89,7 @@ def atomic_add(typing, address, index, value):  # type: ignore[no-untyped-def]
     """Adds to a word; the old value."""
 
     def emit(builder: Any, address: Any, index: Any, value: Any) -> Any:
-        return builder.atomic_rmw("add", _word(builder, address, index), value, "acq_rel")
+        return builder.atomic_rmw("add", _word(builder, address, index), value, "seq_cst")
 
     return _typed(3, emit)
 
@@ -98,7 +99,7 @@ def atomic_replace(typing, address, index, expected, value):  # type: ignore[no-
     """Sets a word if it is `expected`: 1 if it was."""
 
     def emit(builder: Any, address: Any, index: Any, expected: Any, value: Any) -> Any:
-        pair = builder.cmpxchg(_word(builder, address, index), expected, value, "acq_rel", "acquire")
+        pair = builder.cmpxchg(_word(builder, address, index), expected, value, "seq_cst", "seq_cst")
         return builder.zext(builder.extract_value(pair, 1), I64)
 
     return _typed(4, emit)
@@ -116,6 +117,33 @@ def call_kernel(typing, kernel, arguments, scratch, part, parts):  # type: ignor
         return builder.load(result)
 
     return _typed(5, emit)
+
+
+@intrinsic
+def call_function(typing, function, a, b):  # type: ignore[no-untyped-def]
+    """Calls a function of the C library through its address, with up to two words or pointers."""
+
+    def emit(builder: Any, function: Any, a: Any, b: Any) -> Any:
+        kind = ir.FunctionType(I32, [I64, I64])
+        return builder.sext(builder.call(builder.inttoptr(function, kind.as_pointer()), [a, b]), I64)
+
+    return _typed(3, emit)
+
+
+_MACHINE = platform.machine().lower()
+
+
+@intrinsic
+def relax(typing):  # type: ignore[no-untyped-def]
+    """Tells the processor that this is a loop that waits."""
+
+    def emit(builder: Any) -> None:
+        if _MACHINE in ("x86_64", "amd64"):
+            _libc(builder, "llvm.x86.sse2.pause", ir.VoidType(), [], [])
+        elif _MACHINE in ("aarch64", "arm64"):
+            _libc(builder, "llvm.aarch64.hint", ir.VoidType(), [I32], [ir.Constant(I32, 1)])  # yield
+
+    return _typed(0, emit)
 
 
 def _libc(builder: Any, name: str, result: Any, kinds: list[Any], values: list[Any]) -> Any:

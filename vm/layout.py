@@ -26,13 +26,13 @@ from ..formats.isa import OPERATIONS
 WORD = 8  # bytes
 
 
-def _names(kind: str, table: str, start: int = 0) -> ModuleType:
+def _names(kind: str, table: str, start: int = 0, step: int = 1) -> ModuleType:
     """A module whose names are the words of `table`, numbered from `start`: Numba reads a module's integers as constants."""
     module = ModuleType(kind, table)
     names = [line.split()[0] for line in table.strip().splitlines()]
     for number, name in enumerate(names, start):
-        setattr(module, name, number)
-    module.WORDS = start + len(names)  # type: ignore[attr-defined]
+        setattr(module, name, number * step)
+    module.WORDS = (start + len(names)) * step  # type: ignore[attr-defined]
     return module
 
 
@@ -83,6 +83,7 @@ PRIMITIVE = _names("PRIMITIVE", """
     KERNEL      address of the native code; 0: a host primitive
     STATIC      address of the kernel's static words
     TICKS       estimated time of one call, in instructions
+    SCRATCH     bytes of scratch memory
     PARALLEL    1 if a call may be worth several threads
 """)  # fmt: skip
 
@@ -116,7 +117,6 @@ CONTEXT = _names("CONTEXT", """
     RESULT      the result: address of elements
     RESULT_REF  … and reference
     DETAIL      a kernel's failure code
-    THREADS     how many threads a call may use
     POOL        address of the thread pool's words
 """)  # fmt: skip
 
@@ -127,6 +127,30 @@ MAX_CHUNKS = 48
 FREE = CHUNKS + 2 * MAX_CHUNKS  # then the heads of the free lists, one a size class
 CLASSES = 4 * 64
 CONTEXT_WORDS = FREE + CLASSES
+
+# The thread pool. Every word has a cache line of its own.
+POOL = _names("POOL", """
+    NEXT        the ticket: epoch of the loop in the upper half, its next part in the lower
+    DONE        parts that are done
+    BUSY        1 while a call has the pool
+    STOP        1 when workers are to end
+    SLEEPERS    workers that sleep
+    THREADS     threads that a call may use: workers, and its own
+    KERNEL      the loop's kernel
+    ARGUMENTS   … arguments
+    PARTS       … number of parts
+    FAILURE     … failure code
+    SCRATCH     address of the workers' scratch memory
+    STRIDE      bytes of it a worker
+    BLOCK       what malloc gave for it
+    MUTEX       address of what workers sleep on
+    CONDITION   … and its condition
+    LOCK        addresses of the C library's functions for these; 0 where there are none
+    UNLOCK
+    WAIT
+    BROADCAST
+    YIELD       … and of what lets other threads have the core
+""", step=8)  # fmt: skip
 
 # Byte offsets in the objects of this Python and NumPy.
 PYTHON = _names("PYTHON", """
