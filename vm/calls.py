@@ -16,7 +16,7 @@ from ..formats.program import Function
 from ..formats.types import TensorType
 from . import core, library
 from .budgets import Budget
-from .context import KEPT_BYTES, SLICE_TICKS, UNLIMITED, Context, python_layout, word
+from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, python_layout, word
 from .convert import Arguments, Results
 from .failures import Place, error
 from .hooks import HookedCode, Listener
@@ -32,8 +32,9 @@ _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
 class Calls:
     """The calls of one machine."""
 
-    def __init__(self, image: Image, keeps_memory: bool) -> None:
+    def __init__(self, image: Image, keeps_memory: bool, budget: Budget) -> None:
         self.image = image
+        self._budget = budget  # of calls that have none of their own
         self.hooked: HookedCode | None = None
         self._kept_bytes = KEPT_BYTES if keeps_memory else 0
         self._engine = core.engine()
@@ -61,7 +62,7 @@ class Calls:
             self._leave(context)
 
     def _call_closure(self, closure: Closure, *args: Any) -> Any:
-        return self.call_closure(closure, args, Budget())
+        return self.call_closure(closure, args, self._budget)
 
     def call_closure(self, closure: Closure, args: Sequence[Any], budget: Budget) -> Any:
         number = word(closure.native.word & ~1, OBJECT.TAG)
@@ -89,17 +90,21 @@ class Calls:
             context = self._idle.pop()
         except IndexError:
             context = Context(self.image)
+        self._prepare(context, budget, self.hooked)
+        return context
+
+    def _prepare(self, context: Context, budget: Budget, hooked: HookedCode | None) -> None:
         words, live = context.words, context.words[CONTEXT.LIVE]
         words[CONTEXT.MAX_CACHED] = self._kept_bytes
         words[CONTEXT.MAX_DEPTH] = budget.max_depth
         words[CONTEXT.MAX_LIVE] = UNLIMITED if budget.max_memory is None else live + budget.max_memory
-        context.hooked = self.hooked
-        words[CONTEXT.CODE] = self.image.code.ctypes.data if context.hooked is None else context.hooked.address
-        return context
+        context.hooked = hooked
+        words[CONTEXT.CODE] = self.image.code.ctypes.data if hooked is None else hooked.address
 
     def _leave(self, context: Context) -> None:
         context.unwind()
         context.arguments = None
+        self._prepare(context, self._budget, None)  # as `static_callable` expects it
         self._idle.append(context)
 
     # ---- static functions ----
@@ -113,7 +118,7 @@ class Calls:
         assert isinstance(result_type, TensorType)
         shape: Any = result_type.shape if self.image.makes_result_in_place(number) else (0,)
         dtype, idle, call_arrays, empty = result_type.dtype.numpy, self._idle, self._engine.call_arrays, np.empty
-        in_place, unlimited = TRAP.IN_PLACE, Budget()
+        in_place = TRAP.IN_PLACE
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs or self.hooked is not None:
@@ -121,7 +126,7 @@ class Calls:
             try:
                 context = idle.pop()
             except IndexError:
-                context = self._enter(unlimited)
+                context = self._enter(self._budget)
             result = empty(shape, dtype)
             trap = call_arrays(context.address, number, id(args), id(result))
             if trap == in_place:
@@ -139,7 +144,7 @@ class Calls:
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
                 raise _start_error(trap, self.image.program.functions[number])
-            return self._finish(context, trap, _Clock(context, Budget(), is_running=True), result)
+            return self._finish(context, trap, _Clock(context, self._budget, is_running=True), result)
         finally:
             self._leave(context)
 
@@ -168,6 +173,8 @@ class Calls:
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
         if trap == TRAP.HOST:
             perform(context, self._evaluators)
+            if clock is not None:
+                clock.look()
         elif trap == TRAP.SLICE and clock is not None:
             clock.tick()
         elif trap != TRAP.SLICE:
@@ -183,6 +190,7 @@ class Calls:
 
 
 _GO_ON = -1
+_FIRST_SLICE = SLICE_TICKS >> 5
 
 
 class _Clock:
@@ -191,6 +199,8 @@ class _Clock:
     def __init__(self, context: Context, budget: Budget, is_running: bool = False) -> None:
         self._context, self._budget = context, budget
         self._steps = 0  # that the slices before took
+        self._slice = SLICE_TICKS if is_running else _FIRST_SLICE
+        self._since = time.monotonic()
         self._deadline = None if budget.max_seconds is None else time.monotonic() + budget.max_seconds
         if not is_running:
             self._check()
@@ -202,22 +212,38 @@ class _Clock:
         words = self._context.words
         self._steps += self._given - words[CONTEXT.FUEL] - words[CONTEXT.WORKED]
         self._check()
+        self._adapt()
         self._refill()
         self._given = words[CONTEXT.FUEL]
+
+    def _adapt(self) -> None:
+        """The next slice's length, so that it takes the time it should: estimates of kernels for tensors of unknown sizes may
+        be far off."""
+        now = time.monotonic()
+        seconds, self._since = now - self._since, now
+        if seconds > 2 * SLICE_SECONDS:
+            self._slice = max(1, int(self._slice * SLICE_SECONDS / seconds))
+        else:
+            self._slice = min(SLICE_TICKS, 2 * self._slice)
 
     def _refill(self) -> None:
         words, most = self._context.words, self._budget.max_steps
         words[CONTEXT.WORKED] = 0
-        words[CONTEXT.FUEL] = SLICE_TICKS if most is None else min(SLICE_TICKS, most - self._steps)
+        words[CONTEXT.FUEL] = self._slice if most is None else min(self._slice, most - self._steps)
 
     def _check(self) -> None:
+        self.look()
+        budget = self._budget
+        if budget.max_steps is not None and self._steps >= budget.max_steps and self._is_running:
+            self._exceeded("steps", f"the call took more than {budget.max_steps} steps")
+
+    def look(self) -> None:
+        """Has the call been cancelled, or run out of time? Raises BudgetExceededError, CancelledError."""
         budget = self._budget
         if budget.cancel is not None and budget.cancel.cancelled:
             raise CancelledError("the call was cancelled", **self._where())
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._exceeded("seconds", f"the call took more than {budget.max_seconds} s")
-        if budget.max_steps is not None and self._steps >= budget.max_steps and self._is_running:
-            self._exceeded("steps", f"the call took more than {budget.max_steps} steps")
 
     def _exceeded(self, name: str, message: str) -> None:
         raise BudgetExceededError(f"{message}; raise max_{name}", budget=name, **self._where())

@@ -17,7 +17,8 @@ from .layout import CONTEXT, CONTEXT_WORDS, OBJECT, PYTHON, WORD
 _Words = ctypes.c_int64 * CONTEXT_WORDS
 UNLIMITED = (1 << 63) - 1
 
-SLICE_TICKS = 1_250_000  # about 5 ms between two looks at signals, deadlines and cancellation
+SLICE_SECONDS = 0.005  # about so long between two looks at signals, deadlines and cancellation
+SLICE_TICKS = 1_250_000  # which this is, unless kernels take longer than their estimates
 KEPT_BYTES = 256 << 20  # freed blocks that a context keeps for its next objects
 
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()

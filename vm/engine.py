@@ -26,6 +26,7 @@ from .heap import (
     put,
     release,
     retain,
+    size_of,
 )
 from .intrinsics import (
     add_overflows,
@@ -228,19 +229,25 @@ def new_copy(context, data, source):
     model = described(source)
     tensor = new_like(context, model)
     if tensor > 0:
-        size = count_elements(model) << item_shift(load(model, OBJECT.TAG))
-        copy(load(tensor, OBJECT.DATA), data, size)
+        copy(load(tensor, OBJECT.DATA), data, size_of(model))
     return tensor
+
+
+@inlined
+def charge(fuel, worked, ticks):
+    """Takes time off the slice for an instruction that takes longer than others, so that no slice lasts much longer than
+    it should. Steps, which budgets count, are what is left."""
+    return fuel - ticks, worked + ticks
 
 
 @native
 def fill_items(record, items, refs):
-    """Fields or captured values, from the register list at `items`."""
+    """Fields or captured values, from the register list at `items`. Returns the ticks that it took."""
     for k in range(load(items, 0)):
         reference = load(register(refs, load(items, 1 + k)), 1)
         retain(reference)
         store(record, OBJECT.ITEMS + k, reference)
-    return 0
+    return load(items, 0) >> 1
 
 
 @inlined
@@ -332,8 +339,7 @@ def run(context):
                 store(context, CONTEXT.DETAIL, failure)
                 trap = TRAP.KERNEL
                 break
-            ticks = load(primitive, PRIMITIVE.TICKS)
-            fuel, worked = fuel - ticks, worked + ticks
+            fuel, worked = charge(fuel, worked, load(primitive, PRIMITIVE.TICKS))
             pc = next_list(next_list(next_list(pc + 2 * WORD)))
 
         elif opcode == OPCODE.frame_tensor:
@@ -356,6 +362,7 @@ def run(context):
         elif opcode == OPCODE.kill:
             for k in range(load(pc, 1)):
                 put(context, register(refs, load(pc, 2 + k)), 0, 0)
+            fuel, worked = charge(fuel, worked, load(pc, 1) >> 1)
             pc = next_list(pc + WORD)
 
         elif opcode == OPCODE.load_int:
@@ -403,6 +410,7 @@ def run(context):
             frame = entered
             refs = frame + FRAME_HEAD
             ints = refs + REGISTER * load(function, FUNCTION.REFERENCES)
+            fuel, worked = charge(fuel, worked, load(function, FUNCTION.REFERENCES) >> 1)
             pc = code + load(function, FUNCTION.ENTRY)
 
         elif opcode == OPCODE.invoke_closure:
@@ -416,6 +424,7 @@ def run(context):
             frame = entered
             refs = frame + FRAME_HEAD
             ints = refs + REGISTER * load(function, FUNCTION.REFERENCES)
+            fuel, worked = charge(fuel, worked, load(function, FUNCTION.REFERENCES) >> 1)
             pc = code + load(function, FUNCTION.ENTRY)
 
         elif opcode == OPCODE.get_field:
@@ -497,12 +506,12 @@ def run(context):
                 made = new_record(context, KIND.DATA, load(pc, 3), load(pc, 2), load(pc, 4))
                 following = next_list(pc + 4 * WORD)
                 if made > 0:
-                    fill_items(made, pc + 4 * WORD, refs)
+                    fuel, worked = charge(fuel, worked, fill_items(made, pc + 4 * WORD, refs))
             elif opcode == OPCODE.alloc_closure:
                 made = new_record(context, KIND.CLOSURE, load(pc, 2), 0, load(pc, 3))
                 following = next_list(pc + 3 * WORD)
                 if made > 0:
-                    fill_items(made, pc + 3 * WORD, refs)
+                    fuel, worked = charge(fuel, worked, fill_items(made, pc + 3 * WORD, refs))
             elif opcode == OPCODE.reshape:
                 source = register(refs, load(pc, 2))
                 made = new_reshaped(context, load(source, 0), load(source, 1), pc + 3 * WORD, ints)
@@ -513,6 +522,7 @@ def run(context):
             elif opcode == OPCODE.device_copy:
                 source = register(refs, load(pc, 2))
                 made = new_copy(context, load(source, 0), load(source, 1))
+                fuel, worked = charge(fuel, worked, size_of(described(load(source, 1))) >> 5)
                 following = pc + 4 * WORD
             if made < 0:
                 trap = -made

@@ -194,6 +194,12 @@ def count_elements(address):
     return count
 
 
+@inlined
+def size_of(address):
+    """The bytes of a tensor object's elements."""
+    return count_elements(address) << item_shift(load(address, OBJECT.TAG))
+
+
 @native
 def new_tensor(context, dtype, rank, size):
     """A tensor object with `size` bytes of elements of its own; its dimensions are for the caller to write."""
@@ -227,7 +233,7 @@ def new_view(context, dtype, rank, data, owner):
 def new_like(context, model):
     """A tensor object of the dtype and shape of another."""
     rank, dtype = load(model, OBJECT.COUNT), load(model, OBJECT.TAG)
-    address = new_tensor(context, dtype, rank, count_elements(model) << item_shift(dtype))
+    address = new_tensor(context, dtype, rank, size_of(model))
     if address > 0:
         copy(address + OBJECT_HEAD, model + OBJECT_HEAD, WORD * rank)
     return address

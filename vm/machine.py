@@ -63,7 +63,7 @@ class VirtualMachine:
         self._program = exe.program
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
         image = Image(verified, library.link(exe.program, kernels, trusted))
-        self._calls = Calls(image, _keeps_memory(memory_cfg, self.device))
+        self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
         self._listeners: tuple[Listener, ...] = ()
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
         self._callables: dict[str, Callable[..., Any]] = {}
