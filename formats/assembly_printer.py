@@ -10,7 +10,7 @@ from .disassembly import OperandPrinter, frame_text, signature
 from .errors import FormatError
 from .isa import Field, Kind
 from .notation import print_name, print_type, quote
-from .program import Function, Program
+from .program import Program
 from .sections import check
 from .tables_text import print_constants, print_primitive
 from .types import DataTypeDefinition, Type
@@ -30,7 +30,8 @@ def print_assembly(program: Program, *, constants_file: str | os.PathLike | None
         _print_type_table(program),
         [print_primitive(primitive) for primitive in program.primitives],
     ]
-    functions = [_print_function(program, number) for number in range(len(program.functions))]
+    printer = _FunctionPrinter(program)
+    functions = [printer.function_text(number) for number in range(len(program.functions))]
     parts = ["\n".join(lines) for lines in blocks if lines] + functions
     return "\n\n".join(parts) + "\n" if parts else ""
 
@@ -45,61 +46,68 @@ def _print_data_type(definition: DataTypeDefinition) -> str:
 
 def _print_type_table(program: Program) -> list[str]:
     """Nothing when the table is that which a reader derives: the types in the order of their first use."""
-    derived: list[Type] = []
+    derived: dict[Type, None] = {}
     for function in program.functions:
         for instruction in scan(function_words(program, function), function.name):
             for field, value in zip(instruction.operation.fields, instruction.values, strict=True):
                 if field.kind is Kind.TYPE and 0 <= value < len(program.types):  # type: ignore[operator]
-                    type_ = program.types[value]  # type: ignore[index]
-                    if type_ not in derived:
-                        derived.append(type_)
+                    derived[program.types[value]] = None  # type: ignore[index]
     if tuple(derived) == program.types:
         return []
     return [f"type t{index} = {print_type(type_)}" for index, type_ in enumerate(program.types)]
 
 
-class _Operands(OperandPrinter):
-    """Operands that can be read back, or an error."""
+class _FunctionPrinter(OperandPrinter):
+    """Prints functions whose operands can be read back, or raises FormatError."""
 
-    def __init__(self, program: Program, function: Function, labels: dict[int, str]) -> None:
+    def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self._function, self._labels = function, labels
+        self._type_numbers: dict[Type, int] = {}
+        for number, type_ in enumerate(program.types):
+            self._type_numbers.setdefault(type_, number)
+        self._nodes: list[dict[int, str]] = [{} for _ in program.functions]
+        for at in program.source_map:
+            self._nodes[at.function][at.offset] = at.node
+        self._function = ""
+        self._labels: dict[int, str] = {}
+
+    def function_text(self, number: int) -> str:
+        function = self.program.functions[number]
+        instructions = list(scan(function_words(self.program, function), function.name))
+        targets = {jump_target(instruction) for instruction in instructions}
+        starts = [instruction.offset for instruction in instructions if instruction.offset in targets]
+        self._function, self._labels = function.name, {offset: f"L{index}" for index, offset in enumerate(starts)}
+        lines = [f"func {signature(function)}  {frame_text(function)} {{"]
+        for instruction in instructions:
+            if instruction.offset in self._labels:
+                lines.append(f"{self._labels[instruction.offset]}:")
+            lines.append(self._instruction_text(instruction, self._nodes[number].get(instruction.offset)))
+        self._check_nodes(self._nodes[number].keys() - {instruction.offset for instruction in instructions})
+        return "\n".join([*lines, "}"])
+
+    def _instruction_text(self, instruction: Decoded, node: str | None) -> str:
+        text = f"  {instruction.operation.name} {self.text(instruction)}".rstrip()
+        return text if node is None else f"{text}  from {quote(node)}"
+
+    def _check_nodes(self, missed: set[int]) -> None:
+        if missed:
+            message = f"the source map names word {min(missed)}, where no instruction starts"
+            raise FormatError(message, section="source_map", function=self._function)
 
     def word(self, field: Field, word: int, instruction: Decoded) -> str:
         text = super().word(field, word, instruction)
         if text.startswith("?"):
             message = f"{instruction.operation.name}: {field.name} {word} does not exist"
-            raise FormatError(message, section="code", function=self._function.name, instruction=instruction.offset)
+            raise FormatError(message, section="code", function=self._function, instruction=instruction.offset)
         return text
 
     def type(self, index: int) -> str:
         """The type itself, or its number when an equal one stands before it in the table."""
         type_ = self.program.types[index]
-        return print_type(type_) if self.program.types.index(type_) == index else f"t{index}"
+        return print_type(type_) if self._type_numbers[type_] == index else f"t{index}"
 
     def label(self, target: int) -> str:
         if target not in self._labels:
             message = f"a jump to word {target}, where no instruction starts"
-            raise FormatError(message, section="code", function=self._function.name)
+            raise FormatError(message, section="code", function=self._function)
         return self._labels[target]
-
-
-def _print_function(program: Program, number: int) -> str:
-    function = program.functions[number]
-    instructions = list(scan(function_words(program, function), function.name))
-    targets = {jump_target(instruction) for instruction in instructions}
-    starts = [instruction.offset for instruction in instructions if instruction.offset in targets]
-    labels = {offset: f"L{index}" for index, offset in enumerate(starts)}
-    nodes = {at.offset: at.node for at in program.source_map if at.function == number}
-    operands = _Operands(program, function, labels)
-    lines = [f"func {signature(function)}  {frame_text(function)} {{"]
-    for instruction in instructions:
-        if instruction.offset in labels:
-            lines.append(f"{labels[instruction.offset]}:")
-        text = f"  {instruction.operation.name} {operands.text(instruction)}".rstrip()
-        node = nodes.pop(instruction.offset, None)
-        lines.append(text if node is None else f"{text}  from {quote(node)}")
-    if nodes:
-        message = f"the source map names word {min(nodes)}, where no instruction starts"
-        raise FormatError(message, section="source_map", function=function.name)
-    return "\n".join([*lines, "}"])

@@ -12,6 +12,10 @@
 Integers are little-endian. The index has no offsets: sections cannot overlap or leave gaps. Every byte of a file is known:
 it belongs to the header, the index, a section, each with its checksum, or is zero. Files of late-bound constants have the
 same form.
+
+The format may gain sections that are not required, kinds of choices, instructions and operators; what a number means never
+changes. Anything else takes a new version, and every version ever released stays readable: one file of each is in
+tests/formats/golden.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ DIM_TERMS = 64  # in one symbolic dimension
 DIM_NESTING = 16
 
 ALIGNMENT = 64  # bytes, of every constant and every tensor that the machine allocates
-TEXT_BYTES = 1 << 28  # of an assembly or IR text
+TEXT_BYTES = 1 << 33  # of an assembly or IR text
 
 TABLE_BYTES = 1 << 28  # a section other than code, constants and native code
 METADATA = 4096  # entries

@@ -46,9 +46,7 @@ class Scanner:
         self.depth = 0
 
     def skip(self) -> int:
-        match = _BLANK.match(self.text, self.at)
-        assert match is not None
-        self.at = match.end()
+        self.at = _BLANK.match(self.text, self.at).end()  # type: ignore[union-attr]  # it matches the empty text too
         return self.at
 
     def fail(self, message: str, at: int | None = None) -> NoReturn:

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from . import limits
-from .codec import Buffer
+from .codec import Buffer, Codec
 from .constants import check_constant_type, constant_bytes, constant_pieces, constant_type, split_constants
 from .errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
-from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, Section
+from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP
 from .types import FunctionType
 
 # ---- definitions ----
@@ -109,7 +109,11 @@ def decode(
     contents: Mapping[str, Buffer], bind: Callable[[LateBoundConstant], np.ndarray]
 ) -> tuple[Program, dict[int, LateBoundConstant], Native]:
     """The inverse of `encode`; `bind` finds the elements of late-bound constants. Raises FormatError."""
-    tables = {section.name: _decode_table(section, contents) for section in SECTIONS if section.codec is not None}
+    tables = {
+        section.name: _decode_table(section.name, section.codec, contents)
+        for section in SECTIONS
+        if section.codec is not None
+    }
     code = _decode_code(contents["code"])
     constants, late_bound = _decode_constants(tables["constant_index"], contents["constants"], bind)
     program = Program(
@@ -126,14 +130,13 @@ def decode(
     return program, late_bound, _decode_native(tables["native"])
 
 
-def _decode_table(section: Section, contents: Mapping[str, Buffer]) -> Any:
-    assert section.codec is not None
-    data = contents.get(section.name)
+def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer]) -> Any:
+    data = contents.get(name)
     if data is None:
-        return ((), ()) if section.codec is SOURCE_MAP else ()
-    if len(data) > limits.TABLE_BYTES and section.codec is not NATIVE:
-        raise LimitError(f"{len(data)} bytes; at most {limits.TABLE_BYTES} are allowed", section=section.name)
-    return section.codec.decode(data, section.name)
+        return ((), ()) if codec is SOURCE_MAP else ()
+    if len(data) > limits.TABLE_BYTES and codec is not NATIVE:
+        raise LimitError(f"{len(data)} bytes; at most {limits.TABLE_BYTES} are allowed", section=name)
+    return codec.decode(data, name)
 
 
 def _decode_code(data: Buffer) -> np.ndarray:
