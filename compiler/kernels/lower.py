@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
-from . import conv, depthwise, elementwise, movement, normalization, reduce
+from . import conv, depthwise, elementwise, movement, normalization, pooling, reduce
 from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
@@ -17,6 +17,8 @@ TEMPLATES: dict[str, Template] = {
     **dict.fromkeys(reduce.REDUCTIONS, reduce.lower),
     **dict.fromkeys(movement.OPERATORS, movement.lower),
     "log_sum_exp": reduce.lower_log_sum_exp,
+    "max_pool": pooling.lower,
+    "average_pool": pooling.lower,
     "softmax": normalization.lower_softmax,
     "log_softmax": normalization.lower_log_softmax,
     "layer_normalization": normalization.lower_layer,

@@ -9,6 +9,7 @@ other; LLVM splits the wide ones over several registers.
     store_T(address, offset, value)   its counterpart
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
     vstore(address, offset, v[, n])   its counterpart
+    vgather_T(address, i[, mask])     the elements number i, a vector of int64, from the address on; zero where not masked
     transpose_T(a, a_step, b, b_step[, rows, columns])
                                       the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
     inside(n)                         the mask of the first n lanes
@@ -42,6 +43,7 @@ from .kernel import PART_NANOSECONDS
 from .lanes import (
     ELEMENTS,
     HALF,
+    I1,
     I8,
     I32,
     I64,
@@ -284,6 +286,26 @@ def _vector_load(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
     return named(name, typer, emitter)
 
 
+def _gather(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
+    memory = _memory_type(dtype, lanes)
+
+    def typer(address: Kind, indices: Kind, *mask: Kind) -> Kind:
+        fits = isinstance(indices, Vector) and indices.dtype == types.int64 and _is_place(address)
+        return Vector(dtype, lanes) if fits else None
+
+    def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
+        address, indices, *mask = values
+        places = Lanes(builder, indices, types.int64) * ITEMSIZES[dtype]
+        places = places + splat(Lanes(builder, address, types.int64), lanes)
+        pointers = builder.inttoptr(places.value, ir.VectorType(ir.PointerType(), lanes))
+        selected = mask[0] if mask else ir.Constant(ir.VectorType(I1, lanes), [1] * lanes)
+        operands = [pointers, ir.Constant(I32, _alignment(dtype)), selected, ir.Constant(memory, None)]
+        loaded = call_intrinsic(builder, f"masked.gather.{mangled(memory)}.v{lanes}p0", memory, operands)
+        return _from_memory(builder, loaded, dtype)
+
+    return named(name, typer, emitter)
+
+
 def _type_vstore(address: Kind, offset: Kind, value: Kind, *count: Kind) -> Kind:
     return types.void if isinstance(value, Vector) and _is_place(address, offset, *count) else None
 
@@ -439,6 +461,7 @@ def namespace(lanes: int) -> dict[str, Any]:
     names["inside"] = _mask_of_first(lanes)
     for name, (dtype, _) in ELEMENTS.items():
         names[f"vload_{name}"] = _vector_load(f"vload_{name}", dtype, lanes)
+        names[f"vgather_{name}"] = _gather(f"vgather_{name}", dtype, lanes)
         names[f"splat_{name}"] = _splat_to(f"splat_{name}", dtype, lanes)
         if name.startswith("uint"):
             side = min(lanes, 4 * lanes // ITEMSIZES[dtype])
