@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats.errors import TreadleError
 from . import arguments
 from .arguments import UsageError
 
@@ -91,9 +92,14 @@ def compile_command(options: argparse.Namespace) -> int:
 
     start = time.perf_counter()
     module = read_model(options.model, options.shape, options.entry)
-    executable = compile(
-        module, entry=options.entry, print_after=options.print_after, embed_native=not options.no_kernels
-    )
+    try:
+        executable = compile(
+            module, entry=options.entry, print_after=options.print_after, embed_native=not options.no_kernels
+        )
+    except TreadleError:
+        raise
+    except ValueError as error:  # the name of a pass that there is not
+        raise UsageError(f"--print-after: {error}") from None
     output = options.output or options.model.with_suffix(".trdl")
     executable.export_library(output)
     report = {
@@ -180,9 +186,11 @@ def open_executable(path: Path, *, trust_native: bool = False) -> Executable:
 
 def open_machine(executable: Executable, options: argparse.Namespace, **budgets: Any) -> Any:
     """A machine as the call options ask for it."""
-    from .. import VirtualMachine, set_num_threads
+    from .. import VirtualMachine
 
     if options.threads is not None:
+        from .. import set_num_threads
+
         set_num_threads(options.threads)
     return VirtualMachine(executable, kernels=options.kernels, trust_native=options.trust_native, **budgets)
 

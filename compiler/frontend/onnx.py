@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence["int | str"]]
 
 _FUNCTION_NESTING = 16
+_GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
 def from_onnx(source: ModelSource, *, shapes: Shapes | None = None, entry: str = "main") -> ir.Module:
@@ -51,10 +52,9 @@ def from_onnx(source: ModelSource, *, shapes: Shapes | None = None, entry: str =
 class _Scope:
     """The values that a node can name: those of its graph, then those of the graphs around it. None: could not be imported."""
 
-    def __init__(self, outer: _Scope | None = None, attributes: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, outer: _Scope | None = None) -> None:
         self.values: dict[str, Value | None] = {}
         self.outer = outer
-        self.attributes = attributes or {}  # of the function whose body this is
 
     def find(self, name: str) -> Value | None:
         """Raises KeyError."""
@@ -171,8 +171,7 @@ class _ModelImporter:
         g.origin, g.hint, g.output_count = origin, _hint(node), len(node.output)
         g.opset = self.opsets.get(_domain(node), 0)
         try:
-            attributes = self._attributes(node, scope)
-            results = self._dispatch(node, inputs, attributes, scope)
+            results = self._dispatch(node, inputs, scope)
         except (UnsupportedError, DTypeError) as error:
             self.unsupported.append((_operator(node), origin, error.message))
             return [None] * len(node.output)
@@ -184,30 +183,20 @@ class _ModelImporter:
             raise ModelError(f"{node.op_type} has {len(results)} outputs, {len(node.output)} are named", node=origin)
         return results
 
-    def _dispatch(
-        self, node: onnx.NodeProto, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope
-    ) -> Sequence[Value | None]:
+    def _dispatch(self, node: onnx.NodeProto, inputs: Sequence[Value | None], scope: _Scope) -> Sequence[Value | None]:
         local = self.functions.get((node.domain, node.op_type))
         if local is not None:
-            return self._inlined(local, inputs, attributes)
+            return self._inlined(local, node, inputs, local.attribute_proto)
+        attributes = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
         if _domain(node) == "" and node.op_type == "If":
             return self._if(inputs, attributes, scope)
         entry = find(_domain(node), node.op_type, self.g.opset)
         if entry is not None:
             return entry(self.g, inputs, attributes)
-        body = _standard_function(node, self.g.opset, inputs)
+        body, defaults = _standard_function(node, self.g.opset, inputs)
         if body is None:
             raise UnsupportedError(f"there is no importer for opset {self.g.opset}")
-        return self._inlined(body, inputs, attributes)
-
-    def _attributes(self, node: onnx.NodeProto, scope: _Scope) -> dict[str, Any]:
-        found = {}
-        for attribute in node.attribute:
-            if not attribute.ref_attr_name:
-                found[attribute.name] = attribute_value(attribute)
-            elif attribute.ref_attr_name in scope.attributes:
-                found[attribute.name] = scope.attributes[attribute.ref_attr_name]
-        return found
+        return self._inlined(body, node, inputs, defaults)
 
     def _lookup(
         self, name: str, scope: _Scope, user: str, *, node: str | None, later: frozenset[str] | set[str] = frozenset()
@@ -223,22 +212,27 @@ class _ModelImporter:
     # ---- functions and branches ----
 
     def _inlined(
-        self, function: onnx.FunctionProto, inputs: Sequence[Value | None], attributes: dict[str, Any]
+        self,
+        function: onnx.FunctionProto,
+        call: onnx.NodeProto,
+        inputs: Sequence[Value | None],
+        defaults: Sequence[onnx.AttributeProto],
     ) -> Sequence[Value | None]:
         """A function's body in place of its call: every binding keeps the name of the calling node."""
         if self.depth >= _FUNCTION_NESTING:
             raise ModelError(f"functions are nested deeper than {_FUNCTION_NESTING}, at {function.name!r}")
         if len(inputs) > len(function.input):
             raise ModelError(f"{function.name} takes {len(function.input)} inputs, but {len(inputs)} came")
-        defaults = {attribute.name: attribute_value(attribute) for attribute in function.attribute_proto}
-        scope = _Scope(attributes=defaults | attributes)
+        scope = _Scope()
         for name, value in zip(function.input, [*inputs, *[None] * len(function.input)], strict=False):
             scope.values[name] = value
-        outer_opsets, outer_origin = self.opsets, self.g.origin
-        self.opsets, self.depth = outer_opsets | _opsets(function.opset_import), self.depth + 1
+        attributes = {attribute.name: attribute for attribute in [*defaults, *call.attribute]}
         missing = {name for name, value in scope.values.items() if value is None}
+        body = [_specialized(node, attributes, missing) for node in function.node]
+        outer_opsets, origin = self.opsets, self.g.origin
+        self.opsets, self.depth = outer_opsets | _opsets(function.opset_import), self.depth + 1
         try:
-            self._nodes([_without(node, missing) for node in function.node], scope, outer_origin)
+            self._nodes(body, scope, origin)
         finally:
             self.opsets, self.depth = outer_opsets, self.depth - 1
         return [scope.values.get(name) for name in function.output]
@@ -249,7 +243,9 @@ class _ModelImporter:
         assert condition is not None
         branches = [attributes["then_branch"], attributes["else_branch"]]
         if condition.constant is not None:
-            return self._graph(branches[0 if condition.constant.all() else 1], _Scope(scope))
+            branch = branches[0 if condition.constant.all() else 1]
+            results = self._graph(branch, _Scope(scope))
+            return results if len(results) == len(branch.output) else [None] * len(branch.output)
         origin, hint = self.g.origin, self.g.hint
         blocks, types = [], []
         for branch in branches:
@@ -342,35 +338,50 @@ def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
     return TupleType(tuple(fields))
 
 
-def _without(node: onnx.NodeProto, missing: set[str]) -> onnx.NodeProto:
-    """The node with optional inputs left out that the function was not given."""
-    if missing.isdisjoint(node.input):
-        return node
+def _specialized(
+    node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto], missing: set[str]
+) -> onnx.NodeProto:
+    """A node of a function's body for one call: references to the function's attributes are replaced by the call's, and
+    optional inputs that the call leaves out are left out."""
     import onnx
 
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.input[:] = ["" if name in missing else name for name in node.input]
-    return copy
+    result = onnx.NodeProto()
+    result.CopyFrom(node)
+    result.input[:] = ["" if name in missing else name for name in node.input]
+    del result.attribute[:]
+    for attribute in node.attribute:
+        found = attributes.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        if found is None:
+            continue
+        copy = result.attribute.add()
+        copy.CopyFrom(found)
+        copy.name = attribute.name
+        for graph in [copy.g, *copy.graphs] if copy.type in _GRAPHS else ():
+            nodes = [_specialized(inner, attributes, missing) for inner in graph.node]
+            del graph.node[:]
+            graph.node.extend(nodes)
+    return result
 
 
-def _standard_function(node: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]) -> onnx.FunctionProto | None:
-    """The body by which the ONNX standard defines the operator, if it does."""
+def _standard_function(
+    node: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]
+) -> tuple[onnx.FunctionProto | None, list[onnx.AttributeProto]]:
+    """The body by which the ONNX standard defines the operator, if it does, and its attributes' defaults."""
     import onnx
 
     schema: Any  # the package's stubs lack the functions of a schema
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, _domain(node))
     except onnx.defs.SchemaError:
-        return None
+        return None, []
+    defaults = [attribute.default_value for attribute in schema.attributes.values() if attribute.default_value.name]
     if schema.has_function:
-        body: onnx.FunctionProto = schema.function_body
-        return body
+        return schema.function_body, defaults
     if not schema.has_context_dependent_function:
-        return None
+        return None, []
     types = [_type_proto(value) for value in inputs]
     content = schema.get_context_dependent_function(node.SerializeToString(), types)
-    return onnx.FunctionProto.FromString(content) if content else None
+    return (onnx.FunctionProto.FromString(content) if content else None), defaults
 
 
 def _type_proto(value: Value | None) -> bytes:

@@ -147,7 +147,7 @@ def _conv_transpose(
     kernel = _kernel(weight, kernel_shape)
     around: tuple[Dim, ...] | None = pads
     if output_shape is not None or auto_pad.startswith("SAME"):
-        around = _transposed_pads(x, kernel, strides, dilations, output_padding, output_shape, auto_pad)
+        around, output_padding = _transposed_pads(x, kernel, strides, dilations, output_padding, output_shape, auto_pad)
     inputs = [x, weight] if bias is None else [x, weight, bias]
     return g.op(
         "conv_transpose",
@@ -168,21 +168,24 @@ def _transposed_pads(
     output_padding: Ints | None,
     output_shape: Ints | None,
     auto_pad: str,
-) -> tuple[Dim, ...]:
-    """The pads that leave `output_shape` (for SAME: length · stride) of the result."""
+) -> tuple[tuple[Dim, ...], Ints]:
+    """The pads and the output padding that leave `output_shape` (for SAME: length · stride) of the result."""
     ones = (1,) * len(kernel)
-    begins, ends = [], []
+    begins, ends, extras = [], [], []
     for axis, (length, size) in enumerate(zip(x.shape[2:], kernel, strict=True)):
         stride, dilation = (strides or ones)[axis], (dilations or ones)[axis]
         extra = output_padding[axis] if output_padding else 0
         whole = dims.add(dims.multiply(dims.add(length, -1), stride), extra + (size - 1) * dilation + 1)
         wanted = dims.multiply(length, stride) if output_shape is None else output_shape[-len(kernel) :][axis]
-        total = maximum(dims.add(whole, dims.multiply(wanted, -1)), 0)
-        small = dims.floordiv(total, 2)
-        large = dims.add(total, dims.multiply(small, -1))
+        surplus = dims.add(whole, dims.multiply(wanted, -1))
+        if isinstance(surplus, int) and surplus < 0:
+            extra, surplus = extra - surplus, 0
+        small = dims.floordiv(maximum(surplus, 0), 2)
+        large = dims.add(maximum(surplus, 0), dims.multiply(small, -1))
         begins.append(small if auto_pad == "SAME_UPPER" else large)
         ends.append(large if auto_pad == "SAME_UPPER" else small)
-    return (*begins, *ends)
+        extras.append(extra)
+    return (*begins, *ends), tuple(extras)
 
 
 @importer("MaxPool")
@@ -303,14 +306,21 @@ def _layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
-) -> Value:
-    if g.output_count > 1:
-        raise UnsupportedError("the outputs of mean and deviation")
+) -> tuple[Value, ...]:
     inputs = [value for value in (scale, bias) if value is not None]
     if all(value.shape == x.shape[axis_of(axis, x.rank) :] for value in inputs):
-        return g.op("layer_normalization", x, *inputs, axis=axis, epsilon=epsilon)
-    result = g.broadcast("multiply", g.op("layer_normalization", x, axis=axis, epsilon=epsilon), scale)
-    return result if bias is None else g.broadcast("add", result, bias)
+        result = g.op("layer_normalization", x, *inputs, axis=axis, epsilon=epsilon)
+    else:
+        result = g.broadcast("multiply", g.op("layer_normalization", x, axis=axis, epsilon=epsilon), scale)
+        result = result if bias is None else g.broadcast("add", result, bias)
+    if g.output_count == 1:
+        return (result,)
+    axes = tuple(range(axis_of(axis, x.rank), x.rank))
+    wide = x if x.dtype is DType.float32 or not stash_type else g.op("cast", x, dtype=DType.float32)
+    mean = g.op("mean", wide, axes=axes, keepdims=True)
+    variance = g.op("mean", g.op("square", g.op("subtract", wide, mean)), axes=axes, keepdims=True)
+    deviation = g.op("rsqrt", g.op("add", variance, g.constant(epsilon, wide.dtype)))
+    return (result, mean, deviation)[: g.output_count]
 
 
 @importer("RMSNormalization")
@@ -367,6 +377,22 @@ def _softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
 @importer("LogSoftmax")
 def _log_softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
     return _over_flat(g, "log_softmax", x, axis)
+
+
+@importer("Hardmax", since=13)
+def _hardmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
+    """1 at the first of the greatest elements along the axis, 0 elsewhere."""
+    along = axis_of(axis, x.rank)
+    places = g.op("arange", stop=x.shape[along])
+    places = g.op("expand_dims", places, axes=tuple(range(1, x.rank - along)))
+    return g.op("cast", g.op("equal", g.op("argmax", x, axis=along, keepdims=True), places), dtype=x.dtype)
+
+
+@importer("LpNormalization")
+def _lp_normalization(g: GraphBuilder, x: Value, *, axis: int = -1, p: int = 2) -> Value:
+    norm = g.op("l1_norm" if p == 1 else "l2_norm", x, axes=(axis,), keepdims=True)
+    zero = g.constant(0, x.dtype)
+    return g.op("where", g.op("equal", norm, zero), zero, g.op("divide", x, norm))
 
 
 def _over_flat(g: GraphBuilder, operator: str, x: Value, axis: int) -> Value:

@@ -197,6 +197,25 @@ def test_functions_of_the_model_are_inlined() -> None:
     np.testing.assert_array_equal(evaluate(from_onnx(model), "main", np.float32([1, 2])), [4, 8])
 
 
+def test_a_standard_function_sees_the_attributes_of_the_function_around_it() -> None:
+    """SoftmaxCrossEntropyLoss hands its `reduction` down to NegativeLogLikelihoodLoss, whose body depends on it."""
+    module = from_onnx(
+        parse(
+            """agraph (float[n, 4] scores, int64[n] labels) => (float[n] y) {
+                y = SoftmaxCrossEntropyLoss<reduction = "none">(scores, labels)
+            }"""
+        )
+    )
+    scores, labels = np.eye(3, 4, dtype=np.float32), np.array([0, 1, 3])
+    expected = np.log(np.exp(scores).sum(1)) - scores[np.arange(3), labels]
+    np.testing.assert_allclose(evaluate(module, "main", scores, labels), expected, rtol=1e-6)
+
+
+def test_attributes_left_out_of_a_call_have_their_defaults() -> None:
+    module = from_onnx(parse("agraph (float[3] x) => (float[3] y) { y = Shrink<lambd = 1.0>(x) }"))
+    np.testing.assert_array_equal(evaluate(module, "main", np.float32([-2, 0.5, 3])), [-2, 0, 3])
+
+
 def test_branches() -> None:
     module = from_onnx(
         parse(
