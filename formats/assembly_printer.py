@@ -28,11 +28,10 @@ def print_assembly(program: Program, *, constants_file: str | os.PathLike | None
         [_print_data_type(definition) for definition in program.data_types],
         print_constants(program.constants, constants_file, elide),
         _print_type_table(program),
-        [print_primitive(primitive) for primitive in program.primitives],
     ]
-    printer = _FunctionPrinter(program)
-    functions = [printer.function_text(number) for number in range(len(program.functions))]
-    parts = ["\n".join(lines) for lines in blocks if lines] + functions
+    parts = ["\n".join(lines) for lines in blocks if lines]
+    parts += map(print_primitive, program.primitives)
+    parts += map(_FunctionPrinter(program).function_text, range(len(program.functions)))
     return "\n\n".join(parts) + "\n" if parts else ""
 
 

@@ -13,6 +13,7 @@ import os
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class Executable:
         """Copies constants that could change. Raises FormatError for tables that disagree."""
         sections.check(program)
         self._program = replace(program, constants=tuple(map(_frozen, program.constants)), code=_frozen(program.code))
-        self._native: Native = native or {}
+        self._native = _read_only(native or {})
         self._late_bound: dict[int, LateBoundConstant] = {}
         self._container: Container | None = None  # the file that the constants are mapped from
         self._is_checked = True
@@ -106,7 +107,7 @@ class Executable:
     def with_native(self, native: Native) -> Executable:
         """This executable with other native code; {} for none."""
         copy = self._copy()
-        copy._native = native
+        copy._native = _read_only(native)
         return copy
 
     def move_late_bound_consts(self, path: str | os.PathLike, byte_limit: int = 1024) -> Executable:
@@ -228,7 +229,7 @@ def load(source: Source, *, constants: str | os.PathLike | None = None, trust_na
     folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
     program, late_bound, native = sections.decode(opened.contents, _Binder(folder, constants))
     executable = object.__new__(Executable)
-    executable._program, executable._native = program, native
+    executable._program, executable._native = program, _read_only(native)
     executable._late_bound = late_bound
     executable._container, executable._is_checked = opened, False
     executable._trust_native = trust_native
@@ -257,6 +258,10 @@ class _Binder:
         if found != constant.type:
             raise FormatError(f"{path}: constant {constant.key!r} is a {found}, expected {constant.type}")
         return array
+
+
+def _read_only(native: Native) -> Native:
+    return MappingProxyType({target: MappingProxyType(dict(kernels)) for target, kernels in native.items()})
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,9 @@ class Program:
     data_types: tuple[DataTypeDefinition, ...]  # monomorphic: no parameters; named like "List[float32[2]]"
     source_map: tuple[SourceLocation, ...] = ()  # in order of (function, offset), one entry an instruction at most
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
 
 
 class NativeKernel(NamedTuple):
