@@ -6,19 +6,23 @@ may depend on the elements.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Union
 
 import numpy as np
 
 from ..formats import dims
 from ..formats.errors import ExecutionError, IndexOutOfRangeError, OutOfMemoryError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.types import TensorType
+from ..formats.types import UNKNOWN, TensorType
 from . import library
 from .context import Context, Elements, set_word, word
 from .convert import new_tensor, release
 from .failures import Place, error
-from .layout import CONTEXT, OBJECT, WORD
+from .layout import CONTEXT, OBJECT, TRAP, WORD
+
+Shape = tuple[Union[int, None], ...]  # None: a dimension that depends on elements
 
 
 def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
@@ -31,9 +35,12 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
         number, outputs, inputs, operands = instruction.values
     primitive = context.image.program.primitives[number]  # type: ignore[index]
     sizes = [place.integer(operand) for operand in operands]  # type: ignore[union-attr]
+    shapes = _shapes(place, primitive.name, primitive.definition, sizes)
+    _check_room(place, primitive.definition, shapes)
     arrays = [_view(place, register) for register in inputs]  # type: ignore[union-attr]
     results = _evaluate(place, number, arrays, sizes, evaluators)  # type: ignore[arg-type]
-    expected = _result_types(primitive.definition, sizes)
+    types = primitive.definition.values
+    expected = [(types[value], shapes[value]) for value in primitive.definition.outputs]
     _check(primitive.name, results, expected, place)
     if instruction.operation.name == "call":
         for register, result in zip(outputs, results, strict=True):  # type: ignore[arg-type]
@@ -78,21 +85,32 @@ def _evaluate(
         raise ExecutionError(f"primitive {primitive.name}: {failure}", **place.where()) from failure
 
 
-def _result_types(definition: PrimitiveDefinition, sizes: Sequence[int]) -> list[tuple[TensorType, tuple]]:
-    """The results' types, and their shapes as far as they are known: None for a dimension that depends on elements."""
+def _shapes(place: Place, name: str, definition: PrimitiveDefinition, sizes: Sequence[int]) -> list[Shape]:
+    """The shapes of a definition's values as far as they are known."""
     values = dict(zip(definition.variables, sizes, strict=True))
-    return [
-        (
-            type_,
-            tuple(
-                dims.evaluate(dim, values) if isinstance(dim, (int, dims.SymbolicDim)) else None for dim in type_.shape
-            ),
-        )
-        for type_ in definition.results
-    ]
+    try:
+        return [
+            tuple(None if dim is UNKNOWN else dims.evaluate(dim, values) for dim in type_.shape)  # type: ignore[arg-type]
+            for type_ in definition.values
+        ]
+    except ZeroDivisionError:
+        message = f"primitive {name}: a dimension is divided by zero for {values}"
+        raise ExecutionError(message, **place.where()) from None
 
 
-def _check(name: str, results: list[np.ndarray], expected: list[tuple[TensorType, tuple]], place: Place) -> None:
+def _check_room(place: Place, definition: PrimitiveDefinition, shapes: Sequence[Shape]) -> None:
+    """NumPy's memory is not the engine's, but counts for the budget all the same."""
+    context = place.context
+    types = definition.values[len(definition.params) :]
+    needed = sum(
+        math.prod(1 if dim is None else max(0, dim) for dim in shape) * type_.dtype.itemsize
+        for type_, shape in zip(types, shapes[len(definition.params) :], strict=True)
+    )
+    if context.words[CONTEXT.LIVE] + needed > context.words[CONTEXT.MAX_LIVE]:
+        raise error(context, TRAP.MEMORY)
+
+
+def _check(name: str, results: list[np.ndarray], expected: list[tuple[TensorType, Shape]], place: Place) -> None:
     """The verifier relies on what a definition says of its results; an operator that breaks its word stops here."""
     good = len(results) == len(expected) and all(
         result.dtype == type_.dtype.numpy
