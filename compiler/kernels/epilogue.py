@@ -6,6 +6,7 @@ and its compilation long: there the tile is put down in a buffer, and a loop ove
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,13 +23,17 @@ _LONG = 4  # nodes of an expression; longer ones are applied in a loop
 
 @dataclass(frozen=True)
 class Grid:
-    """Where a tile's vectors lie in the result: `coordinates` are the text of the first one's index on each axis; a row further
-    is one further on `row_axis`, a block further is `block_step` further on `block_axis`."""
+    """Where a tile's vectors lie in the result, whose `merged` first axes count as one.
+
+    `coordinates` are the text of the first vector's index on each axis; a row further is one further on `row_axis`, a block
+    further is `block_step` further on `block_axis`.
+    """
 
     coordinates: tuple[str, ...]
     row_axis: int
     block_axis: int
     block_step: int
+    merged: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,33 +83,32 @@ class Epilogue:
 
     def _operand(self, name: str, type_: TensorType, result: TensorType) -> _Operand:
         """Strides are what a row-major tensor has; those of axes of size 1 are 0."""
-        grid, write = self._grid, self._write
-        shape, missing = shape_of(type_), result.rank - type_.rank
-        steps = ["0"] * result.rank
-        for axis in range(type_.rank):
-            inner = shape[axis + 1 :]
-            if type_.shape[axis] == 1 and result.shape[axis + missing] != 1:
-                continue
-            if all(dim == 1 for dim in inner):
-                steps[axis + missing] = "1"
-            elif inner == (BLOCK,) or (inner and inner[-1] == BLOCK and all(dim == 1 for dim in inner[:-1])):
-                steps[axis + missing] = str(BLOCK)
-            elif inner == result.shape[axis + missing + 1 :]:
-                steps[axis + missing] = self._step(axis + missing, inner)
-            else:
-                steps[axis + missing] = write.size(f"{name}_step_{axis}", dims.product(inner))
-        terms = [f"{where} * {step}" for where, step in zip(grid.coordinates, steps, strict=True) if step != "0"]
-        block = steps[grid.block_axis]
+        grid = self._grid
+        whole, shape = (merged_shape(kind, result, grid.merged) for kind in (result, type_))
+        assert whole is not None
+        assert shape is not None
+        steps = [self._step_of(name, axis, shape, whole) for axis in range(len(whole))]
+        at = [_product(where, step) for where, step in zip(grid.coordinates, steps, strict=True)]
         return _Operand(
             name,
             type_,
-            " + ".join(term.removesuffix(" * 1") for term in terms if not term.startswith("0 *")) or "0",
+            " + ".join(term for term in at if term != "0") or "0",
             steps[grid.row_axis],
-            block if block == "0" or grid.block_step == 1 else f"{block} * {grid.block_step}",
+            _product(str(grid.block_step), steps[grid.block_axis]),
             steps[-1] != "0",
         )
 
-    def _step(self, axis: int, inner: Sequence[Dim]) -> str:
+    def _step_of(self, name: str, axis: int, shape: Sequence[Dim], whole: Sequence[Dim]) -> str:
+        """Elements from one index of an axis to the next, as text. The result's own steps are shared by what has its shape."""
+        inner = shape[axis + 1 :]
+        if shape[axis] == 1 and (whole[axis] != 1 or all(dim == 1 for dim in shape)):
+            return "0"
+        if all(dim == 1 for dim in inner):
+            return "1"
+        if inner[-1] == BLOCK and all(dim == 1 for dim in inner[:-1]):
+            return str(BLOCK)
+        if inner != whole[axis + 1 :]:
+            return self._write.size(f"{name}_step_{axis}", dims.product(inner))
         if axis not in self._steps:
             self._steps[axis] = self._write.size(f"step_{axis}", dims.product(inner))
         return self._steps[axis]
@@ -155,7 +159,24 @@ class Epilogue:
 
     @staticmethod
     def _place(operand: _Operand, i: str, j: str) -> str:
-        terms = [f"{k} * {step}" for k, step in ((i, operand.row), (j, operand.block)) if "0" not in (k, step)]
-        offset = " + ".join(terms)
-        size = operand.type.dtype.itemsize
-        return f"{operand.name}_at, {f'({offset}) * {size}' if terms else 0}"
+        size = str(operand.type.dtype.itemsize)
+        terms = [_product(size, i, operand.row), _product(size, j, operand.block)]
+        return f"{operand.name}_at, {' + '.join(term for term in terms if term != '0') or '0'}"
+
+
+def _product(*factors: str) -> str:
+    """The text of a product, numbers multiplied."""
+    number = math.prod(int(factor) for factor in factors if factor.isdigit())
+    names = [factor for factor in factors if not factor.isdigit()]
+    if not number or not names:
+        return str(number)
+    return " * ".join([*names, str(number)] if number > 1 else names)
+
+
+def merged_shape(type_: TensorType, result: TensorType, count: int) -> tuple[Dim, ...] | None:
+    """The shape of what broadcasts to `result`, of its rank, with `count` first axes as one. None if it repeats along some of
+    these and not along others."""
+    shape = (1,) * (result.rank - type_.rank) + shape_of(type_)
+    if shape[:count] == result.shape[:count]:
+        return (dims.product(shape[:count]), *shape[count:])
+    return (1, *shape[count:]) if all(dim == 1 for dim in shape[:count]) else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
-from . import conv, depthwise, elementwise, movement, normalization, pooling, reduce
+from . import conv, depthwise, elementwise, gemm, movement, normalization, pooling, reduce
 from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
@@ -25,6 +25,7 @@ TEMPLATES: dict[str, Template] = {
     "rms_normalization": normalization.lower_layer,
     "instance_normalization": normalization.lower_instance,
     "batch_normalization": normalization.lower_batch,
+    **dict.fromkeys(("matmul", "matmul_packed", "matmul_transposed"), gemm.lower),
     "conv_blocked": conv.lower,
     "conv_planar": conv.lower,
     "conv_depthwise": depthwise.lower,

@@ -1,0 +1,310 @@
+"""Matrix products of float32: batched and broadcast, any size, operands transposed or packed, an elementwise epilogue.
+
+Rows of the result are broadcast elements of `a`, columns are vectors of `b`; see `tile.py`. Where b is packed, or its rows are
+contiguous and short, it is read in place. Else the blocks of columns that a unit of work covers are first copied to the
+scratch memory as panels [depth, 16], turned if b is transposed. Rows of `a` that would fall into the same few sets of the
+first cache are copied apart.
+
+The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
+band of `a` stays in the second cache while b streams by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from ...formats import dims
+from ...formats.dims import Dim
+from ...formats.dtypes import DType
+from ...formats.primitive import PrimitiveDefinition
+from .anchor import Anchored
+from .epilogue import Epilogue, Grid, merged_shape
+from .kernel import Kernel
+from .target import Target
+from .tile import BLOCK, VECTOR_BYTES, Tile, choose, tiles, write_start, write_step
+from .writer import Writer, estimate, shape_of
+
+_SYMBOLIC_ROWS = (14, 4, 1)  # rows of the tiles among which a kernel chooses when it knows how many rows there are
+_FEW_ROWS = 16  # up to so many, copying b costs more than it saves
+_SET_BYTES = 2048  # rows at multiples of this distance share few sets of the first cache
+_MACS_A_NANOSECOND = 100
+_BYTES_A_NANOSECOND = 16
+
+
+class _Panels(Enum):
+    """How the vectors of b are read."""
+
+    PACKED = "packed"  # made of panels by the compiler
+    DIRECT = "direct"  # in place, from contiguous rows
+    COPIED = "copied"
+    TURNED = "turned"  # copied from contiguous columns
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The template of matmul, matmul_packed and matmul_transposed."""
+    found = Anchored.of(definition)
+    if found is None or not Epilogue.takes(found):
+        return None
+    operands = [definition.values[number] for number in found.node.inputs]
+    if any(type_.dtype is not DType.float32 or type_.rank < 2 for type_ in operands):
+        return None
+    if any(number >= len(definition.params) for number in found.node.inputs):
+        return None
+    product = _Product(found, target)
+    return product.kernel() if product.is_possible else None
+
+
+class _Product:
+    """Writes one matrix product."""
+
+    def __init__(self, found: Anchored, target: Target) -> None:
+        self.found, self.target, self.node = found, target, found.node
+        a, b = (shape_of(found.definition.values[number]) for number in self.node.inputs)
+        result = shape_of(found.definition.values[found.number])
+        self.is_packed = self.node.operator == "matmul_packed"
+        self.turns_a = bool(found.attributes.get("transpose_a"))
+        self.turns_b = bool(found.attributes.get("transpose_b"))
+        self.depth = a[-2] if self.turns_a else a[-1]
+        self.columns = result[-1]
+        self.a_batch, self.b_batch, self.batch = a[:-2], () if self.is_packed else b[:-2], result[:-2]
+        self.rows = result[-2]
+        self.merged = self._merged()
+        if self.merged > 1:
+            self.rows = dims.product(result[:-1])
+            self.a_batch, self.b_batch, self.batch = (), (), ()
+        self.panels = self._choose_panels()
+        self.tiles = self._choose_tiles()
+        self.blocks = self.tiles[0].blocks
+        self.copies_rows = self._is_copying_rows()
+        self.band = self._band()
+
+    @property
+    def is_possible(self) -> bool:
+        """Panels that are turned have their depth in the size of the scratch memory."""
+        return self.panels is not _Panels.TURNED or isinstance(self.depth, int)
+
+    def _merged(self) -> int:
+        """How many leading axes of the result are as good as one: all but the last if b is one matrix and no operand of the
+        epilogue minds, else 1 (none)."""
+        definition, result = self.found.definition, self.found.definition.values[self.found.number]
+        count = result.rank - 1
+        if self.turns_a or any(dim != 1 for dim in self.b_batch):
+            return 1
+        operands = [definition.values[number] for number in self.found.epilogue.inputs]
+        return count if all(merged_shape(type_, result, count) is not None for type_ in operands) else 1
+
+    def _choose_panels(self) -> _Panels:
+        if self.is_packed:
+            return _Panels.PACKED
+        if self.turns_b:
+            return _Panels.TURNED
+        is_large = isinstance(self.rows, int) and self.rows > _FEW_ROWS and isinstance(self.depth, int)
+        is_apart = not isinstance(self.columns, int) or 4 * self.columns % _SET_BYTES == 0
+        return _Panels.COPIED if is_large and is_apart else _Panels.DIRECT
+
+    def _choose_tiles(self) -> list[Tile]:
+        """The one tile for known rows; else, falling, tiles of which the first that fits is taken."""
+        blocks = max(1, -(-estimate(self.columns) // BLOCK))
+        if isinstance(self.rows, int):
+            return [choose(max(1, self.rows), blocks, self.target)]
+        possible = tiles(self.target)
+        width = min(2, blocks)
+        most = max(tile.rows for tile in possible if tile.blocks == width)
+        return list(dict.fromkeys(Tile(min(rows, most), width) for rows in _SYMBOLIC_ROWS))
+
+    def _is_copying_rows(self) -> bool:
+        """Rows of a at a distance of a multiple of the sets' size, and many columns that use them."""
+        if self.turns_a or not isinstance(self.depth, int) or self.tiles[0].rows < 8:
+            return False
+        if self.panels in (_Panels.COPIED, _Panels.TURNED) and not isinstance(self.rows, int):
+            return False  # all rows are one band, and they would not have a known size
+        return 4 * self.depth % _SET_BYTES == 0 and estimate(self.columns) >= 8 * BLOCK
+
+    def _band(self) -> int:
+        """Tiles of a band: about as many rows as fill a third of the second cache; all rows where b is copied."""
+        if self.panels in (_Panels.COPIED, _Panels.TURNED):
+            return 1 << 30
+        rows = self.target.l2_bytes // 3 // max(1, 4 * estimate(self.depth))
+        most = max(1, rows // self.tiles[0].rows)
+        if not isinstance(self.rows, int):
+            return most
+        count = -(-self.rows // self.tiles[0].rows)
+        return -(-count // -(-count // most)) if count else 1
+
+    # ---- text ----
+
+    def kernel(self) -> Kernel:
+        write = self.write = Writer(self.found.definition, self.target, self.found.title)
+        write.lanes = BLOCK
+        self._write_sizes()
+        self._write_steps()
+        self._write_split()
+        with write.block("for unit in range(first, last)"):
+            self._write_unit()
+        work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / _MACS_A_NANOSECOND
+        traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / _BYTES_A_NANOSECOND
+        return write.kernel(work + traffic, self._scratch_bytes)
+
+    def _write_sizes(self) -> None:
+        write = self.write
+        write.input("a_at", self.node.inputs[0])
+        write.input("b_at", self.node.inputs[1])
+        for axis, dim in enumerate(self.batch):
+            write.size(f"batch_{axis}", dim)
+        write.size("rows", self.rows)
+        write.size("columns", self.columns)
+        write.size("depth", self.depth)
+        write.size("band", self.band)
+        coordinates = [f"at_{axis}" for axis in range(len(self.batch))]
+        if self.merged > 1:
+            grid = Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, self.merged)
+        else:
+            grid = Grid((*coordinates, "row", f"block * {BLOCK}"), len(coordinates), len(coordinates) + 1, BLOCK)
+        self.epilogue = Epilogue(write, self.found, grid)
+
+    def _write_steps(self) -> None:
+        """Distances in bytes, where the tile expects them."""
+        write = self.write
+        write("a_row = 4 * rows" if self.turns_a else "a_row = 4 * depth")
+        write("a_matrix = 4 * rows * depth", "b_matrix = 4 * depth * columns")
+        if self.panels is _Panels.DIRECT:
+            write(f"w_block = {VECTOR_BYTES}", "w_step = 4 * columns")
+        else:
+            write(f"w_block = {VECTOR_BYTES} * depth", f"w_step = {VECTOR_BYTES}")
+        if self.turns_a:
+            write("x_row = 4", "x_step = a_row")
+        else:
+            write("x_row = a_row + 64" if self.copies_rows else "x_row = a_row", "x_step = 4")
+        if self.epilogue.buffer_bytes:
+            write("buffer = scratch")
+        if self.panels in (_Panels.COPIED, _Panels.TURNED):
+            write(f"panels = scratch + {self.epilogue.buffer_bytes}")
+        if self.copies_rows:
+            write(f"apart = scratch + {self.epilogue.buffer_bytes + self._panel_bytes}", "copied = -1")
+
+    def _write_split(self) -> None:
+        write = self.write
+        write("tile_rows = " + self._by_rows([str(tile.rows) for tile in self.tiles]))
+        write("row_tiles = (rows + tile_rows - 1) // tile_rows", "bands = (row_tiles + band - 1) // band")
+        write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}", f"groups = (blocks + {self.blocks - 1}) // {self.blocks}")
+        write("batch = " + (" * ".join(f"batch_{axis}" for axis in range(len(self.batch))) or "1"))
+        work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
+        write.split("batch * bands * groups", work)
+
+    def _by_rows(self, choices: Sequence[str]) -> str:
+        """The choice for the tile that fits the rows, as an expression."""
+        text = choices[-1]
+        for tile, choice in zip(self.tiles[-2::-1], choices[-2::-1], strict=True):
+            text = f"{choice} if rows >= {tile.rows} else {text}"
+        return text
+
+    def _write_unit(self) -> None:
+        write = self.write
+        write("place = unit // groups", f"block = (unit - place * groups) * {self.blocks}")
+        write("matrix = place // bands", "first_tile = (place - matrix * bands) * band")
+        write("last_tile = min(first_tile + band, row_tiles)")
+        rest = "matrix"
+        for axis in reversed(range(len(self.batch))):
+            write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
+            rest = f"rest_{axis}"
+        write(f"a = a_at{self._matrix_offset(self.a_batch, 'a_matrix')}")
+        write(f"b = b_at{self._matrix_offset(self.b_batch, 'b_matrix')}")
+        write(f"columns_left = columns - block * {BLOCK}")
+        if self.copies_rows:
+            self._write_copied_rows()
+        if self.panels in (_Panels.COPIED, _Panels.TURNED):
+            self._write_panels()
+            write("w_unit = panels")
+        else:
+            write("w_unit = b + block * w_block")
+        for number, tile in enumerate(self.tiles):
+            if len(self.tiles) == 1:
+                self._write_tiles(tile)
+            else:
+                with write.block(f"{'if' if number == 0 else 'elif'} tile_rows == {tile.rows}"):
+                    self._write_tiles(tile)
+
+    def _matrix_offset(self, shape: Sequence[Dim], matrix: str) -> str:
+        """What leads from the first matrix of an operand to that of the unit."""
+        terms, steps = [], [matrix]
+        missing = len(self.batch) - len(shape)
+        for axis in reversed(range(len(shape))):
+            if shape[axis] != 1:
+                terms.append(" * ".join([f"at_{axis + missing}", *steps]))
+                steps.append(f"batch_{axis + missing}")
+        return "".join(f" + {term}" for term in terms)
+
+    def _write_copied_rows(self) -> None:
+        write = self.write
+        with write.block("if place != copied"):
+            write("copied = place", "first_row = first_tile * tile_rows", "end_row = min(last_tile * tile_rows, rows)")
+            write("first_row = max(0, min(first_row, end_row - tile_rows))")
+            with write.block("for row in range(first_row, end_row)"):
+                write("source = a + row * a_row", "target = apart + (row - first_row) * x_row")
+                with write.block(f"for at in range(0, depth, {BLOCK})"):  # a multiple of it, or rows were not copied
+                    write("vstore(target, at * 4, vload_float32(source, at * 4))")
+        write("a = apart - max(0, min(first_tile * tile_rows, rows - tile_rows)) * x_row")
+
+    def _write_panels(self) -> None:
+        """Puts the unit's blocks of b into the scratch memory. Lanes behind the last column hold anything."""
+        write = self.write
+        with write.block(f"for j in range(min({self.blocks}, blocks - block))"):
+            write("target = panels + j * w_block", f"count = min({BLOCK}, columns_left - j * {BLOCK})")
+            if self.panels is _Panels.COPIED:
+                write(f"source = b + (block + j) * {VECTOR_BYTES}")
+                with write.block("for step in range(depth)"):
+                    write("vstore(target, step * w_step, vload_float32(source, step * columns * 4, count))")
+                return
+            write(f"source = b + (block + j) * {BLOCK} * depth * 4", "source_step = depth * 4")
+            with write.block(f"for step in range(0, depth, {BLOCK})"):
+                write("from_square = source + step * 4", f"to_square = target + step * {VECTOR_BYTES}")
+                write(f"steps = min({BLOCK}, depth - step)")
+                write(f"transpose_uint32(from_square, source_step, to_square, {VECTOR_BYTES}, count, steps)")
+
+    def _write_tiles(self, tile: Tile) -> None:
+        """All tiles of the unit: whole blocks at once, blocks that are left over one by one."""
+        write, width = self.write, BLOCK * tile.blocks
+        if isinstance(self.columns, int) and self.columns % width == 0:
+            self._write_rows(tile, "")
+            return
+        if not isinstance(self.columns, int) or self.columns >= width:
+            with write.block(f"if columns_left >= {width}"):
+                self._write_rows(tile, "")
+            with write.block("else"):
+                self._write_last_blocks(tile)
+        else:
+            self._write_last_blocks(tile)
+
+    def _write_last_blocks(self, tile: Tile) -> None:
+        with self.write.block("for block in range(block, blocks)"):
+            self.write(f"count = min({BLOCK}, columns - block * {BLOCK})")
+            self._write_rows(Tile(tile.rows, 1), "count")
+            self.write("w_unit += w_block")
+
+    def _write_rows(self, tile: Tile, columns: str) -> None:
+        write = self.write
+        with write.block("for tile in range(first_tile, last_tile)"):
+            write(f"row = min(tile * {tile.rows}, rows - {tile.rows})", f"skip = tile * {tile.rows} - row")
+            self.epilogue.begin()
+            write("x = a + row * x_row", "w = w_unit")
+            write_start(write, tile)
+            with write.block("for step in range(depth)"):
+                write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "")
+            self.epilogue.tile(tile, skip="skip" if tile.rows > 1 else "", columns=columns)
+
+    @property
+    def _panel_bytes(self) -> int:
+        if self.panels not in (_Panels.COPIED, _Panels.TURNED):
+            return 0
+        assert isinstance(self.depth, int)
+        return VECTOR_BYTES * self.blocks * self.depth
+
+    @property
+    def _scratch_bytes(self) -> int:
+        rows = 0
+        if self.copies_rows:
+            assert isinstance(self.depth, int)
+            held = self.band * self.tiles[0].rows
+            rows = (min(held, self.rows) if isinstance(self.rows, int) else held) * (4 * self.depth + VECTOR_BYTES)
+        return self.epilogue.buffer_bytes + self._panel_bytes + rows
