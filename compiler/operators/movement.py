@@ -78,7 +78,8 @@ def _infer_permute(inputs: Sequence[TensorType], axes: Sequence[int] | None) -> 
 
 def _infer_broadcast_to(inputs: Sequence[TensorType], shape: tuple[Dim, ...]) -> TensorType:
     (x,) = inputs
-    if broadcast(x.shape, shape) != shape:
+    reached = broadcast(x.shape, shape)
+    if len(reached) != len(shape) or any(r not in (d, UNKNOWN) for d, r in zip(shape, reached, strict=True)):
         raise mismatch(f"a shape that {x} broadcasts to", text(shape))
     return TensorType(x.dtype, shape)
 
