@@ -220,6 +220,24 @@ class Binary(Codec):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class Embedded(Codec):
+    """A value that has bytes of its own, inside those of the section."""
+
+    codec: Codec
+    limit: int
+
+    def read(self, reader: Reader) -> Any:
+        data = Binary(self.limit).read(reader)
+        return self.codec.decode(data, reader.section, reader.position - len(data))
+
+    def write(self, writer: Writer, value: Any) -> None:
+        Binary(self.limit).write(writer, self.codec.encode(value, writer.section))
+
+    def describe(self) -> str:
+        return f"bytes that hold a {self.codec.describe()}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Sequence(Codec):
     """A count, then as many elements; a tuple in memory."""
 

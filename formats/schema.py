@@ -14,6 +14,7 @@ from .codec import (
     Choice,
     Codec,
     Converted,
+    Embedded,
     Integer,
     Reader,
     Record,
@@ -160,7 +161,11 @@ DEFINITION = record(
 )
 PRIMITIVE_NAMES = Sequence(TEXT, limits.PRIMITIVES)
 DEFINITIONS = Sequence(
-    row("primitive", definition=Binary(limits.PRIMITIVE_BYTES), origins=Sequence(TEXT, limits.PRIMITIVE_NODES)),
+    row(
+        "primitive",
+        definition=Embedded(DEFINITION, limits.PRIMITIVE_BYTES),
+        origins=Sequence(TEXT, limits.PRIMITIVE_NODES),
+    ),
     limits.PRIMITIVES,
 )
 

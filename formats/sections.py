@@ -34,19 +34,10 @@ def encode_definition(definition: PrimitiveDefinition) -> bytes:
     return data
 
 
-def decode_definition(data: Buffer, base: int = 0) -> PrimitiveDefinition:
-    """The inverse. Each node uses only values that exist by then. Raises FormatError."""
-    definition = DEFINITION.decode(data, "definitions", base)
-    known = len(definition.params)
-    for number, node in enumerate(definition.nodes):
-        late = [value for value in node.inputs if value >= known]
-        if late:
-            message = f"node {number} ({node.operator}) uses value {late[0]}, but only {known} values exist before it"
-            raise FormatError(message, section="definitions", offset=base)
-        known += len(node.results)
-    if any(value >= known for value in definition.outputs):
-        message = f"an output is value {max(definition.outputs)}, but only {known} values exist"
-        raise FormatError(message, section="definitions", offset=base)
+def decode_definition(data: Buffer) -> PrimitiveDefinition:
+    """The inverse. Raises FormatError."""
+    definition = DEFINITION.decode(data, "definitions")
+    check_definition(definition)
     return definition
 
 
@@ -87,9 +78,7 @@ def encode(
         "types": program.types,
         "data_types": program.data_types,
         "signatures": [function.type for function in program.functions],
-        "definitions": [
-            (encode_definition(p.definition), [node.origin for node in p.definition.nodes]) for p in program.primitives
-        ],
+        "definitions": [(p.definition, [node.origin for node in p.definition.nodes]) for p in program.primitives],
         "native": _native_rows(native or {}),
         "source_map": _source_rows(program.source_map),
         "metadata": sorted(program.metadata.items()),
@@ -164,8 +153,8 @@ def _decode_primitives(names: tuple[str, ...], rows: tuple) -> tuple[Primitive, 
     if len(names) != len(rows):
         raise FormatError(f"{len(rows)} definitions for {len(names)} primitives", section="definitions")
     return tuple(
-        Primitive(name, _with_origins(decode_definition(data), origins))
-        for name, (data, origins) in zip(names, rows, strict=True)
+        Primitive(name, _with_origins(definition, origins))
+        for name, (definition, origins) in zip(names, rows, strict=True)
     )
 
 
@@ -243,6 +232,8 @@ def check(program: Program) -> None:
     _check_names("function", (function.name for function in program.functions), "globals")
     _check_names("primitive", (primitive.name for primitive in program.primitives), "primitives")
     _check_names("data type", (definition.name for definition in program.data_types), "data_types")
+    for primitive in program.primitives:
+        check_definition(primitive.definition, primitive.name)
     _check_functions(program)
     _check_sources(program)
 
@@ -255,6 +246,21 @@ def _check_names(what: str, names: Iterable[str], section: str) -> None:
                 f"two {what}s have the name {name!r}" if name else f"a {what} has no name", section=section
             )
         seen.add(name)
+
+
+def check_definition(definition: PrimitiveDefinition, name: str = "") -> None:
+    """Raises FormatError for a node or output that uses a value which does not exist by then."""
+    known = len(definition.params)
+    where = f"primitive {name!r}: " if name else ""
+    for number, node in enumerate(definition.nodes):
+        for value in node.inputs:
+            if not 0 <= value < known:
+                message = f"{where}node {number} ({node.operator}) uses value {value}; {known} values exist before it"
+                raise FormatError(message, section="definitions")
+        known += len(node.results)
+    for value in definition.outputs:
+        if not 0 <= value < known:
+            raise FormatError(f"{where}an output is value {value}; {known} values exist", section="definitions")
 
 
 def _check_functions(program: Program) -> None:

@@ -9,6 +9,7 @@ from treadle.formats.assembly import parse_assembly
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.executable import Executable, load
+from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from treadle.formats.program import Function, Program
 from treadle.formats.types import FunctionType, TensorType
 
@@ -46,6 +47,13 @@ def test_tables_that_disagree_are_refused() -> None:
     function = Function("f", ("x",), FunctionType((scalar, scalar), scalar), 0, 2, 0, 0, 0, 0)
     with pytest.raises(FormatError, match="1 parameter names, 2 types"):
         Executable(Program((function,), (), (), np.empty(0, np.int64), (), ()))
+
+
+def test_a_definition_that_uses_later_values_is_refused() -> None:
+    node = PrimitiveNode("add", (0, 1), (TensorType(DType.int8, ()),))
+    primitive = Primitive("loop", PrimitiveDefinition((TensorType(DType.int8, ()),), (node,), (1,)))
+    with pytest.raises(FormatError, match=r"primitive 'loop': node 0 \(add\) uses value 1; 1 values exist before it"):
+        Executable(Program((), (), (primitive,), np.empty(0, np.int64), (), ()))
 
 
 def test_sources_come_from_whoever_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
