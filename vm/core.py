@@ -66,6 +66,11 @@ def engine() -> SimpleNamespace:
         return _engine()
 
 
+def is_built() -> bool:
+    """Whether the engine's object code is in the cache."""
+    return native.cache().get(_key()) is not None
+
+
 @functools.cache
 def _engine() -> SimpleNamespace:
     addresses = native.load_object(_object_code())
