@@ -23,7 +23,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FAILURES = {1: "an index is out of range", 2: "division of an integer by zero"}
+FAILURES = {
+    1: "an index is out of range",
+    2: "division of an integer by zero",
+    3: "an axis of size 0 has no greatest or least element",
+}
 
 # One thread is worth waking for this much work; below twice that, a kernel asks for one part.
 PART_NANOSECONDS = 4000

@@ -349,6 +349,25 @@ def all_lanes(mask: Lanes) -> Lanes:
     return mask.like(call_intrinsic(mask.builder, f"vector.reduce.and.{mangled(mask.value.type)}", I1, [mask.value]))
 
 
+def _bits(mask: Lanes) -> ir.Value:
+    """The lanes of a mask as the bits of an integer."""
+    return mask.builder.bitcast(mask.value, ir.IntType(mask.lanes))
+
+
+def first_lane(mask: Lanes) -> Lanes:
+    """The number of the first lane that is set; of lanes if none is."""
+    bits = _bits(mask)
+    count = call_intrinsic(mask.builder, f"cttz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
+    return Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
+
+
+def last_lane(mask: Lanes) -> Lanes:
+    """The number of the last lane that is set; -1 if none is."""
+    bits = _bits(mask)
+    count = call_intrinsic(mask.builder, f"ctlz.{mangled(bits.type)}", bits.type, [bits, ir.Constant(I1, 0)])
+    return mask.lanes - 1 - Lanes(mask.builder, mask.builder.zext(count, I64), types.int64)
+
+
 def splat(scalar: Lanes, lanes: int) -> Lanes:
     """The scalar in every lane."""
     builder, kind = scalar.builder, ir.VectorType(scalar.value.type, lanes)

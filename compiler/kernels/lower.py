@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
-from . import conv, depthwise, elementwise, gemm, movement, normalization, pooling, reduce
+from . import conv, depthwise, elementwise, extreme, gather, gemm, movement, normalization, pad, pooling, reduce
 from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
@@ -19,11 +19,18 @@ TEMPLATES: dict[str, Template] = {
     "log_sum_exp": reduce.lower_log_sum_exp,
     "max_pool": pooling.lower,
     "average_pool": pooling.lower,
+    "pad": pad.lower,
+    "take": gather.lower_take,
+    "take_along_axis": gather.lower_take_along_axis,
+    "argmax": extreme.lower,
+    "argmin": extreme.lower,
     "softmax": normalization.lower_softmax,
     "log_softmax": normalization.lower_log_softmax,
     "layer_normalization": normalization.lower_layer,
     "rms_normalization": normalization.lower_layer,
     "instance_normalization": normalization.lower_instance,
+    "group_normalization": normalization.lower_group,
+    "local_response_normalization": normalization.lower_local_response,
     "batch_normalization": normalization.lower_batch,
     **dict.fromkeys(("matmul", "matmul_packed", "matmul_transposed"), gemm.lower),
     "conv_blocked": conv.lower,

@@ -6,19 +6,21 @@ two passes, since the difference of squares would cancel.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
+from ...formats.types import TensorType
 from ..operators.shapes import axis_of
 from .anchor import Anchored
-from .expression import computed_type, literal
+from .expression import bound_attributes, computed_type, literal
 from .kernel import Kernel
 from .rowwise import RowProgram, Step, Work, greatest_of, sum_of
 from .target import Target
-from .writer import Writer, estimate
+from .writer import Writer, estimate, scaled, shape_of, stored, widened
 
 
 class Normalized:
@@ -191,6 +193,22 @@ def lower_instance(definition: PrimitiveDefinition, target: Target) -> Kernel | 
     return _lower_standardized(anchored, [place < 2 for place in range(rank)], [channels] * 2, target)
 
 
+def lower_group(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """Group normalisation, alone in its definition: with the channels seen as [groups, channels of a group]."""
+    anchored = Anchored.of(definition)
+    if anchored is None or len(definition.nodes) != 1:
+        return None
+    images, channels, *spatial = anchored.whole
+    groups = anchored.attributes["groups"]
+    view = (images, groups, dims.floordiv(channels, groups), *spatial)
+    seen = TensorType(definition.params[0].dtype, view)
+    node = dataclasses.replace(anchored.node, results=(seen,))
+    definition = dataclasses.replace(definition, params=(seen, *definition.params[1:]), nodes=(node,))
+    affine = (*view[1:3], *[1] * len(spatial))
+    kept = [place < 2 for place in range(len(view))]
+    return _lower_standardized(Anchored.of(definition) or anchored, kept, [affine] * 2, target)
+
+
 def lower_batch(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """Batch normalisation: by statistics that are given, for each channel."""
     anchored = Anchored.of(definition)
@@ -209,3 +227,44 @@ def lower_batch(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
         return f"({x} - {mean}) * ({scale} / sqrt({variance} + {epsilon})) + {bias}"
 
     return it.kernel(0.1, lambda program: it.write_elements(program, result, [*it.reads, *given]))
+
+
+def lower_local_response(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """x / (bias + alpha / size · Σ x²) ** beta, the sum over neighbouring channels; alone in its definition."""
+    if len(definition.nodes) != 1 or definition.outputs != (1,):
+        return None
+    attributes, dtype = bound_attributes(definition.nodes[0]), definition.params[0].dtype
+    images, channels, *spatial = shape_of(definition.params[0])
+    write, computed, itemsize = (
+        Writer(definition, target, "local_response_normalization"),
+        computed_type(dtype),
+        dtype.itemsize,
+    )
+    size = attributes["size"]
+    before, after = (size - 1) // 2, size // 2
+    write.input("x", 0)
+    write.output("y", 0)
+    write.size("images", images)
+    write.size("channels", channels)
+    write.size("inner", dims.product(spatial))
+    write.split("images * channels", f"images * channels * inner * {size + 10} // 20")
+    with write.block("for row in range(first, last)"):
+        write("channel = row % channels")
+        write(f"low = row - min(channel, {before})", f"high = row + min(channels - 1 - channel, {after}) + 1")
+        with write.block(f"for i in range(0, inner, {write.lanes})"):
+            write("rest = inner - i", f"squares = splat_{computed.name}(0)")
+            with write.block("for neighbour in range(low, high)"):
+                place = scaled("neighbour * inner + i", itemsize)
+                write("v = " + widened(f"vload_{dtype.name}(x, {place}, rest)", dtype), "squares = fma(v, v, squares)")
+            place = scaled("row * inner + i", itemsize)
+            write("v = " + widened(f"vload_{dtype.name}(x, {place}, rest)", dtype))
+            write(f"base = fma(squares, {attributes['alpha'] / size}, {attributes['bias']})")
+            result = _divided_by_power("v", "base", attributes["beta"])
+            write(f"vstore(y, {place}, {stored(result, dtype)}, rest)")
+    return write.kernel(estimate(dims.element_count(shape_of(definition.params[0]))) * (size + 10) / 20)
+
+
+def _divided_by_power(value: str, base: str, exponent: float) -> str:
+    if exponent == 0.75:  # every network's: two square roots
+        return f"{value} / (sqrt({base}) * sqrt(sqrt({base})))"
+    return f"{value} * exp(log({base}) * {-exponent})"

@@ -184,6 +184,7 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.horizontal_sum, lanes.horizontal_product), _element),
     **dict.fromkeys((lanes.horizontal_maximum, lanes.horizontal_minimum), _element),
     **dict.fromkeys((lanes.any_lane, lanes.all_lanes), _element),
+    **dict.fromkeys((lanes.first_lane, lanes.last_lane), lambda mask: types.int64),
     lanes.select: _chosen,
 }
 

@@ -214,6 +214,8 @@ def _infer_pad(inputs: Sequence[TensorType], pads: tuple[Dim, ...], mode: str, v
 def _pad(x: np.ndarray, pads: tuple[int, ...], mode: str, value: float) -> np.ndarray:
     if min(pads, default=0) < 0:
         raise IndexOutOfRangeError(f"a tensor cannot be padded by {min(pads)} elements")
+    if not pads:  # NumPy refuses to pad a scalar by nothing
+        return x
     widths = list(zip(pads[: x.ndim], pads[x.ndim :], strict=True))
     if mode != "constant":
         return np.pad(x, widths, mode=mode)  # type: ignore[call-overload]

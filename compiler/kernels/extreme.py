@@ -1,0 +1,107 @@
+"""The template of argmax and argmin: the greatest (least) element of a row first, then the place where it stands.
+
+Along the last axis, the second pass stops at the first vector that holds it. Along another axis, a vector takes neighbouring
+rows, and carries places along with the elements. NaN counts as the greatest (least) of all, as NumPy has it.
+"""
+
+from __future__ import annotations
+
+from ...formats import dims
+from ...formats.primitive import PrimitiveDefinition
+from ..operators.shapes import axis_of
+from .expression import bound_attributes, computed_type
+from .kernel import Kernel
+from .reduce import REDUCTIONS
+from .target import Target
+from .writer import Writer, estimate, scaled, shape_of, widened
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of argmax or argmin, alone in its definition; else None."""
+    if len(definition.nodes) != 1 or definition.outputs != (1,):
+        return None
+    it = _Extreme(definition, target)
+    it.write_all()
+    return it.write.kernel(0.15 * estimate(dims.element_count(shape_of(definition.params[0]))))
+
+
+class _Extreme:
+    """x is seen as [outer, length, inner]."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        (node,) = definition.nodes
+        attributes, shape = bound_attributes(node), shape_of(definition.params[0])
+        axis = axis_of(attributes["axis"], len(shape))
+        self.dtype = definition.params[0].dtype
+        self.computed = computed_type(self.dtype)
+        self.takes_last = attributes["select_last_index"]
+        self.is_greatest = node.operator == "argmax"
+        self.best = REDUCTIONS["max" if self.is_greatest else "min"].accumulator(self.computed)
+        self.outer, self.length = dims.product(shape[:axis]), shape[axis]
+        self.inner = dims.product(shape[axis + 1 :])
+        title = node.operator + (", last of equals" if self.takes_last else "")
+        self.write = Writer(definition, target, title)
+
+    def write_all(self) -> None:
+        write = self.write
+        write.input("x", 0)
+        write.output("target", 0)
+        write.size("outer", self.outer)
+        write.size("length", self.length)
+        if self.inner == 1:
+            self._write_along()
+        else:
+            self._write_across()
+
+    def _load(self, base: str, index: str, count: str = "") -> str:
+        ending = f", {count}" if count else ""
+        return widened(f"vload_{self.dtype.name}({base}, {scaled(index, self.dtype.itemsize)}{ending})", self.dtype)
+
+    def _split(self, units: str, nanoseconds: str) -> None:
+        self.write.split(units, nanoseconds)
+        with self.write.block("if length == 0"):
+            self.write("return 3")
+
+    def _write_along(self) -> None:
+        write, lanes, name = self.write, self.write.lanes, self.computed.name
+        self._split("outer", "outer * length * 150 // 1000")
+        with write.block("for row in range(first, last)"):
+            write(f"a = x + {scaled('row * length', self.dtype.itemsize)}")
+            write(f"best_lanes = splat_{name}({self.best.identity})")
+            with write.block(f"for i in range(0, length, {lanes})"):
+                write(f"rest = min({lanes}, length - i)", f"v = {self._load('a', 'i', 'rest')}")
+                inside = f"select(inside(rest), v, splat_{name}({self.best.identity}))"
+                write(f"best_lanes = {self.best.merged('best_lanes', inside)}")
+            write(f"best = splat_{name}({self.best.horizontal}(best_lanes))", "at = 0")
+            with write.block(f"for i in range(0, length, {lanes})"):
+                write(f"rest = min({lanes}, length - i)", f"v = {self._load('a', 'i', 'rest')}")
+                same = "(v == best) | (isnan(v) & isnan(best))" if self.computed.is_float else "v == best"
+                write(f"found = ({same}) & inside(rest)")
+                with write.block("if any_lane(found)"):
+                    write(f"at = i + {'last' if self.takes_last else 'first'}_lane(found)")
+                    if not self.takes_last:
+                        write("break")
+            write("store_int64(target, row * 8, at)")
+
+    def _write_across(self) -> None:
+        write, lanes = self.write, self.write.lanes
+        write.size("inner", self.inner)
+        write(f"strips = (inner + {lanes - 1}) // {lanes}")
+        self._split("outer * strips", "outer * length * inner * 300 // 1000")
+        with write.block("for unit in range(first, last)"):
+            write(
+                "row = unit // strips",
+                f"column = (unit - row * strips) * {lanes}",
+                f"rest = min({lanes}, inner - column)",
+            )
+            write(f"a = x + {scaled('row * length * inner + column', self.dtype.itemsize)}")
+            write(f"best = {self._load('a', '0', 'rest')}", "at = splat_int64(0)")
+            with write.block("for i in range(1, length)"):
+                write(f"v = {self._load('a', 'i * inner', 'rest')}")
+                symbol = (">" if self.is_greatest else "<") + ("=" if self.takes_last else "")
+                better = f"v {symbol} best"
+                if self.computed.is_float:
+                    again = "isnan(v)" if self.takes_last else "(isnan(v) & ~isnan(best))"
+                    better = f"({better}) | {again}"
+                write(f"better = {better}", "best = select(better, v, best)", "at = select(better, splat_int64(i), at)")
+            write("vstore(target, (row * inner + column) * 8, at, rest)")

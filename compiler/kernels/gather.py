@@ -1,0 +1,123 @@
+"""The templates of operators that look up indices: take and take_along_axis. An index out of range ends the kernel with code 1.
+
+Both see x as [outer, length, inner]. `take` copies a run of `inner` elements for each index, or gathers single ones where
+the axis is the last.
+"""
+
+from __future__ import annotations
+
+from ...formats import dims
+from ...formats.primitive import PrimitiveDefinition
+from ..operators.shapes import axis_of
+from .expression import bound_attributes
+from .kernel import Kernel
+from .target import Target
+from .writer import Odometer, Writer, estimate, scaled, shape_of
+
+_BLOCK = 1024  # elements of a run, or indices, that are one unit of work
+
+
+def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of `take`, alone in its definition; else None."""
+    if not _is_alone(definition):
+        return None
+    it = _Lookup(definition, target)
+    write, shape = it.write, shape_of(definition.params[0])
+    write.size("count", dims.element_count(shape_of(definition.params[1])))
+    is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
+    runs = it.inner if not is_single else "count"
+    rows = Odometer(write, [("i", "outer"), ("j", "count")] if not is_single else [("i", "outer")])
+    write(f"rows = {rows.count}", f"blocks = ({runs} + {_BLOCK - 1}) // {_BLOCK}")
+    write.split("rows * blocks", f"rows * {runs} * {200 if is_single else 40 * it.itemsize} // 1000")
+    with write.block("if first < last"):
+        write("row = first // blocks", "block = first - row * blocks")
+        rows.start("row")
+    with write.block("for _ in range(first, last)"):
+        write(f"begin = block * {_BLOCK}", f"end = min(begin + {_BLOCK}, {runs})")
+        _write_singles(it) if is_single else _write_run(it)
+        write("block += 1")
+        with write.block("if block == blocks"):
+            write("block = 0")
+            rows.advance()
+    elements = estimate(dims.element_count(shape_of(definition.results[0])))
+    return write.kernel(elements * (0.2 if is_single else 0.04 * it.itemsize))
+
+
+def _write_singles(it: _Lookup) -> None:
+    """One element for each index from `begin` to `end`."""
+    write, size = it.write, it.itemsize
+    with write.block("for j in range(begin, end)"):
+        it.write_index("j")
+        write(
+            f"store_{it.type}(target, {scaled('i * count + j', size)}, load_{it.type}(x, {scaled('i * length + at', size)}))"
+        )
+
+
+def _write_run(it: _Lookup) -> None:
+    """Elements `begin` to `end` of the run that one index stands for."""
+    write, size, lanes = it.write, it.itemsize, it.write.lanes
+    it.write_index("j")
+    write(
+        f"a = x + {scaled('(i * length + at) * inner', size)}",
+        f"b = target + {scaled('(i * count + j) * inner', size)}",
+    )
+    write(f"whole = end - (end - begin) % {lanes}")
+    place = scaled("k", size)
+    with write.block(f"for k in range(begin, whole, {lanes})"):
+        write(f"vstore(b, {place}, vload_{it.type}(a, {place}))")
+    with write.block("if whole < end"):
+        write("k = whole", "rest = end - whole", f"vstore(b, {place}, vload_{it.type}(a, {place}, rest), rest)")
+
+
+def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of `take_along_axis`, alone in its definition, on tensors that differ along the axis alone; else None."""
+    if not _is_alone(definition):
+        return None
+    it = _Lookup(definition, target)
+    shape, indices = (list(shape_of(param)) for param in definition.params)
+    count = indices[it.axis]
+    shape[it.axis] = indices[it.axis] = 1
+    if shape != indices:
+        return None
+    write, size = it.write, it.itemsize
+    write.size("count", count)
+    write.split("outer * count", "outer * count * inner")
+    with write.block("for row in range(first, last)"):
+        write("i = row // count")
+        with write.block("for k in range(inner)"):
+            it.write_index("row * inner + k")
+            source = scaled("(i * length + at) * inner + k", size)
+            write(f"store_{it.type}(target, {scaled('row * inner + k', size)}, load_{it.type}(x, {source}))")
+    return write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))))
+
+
+def _is_alone(definition: PrimitiveDefinition) -> bool:
+    return len(definition.nodes) == 1 and definition.nodes[0].inputs == (0, 1) and definition.outputs == (2,)
+
+
+class _Lookup:
+    """What both operators begin with: the addresses, and x as [outer, length, inner]."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        (node,) = definition.nodes
+        shape = shape_of(definition.params[0])
+        self.axis = axis_of(bound_attributes(node)["axis"], len(shape))
+        self.itemsize = definition.params[0].dtype.itemsize
+        self.type = f"uint{8 * self.itemsize}"
+        self.index = definition.params[1].dtype
+        self.write = Writer(definition, target, node.operator)
+        self.write.input("x", 0)
+        self.write.input("indices", 1)
+        self.write.output("target", 0)
+        self.write.size("outer", dims.product(shape[: self.axis]))
+        self.write.size("length", shape[self.axis])
+        self.inner = self.write.size("inner", dims.product(shape[self.axis + 1 :]))
+
+    def write_index(self, place: str) -> None:
+        """Defines `at`: the index at that place, counted from the front, in range."""
+        write = self.write
+        write(f"at = convert_int64(load_{self.index.name}(indices, {scaled(place, self.index.itemsize)}))")
+        with write.block("if at < 0"):
+            write("at += length")
+        with write.block("if at < 0 or at >= length"):
+            write("return 1")
