@@ -27,7 +27,7 @@ from . import ir
 from .printer import RESERVED
 
 BLOCK_NESTING = 100  # blocks in blocks; Python's own recursion ends a little later
-_DECLARATION = re.compile(r"^data[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
+_DECLARATION = re.compile(r"^[ \t]*data[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
 
 
 def parse_module(text: str, *, folder: str | os.PathLike | None = None) -> ir.Module:

@@ -1,0 +1,275 @@
+"""The operator table: inference agrees with the references, the references with NumPy and onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from treadle.compiler.evaluate import apply_operator
+from treadle.compiler.operators import TABLE, Fusion, lookup
+from treadle.formats.dtypes import DType
+from treadle.formats.errors import ExecutionError, IndexOutOfRangeError, InferenceError, ShapeError
+from treadle.formats.types import UNKNOWN, TensorType, substitute_dims, tensor
+
+RNG = np.random.default_rng(0)
+DIMS = {"n": 3, "h": 11, "w": 9}
+
+F, I, B = "float32", "int64", "bool"  # noqa: E741
+
+# operator, types of the inputs, attributes: more than one row where shapes are inferred in more than one way
+EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
+    *[(name, [(F, ("n", 4)), (F, (4,))], {}) for name in ("add", "subtract", "multiply", "divide", "pow", "maximum")],
+    *[(name, [(F, ("n", 1)), (F, (1, 4))], {}) for name in ("minimum", "remainder", "fmod", "floor_divide", "less")],
+    *[(name, [(I, ("n",)), (I, ())], {}) for name in ("equal", "bitwise_and", "bitwise_or", "bitwise_xor", "not_equal")],
+    *[(name, [(F, ("n",)), (F, ())], {}) for name in ("less_equal", "greater", "greater_equal")],
+    *[(name, [(B, ("n",)), (B, ())], {}) for name in ("logical_and", "logical_or", "logical_xor")],
+    ("where", [(B, ("n", 1)), (F, (4,)), (F, ())], {}),
+    ("cast", [(F, ("n",))], {"dtype": "int8"}),
+    ("cast", [(B, ("n",))], {"dtype": "float16"}),
+    ("clip", [(F, ("n",))], {"min": -0.5, "max": 0.5}),
+    ("clip", [(I, ("n",))], {"max": 1}),
+    ("gelu", [(F, ("n",))], {"approximate": "tanh"}),
+    ("constant", [], {"value": 1.5, "dtype": F}),
+    ("full", [], {"shape": ("n", 2), "value": 1, "dtype": I}),
+    ("arange", [], {"start": 1, "stop": "2*n", "step": 2}),
+    ("arange", [], {"start": "n", "stop": 0, "step": -2, "dtype": F}),
+    ("shape_tensor", [], {"dims": ("n", 2, "n*n")}),
+    ("shape", [(F, ("n", 2))], {}),
+    *[(name, [(F, ("n", 2, 3))], {"axes": (0, -1)}) for name in ("sum", "mean", "prod", "max", "min", "l1_norm")],
+    *[(name, [(F, ("n", 2))], {"axes": (1,), "keepdims": True}) for name in ("sum_of_squares", "l2_norm", "log_sum_exp")],
+    ("sum", [(I, ("n", 2))], {}),
+    ("any", [(B, ("n", 2))], {"axes": ()}),
+    ("all", [(B, ("n", 2))], {"axes": (0,)}),
+    ("argmax", [(F, ("n", 4))], {"axis": 1}),
+    ("argmin", [(F, ("n", 4))], {"axis": -2, "keepdims": True, "select_last_index": True}),
+    ("matmul", [(F, ("n", 4)), (F, (4, 2))], {}),
+    ("matmul", [(F, (4,)), (F, (2, 4, "n"))], {}),
+    ("matmul", [(F, (2, 1, "n", 4)), (F, (5, 4, 3))], {}),
+    ("matmul", [(F, ("n",)), (F, ("n",))], {}),
+    ("conv", [(F, ("n", 4, "h", "w")), (F, (6, 2, 3, 2)), (F, (6,))], {"groups": 2, "strides": (2, 1), "pads": (1, 0, 2, 1)}),
+    ("conv", [(F, (1, 3, "h")), (F, (2, 3, 3))], {"dilations": (3,)}),
+    ("conv", [(F, (1, 1, 5, "h", 4)), (F, (2, 1, 2, 2, 2))], {}),
+    ("conv_transpose", [(F, ("n", 4, "h", 5)), (F, (4, 3, 3, 2)), (F, (6,))],
+     {"groups": 2, "strides": (2, 3), "pads": (1, 0, 1, 1)}),
+    ("conv_transpose", [(F, (1, 2, "h")), (F, (2, 3, 4))], {"dilations": (2,), "strides": (3,), "output_padding": (2,)}),
+    ("max_pool", [(F, ("n", 2, "h", "w"))], {"kernel": (3, 2), "strides": (2, 2), "pads": (1, 0, 1, 1), "ceil_mode": True}),
+    ("max_pool", [(F, (1, 2, "h"))], {"kernel": (3,), "dilations": (2,)}),
+    ("average_pool", [(F, ("n", 2, "h", "w"))], {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    ("average_pool", [(F, ("n", 2, "h", "w"))], {"kernel": (2, 3), "pads": (1, 0, 0, 1), "count_include_pad": True}),
+    ("softmax", [(F, ("n", 4))], {}),
+    ("log_softmax", [(F, ("n", 4))], {"axis": 0}),
+    ("batch_normalization", [(F, ("n", 4, "h")), *[(F, (4,))] * 4], {}),
+    ("layer_normalization", [(F, ("n", 4, 5)), (F, (4, 5)), (F, (4, 5))], {"axis": 1}),
+    ("layer_normalization", [(F, ("n", 4, 5))], {}),
+    ("rms_normalization", [(F, ("n", 4)), (F, (4,))], {}),
+    ("instance_normalization", [(F, ("n", 4, "h")), (F, (4,)), (F, (4,))], {}),
+    ("group_normalization", [(F, ("n", 4, "h")), (F, (4,)), (F, (4,))], {"groups": 2}),
+    ("local_response_normalization", [(F, ("n", 4, "h"))], {"size": 3}),
+    ("reshape", [(F, ("n", 4, 2))], {"shape": (-1, "n", 2)}),
+    ("reshape", [(F, ("n", 4))], {"shape": (2, "2*n")}),
+    ("expand_dims", [(F, ("n",))], {"axes": (0, -1)}),
+    ("squeeze", [(F, (1, "n", 1))], {"axes": (0, -1)}),
+    ("permute_dims", [(F, ("n", 4, 2))], {"axes": (2, 0, 1)}),
+    ("permute_dims", [(F, ("n", 4, 2))], {}),
+    ("broadcast_to", [(F, ("n", 1))], {"shape": (2, "n", 5)}),
+    ("tile", [(F, ("n", 2))], {"repetitions": (2, "n")}),
+    ("concat", [(F, ("n", 2)), (F, ("n", 3))], {"axis": -1}),
+    ("concat", [(F, ("n", 2)), (F, (1, 2)), (F, ("h", 2))], {}),
+    ("stack", [(F, ("n", 2)), (F, ("n", 2))], {"axis": -1}),
+    ("split", [(F, ("n", 4))], {"axis": 1, "sizes": (1, 3)}),
+    ("split", [(F, ("n",))], {"sizes": ("n - 2", 2)}),
+    ("slice", [(F, ("n", 7))], {"starts": (1, -3), "ends": (1 << 62, 6), "axes": (0, 1), "steps": (1, 2)}),
+    ("slice", [(F, ("h", 7))], {"starts": (-1, 5), "ends": (-(1 << 62), 0), "steps": (-3, -2)}),
+    ("slice", [(F, ("h",))], {"starts": (2,), "ends": ("n",)}),
+    ("slice", [(F, ("n",))], {"starts": (5,), "ends": (9,)}),
+    ("pad", [(F, ("n", 2))], {"pads": (1, 0, "n", 2), "value": 1.5}),
+    ("pad", [(F, ("n", 4))], {"pads": (1, 3, 2, 0), "mode": "reflect"}),
+    ("pad", [(F, ("n", 4))], {"pads": (1, 3, 2, 0), "mode": "edge"}),
+    ("take", [(F, ("n", 4)), (I, (2, 2))], {"axis": -1}),
+    ("take_along_axis", [(F, ("n", 4)), (I, ("n", 2))], {}),
+    ("nonzero", [(F, ("n", 4))], {}),
+]  # fmt: skip
+EXAMPLES += [
+    (name, [("int64" if name == "bitwise_invert" else "bool" if name == "logical_not" else F, ("n", 4))], {})
+    for name, operator in TABLE.items()
+    if operator.inputs == ("x",) and operator.fusion is Fusion.ELEMENTWISE and name != "cast"
+]
+
+
+def array(type_: TensorType) -> np.ndarray:
+    """Elements that every operator takes: small, positive, different; indices 0 … 2."""
+    if type_.dtype is DType.bool:
+        return RNG.random(type_.shape) < 0.5  # type: ignore[arg-type]
+    if type_.dtype.is_integer:
+        return RNG.integers(1, 3, type_.shape, type_.dtype.numpy)  # type: ignore[arg-type]
+    return np.asarray(RNG.random(type_.shape) + 0.1).astype(type_.dtype.numpy)  # type: ignore[arg-type]
+
+
+def concrete(type_: TensorType) -> TensorType:
+    return substitute_dims(type_, DIMS)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "attributes"), EXAMPLES, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_symbolic_inference_says_what_the_reference_gives(name: str, inputs: list, attributes: dict) -> None:
+    operator = lookup(name)
+    types = [tensor(*parts) for parts in inputs]
+    canonical = operator.canonical(attributes)
+    inferred = operator.result_types(types, canonical)
+    results = apply_operator(name, [array(concrete(type_)) for type_ in types], canonical, DIMS)
+    for result, type_ in zip(results, map(concrete, inferred), strict=True):
+        assert result.dtype == type_.dtype.numpy
+        assert all(size == dim or dim is UNKNOWN for size, dim in zip(result.shape, type_.shape, strict=True))
+
+
+def test_every_operator_has_an_example_and_says_what_it_does() -> None:
+    packed = {name for name, operator in TABLE.items() if operator.infer.__module__.endswith("blocked")}
+    assert TABLE.keys() - {name for name, _, _ in EXAMPLES} - packed == set()
+    assert all(operator.doc for operator in TABLE.values())
+
+
+def run(name: str, *arrays: Any, **attributes: Any) -> Any:
+    results = apply_operator(name, list(map(np.asarray, arrays)), lookup(name).canonical(attributes), {})
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+# name, a row of inputs, what comes out
+EDGES: list[tuple[str, list, dict, Any]] = [
+    ("divide", [np.int32([7, -7, 7, -(2**31)]), np.int32([2, 2, -2, -1])], {}, np.int32([3, -3, -3, -(2**31)])),
+    ("remainder", [np.int8([7, -7, 7]), np.int8([3, 3, -3])], {}, np.int8([1, 2, -2])),
+    ("fmod", [np.int8([7, -7, 7]), np.int8([3, 3, -3])], {}, np.int8([1, -1, 1])),
+    ("pow", [np.int64([2, 2, -1, 3, 0]), np.int64([10, -1, -3, -2, 0])], {}, np.int64([1024, 0, -1, 0, 1])),
+    ("cast", [np.float32([1.9, -1.9, 300, -300, np.nan, np.inf])], {"dtype": "int8"}, np.int8([1, -1, 127, -128, 0, 127])),
+    ("cast", [np.float32([3e9, -1])], {"dtype": "uint64"}, np.uint64([3000000000, 0])),
+    ("cast", [np.float64([1e300, -1e300])], {"dtype": "int64"}, np.int64([2**63 - 1, -(2**63)])),
+    ("cast", [np.float32([0.0, -0.0, np.nan, 0.1])], {"dtype": "bool"}, np.array([False, False, True, True])),
+    ("maximum", [np.float32([np.nan, 1]), np.float32([1, np.nan])], {}, np.float32([np.nan, np.nan])),
+    ("relu", [np.float32([np.nan, -1, 2])], {}, np.float32([np.nan, 0, 2])),
+    ("clip", [np.uint8([3, 250])], {"min": -5, "max": 1000}, np.uint8([3, 250])),
+    ("round", [np.float32([0.5, 1.5, -2.5])], {}, np.float32([0, 2, -2])),
+    ("sigmoid", [np.float32([-1000, 0, 1000])], {}, np.float32([0, 0.5, 1])),
+    ("softplus", [np.float32([-1000, 1000])], {}, np.float32([0, 1000])),
+    ("softmax", [np.float32([1000, 1000])], {}, np.float32([0.5, 0.5])),
+    ("sum", [np.zeros((0, 2), np.float32)], {"axes": (0,)}, np.float32([0, 0])),
+    ("max", [np.zeros((0, 2), np.int16)], {"axes": (0,)}, np.int16([-32768, -32768])),
+    ("min", [np.zeros((0,), np.float32)], {}, np.float32(np.inf)),
+    ("sum", [np.int8([100, 100])], {}, np.int8(-56)),
+    ("argmax", [np.float32([1, 3, 3])], {"axis": 0, "select_last_index": True}, np.int64(2)),
+    ("argmax", [np.float32([1, np.nan, 3])], {"axis": 0}, np.int64(1)),
+    ("take", [np.float32([1, 2, 3]), np.int32([-1, 0])], {}, np.float32([3, 1])),
+    ("nonzero", [np.int8([[0, 1], [1, 0]])], {}, np.int64([[0, 1], [1, 0]])),
+    ("average_pool", [np.ones((1, 1, 4), np.float32)], {"kernel": (3,), "pads": (1, 1), "count_include_pad": True},
+     np.float32([[[2 / 3, 1, 1, 2 / 3]]])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "attributes", "expected"), EDGES)
+def test_edge_values(name: str, inputs: list, attributes: dict, expected: np.ndarray) -> None:
+    result = run(name, *inputs, **attributes)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+# operator, inputs, attributes, then the same for onnxruntime
+ONNX: list[tuple[str, list[tuple], dict, str, dict]] = [
+    ("conv", [(2, 4, 9, 8), (6, 2, 3, 2), (6,)], {"groups": 2, "strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (2, 3)},
+     "Conv", {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [2, 3]}),
+    ("conv_transpose", [(2, 4, 5, 4), (4, 3, 3, 2), (6,)],
+     {"groups": 2, "strides": (2, 3), "pads": (1, 0, 1, 1), "dilations": (1, 2), "output_padding": (1, 0)},
+     "ConvTranspose", {"group": 2, "strides": [2, 3], "pads": [1, 0, 1, 1], "dilations": [1, 2], "output_padding": [1, 0]}),
+    ("max_pool", [(1, 2, 8, 7)], {"kernel": (3, 2), "strides": (2, 2), "pads": (1, 0, 1, 1), "ceil_mode": True},
+     "MaxPool", {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}),
+    ("average_pool", [(1, 2, 8, 8)], {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1), "ceil_mode": True},
+     "AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1}),
+    ("average_pool", [(1, 2, 8, 8)],
+     {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1), "ceil_mode": True, "count_include_pad": True},
+     "AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1, "count_include_pad": 1}),
+    ("local_response_normalization", [(2, 7, 3, 3)], {"size": 3, "alpha": 0.5}, "LRN", {"size": 3, "alpha": 0.5}),
+    ("batch_normalization", [(2, 3, 4), *[(3,)] * 4], {}, "BatchNormalization", {}),
+    ("layer_normalization", [(2, 3, 4), (3, 4), (3, 4)], {"axis": 1}, "LayerNormalization", {"axis": 1}),
+    ("instance_normalization", [(2, 3, 4), (3,), (3,)], {}, "InstanceNormalization", {}),
+    ("log_softmax", [(2, 3, 4)], {"axis": 1}, "LogSoftmax", {"axis": 1}),
+    ("gelu", [(5,)], {}, "Gelu", {}),
+    ("hard_swish", [(5,)], {}, "HardSwish", {}),
+    ("hard_sigmoid", [(5,)], {}, "HardSigmoid", {}),
+    ("mish", [(5,)], {}, "Mish", {}),
+    ("elu", [(5,)], {"alpha": 2.0}, "Elu", {"alpha": 2.0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shapes", "attributes", "onnx_name", "onnx_attributes"), ONNX)
+def test_references_agree_with_onnxruntime(
+    name: str, shapes: list, attributes: dict, onnx_name: str, onnx_attributes: dict
+) -> None:
+    arrays = [(RNG.random(shape) + (0.1 if i == 4 else -0.4)).astype(np.float32) for i, shape in enumerate(shapes)]
+    expected = onnxruntime(onnx_name, arrays, onnx_attributes)
+    np.testing.assert_allclose(run(name, *arrays, **attributes), expected, rtol=1e-4, atol=1e-5)
+
+
+def onnxruntime(name: str, arrays: list[np.ndarray], attributes: dict) -> np.ndarray:
+    """One ONNX operator."""
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    names = [f"x{i}" for i in range(len(arrays))]
+    inputs = [onnx.helper.make_tensor_value_info(n, 1, a.shape) for n, a in zip(names, arrays, strict=True)]
+    node = onnx.helper.make_node(name, names, ["y"], **attributes)
+    graph = onnx.helper.make_graph([node], "g", inputs, [onnx.helper.make_tensor_value_info("y", 1, None)])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip(names, arrays, strict=True)))[0]
+
+
+# operator, types of the inputs, attributes, a part of the message
+WRONG: list[tuple[str, list[tuple[str, tuple]], dict, str]] = [
+    ("add", [(F, ("n",)), (F, ("m",))], {}, "expected shapes that broadcast, but [n] and [m] came"),
+    ("add", [(F, ("n",)), (F, (4,))], {}, "expected shapes that broadcast, but [n] and [4] came"),
+    ("add", [(F, (2,)), (I, (2,))], {}, "expected tensors of one element type, but float32[2] and int64[2] came"),
+    ("add", [(F, (2,))], {}, "add takes a, b, but 1 input came"),
+    ("exp", [(I, (2,))], {}, "expected a float tensor, but int64[2] came"),
+    ("matmul", [(F, ("n", 4)), (F, (5, 2))], {}, "expected 4 rows in b"),
+    ("conv", [(F, (1, 3, 8, 8)), (F, (4, 2, 3, 3))], {}, "expected 3 channels on axis 1 of the weights"),
+    ("conv", [(F, (1, 3, 2, 2)), (F, (4, 3, 9, 9))], {}, "expected at most 2 elements in a window"),
+    ("conv", [(F, (1, 3, 8)), (F, (4, 3, 3))], {"strides": (0,)}, "expected strides of at least 1"),
+    ("reshape", [(F, (2, 3))], {"shape": (4, 2)}, "expected a shape of 6 elements for float32[2, 3], but [4, 2] came"),
+    ("reshape", [(F, ("n", 3))], {"shape": ("n + 1", 3)}, "expected a shape of 3*n elements"),
+    ("reshape", [(F, (2, 3))], {"shape": (4, -1)}, "expected a shape of 6 elements"),
+    ("concat", [(F, (2, 3)), (F, (2, 4))], {}, "expected tensors of one shape but for axis 0"),
+    ("split", [(F, ("n",))], {"sizes": (1, 2)}, "expected sizes that sum to n"),
+    ("softmax", [(F, (2, 3))], {"axis": 2}, "expected an axis from -2 to 1, but 2 came"),
+    ("softmax", [(F, (2, 3))], {"axes": 2}, "softmax has no attribute 'axes'; its attributes: axis"),
+    ("cast", [(F, (2,))], {}, "cast: attribute 'dtype' is missing"),
+    ("pad", [(F, (2,))], {"pads": (1, 1), "mode": "wrap"}, "takes 'constant' or 'edge' or 'reflect', but 'wrap' came"),
+    ("take", [(F, (2,)), (F, (2,))], {}, "expected a tensor of int32 or int64, but float32[2] came"),
+    ("full", [], {"shape": (1 << 40, 1 << 40), "value": 0, "dtype": F}, "larger than any memory"),
+]
+
+
+@pytest.mark.parametrize(("name", "inputs", "attributes", "message"), WRONG)
+def test_inference_says_what_was_expected_and_what_came(
+    name: str, inputs: list, attributes: dict, message: str
+) -> None:
+    operator = lookup(name)
+    with pytest.raises(InferenceError) as error:
+        operator.result_types([tensor(*parts) for parts in inputs], operator.canonical(attributes))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: run("take", np.float32([1]), np.int64([1])), IndexOutOfRangeError),
+        (lambda: run("take_along_axis", np.float32([1]), np.int64([-2])), IndexOutOfRangeError),
+        (lambda: run("divide", np.int8([1]), np.int8([0])), ExecutionError),
+        (lambda: run("add", np.float32([1, 2]), np.float32([1, 2, 3])), ShapeError),
+    ],
+)
+def test_references_fail_by_name(call: Callable[[], Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call()
+
+
+def test_unknown_operators_are_answered_with_near_ones() -> None:
+    with pytest.raises(InferenceError, match="did you mean softmax"):
+        lookup("soft_max")
