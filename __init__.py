@@ -12,7 +12,7 @@ into a file never imports the compiler.
 import importlib
 from typing import TYPE_CHECKING
 
-from . import vm
+from . import formats, vm
 
 if TYPE_CHECKING:
     from .compiler.builder import Module, const, function, op, var
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .vm.threads import get_num_threads, set_num_threads
 
 vm.compiler_name = f"{__name__}.compiler.kernels.build"
+formats.kernel_sources = f"{__name__}.compiler.kernels.source"
 
 __version__ = "0.1.0"
 

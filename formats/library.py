@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Iterator
 
-from .errors import FormatError, UnknownFunctionError
+from .. import formats
+from .errors import FormatError, TreadleError, UnknownFunctionError
 from .primitive import Primitive, PrimitiveDefinition
 
 FORMS = ("python", "llvm", "asm")
-
-SourceProvider = Callable[[PrimitiveDefinition, str], str]
-_provider: SourceProvider | None = None
-
-
-def set_source_provider(provider: SourceProvider) -> None:
-    """Register what makes the text of a kernel: `provider(definition, form)`, form one of `FORMS`. The package does so,
-    because formats knows no compiler."""
-    global _provider
-    _provider = provider
 
 
 class Library:
@@ -49,14 +41,15 @@ class Library:
     def get_source(self, name: str, fmt: str = "python") -> str:
         """The source of a primitive's kernel: "python" as Treadle generates it, "llvm" or "asm" as Numba compiles it.
 
-        Raises UnknownFunctionError, FormatError for an unknown form.
+        Imports the compiler. Raises UnknownFunctionError, FormatError for an unknown form, CompileError for a primitive
+        that has no kernel.
         """
         definition = self[name]
         if fmt not in FORMS:
             raise FormatError(f"no source form {fmt!r}; there are {', '.join(FORMS)}")
-        if _provider is None:
-            raise FormatError("no compiler is registered that could show the source; import treadle")
-        return _provider(definition, fmt)
+        if not formats.kernel_sources:
+            raise TreadleError("formats alone cannot show sources; import treadle")
+        return importlib.import_module(formats.kernel_sources).get_source(definition, fmt)
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)} primitives>"

@@ -12,6 +12,7 @@ import os
 import signal
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import msgpack
@@ -25,11 +26,16 @@ _LENGTH = struct.Struct("<I")
 
 def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -> bytes:
     """Object code of a kernel's text, which becomes the function `symbol`. Imports Numba. Raises CompileError."""
+    return compile_object({symbol: (kernel_function(symbol, source, lanes), SIGNATURE)}, target)
+
+
+def kernel_function(symbol: str, source: str, lanes: int) -> Callable:
+    """The Python function that a kernel's text defines."""
     from . import simd
 
     names = dict(simd.namespace(lanes))
     exec(compile(source, f"<{symbol}>", "exec"), names)
-    return compile_object({symbol: (names["kernel"], SIGNATURE)}, target)
+    return names["kernel"]
 
 
 def send(stream: BinaryIO, message: Any) -> None:

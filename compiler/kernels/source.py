@@ -1,0 +1,28 @@
+"""The source of a primitive's kernel, as `Executable.lib.get_source` shows it."""
+
+from __future__ import annotations
+
+from ...formats.errors import CompileError
+from ...formats.primitive import PrimitiveDefinition
+from ...vm.native import compile_text
+from ..check import check_definition
+from .lower import lower
+from .target import host
+from .worker import SIGNATURE, kernel_function
+
+
+def get_source(definition: PrimitiveDefinition, form: str) -> str:
+    """What this machine would run: the generated "python", its "llvm" IR after optimisation, or its "asm".
+
+    Raises InferenceError for a malformed definition, CompileError for one that has no kernel.
+    """
+    check_definition(definition)
+    target = host()
+    kernel = lower(definition, target)
+    if kernel is None:
+        operators = ", ".join(node.operator for node in definition.nodes)
+        raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")
+    if form == "python":
+        return kernel.source
+    function = kernel_function("kernel", kernel.source, kernel.lanes)
+    return compile_text({"kernel": (function, SIGNATURE)}, target.native, form)
