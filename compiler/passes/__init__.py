@@ -20,8 +20,10 @@ from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .fuse import Fuse, Supports
 from .lambda_lift import LambdaLift
+from .layout import BlockChannels
 from .monomorphise import Monomorphise
 from .name_shapes import NameShapes
+from .pack_matrices import PackMatrices
 from .simplify import Simplify
 
 
@@ -61,6 +63,8 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: FoldBatchNorm()),
     (1, lambda options: Simplify()),
     (1, lambda options: CommonSubexpressions()),
+    (2, lambda options: BlockChannels()),
+    (2, lambda options: PackMatrices()),
     (0, lambda options: LambdaLift()),
     (0, lambda options: DeadCode(options.entries)),
     (0, lambda options: NameShapes()),

@@ -1,0 +1,238 @@
+"""Channel-blocked layout: convolutional networks computed on images [N, C/16, H, W, 16].
+
+Every operator whose operands are known in blocked form, and that has one itself, is done on blocked images; its ordinary
+result is then unpacked, for whatever else needs it. Between convolutions nothing does: dead code elimination takes the
+unpacking away. Weights are packed here, once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...formats.dtypes import DType
+from ...formats.errors import InferenceError
+from ...formats.types import UNKNOWN, TensorType
+from .. import ir
+from ..operators.blocked import BLOCK
+from ..operators.shapes import axes_of, axis_of
+from ..operators.table import Fusion, lookup
+from .rewriting import Rewriter
+
+# A convolution of fewer channels, not blocked yet, reads the planes themselves.
+_FEW_CHANNELS = 16
+
+
+@dataclass(frozen=True)
+class BlockChannels:
+    name: str = "block_channels"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Blocker(module).run()
+
+
+class _Blocker(Rewriter):
+    """`blocked` maps variables to what they are channel-blocked, in the block that is being rewritten and those around it."""
+
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.blocked: dict[ir.Var, ir.Var] = {}
+        self.new: list[ir.Binding] = []
+        self.origin = ""
+
+    def block(self, block: ir.Block) -> ir.Block:
+        outside, emitted = dict(self.blocked), self.new
+        result = super().block(block)
+        self.blocked, self.new = outside, emitted
+        return result
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call, type_ = binding.value, binding.var.type
+        if not isinstance(call, ir.OperatorCall) or not isinstance(type_, TensorType):
+            return (binding,)
+        rule = _RULES.get(call.operator) or (_elementwise if _is_elementwise(call) else None)
+        if rule is None:
+            return (binding,)
+        self.new, self.origin = [], binding.origin
+        result = rule(self, call, type_)
+        if result is None:
+            return (binding,)
+        return (*self.new, dataclasses.replace(binding, value=self._ordinary(binding.var, result, type_)))
+
+    def _ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:
+        """What the variable is, given its result in blocked form."""
+        if type_.rank != 4:  # a pooled image without its spatial axes
+            return _call("reshape", result, shape=type_.shape)
+        self.blocked[var] = result
+        channels = type_.shape[1]
+        if type_.shape[2:] == (1, 1) and isinstance(channels, int) and channels % BLOCK == 0:
+            return _call("reshape", result, shape=type_.shape)
+        return _call("unpack_channels", result, channels=channels)
+
+    # ---- making operands ----
+
+    def emit(self, operator: str, *args: ir.Atom, **attributes: Any) -> ir.Var:
+        """A new binding before the present one; its variable."""
+        call = _call(operator, *args, **attributes)
+        types = lookup(operator).result_types([_tensor(arg) for arg in args], call.attributes)
+        var = ir.Var(operator, types[0])
+        self.new.append(ir.Binding(var, call, self.origin))
+        return var
+
+    def packed(self, operator: str, atom: ir.Atom, **attributes: Any) -> ir.Atom:
+        """The result of a packing operator: a constant if the atom is one."""
+        if not isinstance(atom, ir.Constant):
+            return self.emit(operator, atom, **attributes)
+        entry = lookup(operator)
+        return _constant(entry.evaluate([atom.value], entry.canonical(attributes))[0])
+
+    def as_blocked(self, atom: ir.Atom) -> ir.Var:
+        """The atom, an image, in blocked form: known, or packed now."""
+        if isinstance(atom, ir.Var) and atom in self.blocked:
+            return self.blocked[atom]
+        packed = self.emit("pack_channels", atom)
+        if isinstance(atom, ir.Var):
+            self.blocked[atom] = packed
+        return packed
+
+    def is_blocked(self, atom: ir.Atom) -> bool:
+        return isinstance(atom, ir.Var) and atom in self.blocked
+
+
+_Rule = Callable[[_Blocker, ir.OperatorCall, TensorType], "ir.Var | None"]
+
+
+# ---- rules: the result in blocked form, or None where there is none ----
+
+
+def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    x, weight, *bias = call.args
+    attributes = lookup(call.operator).bind(call.attributes)
+    groups = attributes.pop("groups")
+    image, kernel = _tensor(x), _tensor(weight)
+    if not _is_image(image) or not _is_image(type_) or not kernel.is_static:
+        return None
+    outputs, channels = type_.shape[1], image.shape[1]
+    biases = [blocker.packed("pack_vector", atom) for atom in bias]
+    if groups == channels == outputs:
+        packed = blocker.packed("pack_planar_weights", weight)
+        return blocker.emit("conv_depthwise", blocker.as_blocked(x), packed, *biases, **attributes)
+    if groups == 1 and channels < _FEW_CHANNELS and not blocker.is_blocked(x):  # type: ignore[operator]
+        packed = blocker.packed("pack_planar_weights", weight)
+        return blocker.emit("conv_planar", x, packed, *biases, **attributes)
+    try:
+        packed = blocker.packed("pack_weights", weight, groups=groups)
+    except InferenceError:
+        return None  # groups that do not fit into blocks
+    blocks_in = -(-channels // BLOCK)  # type: ignore[operator]
+    attributes |= {"groups": blocks_in // _tensor(packed).shape[1], "channels": channels}  # type: ignore[operator]
+    return blocker.emit("conv_blocked", blocker.as_blocked(x), packed, *biases, **attributes)
+
+
+def _elementwise(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """If at least one operand is blocked, and the others are as well, or numbers, or one constant a channel."""
+    if type_.rank != 4 or not any(map(blocker.is_blocked, call.args)):
+        return None
+    operands = [_operand(blocker, arg, type_) for arg in call.args]
+    if any(operand is None for operand in operands):
+        return None
+    return blocker.emit(call.operator, *operands, **dict(call.attributes))  # type: ignore[arg-type]
+
+
+def _operand(blocker: _Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | None:
+    """An operand of an elementwise operator as it broadcasts to a blocked result."""
+    if blocker.is_blocked(arg):
+        return blocker.as_blocked(arg) if _tensor(arg).shape[1] == result.shape[1] else None
+    shape = _tensor(arg).shape
+    if all(dim == 1 for dim in shape):
+        return _constant(arg.value.reshape(())) if isinstance(arg, ir.Constant) else arg if not shape else None
+    per_channel = (1,) * (4 - len(shape)) + shape
+    if isinstance(arg, ir.Constant) and per_channel == (1, result.shape[1], 1, 1):
+        return blocker.packed("pack_vector", _constant(arg.value.reshape(-1)))
+    return None
+
+
+def _pool(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    (x,) = call.args
+    if not blocker.is_blocked(x):
+        return None
+    attributes = lookup(call.operator).bind(call.attributes)
+    for name, neutral in (("kernel", 1), ("strides", 1), ("dilations", 1)):
+        if attributes[name] is not None:
+            attributes[name] = (*attributes[name], neutral)
+    if attributes["pads"] is not None:
+        top, left, bottom, right = attributes["pads"]
+        attributes["pads"] = (top, left, 0, bottom, right, 0)
+    return blocker.emit(call.operator, blocker.as_blocked(x), **attributes)
+
+
+def _reduce(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Reductions over height and width, such as global pooling."""
+    (x,) = call.args
+    attributes = dict(call.attributes)
+    if not blocker.is_blocked(x) or axes_of(attributes.get("axes"), 4) != (2, 3):  # type: ignore[arg-type]
+        return None
+    channels = _tensor(x).shape[1]
+    if type_.rank != 4 and (not isinstance(channels, int) or channels % BLOCK):
+        return None
+    return blocker.emit(call.operator, blocker.as_blocked(x), axes=(2, 3), keepdims=True)
+
+
+def _concat(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Along the channels, if all but the last image end with a whole block."""
+    if type_.rank != 4 or not all(map(blocker.is_blocked, call.args)):
+        return None
+    axis = axis_of(dict(call.attributes).get("axis", 0), 4)  # type: ignore[arg-type]
+    ends = [_tensor(arg).shape[1] for arg in call.args[:-1]]
+    if axis != 1 or any(not isinstance(end, int) or end % BLOCK for end in ends):
+        return None
+    return blocker.emit("concat", *map(blocker.as_blocked, call.args), axis=1)
+
+
+_RULES: dict[str, _Rule] = {
+    "conv": _conv,
+    "max_pool": _pool,
+    "average_pool": _pool,
+    "mean": _reduce,
+    "sum": _reduce,
+    "max": _reduce,
+    "concat": _concat,
+}
+
+
+# ---- small things ----
+
+
+def _is_elementwise(call: ir.OperatorCall) -> bool:
+    return bool(call.args) and lookup(call.operator).fusion is Fusion.ELEMENTWISE
+
+
+def _is_image(type_: TensorType) -> bool:
+    """A float32 tensor [N, C, H, W], of which only N may be unknown until the program runs."""
+    return (
+        type_.rank == 4
+        and type_.dtype is DType.float32
+        and type_.shape[0] is not UNKNOWN
+        and all(isinstance(dim, int) and dim > 0 for dim in type_.shape[1:])
+    )
+
+
+def _tensor(atom: ir.Atom) -> TensorType:
+    assert not isinstance(atom, ir.GlobalRef)
+    assert isinstance(atom.type, TensorType)
+    return atom.type
+
+
+def _call(operator: str, *args: ir.Atom, **attributes: Any) -> ir.OperatorCall:
+    return ir.OperatorCall(operator, args, lookup(operator).canonical(attributes))
+
+
+def _constant(value: np.ndarray) -> ir.Constant:
+    array = np.ascontiguousarray(value).reshape(value.shape)
+    array.flags.writeable = False
+    return ir.Constant(array)
