@@ -4,13 +4,16 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test lint bench fuzz docs clean
+.PHONY: demo test networks lint bench fuzz docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
 
 test: $(VENV)/ready
 	$(RUN) -m pytest
+
+networks: $(VENV)/ready
+	$(RUN) -m pytest -m slow
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
