@@ -11,17 +11,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 _INSTRUCTIONS = 10_000
+
+
+def _median(values: Iterable[float]) -> float:
+    import statistics  # 10 ms, which the other commands of `treadle` need not pay
+
+    return statistics.median(values)
 
 
 def add_commands(commands: Any) -> None:
@@ -103,8 +108,8 @@ def measure_call(repeat: int) -> dict[str, Any]:
     np.testing.assert_allclose(function(x).numpy(), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
     ours, theirs = _interleaved([lambda: function(x).numpy(), lambda: session.run(None, {"x": x})], repeat, calls=200)
     return {
-        "us_per_call": statistics.median(ours) * 1e6,
-        "onnxruntime_us_per_call": statistics.median(theirs) * 1e6,
+        "us_per_call": _median(ours) * 1e6,
+        "onnxruntime_us_per_call": _median(theirs) * 1e6,
     }
 
 
@@ -177,7 +182,7 @@ def measure_cold(repeat: int) -> dict[str, Any]:
     report: dict[str, Any] = {}
     for prefix, measured_runs in runs.items():
         for key in ("seconds", "wall_seconds", "peak_bytes"):
-            report[prefix + key] = statistics.median(run[key] for run in measured_runs)
+            report[prefix + key] = _median(run[key] for run in measured_runs)
     return report
 
 
@@ -224,8 +229,8 @@ def measure_compile(repeat: int) -> dict[str, Any]:
             cold.append(first["seconds"])
             warm.append(_child(_COMPILE_CHILD, model, environment=environment)["seconds"])
     return {
-        "seconds": statistics.median(cold),
-        "warm_seconds": statistics.median(warm),
+        "seconds": _median(cold),
+        "warm_seconds": _median(warm),
         "primitives": int(first["primitives"]),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
 import platform
@@ -65,6 +64,8 @@ def examine() -> Iterator[Finding]:
 
 
 def _package(name: str) -> Finding:
+    import importlib.metadata  # 10 ms, which the other commands of `treadle` need not pay
+
     try:
         return Finding(name, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
