@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..formats.errors import BudgetExceededError, CompileError, FormatError, TreadleError
+from ..formats.errors import BudgetExceededError, CompileError, FormatError, ParseError, TreadleError
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (TreadleError, OSError) as error:
         if options.debug:
             raise
-        print(f"treadle {options.command_name}: {_one_line(error)}", file=sys.stderr)
+        print(f"treadle {options.command_name}: {_message(error)}", file=sys.stderr)
         return exit_code(error)
 
 
@@ -53,8 +53,9 @@ def exit_code(error: Exception) -> int:
     return INVALID if isinstance(error, (FormatError, CompileError)) else FAILED
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _message(error: Exception) -> str:
+    """One line; a mistake in a text keeps the line that it is in, and the caret."""
+    return str(error) if isinstance(error, ParseError) else " ".join(str(error).split())
 
 
 def _parser() -> argparse.ArgumentParser:
