@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,17 @@ import numpy as np
 from . import ir
 
 
-def structurally_equal(left: Any, right: Any) -> bool:
-    """True for two modules, or parts of modules, that differ at most in the names of variables. Bits of constants count."""
+def structurally_equal(left: ir.Module, right: ir.Module) -> bool:
+    """True for modules that differ at most in the names of variables. Constants are compared by bits."""
+    if list(left.functions) != list(right.functions) or dict(left.data_types) != dict(right.data_types):
+        return False
+    return all(_same_function(function, right.functions[name]) for name, function in left.functions.items())
+
+
+def _same_function(left: ir.Function, right: ir.Function) -> bool:
     partner: dict[ir.Var, ir.Var] = {}
-    waiting = [(left, right)]
+    # a global function's name is the module's for it, whatever it was before
+    waiting: list[tuple[Any, Any]] = [(dataclasses.replace(left, name=""), dataclasses.replace(right, name=""))]
     while waiting:
         a, b = waiting.pop()
         if type(a) is not type(b):
@@ -37,8 +43,6 @@ def structurally_equal(left: Any, right: Any) -> bool:
 
 def _parts(value: Any) -> list[Any] | None:
     """What is compared one by one of a value, None if it is compared as a whole."""
-    if isinstance(value, Mapping):
-        return [part for item in value.items() for part in item]
     if isinstance(value, (tuple, list)):
         return list(value)
     if dataclasses.is_dataclass(value) and type(value).__module__ == ir.__name__:

@@ -48,6 +48,12 @@ class _Lifter(Rewriter):
             self.lifted = {}
         return dataclasses.replace(self.module, functions=functions)
 
+    def block(self, block: ir.Block) -> ir.Block:
+        outer = dict(self.binders)
+        block = super().block(block)
+        self.binders = outer
+        return block
+
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         if isinstance(binding.value, ir.Function):
             return self._lift(binding, binding.value)
@@ -101,7 +107,8 @@ class _Lifter(Rewriter):
         bound |= {name for var in free_vars(function) for name in _bound_by(var.type)}
         for inner in expressions(function.body):
             if isinstance(inner.value, ir.MatchShape):
-                bound |= _bound_by(inner.var.type)
+                # a variable that is known outside is compared there, not bound
+                bound |= _bound_by(inner.var.type) - self.binders.keys()
         needed = dict.fromkeys(dimension_uses(ir.Binding(ir.Var(""), function)))
         needed |= dict.fromkeys(dimension_names(function.result_type) if function.result_type is not None else ())
         missing = [name for name in needed if name not in bound]
