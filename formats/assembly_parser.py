@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from . import limits, notation
-from .bytecode import CodeBuilder, Label, code_array
+from .bytecode import CodeBuilder, Label, code_array, int_register
 from .constants import aligned
-from .disassembly import LAYOUTS
+from .disassembly import LAYOUTS, Operand
+from .dtypes import DType
 from .isa import BY_NAME, Field, Kind
 from .program import Function, Program, SourceLocation
 from .sections import check
 from .tables_text import TableParser
 from .types import Constructor, DataTypeDefinition, FunctionType, TensorType, Type
+
+_REGISTER = re.compile(r"[a-z](0|[1-9][0-9]{0,8})")  # or a type's number
 
 
 def parse_assembly(text: str, *, folder: str | os.PathLike | None = None) -> Program:
@@ -125,14 +131,12 @@ class _Parser(TableParser):
 
     def func(self) -> None:
         prototype = self.prototype()
-        number = len(self.functions)
         code = CodeBuilder()
-        body = _Body(self, code, number)
+        body = _Body(self, code, len(self.functions))
         body.parse()
         words, _ = code.finish()
-        derived = body.derived_counts(len(prototype.param_names))
-        counts = {**derived, **prototype.counts}
-        start = sum(map(len, self.code))
+        counts = body.derived_counts(len(prototype.param_names)) | prototype.counts
+        start = self.functions[-1].start + self.functions[-1].length if self.functions else 0
         self.functions.append(
             Function(
                 prototype.name,
@@ -185,8 +189,21 @@ class _Body:
         self.parser, self.scanner, self.code, self.function = parser, parser.scanner, code, function
         self.labels: dict[str, Label] = {}
         self.label_uses: dict[str, int] = {}  # name → place in the text
-        self.highest = {Kind.REF: -1, Kind.INT: -1}
+        self.highest = {"r": -1, "i": -1}  # registers
         self.frame = 0
+        self.references: list[tuple[str, str, int]] = []  # of this instruction: field, function, place in the text
+        self.readers: dict[Kind, Callable[[Field], Any]] = {
+            Kind.REF: self.register,
+            Kind.INT: self.register,
+            Kind.DIM: self.dim,
+            Kind.IMM: self.imm,
+            Kind.CONST: self.const,
+            Kind.PRIM: self.prim,
+            Kind.FUNC: self.func,
+            Kind.TYPE: self.type,
+            Kind.DTYPE: self.dtype,
+            Kind.LABEL: self.label,
+        }
 
     def parse(self) -> None:
         scanner = self.scanner
@@ -210,119 +227,125 @@ class _Body:
         self.code.place(label)
 
     def instruction(self, name: str, start: int) -> None:
-        scanner = self.scanner
         if name not in BY_NAME:
-            scanner.fail(f"there is no instruction {name!r}; the machine has {', '.join(BY_NAME)}", start)
-        fields: dict[str, Any] = {}
-        references: list[tuple[str, str, int]] = []  # field, function, place
-        for operand in LAYOUTS[name]:
-            separator = operand.separator.strip()
-            if operand.field.is_list:
-                fields[operand.field.name] = self.operand_list(operand.field, separator, operand.brackets)
-                continue
-            if separator:
-                scanner.expect(separator)
-            if operand.field.kind is Kind.FUNC:
-                references.append((operand.field.name, *self.function_name()))
-                fields[operand.field.name] = 0
-            else:
-                fields[operand.field.name] = self.word(operand.field)
+            self.scanner.fail(f"there is no instruction {name!r}{_suggestion(name)}", start)
+        self.references = []
+        fields = {operand.field.name: self.operand(operand) for operand in LAYOUTS[name]}
         offset = self.code.emit(name, **fields)
-        for field, function, place in references:
+        for field, function, place in self.references:
             position = offset + 1 + [f.name for f in BY_NAME[name].fields].index(field)
             self.parser.calls.append((function, place, self.function, position))
-        self.after_instruction(name, fields, offset)
+        if name == "frame_tensor":
+            self.extend_frame(self.parser.types[fields["type"]], fields["offset"])
+        self.end_of_instruction(offset)
 
-    def operand_list(self, field: Field, separator: str, brackets: str) -> list[object]:
-        """A list; when nothing more stands on the line, an empty one."""
-        scanner = self.scanner
-        if not scanner.on_this_line() or scanner.peek("}"):
+    def operand(self, operand: Operand) -> Any:
+        """A field; a list that is not there is empty."""
+        scanner, separator = self.scanner, operand.separator.strip()
+        read = partial(self.readers[operand.field.kind], operand.field)
+        if not operand.field.is_list:
+            if separator:
+                scanner.expect(separator)
+            return read()
+        if self.is_at_end():
             return []
         if separator:
             scanner.expect(separator)
-        elif not scanner.peek(brackets[0]):
-            if scanner.accept(","):
-                scanner.skip()
-            elif self.at_origin():
-                return []
-        return scanner.listed(lambda: self.word(field), *brackets)
+        elif operand.position:
+            scanner.accept(",")
+        return scanner.listed(read, *operand.brackets)
 
-    def at_origin(self) -> bool:
-        return self.scanner.peek("from")
+    def is_at_end(self) -> bool:
+        scanner = self.scanner
+        return not scanner.on_this_line() or scanner.peek("}") or scanner.peek("from")
 
-    def after_instruction(self, name: str, fields: dict[str, Any], offset: int) -> None:
+    def end_of_instruction(self, offset: int) -> None:
         scanner = self.scanner
         if scanner.on_this_line():
             node = self.parser.origin()
             if node is not None:
                 self.parser.locations.append(SourceLocation(self.function, offset, node))
-            if scanner.on_this_line() and not scanner.peek("}"):
-                scanner.fail(f"expected the end of the line, {scanner.found()}")
-        if name == "frame_tensor":
-            type_ = self.parser.types[fields["type"]]
-            if isinstance(type_, TensorType) and type_.is_static:
-                self.frame = max(self.frame, fields["offset"] + aligned(type_.nbytes))
+        if scanner.on_this_line() and not scanner.peek("}"):
+            scanner.fail(f"expected the end of the line, {scanner.found()}")
 
-    def word(self, field: Field) -> object:
-        kind = field.kind
-        scanner = self.scanner
-        start = scanner.skip()
-        if kind in (Kind.REF, Kind.INT):
-            return self.register(kind)
-        if kind is Kind.DIM:
-            if scanner.text[start : start + 1].isdigit():
-                return scanner.integer("an integer", 0)
-            return ~self.register(Kind.INT)
-        if kind is Kind.IMM:
-            return scanner.integer()
-        if kind is Kind.LABEL:
-            name = scanner.word("a label")
-            self.label_uses.setdefault(name, start)
-            return self.labels.setdefault(name, Label(name))
-        if kind is Kind.DTYPE:
-            return notation.scan_dtype(scanner)
-        if kind is Kind.TYPE:
-            return self.type_number()
-        names, what = {
-            Kind.CONST: (self.parser.constant_names, "constant"),
-            Kind.PRIM: (self.parser.primitive_names, "primitive"),
-        }[kind]
-        name = scanner.name(f"a {what}'s name")
-        if name not in names:
-            scanner.fail(f"there is no {what} {name!r} above", start)
-        return names[name]
+    def extend_frame(self, type_: Type, offset: int) -> None:
+        if isinstance(type_, TensorType) and type_.is_static:
+            self.frame = max(self.frame, offset + aligned(type_.nbytes))
 
-    def register(self, kind: Kind) -> int:
-        scanner = self.scanner
-        start = scanner.skip()
-        text = scanner.word(f"a register {kind.value}0, {kind.value}1, …")
-        digits = text[1:]
-        if text[0] != kind.value or not digits.isdecimal() or str(int(digits)) != digits:
-            scanner.fail(f"expected a register {kind.value}0, {kind.value}1, …, found {text!r}", start)
-        number = int(digits)
-        self.highest[kind] = max(self.highest[kind], number)
+    # -- fields, by kind --
+
+    def register(self, field: Field) -> int:
+        prefix = "i" if field.kind is Kind.DIM else field.kind.value
+        what = f"a register {prefix}0, {prefix}1, …"
+        start = self.scanner.skip()
+        text = self.scanner.word(what)
+        number = int(text[1:]) if _REGISTER.fullmatch(text) else limits.REGISTERS
+        if text[0] != prefix or number >= limits.REGISTERS:
+            self.scanner.fail(f"expected {what}, found {text[:40]!r}", start)
+        self.highest[prefix] = max(self.highest[prefix], number)
         return number
 
-    def type_number(self) -> int:
+    def dim(self, field: Field) -> int:
+        start = self.scanner.skip()
+        if self.scanner.text[start : start + 1].isdigit():
+            return self.scanner.integer("an integer", 0)
+        return int_register(self.register(field))
+
+    def imm(self, _: Field) -> int:
+        return self.scanner.integer()
+
+    def const(self, _: Field) -> int:
+        return self.known(self.parser.constant_names, "constant")
+
+    def prim(self, _: Field) -> int:
+        return self.known(self.parser.primitive_names, "primitive")
+
+    def known(self, names: dict[str, int], what: str) -> int:
+        start = self.scanner.skip()
+        name = self.scanner.name(f"a {what}'s name")
+        if name not in names:
+            self.scanner.fail(f"there is no {what} {name!r} above", start)
+        return names[name]
+
+    def func(self, field: Field) -> int:
+        """Functions may be called before they are defined: their numbers are filled in at the end."""
+        start = self.scanner.skip()
+        self.scanner.expect("@")
+        self.references.append((field.name, self.scanner.name("a function's name"), start))
+        return 0
+
+    def type(self, _: Field) -> int:
         scanner, parser = self.scanner, self.parser
         start = scanner.skip()
         if notation.TYPE_NUMBER.match(scanner.text, start):
-            number = int(scanner.word("a type")[1:9])
+            name = scanner.word("a type")
+            number = int(name[1:]) if _REGISTER.fullmatch(name) else limits.TYPES
             if number >= len(parser.types):
-                scanner.fail(f"there is no type t{number} above", start)
+                scanner.fail(f"there is no type {name[:40]} above", start)
             return number
         type_ = notation.scan_type(scanner)
         known = parser.type_numbers.get(type_)
         return parser.add_type(type_) if known is None else known
 
-    def function_name(self) -> tuple[str, int]:
+    def dtype(self, _: Field) -> DType:
+        return notation.scan_dtype(self.scanner)
+
+    def label(self, _: Field) -> Label:
         start = self.scanner.skip()
-        self.scanner.expect("@")
-        return self.scanner.name("a function's name"), start
+        name = self.scanner.word("a label")
+        self.label_uses.setdefault(name, start)
+        return self.labels.setdefault(name, Label(name))
 
     def derived_counts(self, params: int) -> dict[str, int]:
         return {
-            "refs": max(params, self.highest[Kind.REF] + 1),
-            "ints": self.highest[Kind.INT] + 1,
+            "refs": max(params, self.highest["r"] + 1),
+            "ints": self.highest["i"] + 1,
             "frame": self.frame,
         }
+
+
+def _suggestion(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, BY_NAME)
+    return f"; did you mean {' or '.join(close)}?" if close else f"; the machine has {', '.join(BY_NAME)}"

@@ -29,9 +29,9 @@ T = TypeVar("T")
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_INTEGER = re.compile(r"[-+]?\d+(?![\w.])")
-_NUMBER = re.compile(r"[-+]?(?:nan\(0x[0-9a-fA-F]+\)|nan|inf|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?!\w)")
-TYPE_NUMBER = re.compile(r"t\d+(?![\w.\[])")
+_INTEGER = re.compile(r"[-+]?[0-9]+(?![\w.])")
+_NUMBER = re.compile(r"nan\(0x[0-9a-fA-F]+\)|[-+]?(?:nan|inf|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?!\w)")
+TYPE_NUMBER = re.compile(r"t[0-9]+(?![\w.\[])")
 _BASE64_LINE = 96
 _DTYPES = {dtype.name: dtype for dtype in DType}
 
