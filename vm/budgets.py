@@ -8,7 +8,7 @@ from typing import Any
 
 from ..formats.errors import ArgumentError
 
-DEFAULT_DEPTH = 1_000_000  # frames
+DEFAULT_DEPTH = 200_000  # frames
 
 
 class CancelToken:
@@ -44,9 +44,9 @@ class Budget:
                 raise ArgumentError(f"{name}={value!r}: expected a number that is not negative, or None")
 
     @property
-    def is_default(self) -> bool:
-        """True if calls may take the fast path, which knows the depth alone."""
-        return self.max_steps is None and self.max_seconds is None and self.max_memory is None and self.cancel is None
+    def is_depth_alone(self) -> bool:
+        """True if calls may take the fast path, which knows no other bound."""
+        return self == Budget(max_depth=self.max_depth)
 
     def but(self, **changes: Any) -> Budget:
         """This budget with some bounds changed; those that are None stay."""

@@ -103,21 +103,8 @@ def has_shape(tensor, shape, ints):
 
 
 @native
-def is_zero(data, dtype):
-    """1 if the element at `data` is zero, of either sign."""
-    shift = item_shift(dtype)
-    if shift == 0:
-        return 1 if load8(data) == 0 else 0
-    if shift == 1:
-        return 1 if load16(data) & (0x7FFF if dtype == DTYPE.float16 else -1) == 0 else 0
-    if shift == 2:
-        return 1 if load32(data) & (0x7FFFFFFF if dtype == DTYPE.float32 else -1) == 0 else 0
-    return 1 if load(data, 0) & (0x7FFFFFFFFFFFFFFF if dtype == DTYPE.float64 else -1) == 0 else 0
-
-
-@native
 def element(data, dtype, k):
-    """Element k of an array of integers."""
+    """Element k of an array of integers or booleans."""
     shift = item_shift(dtype)
     data += k << shift
     if shift == 0:
@@ -381,8 +368,8 @@ def run(context):
 
         elif opcode == OPCODE.if_:
             source = register(refs, load(pc, 1))
-            zero = is_zero(load(source, 0), load(described(load(source, 1)), OBJECT.TAG))
-            pc += WORD * load(pc, 2) if zero != 0 else 3 * WORD
+            value = element(load(source, 0), load(described(load(source, 1)), OBJECT.TAG), 0)
+            pc += WORD * load(pc, 2) if value == 0 else 3 * WORD
 
         elif opcode == OPCODE.ret:
             slot = register(refs, load(pc, 1))
@@ -457,9 +444,6 @@ def run(context):
         elif opcode == OPCODE.read_shape:
             source = register(refs, load(next_list(pc + WORD), 0))
             tensor = described(load(source, 1))
-            if count_elements(tensor) != load(pc, 1):
-                trap = TRAP.LENGTH
-                break
             for k in range(load(pc, 1)):
                 store(ints, load(pc, 2 + k), element(load(source, 0), load(tensor, OBJECT.TAG), k))
             pc = next_list(pc + WORD) + WORD

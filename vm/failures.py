@@ -126,13 +126,6 @@ def _storage(place: Place) -> TreadleError:
     return ExecutionError(message, **place.where())
 
 
-def _length(place: Place) -> TreadleError:
-    registers, tensor = place.instruction.values
-    actual = list(place.shape(tensor))  # type: ignore[arg-type]
-    message = f"expected a tensor of {len(registers)} dimensions' sizes, one of shape {actual} came"  # type: ignore[arg-type]
-    return ShapeError(message, **place.where())
-
-
 def _tag(place: Place) -> TreadleError:
     _, record, tag, _ = place.instruction.values
     actual = word(place.reference(record) & ~1, OBJECT.TAG)  # type: ignore[arg-type]
@@ -185,7 +178,6 @@ _ERRORS: dict[int, Callable[[Place], TreadleError]] = {
     TRAP.RESHAPE: _reshape,
     TRAP.SIZE: _size,
     TRAP.STORAGE: _storage,
-    TRAP.LENGTH: _length,
     TRAP.TAG: _tag,
     TRAP.DIVISION: _division,
     TRAP.OVERFLOW: _overflow,

@@ -13,7 +13,8 @@ from typing import Union
 import numpy as np
 
 from ..formats import dims
-from ..formats.errors import ExecutionError, IndexOutOfRangeError, OutOfMemoryError, TreadleError
+from ..formats.dtypes import DType
+from ..formats.errors import ExecutionError, IndexOutOfRangeError, OutOfMemoryError, ShapeError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, TensorType
 from . import library
@@ -54,8 +55,6 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
 
 def _view(place: Place, register: int) -> np.ndarray:
     """The tensor in a register, in place."""
-    from ..formats.dtypes import DType
-
     dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy
     return Elements(place.data(register), dtype, place.shape(register)).array()
 
@@ -75,14 +74,19 @@ def _evaluate(
             evaluators[number] = library.compiler().evaluator(primitive.definition)
         with np.errstate(all="ignore"):
             return [np.asarray(result) for result in evaluators[number](arrays, sizes)]
-    except TreadleError:
-        raise
-    except IndexError as failure:
-        raise IndexOutOfRangeError(f"primitive {primitive.name}: {failure}", **place.where()) from failure
-    except MemoryError as failure:
-        raise OutOfMemoryError(f"primitive {primitive.name}: {failure}", **place.where()) from failure
     except Exception as failure:
-        raise ExecutionError(f"primitive {primitive.name}: {failure}", **place.where()) from failure
+        kind = next(ours for theirs, ours in _KINDS if isinstance(failure, theirs))
+        reason = failure.message if isinstance(failure, TreadleError) else str(failure)
+        raise kind(f"primitive {primitive.name}: {reason}", **place.where()) from failure
+
+
+# An operator's exception, and the error of the call that it becomes.
+_KINDS: tuple[tuple[type[Exception], type[ExecutionError]], ...] = (
+    (IndexError, IndexOutOfRangeError),
+    (MemoryError, OutOfMemoryError),
+    (ShapeError, ShapeError),
+    (Exception, ExecutionError),
+)
 
 
 def _shapes(place: Place, name: str, definition: PrimitiveDefinition, sizes: Sequence[int]) -> list[Shape]:

@@ -180,7 +180,6 @@ TRAP = _names("TRAP", """
     RESHAPE     error: reshape changes the number of elements
     SIZE        error: a dimension or size is negative or too large
     STORAGE     error: a tensor does not lie in its storage, or not at a multiple of 64
-    LENGTH      error: read_shape of a tensor of another length
     TAG         error: get_field of a data value with another tag
     DIVISION    error: division by zero
     OVERFLOW    error: a result of integer arithmetic does not fit into a word

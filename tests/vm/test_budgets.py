@@ -1,0 +1,180 @@
+"""Bounds of a call: steps, seconds, memory, depth, cancellation, Ctrl-C. The machine is usable after each."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+
+import numpy as np
+import pytest
+from treadle.formats.errors import BudgetExceededError, CancelledError
+from treadle.vm.budgets import CancelToken
+
+pytestmark = pytest.mark.usefixtures("no_leak")
+
+PROGRAM = """
+func @count(n: int64[]) -> int64[1] {
+  read_shape (i0), r0
+  load_int i1, 0
+again:
+  less i2, i1, i0
+  if_int i2, done
+  add i1, i1, 1
+  goto again
+done:
+  make_shape r1, [i1]
+  ret r1
+}
+
+func @spin() -> int64[1] {
+again:
+  make_shape r0, [1, 2, 3]
+  goto again
+}
+
+func @depth(n: int64[]) -> int64[1] {
+  read_shape (i0), r0
+  if_int i0, bottom
+  subtract i0, i0, 1
+  make_shape r1, [i0]
+  reshape r1, r1, []
+  invoke r1, @depth (r1)
+  read_shape (i0), r1
+  add i0, i0, 1
+bottom:
+  make_shape r1, [i0]
+  ret r1
+}
+
+func @hoard(n: int64[]) -> int64[] {
+  read_shape (i0), r0
+  alloc_dynamic r1, int8, [i0]
+  ret r0
+}
+
+func @grow() -> int64[] {
+  alloc_tensor r0, int64[1000]
+  invoke r1, @grow ()
+  ret r1
+}
+
+func @framed() -> int64[]  refs=2 ints=0 frame=4096 {
+  frame_tensor r0, int8[4096], 0
+  invoke r1, @framed ()
+  ret r1
+}
+"""
+
+
+@pytest.fixture
+def vm(machine):
+    return machine(PROGRAM)
+
+
+def check(vm) -> None:
+    """The machine is as good as new."""
+    assert vm["count"](10).item() == 10
+
+
+def test_steps_are_exact(vm):
+    steps = 2 + 4 * 10 + 2 + 2
+    assert vm.call("count", (10,), max_steps=steps).item() == 10
+    with pytest.raises(BudgetExceededError, match="more than 45 steps; raise max_steps") as raised:
+        vm.call("count", (10,), max_steps=steps - 1)
+    assert raised.value.budget == "steps"
+    assert raised.value.function == "count"
+    check(vm)
+
+
+def test_many_slices_of_steps(vm):
+    steps = 2 + 4 * 1_000_000 + 2 + 2
+    assert vm.call("count", (1_000_000,), max_steps=steps).item() == 1_000_000
+    with pytest.raises(BudgetExceededError):
+        vm.call("count", (1_000_000,), max_steps=steps - 1)
+
+
+def test_no_steps_at_all(vm):
+    with pytest.raises(BudgetExceededError):
+        vm.call("count", (1,), max_steps=0)
+
+
+def test_seconds(vm):
+    start = time.monotonic()
+    with pytest.raises(BudgetExceededError, match=r"more than 0\.05 s"):
+        vm.call("spin", max_seconds=0.05)
+    assert time.monotonic() - start < 2
+    check(vm)
+
+
+def test_memory(vm):
+    assert vm.call("hoard", (1000,), max_memory=1 << 20).item() == 1000
+    with pytest.raises(BudgetExceededError, match="raise max_memory") as raised:
+        vm.call("hoard", (2 << 20,), max_memory=1 << 20)
+    assert raised.value.budget == "memory"
+    check(vm)
+
+
+@pytest.mark.parametrize("name", ["grow", "framed"])
+def test_memory_of_a_recursion(vm, name):
+    with pytest.raises(BudgetExceededError) as raised:
+        vm.call(name, max_memory=10 << 20)
+    assert raised.value.budget == "memory"
+    check(vm)
+
+
+def test_arguments_count_as_memory(machine):
+    vm = machine("func @main(x: int8[n]) -> int8[?] {\n  ret r0\n}")
+    with pytest.raises(BudgetExceededError, match=r"main\(x\): it does not fit"):
+        vm.call("main", (np.zeros(1 << 20, np.int8),), max_memory=1 << 19)
+
+
+def test_depth(vm):
+    assert vm["depth"](100_000).item() == 100_000
+    with pytest.raises(BudgetExceededError, match="more than 50 calls are nested") as raised:
+        vm.call("depth", (50,), max_depth=50)
+    assert raised.value.budget == "depth"
+    assert vm.call("depth", (49,), max_depth=50).item() == 49
+    check(vm)
+
+
+def test_endless_recursion_ends(machine):
+    vm = machine(PROGRAM, max_depth=10_000)
+    with pytest.raises(BudgetExceededError):
+        vm["grow"]()
+    check(vm)
+
+
+def test_a_machines_budget_holds_for_every_call(machine):
+    vm = machine(PROGRAM, max_steps=1000)
+    check(vm)
+    with pytest.raises(BudgetExceededError):
+        vm["spin"]()
+    check(vm)
+
+
+def test_cancel_from_another_thread(vm):
+    token = CancelToken()
+    threading.Timer(0.05, token.cancel).start()
+    start = time.monotonic()
+    with pytest.raises(CancelledError):
+        vm.call("spin", cancel=token)
+    assert time.monotonic() - start < 2
+    check(vm)
+
+
+def test_cancelled_before_it_starts(vm):
+    token = CancelToken()
+    token.cancel()
+    with pytest.raises(CancelledError):
+        vm.call("count", (1,), cancel=token)
+
+
+def test_ctrl_c(vm):
+    timer = threading.Timer(0.1, _thread.interrupt_main)
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        vm["spin"]()
+    assert time.monotonic() - start < 2
+    check(vm)

@@ -1,0 +1,258 @@
+"""Calls from Python: arguments of all kinds, results that belong to the caller, errors that say what came."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
+from treadle.vm import context
+from treadle.vm.device import cpu
+from treadle.vm.tensor import Tensor
+
+pytestmark = pytest.mark.usefixtures("no_leak")
+
+ADD = """
+prim add(%0: float32[2, 2], %1: float32[2, 2]) -> float32[2, 2] {
+  %2 = add(%0, %1) : float32[2, 2]
+  return %2
+}
+
+func @main(x: float32[2, 2], y: float32[2, 2]) -> float32[2, 2] {
+  alloc_tensor r2, float32[2, 2]
+  call add (r0, r1) -> (r2)
+  ret r2
+}
+
+func @same(x: float32[2, 2]) -> float32[2, 2] {
+  ret r0
+}
+
+func @sized(x: float32[n]) -> int64[1] {
+  shape_of (i0), r0
+  make_shape r1, [i0]
+  ret r1
+}
+
+func @integer(n: int8[]) -> int8[] {
+  ret r0
+}
+
+func @real(x: float16[]) -> float16[] {
+  ret r0
+}
+"""
+X = np.array([[1, 2], [3, 4]], np.float32)
+Y = X * 10
+
+
+@pytest.fixture
+def vm(machine):
+    return machine(ADD)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        X,
+        np.asfortranarray(X),
+        np.stack([X, X], axis=2)[:, :, 0],
+        X.astype(">f4"),
+        X.tolist(),
+        ((1, 2), (3, 4)),
+        memoryview(X),
+        Tensor(X),
+        np.frombuffer(b"\0" + X.tobytes(), np.uint8)[1:].view(np.float32).reshape(2, 2),
+    ],
+    ids=["array", "column-major", "strided", "byte-swapped", "lists", "tuples", "buffer", "tensor", "unaligned"],
+)
+def test_arguments_of_all_kinds(vm, x):
+    assert np.array_equal(vm["main"](x, Y), X + Y)
+
+
+def test_dlpack_argument(vm):
+    class Foreign:
+        def __dlpack__(self, **options):
+            return X.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return X.__dlpack_device__()
+
+    assert np.array_equal(vm["main"](Foreign(), Y), X + Y)
+
+
+def test_keyword_arguments(vm):
+    assert np.array_equal(vm["main"](y=Y, x=X), X + Y)
+    assert np.array_equal(vm["main"](X, y=Y), X + Y)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "error", "text"),
+    [
+        ((X,), {}, ArgumentError, "main(x, y): no value for y"),
+        ((X, Y, X), {}, ArgumentError, "2 arguments expected, 3 came"),
+        ((X, Y), {"z": X}, ArgumentError, "'z' is no parameter"),
+        ((X, Y), {"x": X}, ArgumentError, "'x' is given twice"),
+        ((X, Y.astype(np.float64)), {}, DTypeError, "main(y): expected float32[2, 2], float64 came"),
+        ((X[0], Y), {}, ShapeError, "main(x): expected float32[2, 2], float32[2] came"),
+        ((X[:1], Y), {}, ShapeError, "main(x): expected float32[2, 2], float32[1, 2] came"),
+        ((X, "text"), {}, ArgumentError, "main(y): expected float32[2, 2], a value of type str came"),
+        ((X, None), {}, ArgumentError, "a value of type NoneType came"),
+        ((X, [[1, 2], [3]]), {}, ShapeError, "lists of different lengths"),
+        ((X, np.array([[object()]])), {}, DTypeError, "an array of object came"),
+    ],
+)
+def test_wrong_arguments(vm, args, kwargs, error, text):
+    with pytest.raises(error) as raised:
+        vm["main"](*args, **kwargs)
+    assert text in str(raised.value)
+    assert np.array_equal(vm["main"](X, Y), X + Y)  # usable afterwards
+
+
+@pytest.mark.parametrize("number", [0, -128, 127, True, np.int8(5)])
+def test_integers_that_fit(vm, number):
+    assert vm["integer"](number).item() == number
+
+
+@pytest.mark.parametrize("number", [128, -129, 1.5, 1 << 70, np.int16(5)])
+def test_numbers_that_do_not_fit(vm, number):
+    with pytest.raises(DTypeError, match=r"integer\(n\)"):
+        vm["integer"](number)
+
+
+def test_integers_become_floats_when_exact(vm):
+    assert vm["real"](2048).item() == 2048.0
+    with pytest.raises(DTypeError, match="does not hold 2049"):
+        vm["real"](2049)
+
+
+def test_floats_are_rounded_to_the_parameters_type(vm):
+    assert vm["real"](0.1).item() == float(np.float16(0.1))
+
+
+def test_unknown_function(vm):
+    with pytest.raises(UnknownFunctionError, match="'nope'; the executable has main, same"):
+        vm["nope"]
+
+
+def test_results_are_not_touched_by_later_calls(vm):
+    first = vm["main"](X, Y)
+    copy = first.numpy().copy()
+    for _ in range(10):
+        vm["main"](Y, Y)
+    assert np.array_equal(first, copy)
+
+
+def test_a_returned_argument_is_a_copy(vm):
+    x = X.copy()
+    result = vm["same"](x)
+    x[:] = 0
+    assert np.array_equal(result, X)
+
+
+def test_a_result_outlives_its_machine(machine):
+    result = machine(ADD)["same"](X)
+    gc.collect()
+    assert np.array_equal(result, X)
+
+
+def test_a_constant_that_is_returned_outlives_its_machine(machine):
+    text = "const c float32[2] = [1.0, 2.0]\nfunc @main() -> float32[2] {\n  load_const r0, c\n  ret r0\n}"
+    result = machine(text)["main"]().numpy()
+    gc.collect()
+    assert result.tolist() == [1.0, 2.0]
+    assert not result.flags.writeable
+
+
+def test_results_are_counted_while_they_live(vm):
+    before = context.live_bytes()
+    results = [vm["same"](X) for _ in range(10)]
+    assert context.live_bytes() > before
+    array = results[3].numpy()
+    del results
+    assert array[1, 1] == 4  # the array keeps the memory
+    del array
+    assert context.live_bytes() == before
+
+
+def test_symbolic_sizes(vm):
+    assert [vm["sized"](np.zeros(n, np.float32)).numpy()[0] for n in (0, 1, 1000)] == [0, 1, 1000]
+
+
+def test_tensor_is_a_good_citizen(vm):
+    tensor = vm["main"](X, Y)
+    assert tensor.shape == (2, 2)
+    assert tensor.dtype.name == "float32"
+    assert tensor.device == cpu()
+    assert tensor.numpy() is tensor.numpy()
+    assert np.array_equal(np.from_dlpack(tensor), X + Y)
+    assert np.asarray(tensor, np.float64).dtype == np.float64
+    assert repr(tensor).startswith("Tensor([[11., 22.],")
+    assert vm["integer"](3).item() == int(vm["integer"](3)) == 3
+
+
+# ---- the ways to call ----
+
+
+def test_invoke_run_and_call(vm):
+    assert np.array_equal(vm.invoke("main", X, Y), X + Y)
+    assert np.array_equal(vm.run(X, Y), X + Y)
+    assert np.array_equal(vm.call("main", (X,), {"y": Y}), X + Y)
+
+
+def test_stateful_calls(machine):
+    vm = machine(ADD)
+    with pytest.raises(ArgumentError, match="call set_input"):
+        vm.invoke_stateful("main")
+    with pytest.raises(ArgumentError, match="call invoke_stateful"):
+        vm.get_outputs("main")
+    x = X.copy()
+    vm.set_input("main", x, y=Y)
+    x[:] = 0  # inputs are copied
+    vm.invoke_stateful("main")
+    assert np.array_equal(vm.get_outputs("main"), X + Y)
+    assert np.array_equal(vm.get_outputs("main", 0), X + Y)
+    assert np.array_equal(vm.invoke("main"), X + Y)
+    with pytest.raises(ArgumentError, match="output 1"):
+        vm.get_outputs("main", 1)
+
+
+def test_saved_function(vm):
+    vm.save_function("main", "bound", X, Y)
+    assert np.array_equal(vm["bound"](), X + Y)
+    vm.save_function("main", "quiet", X, Y, include_return=False)
+    assert vm["quiet"]() is None
+    with pytest.raises(ArgumentError, match="is a function of the program"):
+        vm.save_function("main", "same", X, Y)
+
+
+def test_input_index(vm):
+    assert vm.get_input_index("y") == 1
+    assert vm.get_input_index("nope") == -1
+
+
+def test_options_are_checked(machine):
+    for options in ({"memory_cfg": "huge"}, {"kernels": "maybe"}, {"max_steps": -1}, {"device": [1]}):
+        with pytest.raises(ArgumentError):
+            machine(ADD, **options)
+
+
+def test_an_operator_that_raises_names_its_primitive(machine):
+    text = """
+    prim gather[n](%0: float32[n], %1: int64[1]) -> float32[1] {
+      %2 = take(%0, %1) {axis=0} : float32[1]
+      return %2
+    }
+    func @main(x: float32[n], i: int64[1]) -> float32[1] {
+      shape_of (i0), r0
+      alloc_tensor r2, float32[1]
+      call gather (r0, r1) -> (r2) [i0]  from "Gather_3"
+      ret r2
+    }
+    """
+    vm = machine(text)
+    assert vm["main"]([5.0, 6.0], [1]).numpy().tolist() == [6.0]
+    with pytest.raises(IndexError, match=r"gather.*node 'Gather_3'") as raised:
+        vm["main"]([5.0, 6.0], [2])
+    assert isinstance(raised.value, ExecutionError)

@@ -1,0 +1,163 @@
+"""Listeners see a program run, and can stand in for its primitives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from treadle.formats.errors import BudgetExceededError, ExecutionError
+from treadle.vm.hooks import CALLS, NO_OP, SKIP_RUN, Listener
+
+pytestmark = pytest.mark.usefixtures("no_leak")
+
+PROGRAM = """
+prim double(%0: float32[2]) -> float32[2] {
+  %1 = add(%0, %0) : float32[2]
+  return %1
+}
+
+func @main(x: float32[2]) -> float32[2]  refs=4 ints=0 frame=64 {
+  frame_tensor r1, float32[2], 0
+  call double (r0) -> (r1)  from "Add_0"
+  invoke r2, @half (r0)
+  alloc_tensor r3, float32[2]
+  call double (r1) -> (r3)  from "Add_1"
+  ret r3
+}
+
+func @half(x: float32[2]) -> float32[2] {
+  ret r0
+}
+
+func @count(n: int64[]) -> int64[1] {
+  read_shape (i0), r0
+  load_int i1, 0
+again:
+  less i2, i1, i0
+  if_int i2, done
+  add i1, i1, 1
+  goto again
+done:
+  make_shape r1, [i1]
+  ret r1
+}
+
+func @fail() -> float32[] {
+  fatal 0
+}
+"""
+X = np.array([1, 2], np.float32)
+
+
+class Recorder(Listener):
+    def __init__(self, operations: frozenset[str] | None = None) -> None:
+        self.operations = operations
+        self.events: list[str] = []
+        self.errors: list[Exception] = []
+
+    def before(self, event):
+        self.events.append(f"{event.function}:{event.operation.name}")
+
+    def after(self, event):
+        self.events.append(f"done {event.operation.name}")
+
+    def error(self, failure):
+        self.errors.append(failure)
+
+
+@pytest.fixture
+def vm(machine):
+    return machine(PROGRAM)
+
+
+def test_every_instruction_is_seen(vm):
+    recorder = Recorder()
+    with vm.listening(recorder):
+        assert np.array_equal(vm["main"](X), X * 4)
+    assert [event for event in recorder.events if not event.startswith("done")] == [
+        "main:frame_tensor",
+        "main:call",
+        "main:invoke",
+        "half:ret",
+        "main:alloc_tensor",
+        "main:call",
+        "main:ret",
+    ]
+    vm["main"](X)
+    assert len(recorder.events) == 12  # five instructions and two returns; nothing after `listening`
+
+
+def test_a_listener_hears_only_what_it_asked_for(vm):
+    recorder = Recorder(CALLS)
+    with vm.listening(recorder):
+        vm["main"](X)
+    assert recorder.events == ["main:call", "done call"] * 2
+
+
+def test_events_show_tensors_and_nodes(vm):
+    seen = []
+
+    class Watcher(Listener):
+        operations = CALLS
+
+        def after(self, event):
+            (output,) = event.registers("outputs")
+            seen.append((event.node, event.primitive.name, event.tensor(output).tolist()))
+
+    with vm.listening(Watcher()):
+        vm["main"](X)
+    assert seen == [("Add_0", "double", [2.0, 4.0]), ("Add_1", "double", [4.0, 8.0])]
+
+
+def test_listeners_hear_errors(vm):
+    recorder = Recorder(frozenset())
+    with vm.listening(recorder), pytest.raises(ExecutionError):
+        vm["fail"]()
+    assert "no clause of a match" in str(recorder.errors[0])
+
+
+def test_steps_are_counted_alike_with_listeners(vm):
+    steps = 2 + 4 * 10 + 2 + 2
+    with vm.listening(Recorder()):
+        assert vm.call("count", (10,), max_steps=steps).item() == 10
+        with pytest.raises(BudgetExceededError):
+            vm.call("count", (10,), max_steps=steps - 1)
+
+
+def test_an_exception_of_a_listener_ends_the_call(vm):
+    class Broken(Listener):
+        def before(self, event):
+            raise LookupError("stop here")
+
+    with vm.listening(Broken()), pytest.raises(LookupError, match="stop here"):
+        vm["main"](X)
+    assert np.array_equal(vm["main"](X), X * 4)
+
+
+def test_instrument_sees_calls_before_and_after(vm):
+    seen = []
+
+    def instrument(primitive, symbol, before_run, result, *tensors):
+        seen.append((symbol, before_run, None if result is None else result.tolist(), tensors[0].tolist()))
+        return NO_OP
+
+    vm.set_instrument(instrument)
+    vm["main"](X)
+    vm.set_instrument(None)
+    vm["main"](X)
+    assert seen == [
+        ("double", True, None, [1.0, 2.0]),
+        ("double", False, [2.0, 4.0], [1.0, 2.0]),
+        ("double", True, None, [2.0, 4.0]),
+        ("double", False, [4.0, 8.0], [2.0, 4.0]),
+    ]
+
+
+def test_instrument_can_stand_in_for_a_primitive(vm):
+    def instrument(primitive, symbol, before_run, result, *tensors):
+        if not before_run:
+            return NO_OP
+        tensors[-1][:] = 7
+        return SKIP_RUN
+
+    vm.set_instrument(instrument)
+    assert vm["main"](X).numpy().tolist() == [7.0, 7.0]

@@ -1,0 +1,147 @@
+"""Linking: kernels are found by key, built when missing, loaded once, and called natively."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from treadle.formats.assembly import parse_assembly
+from treadle.formats.errors import ArgumentError
+from treadle.formats.executable import Executable, NativeKernel
+from treadle.formats.primitive import PrimitiveDefinition
+from treadle.vm import library, native
+from treadle.vm.intrinsics import load, store
+from treadle.vm.machine import VirtualMachine
+from treadle.vm.threads import get_num_threads, set_num_threads
+
+SIGNATURE = "int64(int64, int64, int64, int64)"
+OBJECT_KEY = "ab" * 32
+
+PROGRAM = """
+prim double(%0: int64[64]) -> int64[64] {
+  %1 = add(%0, %0) : int64[64]
+  return %1
+}
+
+func @main(x: int64[64]) -> int64[64] {
+  alloc_tensor r1, int64[64]
+  call double (r0) -> (r1)
+  ret r1
+}
+"""
+X = np.arange(64)
+
+
+def kernel(args, scratch, part, parts):
+    """Doubles 64 words, by way of the scratch memory; the static word says into how many parts it splits."""
+    if part < 0:
+        return load(load(args, 0), 0)
+    if load(load(args, 1), 0) == -1:
+        return 1
+    for k in range(64 * part // parts, 64 * (part + 1) // parts):
+        store(scratch, k, load(load(args, 1), k))
+        store(load(args, 2), k, 2 * load(scratch, k))
+    return 0
+
+
+class KernelCompiler:
+    """Gives every definition the kernel above."""
+
+    def __init__(self, parts: int = 1, nanoseconds: int = 10) -> None:
+        self.built = 0
+        self._words, self._nanoseconds = (parts,), nanoseconds
+
+    def target_key(self) -> str:
+        return "test"
+
+    def build(self, definitions: Sequence[PrimitiveDefinition]) -> list[library.BuiltKernel]:
+        self.built += len(definitions)
+        code = native.compile_object({"test_library_kernel": (kernel, SIGNATURE)})
+        made = []
+        for definition in definitions:
+            key = library.definition_key(definition, self.target_key())
+            made.append(library.BuiltKernel(key, OBJECT_KEY, code, self._words, 512, self._nanoseconds))
+            library.store_kernel(key, made[-1])
+        return made
+
+    def evaluator(self, definition: PrimitiveDefinition) -> library.Evaluate:
+        return lambda arrays, sizes: [arrays[0] + arrays[0]]
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    """`compiler(…)` is what machines build with, on an empty cache."""
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    # the engine itself stays where it is
+    from treadle.vm import core
+
+    core.engine()
+
+    def use(*options: int) -> KernelCompiler:
+        made = KernelCompiler(*options)
+        monkeypatch.setattr(library, "compiler", lambda: made)
+        return made
+
+    return use
+
+
+def make(**options) -> VirtualMachine:
+    return VirtualMachine(Executable(parse_assembly(PROGRAM)), **options)
+
+
+def test_a_kernel_is_built_once(compiler):
+    used = compiler()
+    assert np.array_equal(make()["main"](X), 2 * X)
+    assert np.array_equal(make()["main"](X), 2 * X)
+    assert used.built == 1
+
+
+def test_cached_kernels_only(compiler):
+    used = compiler()
+    assert np.array_equal(make(kernels="cached")["main"](X), 2 * X)  # by the evaluator
+    assert used.built == 0
+    make()
+    assert np.array_equal(make(kernels="cached")["main"](X), 2 * X)
+    assert used.built == 1
+
+
+def test_native_code_of_a_file_needs_trust(compiler, tmp_path):
+    used = compiler()
+    exe = Executable(parse_assembly(PROGRAM))
+    definition = exe.program.primitives[0].definition
+    code = native.compile_object({"test_library_trusted": (kernel, SIGNATURE)})
+    key = library.definition_key(definition, "test")
+    with_native = exe.with_native({"test": {key: NativeKernel(code, (1,), 512, 10)}})
+    assert np.array_equal(VirtualMachine(with_native, trust_native=True)["main"](X), 2 * X)
+    assert used.built == 0
+    VirtualMachine(with_native)
+    assert used.built == 1
+
+
+def test_a_kernels_failure_is_an_error(compiler):
+    compiler()
+    with pytest.raises(IndexError, match="primitive double: an index is out of range"):
+        make()["main"](np.full(64, -1))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_parts_on_threads_give_the_same(compiler, threads):
+    compiler(8, 100_000)
+    before = get_num_threads()
+    try:
+        set_num_threads(threads)
+        main = make()["main"]
+        for round in range(200):
+            assert np.array_equal(main(X + round), 2 * (X + round))
+        with pytest.raises(IndexError):
+            main(np.full(64, -1))
+        assert np.array_equal(main(X), 2 * X)
+    finally:
+        set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "two"])
+def test_number_of_threads_is_checked(count):
+    with pytest.raises(ArgumentError):
+        set_num_threads(count)
