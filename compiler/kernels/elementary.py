@@ -260,11 +260,18 @@ def remainder(a: Lanes, b: Lanes) -> Lanes:
 def floor_divide(a: Lanes, b: Lanes) -> Lanes:
     """⌊a / b⌋, of floats from the exact remainder."""
     if not a.is_float:
-        return _quotient(a - remainder(a, b), b)
-    quotient = (a - remainder(a, b)) / b
+        whole = _quotient(a, b)
+        return _minus_one_where_signs_differ(whole, a - b * whole, b)
+    rest = fmod(a, b)
+    quotient = _minus_one_where_signs_differ((a - rest) / b, rest, b)
     nearest = floor(quotient)
     nearest = select(quotient - nearest > 0.5, nearest + 1.0, nearest)
     return select(b == 0.0, a / b, nearest)
+
+
+def _minus_one_where_signs_differ(quotient: Lanes, rest: Lanes, b: Lanes) -> Lanes:
+    """A quotient that was cut off towards zero, rounded down: a remainder of the other sign says where that differs."""
+    return select((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
 
 
 def _quotient(a: Lanes, b: Lanes) -> Lanes:

@@ -1,4 +1,4 @@
-"""Runs the kernel of a definition on NumPy arrays, as the machine does, and evaluates it by the operators' references.
+"""Runs the kernel of a definition on NumPy arrays, as the machine does, and compares it with the reference evaluator.
 
 Every tensor ends where an unreadable page begins: a kernel that reads or writes behind the end of one dies at once.
 """
@@ -12,13 +12,13 @@ import mmap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels import simd
 from treadle.compiler.kernels.kernel import Kernel
 from treadle.compiler.kernels.lower import lower
 from treadle.compiler.kernels.target import host
 from treadle.compiler.operators import TABLE
 from treadle.formats import dims
-from treadle.formats.dims import SymbolicDim
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
 from treadle.vm.native import compile_object, load_object
@@ -118,23 +118,6 @@ def run_kernel(
     return max(codes), outputs
 
 
-def reference(
-    definition: PrimitiveDefinition, arrays: Sequence[np.ndarray], sizes: Mapping[str, int] | None = None
-) -> list[np.ndarray]:
-    """The outputs by the operators' reference implementations."""
-    values = list(arrays)
-    for node in definition.nodes:
-        attributes = tuple((name, _substituted(value, sizes or {})) for name, value in node.attributes)
-        values += TABLE[node.operator].evaluate([values[i] for i in node.inputs], attributes)
-    return [values[i] for i in definition.outputs]
-
-
-def _substituted(value: object, sizes: Mapping[str, int]) -> object:
-    if isinstance(value, tuple):
-        return tuple(_substituted(element, sizes) for element in value)
-    return dims.evaluate(value, sizes) if isinstance(value, SymbolicDim) else value
-
-
 def check(
     definition: PrimitiveDefinition,
     arrays: Sequence[np.ndarray],
@@ -148,10 +131,35 @@ def check(
     assert kernel is not None, f"no kernel for {definition}"
     code, outputs = run_kernel(kernel, definition, arrays, sizes, parts)
     assert code == 0
-    for got, wanted in zip(outputs, reference(definition, arrays, sizes), strict=True):
+    variables = [(sizes or {})[name] for name in definition.variables]
+    for got, wanted in zip(outputs, evaluate_definition(definition, arrays, variables), strict=True):
         if got.dtype == np.float16:
             np.testing.assert_allclose(got.astype(np.float32), wanted.astype(np.float32), rtol=1e-2, atol=1e-3)
         elif got.dtype.kind == "f":
             np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol)
         else:
             np.testing.assert_array_equal(got, wanted)
+
+
+def random_array(type_: TensorType, seed: int = 0, sizes: Mapping[str, int] | None = None) -> np.ndarray:
+    """Elements of a type's own range: normal floats, small integers, random truth."""
+    random = np.random.default_rng(seed)
+    shape = tuple(dims.evaluate(dim, sizes or {}) for dim in type_.shape)
+    if type_.dtype.is_float:
+        return random.standard_normal(shape).astype(type_.dtype.numpy)
+    if type_.dtype.is_integer:
+        least = 0 if type_.dtype.name.startswith("u") else -100
+        return random.integers(least, 100, shape).astype(type_.dtype.numpy)
+    return random.random(shape) < 0.5
+
+
+def check_random(
+    definition: PrimitiveDefinition,
+    sizes: Mapping[str, int] | None = None,
+    parts: int = 1,
+    rtol: float = 1e-5,
+    atol: float = 1e-5,
+) -> None:
+    """`check` on random arrays."""
+    arrays = [random_array(param, seed, sizes) for seed, param in enumerate(definition.params)]
+    check(definition, arrays, sizes, parts, rtol, atol)

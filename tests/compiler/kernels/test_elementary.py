@@ -1,0 +1,72 @@
+"""The elementary functions, measured in units in the last place over all of float32's range."""
+
+import math
+
+import numpy as np
+import pytest
+from treadle.compiler.kernels.lower import lower
+from treadle.formats.types import tensor
+
+from .harness import TARGET, definition_of, run_kernel
+
+BITS = np.arange(0, 2**32, 20011, dtype=np.uint64).astype(np.uint32)
+EVERYWHERE = BITS.view(np.float32)
+EDGES = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-38, 88.72, 88.73, -87.4, 3.4e38, -3.4e38], np.float32
+)
+
+
+def sigmoid(x):
+    return np.where(x < 0, np.exp(x), 1) / (1 + np.exp(-np.abs(x)))
+
+
+def gelu(x):
+    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+FUNCTIONS = {
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "erf": erf,
+    "softplus": lambda x: np.logaddexp(x, 0),
+    "sin": np.sin,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+}
+
+
+def compute(operator, x):
+    definition = definition_of(operator, [tensor("float32", x.shape)])
+    kernel = lower(definition, TARGET)
+    code, (result,) = run_kernel(kernel, definition, [x])
+    assert code == 0
+    return result
+
+
+@pytest.mark.parametrize("operator", FUNCTIONS)
+def test_errors_stay_below_two_and_a_half_units_in_the_last_place(operator):
+    with np.errstate(all="ignore"):
+        wanted = FUNCTIONS[operator](EVERYWHERE.astype(np.float64))
+        rounded = wanted.astype(np.float32)
+    got = compute(operator, EVERYWHERE)
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(got[~finite], rounded[~finite])
+    unit = np.spacing(np.maximum(np.abs(rounded[finite]), np.finfo(np.float32).tiny)).astype(np.float64)
+    assert np.max(np.abs(got[finite] - wanted[finite]) / unit) < 2.5
+
+
+@pytest.mark.parametrize("operator", FUNCTIONS)
+def test_edges_are_exact(operator):
+    with np.errstate(all="ignore"):
+        wanted = FUNCTIONS[operator](EDGES.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(compute(operator, EDGES), wanted, rtol=5e-7, atol=1e-44)
+
+
+def test_the_error_of_gelu_is_small_beside_its_argument():
+    x = np.linspace(-20, 20, 100_001, dtype=np.float32)
+    error = np.abs(compute("gelu", x) - gelu(x.astype(np.float64)))
+    assert np.all(error <= 2 * np.spacing(np.abs(x)))

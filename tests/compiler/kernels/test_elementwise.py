@@ -1,0 +1,165 @@
+"""Chains of elementwise operators, compiled, against the reference evaluator."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.compiler.kernels.lower import lower
+from treadle.formats.dtypes import DType
+from treadle.formats.types import tensor
+
+from .harness import TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
+
+UNARY = {
+    "float": "negative abs sign exp expm1 log log1p sqrt rsqrt reciprocal square sin cos tan tanh erf floor ceil round trunc "
+    "sigmoid hard_sigmoid relu leaky_relu elu gelu silu hard_swish softplus softsign mish identity isnan isinf isfinite",
+    "int": "negative abs sign square relu bitwise_invert identity",
+    "uint": "abs square bitwise_invert identity",
+    "bool": "logical_not identity",
+}
+COMPARISONS = "equal not_equal less less_equal greater greater_equal"
+DIVISIONS = "divide floor_divide remainder fmod"
+BINARY = {
+    "float": f"add subtract multiply pow maximum minimum {DIVISIONS} {COMPARISONS}",
+    "int": f"add subtract multiply maximum minimum bitwise_and bitwise_or bitwise_xor {DIVISIONS} {COMPARISONS}",
+    "uint": f"add subtract multiply maximum minimum bitwise_and bitwise_or bitwise_xor {DIVISIONS} {COMPARISONS}",
+    "bool": "logical_and logical_or logical_xor equal not_equal",
+}
+DTYPES = [
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+]
+ROUGH = {"float16": 1e-2, "float32": 3e-6, "float64": 1e-13}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_unary_operator(dtype):
+    type_ = tensor(dtype, (37,))
+    build = Builder(type_)
+    results = [build(name, 0) for name in UNARY[type_.dtype.value.kind].split()]
+    definition = build.definition(*results)
+    x = random_array(type_) * (3 if type_.dtype.is_float else 1)
+    check(definition, [x.astype(type_.dtype.numpy)], rtol=ROUGH.get(dtype, 0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_binary_operator(dtype):
+    type_ = tensor(dtype, (37,))
+    build = Builder(type_, type_)
+    results = [build(name, 0, 1) for name in BINARY[type_.dtype.value.kind].split()]
+    a, b = random_array(type_, 1), random_array(type_, 2)
+    if dtype != "bool":
+        b[b == 0] = 1
+        a[:3], b[:3] = a[3], a[3]
+    check(build.definition(*results), [a, b], rtol=ROUGH.get(dtype, 0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_casts_to_every_type(dtype):
+    type_ = tensor(dtype, (37,))
+    build = Builder(type_)
+    results = [build("cast", 0, dtype=other) for other in DTYPES]
+    x = random_array(type_)
+    if type_.dtype.is_float:
+        x[:6] = [np.nan, np.inf, -np.inf, 3e4, -3e4, 300.7]
+    check(build.definition(*results), [x])
+
+
+def test_nan_and_infinity_behave_as_numpys():
+    build = Builder(tensor("float32", (6,)), tensor("float32", (6,)))
+    names = "maximum minimum divide remainder fmod floor_divide equal not_equal less greater_equal"
+    results = [build(name, 0, 1) for name in names.split()]
+    results += [build(name, 0) for name in ("relu", "abs", "sign", "round", "clip")]
+    a = np.array([np.nan, 1, np.inf, -np.inf, 0, -0.5], np.float32)
+    b = np.array([1, np.nan, np.inf, 2, 0, np.inf], np.float32)
+    check(build.definition(*results), [a, b])
+
+
+def test_constants_stand_in_the_text():
+    build = Builder(tensor("float32", (20,)), tensor("int64", (20,)))
+    half, two = build("constant", value=0.5, dtype="float32"), build("constant", value=2, dtype="int64")
+    lowest = build("constant", value=-np.inf, dtype="float32")
+    results = [build(name, 0, half) for name in ("add", "maximum", "pow", "less")]
+    results += [
+        build("subtract", half, 0),
+        build("maximum", 0, lowest),
+        build("where", build("greater", 0, half), half, 0),
+    ]
+    results += [build(name, 1, two) for name in ("multiply", "divide", "remainder", "pow")]
+    results += [build("clip", 0, min=-0.5, max=0.25), build("clip", 1, min=-7), build("add", half, half)]
+    definition = build.definition(*results[:-1])
+    check_random(definition)
+    assert "0.5" in lower(definition, TARGET).source
+    check_random(build.definition(results[-1]))
+
+
+shapes = st.tuples(*[st.sampled_from([0, 1, 1, 3, 17, 40])] * 3)
+masks = st.sampled_from([(1, 1, 1), (0, 0, 1), (0, 1, 0), (1, 0, 1), (0, 0, 0)])
+
+
+@settings(max_examples=25, deadline=None)
+@given(shapes, masks, masks, st.integers(1, 3))
+def test_broadcasting(whole, first, second, parts):
+    def masked(mask):
+        return tuple(size if present else 1 for size, present in zip(whole, mask, strict=True))
+
+    build = Builder(tensor("float32", whole), tensor("float32", masked(first)), tensor("float32", masked(second)[1:]))
+    total = build("add", build("multiply", 0, 1), 2)
+    check_random(build.definition(total, build("relu", total)), parts=parts)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 70), st.integers(1, 9000), st.integers(1, 3))
+def test_one_kernel_serves_every_size(n, m, parts):
+    build = Builder(tensor("float32", ("n", "m")), tensor("float32", ("m",)))
+    check_random(build.definition(build("add", 0, 1)), {"n": n, "m": m}, parts)
+
+
+def test_equal_patterns_of_other_sizes_share_their_text():
+    def source(*shape):
+        return lower(definition_of("relu", [tensor("float32", shape)]), TARGET).source
+
+    assert source(3, 4, 5) == source(100) == source(1, 7)
+
+
+def test_division_by_zero_is_a_failure_but_not_in_lanes_that_do_not_count():
+    definition = definition_of("divide", [tensor("int32", (19,)), tensor("int32", (19,))])
+    kernel = lower(definition, TARGET)
+    a, b = np.arange(19, dtype=np.int32), np.full(19, 3, np.int32)
+    assert run_kernel(kernel, definition, [a, b])[0] == 0
+    for place in (0, 18):
+        zero = b.copy()
+        zero[place] = 0
+        assert run_kernel(kernel, definition, [a, zero])[0] == 2
+
+
+def test_the_least_integer_divided_by_minus_one_wraps_around():
+    definition = definition_of("divide", [tensor("int64", (1,)), tensor("int64", (1,))])
+    check(definition, [np.array([np.iinfo(np.int64).min]), np.array([-1])])
+
+
+def test_a_tensor_filled_with_one_value():
+    check(definition_of("full", [], shape=(3, 5), value=2.5, dtype="float32"), [])
+
+
+def test_integer_powers_are_left_to_the_reference():
+    assert lower(definition_of("pow", [tensor("int64", (3,)), tensor("int64", (3,))]), TARGET) is None
+
+
+def test_outputs_of_several_shapes_are_not_one_kernel():
+    build = Builder(tensor("float32", (3,)), tensor("float32", (2, 3)))
+    assert lower(build.definition(build("exp", 0), build("add", 0, 1)), TARGET) is None
+
+
+def test_dtypes_of_the_tests_are_all_there_are():
+    assert {dtype.name for dtype in DType} == set(DTYPES)

@@ -1,0 +1,175 @@
+"""Data movement, gathering, padding and pooling, compiled, against the reference evaluator."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.compiler.kernels.lower import lower
+from treadle.formats.types import tensor
+
+from .harness import TARGET, check, check_random, definition_of, random_array, run_kernel
+
+dim = st.sampled_from([0, 1, 2, 5, 16, 37])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.tuples(dim, dim, dim), st.permutations(range(3)), st.integers(1, 3))
+def test_permutations(shape, axes, parts):
+    check_random(definition_of("permute_dims", [tensor("float32", shape)], axes=tuple(axes)), parts=parts)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "int64", "bool"])
+def test_transposing_other_element_sizes(dtype):
+    check_random(definition_of("permute_dims", [tensor(dtype, (53, 37))], axes=(1, 0)))
+
+
+def test_permutation_of_four_axes():
+    for axes in itertools.islice(itertools.permutations(range(4)), 1, 24, 5):
+        check_random(definition_of("permute_dims", [tensor("float32", (3, 4, 18, 20))], axes=axes))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 3))
+def test_one_kernel_transposes_every_size(n, m, parts):
+    definition = definition_of("permute_dims", [tensor("float32", (2, "n", 3, "m"))], axes=(0, 2, 3, 1))
+    check_random(definition, {"n": n, "m": m}, parts)
+
+
+REPETITIONS = [
+    ("broadcast_to", (5, 1, 3), {"shape": (2, 5, 4, 3)}),
+    ("broadcast_to", (5, 1), {"shape": (2, 5, 40)}),
+    ("tile", (5, 3), {"repetitions": (2, 3)}),
+    ("tile", (5, 3), {"repetitions": (0, 3)}),
+]
+
+
+@pytest.mark.parametrize(("operator", "shape", "attributes"), REPETITIONS)
+def test_repetition(operator, shape, attributes):
+    check_random(definition_of(operator, [tensor("float32", shape)], **attributes), parts=2)
+
+
+@pytest.mark.parametrize("operator", ["concat", "stack"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_joining(operator, axis):
+    shapes = [[4, 3, 18] for _ in range(3)]
+    if operator == "concat":
+        for i, shape in enumerate(shapes):
+            shape[axis] += i
+    check_random(definition_of(operator, [tensor("float32", shape) for shape in shapes], axis=axis), parts=2)
+
+
+def test_joining_symbolic_sizes():
+    definition = definition_of("concat", [tensor("float32", ("n", 3)), tensor("float32", ("m", 3))], axis=0)
+    check_random(definition, {"n": 4, "m": 9})
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parting(axis):
+    sizes = (3, 0, 17)
+    definition = definition_of("split", [tensor("int16", (20, 20))], axis=axis, sizes=sizes)
+    check_random(definition, parts=3)
+
+
+bound = st.integers(-25, 25)
+step = st.sampled_from([1, 2, 3, -1, -2])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.tuples(bound, bound), st.tuples(bound, bound), st.tuples(step, step))
+def test_slices(starts, ends, steps):
+    definition = definition_of("slice", [tensor("float32", (20, 21))], starts=starts, ends=ends, steps=steps)
+    check_random(definition, parts=2)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 30))
+def test_slices_of_symbolic_axes(n):
+    for start, end in ((1, 2**62), (-3, 2**62), (0, -2), (2, 7)):
+        x = tensor("float32", ("n", 5))
+        check_random(definition_of("slice", [x], starts=(start,), ends=(end,), axes=(0,)), {"n": n})
+
+
+pad = st.sampled_from([0, 0, 1, 3])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(["constant", "edge", "reflect"]), st.tuples(*[pad] * 6), st.integers(1, 3))
+def test_padding(mode, pads, parts):
+    definition = definition_of("pad", [tensor("float32", (3, 4, 37))], pads=pads, mode=mode)
+    check_random(definition, parts=parts)
+
+
+def test_padding_with_a_value_of_other_types():
+    for dtype, value in (("int8", 7), ("float64", -0.5), ("bool", 1)):
+        check_random(definition_of("pad", [tensor(dtype, (3, 4))], pads=(1, 0, 2, 30), value=value))
+
+
+def test_symbolic_padding_of_an_empty_axis_fails():
+    definition = definition_of("pad", [tensor("float32", ("n",))], pads=(1, 1), mode="edge")
+    kernel = lower(definition, TARGET)
+    assert run_kernel(kernel, definition, [np.zeros(0, np.float32)], {"n": 0})[0] == 1
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_taking(dtype, axis):
+    x = random_array(tensor("float32", (6, 7, 18)))
+    indices = np.random.default_rng(0).integers(-x.shape[axis], x.shape[axis], (2, 5)).astype(dtype)
+    params = [tensor("float32", x.shape), tensor(dtype, indices.shape)]
+    check(definition_of("take", params, axis=axis), [x, indices], parts=3)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_taking_along_an_axis(axis):
+    x = random_array(tensor("float64", (6, 7, 18)))
+    shape = tuple(4 if place == axis else size for place, size in enumerate(x.shape))
+    indices = np.random.default_rng(0).integers(-x.shape[axis], x.shape[axis], shape)
+    params = [tensor("float64", x.shape), tensor("int64", shape)]
+    check(definition_of("take_along_axis", params, axis=axis), [x, indices], parts=2)
+
+
+@pytest.mark.parametrize("index", [4, -5, 2**62, -(2**63)])
+def test_an_index_out_of_range_is_a_failure(index):
+    for operator, indices in (("take", np.array([0, index])), ("take_along_axis", np.array([[0, 0], [index, 0]]))):
+        params = [tensor("float32", (4, 2)), tensor("int64", indices.shape)]
+        definition = definition_of(operator, params, axis=0)
+        x = random_array(params[0])
+        assert run_kernel(lower(definition, TARGET), definition, [x, indices])[0] == 1
+
+
+WINDOWS = [
+    ((2, 3, 16, 17), {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    ((1, 3, 12, 80), {"kernel": (2, 3), "dilations": (2, 2)}),
+    ((1, 2, 5, 70), {"kernel": (3, 3), "pads": (1, 1, 1, 1)}),
+    ((2, 3, 15, 17, 16), {"kernel": (3, 3, 1), "strides": (2, 2, 1), "pads": (1, 1, 0, 1, 1, 0)}),
+    ((2, 3, 7, 7, 16), {"kernel": (7, 7, 1)}),
+    ((2, 3, 15), {"kernel": (3,), "strides": (2,), "pads": (1, 1)}),
+    ((2, 3, 5, 6, 7), {"kernel": (3, 2, 3), "strides": (2, 1, 2), "pads": (1, 1, 1, 1, 1, 1), "dilations": (1, 2, 1)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "window"), WINDOWS)
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_greatest_under_windows(shape, window, ceil_mode):
+    check_random(definition_of("max_pool", [tensor("float32", shape)], ceil_mode=ceil_mode, **window), parts=3)
+
+
+@pytest.mark.parametrize(("shape", "window"), WINDOWS)
+@pytest.mark.parametrize("count_include_pad", [False, True])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_mean_under_windows(shape, window, count_include_pad, ceil_mode):
+    attributes = {"count_include_pad": count_include_pad, "ceil_mode": ceil_mode, **window}
+    check_random(definition_of("average_pool", [tensor("float32", shape)], **attributes), parts=3)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float64"])
+def test_windows_of_other_types(dtype):
+    check_random(definition_of("max_pool", [tensor(dtype, (2, 3, 15, 17))], kernel=(3, 3)))
+
+
+def test_nan_under_a_window():
+    x = random_array(tensor("float32", (1, 1, 6, 40)))
+    x[0, 0, 2, 3] = x[0, 0, 5, 39] = np.nan
+    check(definition_of("max_pool", [tensor("float32", x.shape)], kernel=(2, 2)), [x])
