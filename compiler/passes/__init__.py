@@ -27,6 +27,26 @@ from .pack_matrices import PackMatrices
 from .simplify import Simplify
 
 
+__all__ = [
+    "PIPELINE",
+    "CommonSubexpressions",
+    "DeadCode",
+    "FoldBatchNorm",
+    "FoldConstants",
+    "Fuse",
+    "InferTypes",
+    "LambdaLift",
+    "Monomorphise",
+    "NameShapes",
+    "Options",
+    "Pass",
+    "Simplify",
+    "Timings",
+    "pipeline",
+    "run",
+]
+
+
 class Pass(Protocol):
     @property
     def name(self) -> str: ...

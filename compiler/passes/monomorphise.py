@@ -28,7 +28,9 @@ from .. import ir
 from ..analysis import function_type
 from ..unify import Unifier, leaves, replace_variables
 
-_MAX_INSTANCES = 1000  # a program that needs more needs infinitely many
+# A program that needs more instances, or types that take more to write down, needs infinitely many.
+_MAX_INSTANCES = 1000
+_MAX_NAME = 10_000
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,9 @@ class _Instantiator:
 
     def _note(self, name: str) -> None:
         self.names.add(name)
-        if len(self.names) > _MAX_INSTANCES:
-            raise CompileError(
-                f"more than {_MAX_INSTANCES} instances of generic functions and data types, such as {name[:80]}"
-            )
+        if len(self.names) > _MAX_INSTANCES or len(name) > _MAX_NAME:
+            message = "generic functions and data types need too many instances, or at types that are too large"
+            raise CompileError(f"{message}, such as {name[:80]} …")
 
 
 def _forget_dims(type_: Type) -> Type:
