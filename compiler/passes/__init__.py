@@ -26,7 +26,6 @@ from .name_shapes import NameShapes
 from .pack_matrices import PackMatrices
 from .simplify import Simplify
 
-
 __all__ = [
     "PIPELINE",
     "CommonSubexpressions",
