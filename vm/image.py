@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from ..formats.bytecode import Decoded
+from ..formats.bytecode import Decoded, jump_target
 from ..formats.dtypes import DType
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Program
@@ -173,18 +174,24 @@ def _argument_words(verified: Verified) -> int:
 
 
 def _result_place(program: Program, facts: VerifiedFunction) -> int:
-    """Where the function makes its result: byte offset in the code of the alloc_tensor whose register is only ever
-    written there, and which is all that the function returns; -1 when it is not that simple."""
-    returned = {instruction.values[0] for instruction in facts.instructions if instruction.operation.name == "ret"}
-    if len(returned) != 1:
+    """Where the function makes its result: byte offset in the code of an alloc_tensor from which control runs straight to the
+    function's only ret, which returns it; -1 when it is not that simple."""
+    returns = [at for at, found in enumerate(facts.instructions) if found.operation.name == "ret"]
+    if len(returns) != 1:
         return -1
-    register = returned.pop()
-    writers = [instruction for instruction in facts.instructions if register in _written(instruction)]
-    if len(writers) != 1 or writers[0].operation.name != "alloc_tensor" or register < len(facts.function.param_names):  # type: ignore[operator]
-        return -1
-    if program.types[writers[0].values[1]] != facts.function.type.result:  # type: ignore[index]
-        return -1
-    return (facts.function.start + writers[0].offset) * WORD
+    targets = {jump_target(instruction) for instruction in facts.instructions}
+    register = facts.instructions[returns[0]].values[0]
+    for instruction, following in reversed(list(pairwise(facts.instructions[: returns[0] + 1]))):
+        if following.offset in targets or instruction.operation.ends_block:
+            return -1
+        if register in _written(instruction):
+            name = instruction.operation.name
+            if name == "alloc_tensor" and program.types[instruction.values[1]] == facts.function.type.result:  # type: ignore[index]
+                return (facts.function.start + instruction.offset) * WORD
+            if name != "move":
+                return -1
+            register = instruction.values[1]
+    return -1
 
 
 def _written(instruction: Decoded) -> tuple[int, ...]:
