@@ -51,14 +51,19 @@ def dis(executable: Executable | Program, function: str | None = None) -> Iterat
     if function is not None and all(f.name != function for f in program.functions):
         names = ", ".join(f.name for f in program.functions)
         raise UnknownFunctionError(f"there is no function {function!r}; the executable has {names}")
+    return _instructions(program, [f for f in program.functions if function is None or f.name == function])
+
+
+def _instructions(program: Program, functions: Sequence[Function]) -> Iterator[Instruction]:
+    numbers = {function.name: number for number, function in enumerate(program.functions)}
     nodes = {(at.function, at.offset): at.node for at in program.source_map}
-    for number, candidate in enumerate(program.functions):
-        if function is None or candidate.name == function:
-            yield from _instructions(program, number, nodes)
+    for function in functions:
+        yield from _function_instructions(program, function, numbers[function.name], nodes)
 
 
-def _instructions(program: Program, number: int, nodes: dict[tuple[int, int], str]) -> Iterator[Instruction]:
-    function = program.functions[number]
+def _function_instructions(
+    program: Program, function: Function, number: int, nodes: dict[tuple[int, int], str]
+) -> Iterator[Instruction]:
     decoded = list(scan(function_words(program, function), function.name))
     targets = {jump_target(instruction) for instruction in decoded}
     for item in decoded:
@@ -97,12 +102,10 @@ def frame_text(function: Function) -> str:
 
 def print_bytecode(program: Program) -> str:
     """All functions and their instructions, for people."""
-    lines: list[str] = []
-    for function in program.functions:
-        lines += [f"{signature(function)}  {frame_text(function)}"]
-        lines += [f"  {instruction}" for instruction in dis(program, function.name)]
-        lines.append("")
-    return "\n".join(lines)
+    listings = {f.name: [f"{signature(f)}  {frame_text(f)}"] for f in program.functions}
+    for instruction in dis(program):
+        listings[instruction.function].append(f"  {instruction}")
+    return "".join("\n".join(lines) + "\n\n" for lines in listings.values())
 
 
 def _meaning(program: Program, field: Field, value: Value, offset: int) -> Any:

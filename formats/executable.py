@@ -14,7 +14,6 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -203,11 +202,12 @@ class Executable:
 
         return statistics_text(self)
 
-    def as_text(self, **options: Any) -> str:
-        """The program as assembly, which `assembly.parse_assembly` reads back; `options` are those of `print_assembly`."""
+    def as_text(self, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
+        """The program as assembly, which `assembly.parse_assembly` reads back. Large constants are written as base64, into
+        `constants_file`, or, with `elide`, not at all."""
         from .assembly_printer import print_assembly
 
-        return print_assembly(self._program, **options)
+        return print_assembly(self._program, constants_file=constants_file, elide=elide)
 
     def __repr__(self) -> str:
         program = self._program
@@ -218,7 +218,8 @@ class Executable:
 
 
 def load(source: Source, *, constants: str | os.PathLike | None = None, trust_native: bool = False) -> Executable:
-    """The executable in a file or bytes. Its constants are mapped, not read; see `Executable.check_constants`.
+    """The executable in a file or bytes. Its constants are mapped, not read (see `Executable.check_constants`): a file in
+    use may be replaced, as `export_library` does, but must not be written over in place.
 
     `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name.
     `trust_native` vouches for the native code in the file, which machines otherwise ignore.

@@ -1,0 +1,66 @@
+"""The laws of the formats: what is written is read back, as bytes and as text."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from treadle.formats.assembly import parse_assembly, print_assembly
+from treadle.formats.disassembly import dis
+from treadle.formats.executable import Executable, load
+from treadle.formats.program import Program
+from treadle.formats.sections import decode_definition, encode_definition
+
+from . import strategies
+
+quick = settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@quick
+@given(strategies.programs(), strategies.native_code)
+def test_bytes_hold_everything(program: Program, native: dict) -> None:
+    data = Executable(program, native).as_bytes()
+    loaded = load(data)
+    loaded.check_constants()
+    assert loaded.native == {target: dict(kernels) for target, kernels in native.items()}
+    assert loaded.program.functions == program.functions
+    assert loaded.program.data_types == program.data_types
+    assert loaded.program.types == program.types
+    assert loaded.program.source_map == program.source_map
+    assert loaded.program.metadata == program.metadata
+    assert loaded.as_bytes() == data
+
+
+@quick
+@given(strategies.programs())
+def test_executable_to_text_to_executable_gives_the_same_bytes(program: Program) -> None:
+    data = Executable(program).as_bytes()
+    text = load(data).as_text()
+    assert Executable(parse_assembly(text)).as_bytes() == data
+
+
+@quick
+@given(strategies.programs())
+def test_text_to_executable_to_text_is_the_identity(program: Program) -> None:
+    text = print_assembly(program)
+    assert print_assembly(load(Executable(parse_assembly(text)).as_bytes()).program) == text
+
+
+@quick
+@given(strategies.definitions())
+def test_definitions_have_one_encoding(definition) -> None:
+    data = encode_definition(definition)
+    assert encode_definition(decode_definition(data)) == data
+
+
+@quick
+@given(strategies.programs())
+def test_dis_shows_every_word_once(program: Program) -> None:
+    assert sum(instruction.size for instruction in dis(program)) == len(program.code)
+
+
+def test_two_parts_make_the_executable_again() -> None:
+    program = parse_assembly("func @main(x: float32[]) -> float32[] {\n ret r0\n}")
+    executable = Executable(program, {"x86": {"ab": strategies.NativeKernel(b"code", (1,), 2, 3)}})
+    code, lib = executable.save()
+    assert Executable.load_exec(code, lib).as_bytes() == executable.as_bytes()
+    assert not Executable.load_exec(code).native
+    with pytest.raises(ValueError, match="has no section 'globals'"):
+        load(lib)
