@@ -6,7 +6,20 @@ from collections.abc import Callable
 
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
-from . import conv, depthwise, elementwise, extreme, gather, gemm, movement, normalization, pad, pooling, reduce
+from . import (
+    conv,
+    depthwise,
+    elementwise,
+    extreme,
+    gather,
+    gemm,
+    movement,
+    normalization,
+    packing,
+    pad,
+    pooling,
+    reduce,
+)
 from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
@@ -33,6 +46,8 @@ TEMPLATES: dict[str, Template] = {
     "local_response_normalization": normalization.lower_local_response,
     "batch_normalization": normalization.lower_batch,
     **dict.fromkeys(("matmul", "matmul_packed", "matmul_transposed"), gemm.lower),
+    "pack_channels": packing.lower,
+    "unpack_channels": packing.lower,
     "conv_blocked": conv.lower,
     "conv_planar": conv.lower,
     "conv_depthwise": depthwise.lower,

@@ -7,7 +7,6 @@ there. A matrix [K, N] is packed into panels of 16 columns, [N/16, K, 16].
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +24,7 @@ BLOCK = 16
 _FLOAT32 = frozenset({DType.float32})
 _GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _CHANNELS = Attribute(Kind.INT, "channels of the image")
+_CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group: a group begins with a block")
 
 
 def _blocks(channels: ShapeDim) -> ShapeDim:
@@ -81,39 +81,35 @@ def _pack_vector(x: np.ndarray) -> np.ndarray:
     return _pad_axis(x, 0).reshape(-1, 1, 1, BLOCK)
 
 
-def _block_groups(weight: TensorType, groups: int) -> tuple[int, int, int]:
-    """Groups of blocks, and blocks of outputs and of inputs in each. Groups narrower than a block are merged into one: its
-    weights are zero between channels of different groups."""
-    outputs, inputs = weight.shape[0], weight.shape[1]
-    if not isinstance(outputs, int) or not isinstance(inputs, int) or groups < 1 or outputs % groups:
-        raise mismatch(f"weights of a known size for {groups} groups", weight)
-    if groups == 1:
-        return 1, math.ceil(outputs / BLOCK), math.ceil(inputs / BLOCK)
-    outputs //= groups
-    if outputs % BLOCK == 0 and inputs % BLOCK == 0:
-        return groups, outputs // BLOCK, inputs // BLOCK
-    if outputs == inputs and BLOCK % inputs == 0 and groups * inputs % BLOCK == 0:
-        return groups * inputs // BLOCK, 1, 1
-    raise mismatch(f"groups of a multiple of {BLOCK} channels, or of a divisor of it in and out,", weight)
+def merges(outputs: int, inputs: int, groups: int) -> bool:
+    """True for groups of `inputs` channels each that share blocks with others: as many outputs, and a divisor of BLOCK. Their
+    packed weights are zero between channels of different groups."""
+    return groups > 1 and outputs == inputs * groups and inputs < BLOCK and BLOCK % inputs == outputs % BLOCK == 0
 
 
 def _infer_pack_weights(inputs: Sequence[TensorType], groups: int) -> TensorType:
     (weight,) = inputs
     require_rank(weight, 4, "weights [M, C / groups, KH, KW]")
-    count, outputs, inputs_each = _block_groups(weight, groups)
-    return TensorType(weight.dtype, (count * outputs, inputs_each, *weight.shape[2:], BLOCK, BLOCK))
+    outputs, channels, *window = weight.shape
+    if not isinstance(outputs, int) or not isinstance(channels, int) or groups < 1 or outputs % groups:
+        raise mismatch(f"weights of a known size for {groups} groups", weight)
+    if merges(outputs, channels, groups):
+        return TensorType(weight.dtype, (outputs // BLOCK, 1, *window, BLOCK, BLOCK))
+    blocks = groups * -(-outputs // groups // BLOCK)
+    return TensorType(weight.dtype, (blocks, -(-channels // BLOCK), *window, BLOCK, BLOCK))
 
 
 def _pack_weights(weight: np.ndarray, groups: int) -> np.ndarray:
     outputs, inputs, height, width = weight.shape
-    if groups > 1 and inputs < BLOCK:
+    if merges(outputs, inputs, groups):
         wide = np.zeros((outputs, BLOCK, height, width), weight.dtype)
         for output in range(outputs):
             first = output % BLOCK // inputs * inputs
             wide[output, first : first + inputs] = weight[output]
-        weight = wide
-    padded = _pad_axis(_pad_axis(weight, 0), 1)
-    blocks = padded.reshape(-1, BLOCK, padded.shape[1] // BLOCK, BLOCK, height, width)
+        weight, groups = wide, 1
+    by_group = weight.reshape(groups, outputs // groups, *weight.shape[1:])
+    padded = _pad_axis(_pad_axis(by_group, 1), 2)
+    blocks = padded.reshape(-1, BLOCK, padded.shape[2] // BLOCK, BLOCK, height, width)
     return blocks.transpose(0, 2, 4, 5, 3, 1)
 
 
@@ -158,10 +154,8 @@ def _infer_conv_blocked(
     blocks_out, blocks_in = weight.shape[:2]
     if not isinstance(blocks_out, int) or groups < 1 or blocks_out % groups:
         raise mismatch(f"blocks that {groups} groups divide", weight)
-    match_dim(_blocks(channels), x.shape[1])
+    match_dim(_blocks(channels), blocks_in)
     match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_in), x.shape[1])
-    if groups > 1 and channels % BLOCK:
-        raise mismatch(f"channels that {BLOCK} divides, in groups", channels)
     _check_bias(inputs, blocks_out)
     windows = axes(weight.shape[2:4], strides, pads, dilations)
     return TensorType(x.dtype, (x.shape[0], blocks_out, *result_shape(x.shape[2:4], windows), BLOCK))
@@ -180,9 +174,9 @@ def _conv_blocked(
 ) -> np.ndarray:
     blocks_out, blocks_in, height, width, _, _ = weight.shape
     plain = weight.transpose(0, 5, 1, 4, 2, 3).reshape(blocks_out * BLOCK, blocks_in * BLOCK, height, width)
-    image = _unpack_channels(x, channels)
-    if groups == 1:
-        plain = plain[:, :channels]
+    by_group = x.reshape(-1, blocks_in, *x.shape[2:])
+    image = _unpack_channels(by_group, channels).reshape(x.shape[0], -1, *x.shape[2:4])
+    plain = plain[:, :channels]
     flat = None if bias is None else bias.reshape(-1)
     result = _conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=groups)
     return _pack_channels(result)
@@ -287,7 +281,7 @@ register("pack_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQU
          "a matrix [K, N] in panels of 16 columns: [N/16, K, 16]")
 register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
          "convolution of a channel-blocked image; `groups` are groups of blocks",
-         attributes=WINDOW | _GROUPS | {"channels": _CHANNELS})
+         attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH})
 register("conv_planar", "x weight bias?", _infer_conv_planar, _conv_planar, Fusion.ANCHOR,
          "convolution of an image of few channels [N, C, H, W], with a channel-blocked result", attributes=WINDOW)
 register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthwise, Fusion.ANCHOR,

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ...formats import dims
 from ...formats.dtypes import DType
-from ...formats.errors import InferenceError
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
-from ..operators.blocked import BLOCK
-from ..operators.shapes import axes_of, axis_of
+from ..operators.blocked import BLOCK, merges
+from ..operators.shapes import axes_of, axis_of, integer
 from ..operators.table import Fusion, lookup
 from .rewriting import Rewriter
 
@@ -62,9 +62,11 @@ class _Blocker(Rewriter):
         result = rule(self, call, type_)
         if result is None:
             return (binding,)
-        return (*self.new, dataclasses.replace(binding, value=self._ordinary(binding.var, result, type_)))
+        if isinstance(result, ir.Var):
+            result = self.ordinary(binding.var, result, type_)
+        return (*self.new, dataclasses.replace(binding, value=result))
 
-    def _ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:
+    def ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:
         """What the variable is, given its result in blocked form."""
         if type_.rank != 4:  # a pooled image without its spatial axes
             return _call("reshape", result, shape=type_.shape)
@@ -104,34 +106,85 @@ class _Blocker(Rewriter):
         return isinstance(atom, ir.Var) and atom in self.blocked
 
 
-_Rule = Callable[[_Blocker, ir.OperatorCall, TensorType], "ir.Var | None"]
+_Rule = Callable[[_Blocker, ir.OperatorCall, TensorType], "ir.Var | ir.OperatorCall | None"]
 
 
-# ---- rules: the result in blocked form, or None where there is none ----
+# ---- rules: the result in blocked form; or what gives the ordinary result; or None, where the operator stays ----
 
 
-def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | ir.OperatorCall | None:
     x, weight, *bias = call.args
-    attributes = lookup(call.operator).bind(call.attributes)
-    groups = attributes.pop("groups")
     image, kernel = _tensor(x), _tensor(weight)
+    if image.rank == 3:
+        return _conv_of_line(blocker, call, type_)
     if not _is_image(image) or not _is_image(type_) or not kernel.is_static:
         return None
-    outputs, channels = type_.shape[1], image.shape[1]
+    attributes = lookup(call.operator).bind(call.attributes)
+    groups = attributes.pop("groups")
+    outputs, channels = integer(type_.shape[1]), integer(image.shape[1])
+    is_depthwise, is_merged = groups == channels == outputs, merges(outputs, channels // groups, groups)
+    ends_in_blocks = groups == 1 or (outputs // groups % BLOCK == 0 and channels // groups % BLOCK == 0)
+    if not (is_depthwise or is_merged or ends_in_blocks):
+        return _conv_of_groups(blocker, call, groups, type_)
     biases = [blocker.packed("pack_vector", atom) for atom in bias]
-    if groups == channels == outputs:
+    if is_depthwise:
         packed = blocker.packed("pack_planar_weights", weight)
         return blocker.emit("conv_depthwise", blocker.as_blocked(x), packed, *biases, **attributes)
-    if groups == 1 and channels < _FEW_CHANNELS and not blocker.is_blocked(x):  # type: ignore[operator]
+    if groups == 1 and channels < _FEW_CHANNELS and not blocker.is_blocked(x):
         packed = blocker.packed("pack_planar_weights", weight)
         return blocker.emit("conv_planar", x, packed, *biases, **attributes)
-    try:
-        packed = blocker.packed("pack_weights", weight, groups=groups)
-    except InferenceError:
-        return None  # groups that do not fit into blocks
-    blocks_in = -(-channels // BLOCK)  # type: ignore[operator]
-    attributes |= {"groups": blocks_in // _tensor(packed).shape[1], "channels": channels}  # type: ignore[operator]
+    packed = blocker.packed("pack_weights", weight, groups=groups)
+    if is_merged:
+        groups = channels // BLOCK
+    attributes |= {"groups": groups, "channels": channels // groups}
     return blocker.emit("conv_blocked", blocker.as_blocked(x), packed, *biases, **attributes)
+
+
+def _conv_of_groups(blocker: _Blocker, call: ir.OperatorCall, groups: int, type_: TensorType) -> ir.OperatorCall:
+    """Groups that do not end with a block: each is packed as if it were an image, and each of the results unpacked."""
+    x, weight, *bias = call.args
+    n, channels, *size = _tensor(x).shape
+    each, outputs = integer(channels) // groups, integer(type_.shape[1]) // groups
+    images = dims.multiply(n, groups)  # type: ignore[arg-type]
+    apart = blocker.emit("reshape", x, shape=(images, each, *size))
+    packed = blocker.as_blocked(apart)
+    blocks = _tensor(packed).shape[1]
+    together = blocker.emit("reshape", packed, shape=(n, groups * integer(blocks), *size, BLOCK))
+    weights = blocker.packed("pack_weights", weight, groups=groups)
+    attributes = dict(call.attributes) | {"channels": each}
+    result = blocker.emit("conv_blocked", together, weights, **attributes)
+    _, blocks, *size = _tensor(result).shape
+    apart = blocker.emit("reshape", result, shape=(images, integer(blocks) // groups, *size))
+    plain = blocker.emit("unpack_channels", apart, channels=outputs)
+    if not bias:
+        return _call("reshape", plain, shape=type_.shape)
+    plain = blocker.emit("reshape", plain, shape=type_.shape)
+    return _call("add", plain, blocker.emit("reshape", bias[0], shape=(groups * outputs, 1, 1)))
+
+
+def _conv_of_line(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:
+    """A convolution of signals [N, C, L] is one of images of height 1."""
+    x, weight, *bias = call.args
+    image, kernel = _tensor(x), _tensor(weight)
+    attributes = lookup(call.operator).bind(call.attributes)
+    flat = TensorType(image.dtype, (*image.shape[:2], 1, image.shape[2]))
+    if not _is_image(flat) or not kernel.is_static:
+        return None
+    for name in ("strides", "dilations"):
+        attributes[name] = (1, *(attributes[name] or (1,)))
+    begin, end = attributes["pads"] or (0, 0)
+    attributes["pads"] = (0, begin, 0, end)
+    wide = blocker.emit("reshape", x, shape=flat.shape)
+    weights = blocker.packed("reshape", weight, shape=(*kernel.shape[:2], 1, kernel.shape[2]))
+    conv = _call("conv", wide, weights, *bias, **attributes)
+    between = TensorType(type_.dtype, (*type_.shape[:2], 1, type_.shape[2]))
+    result = _conv(blocker, conv, between)
+    if result is None:
+        return None
+    var = ir.Var("conv", between)
+    value = blocker.ordinary(var, result, between) if isinstance(result, ir.Var) else result
+    blocker.new.append(ir.Binding(var, value, blocker.origin))
+    return _call("reshape", var, shape=type_.shape)
 
 
 def _elementwise(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
