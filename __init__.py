@@ -15,7 +15,22 @@ from typing import TYPE_CHECKING
 from . import formats, vm
 
 if TYPE_CHECKING:
-    from .compiler.builder import Module, const, function, op, var
+    from .compiler.builder import (
+        Module,
+        constant,
+        data_type,
+        for_loop,
+        function,
+        global_function,
+        if_,
+        match_,
+        match_shape,
+        named,
+        op,
+        tuple_,
+        var,
+        while_loop,
+    )
     from .compiler.driver import compile
     from .formats import errors
     from .formats.disassembly import dis
@@ -33,10 +48,19 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Module": ".compiler.builder",
-    "const": ".compiler.builder",
+    "constant": ".compiler.builder",
+    "data_type": ".compiler.builder",
+    "for_loop": ".compiler.builder",
     "function": ".compiler.builder",
+    "global_function": ".compiler.builder",
+    "if_": ".compiler.builder",
+    "match_": ".compiler.builder",
+    "match_shape": ".compiler.builder",
+    "named": ".compiler.builder",
     "op": ".compiler.builder",
+    "tuple_": ".compiler.builder",
     "var": ".compiler.builder",
+    "while_loop": ".compiler.builder",
     "compile": ".compiler.driver",
     "errors": ".formats",
     "dis": ".formats.disassembly",
@@ -62,16 +86,25 @@ __all__ = [
     "VirtualMachine",
     "__version__",
     "compile",
-    "const",
+    "constant",
     "cpu",
+    "data_type",
     "dis",
     "errors",
+    "for_loop",
     "function",
     "get_num_threads",
+    "global_function",
+    "if_",
     "load",
+    "match_",
+    "match_shape",
+    "named",
     "op",
     "set_num_threads",
+    "tuple_",
     "var",
+    "while_loop",
 ]
 
 

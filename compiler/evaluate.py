@@ -29,20 +29,11 @@ from ..formats.errors import (
 )
 from ..formats.primitive import Attributes, PrimitiveDefinition
 from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
+from ..vm.values import DataValue
 from . import ir
 from .operators import lookup
 
 MAX_DEPTH = 1_000_000
-
-
-@dataclass(frozen=True)
-class DataValue:
-    """A value of a data type. `tag` is the constructor's place in the definition."""
-
-    type_name: str
-    constructor: str
-    tag: int
-    fields: tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +46,7 @@ class Closure:
     captured: tuple[Any, ...] = ()
 
 
-Value = Union[np.ndarray, tuple, DataValue, Closure]
+Value = Any  # an array, a tuple, a DataValue or a Closure
 Steps = Generator["Steps", Any, Value]  # yields computations whose values it is sent; returns its own
 
 
@@ -158,7 +149,7 @@ def _run(steps: Steps, max_depth: int) -> Value:
                 raise BudgetExceededError(f"calls and blocks nest deeper than {max_depth}", budget="depth")
             stack.append(waiting_for)
             value = None
-    return value  # type: ignore[return-value]
+    return value
 
 
 @dataclass
@@ -240,12 +231,12 @@ class _Evaluator:
         return self._atoms(expr.fields, env)
 
     def get_item(self, expr: ir.GetItem, env: _Environment) -> Value:
-        return self.atom(expr.tuple, env)[expr.index]  # type: ignore[index]
+        return self.atom(expr.tuple, env)[expr.index]
 
     def construct(self, expr: ir.Construct, env: _Environment) -> Value:
         cases = [case.name for case in self.module.data_types[expr.data_type].constructors]
         tag = cases.index(expr.constructor)
-        return DataValue(expr.data_type, expr.constructor, tag, self._atoms(expr.args, env))
+        return DataValue(tag, self._atoms(expr.args, env), expr.data_type, expr.constructor)
 
     def closure(self, expr: ir.Function, env: _Environment) -> Value:
         return Closure(expr, dict(env.values), dict(env.dims))  # a copy: a loop gives its variables other values
@@ -254,18 +245,18 @@ class _Evaluator:
         return Closure(self.module.functions[expr.function], {}, {}, self._atoms(expr.captured, env))
 
     def match_shape(self, expr: ir.MatchShape, env: _Environment) -> Value:
-        value: Any = self.atom(expr.value, env)
+        value = self.atom(expr.value, env)
         self._match(value.shape, expr.shape, env.dims, "match_shape")
         return value
 
     # ---- what runs blocks ----
 
     def call(self, expr: ir.Call, env: _Environment) -> Steps:
-        callee: Any = self.atom(expr.callee, env)
+        callee = self.atom(expr.callee, env)
         return self.apply(callee, self._atoms(expr.args, env))
 
     def if_(self, expr: ir.If, env: _Environment) -> Steps:
-        condition: Any = self.atom(expr.condition, env)
+        condition = self.atom(expr.condition, env)
         return self.block(expr.then if condition.item() else expr.otherwise, env)
 
     def match(self, expr: ir.Match, env: _Environment) -> Steps:
@@ -283,10 +274,10 @@ class _Evaluator:
             for var, value in zip(expr.variables, values, strict=True):
                 env.values[var] = value
                 self._check(value, var.type, env.dims, f"the loop variable {var.name!r}")
-            condition: Any = yield self.block(expr.condition, env)
+            condition = yield self.block(expr.condition, env)
             if not condition.item():
                 return values
-            values = yield self.block(expr.body, env)  # type: ignore[assignment]
+            values = yield self.block(expr.body, env)
 
 
 _Rule = Callable[[_Evaluator, Any, _Environment], Union[Value, Steps]]

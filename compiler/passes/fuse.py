@@ -265,8 +265,9 @@ class _BlockFusion:
             return False
         for user in self.users.get(var, ()):
             members = user.find().members if user is not None else []
-            if not members or any(_fusion(m) is not Fusion.ELEMENTWISE for m in members if var in ir.atoms_of(m.value)):
-                return False
+            takers = [member for member in members if var in ir.atoms_of(member.value)]
+            if not takers or any(_fusion(member) is not Fusion.ELEMENTWISE for member in takers):
+                return False  # without takers, it is used in a block of a member
         return True
 
     def _primitive(self, group: _Group) -> Iterator[ir.Binding]:

@@ -22,7 +22,7 @@ from treadle.compiler.builder import (
     var,
     while_loop,
 )
-from treadle.compiler.evaluate import DataValue, evaluate
+from treadle.compiler.evaluate import evaluate
 from treadle.compiler.infer import infer_types
 from treadle.compiler.prelude import with_prelude
 from treadle.compiler.text import parse_module
@@ -35,6 +35,7 @@ from treadle.formats.errors import (
     ShapeError,
     UnknownFunctionError,
 )
+from treadle.vm.values import DataValue
 
 List = data_type("List[a] = Nil | Cons(a, List[a])")
 
