@@ -242,6 +242,11 @@ def test_fusion(text: str, expected: list[str]) -> None:
     )
 
 
+def test_what_has_no_input_is_there_for_inner_blocks() -> None:
+    text = "z = full() {shape=(4, 8), dtype=float32}\nr = if c { u = negative(z)\nu } else { x }"
+    assert primitives(text) == ["full", "negative"]
+
+
 def test_fusion_asks_whether_there_is_a_kernel() -> None:
     text = "func @main(x: float32[4]) {\na = sum(x)\nr = exp(a)\nr }"
     fused = transform(Fuse(lambda definition: len(definition.nodes) == 1), text)
