@@ -6,24 +6,21 @@ Every tensor ends where an unreadable page begins: a kernel that reads or writes
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import mmap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels import simd
-from treadle.compiler.kernels.kernel import Kernel
-from treadle.compiler.kernels.lower import lower
+from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.target import host
 from treadle.compiler.operators import TABLE
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
-from treadle.vm.native import compile_object, load_object
+from treadle.vm.library import BuiltKernel
+from treadle.vm.native import load_object
 
-SIGNATURE = "int64(int64, int64, int64, int64)"
 TARGET = host()
 
 
@@ -54,28 +51,27 @@ def definition_of(operator: str, params: Sequence[TensorType], **attributes: obj
     return build.definition(*range(first, len(build.values)))
 
 
-@functools.cache
-def _address(source: str, lanes: int) -> int:
-    names = dict(simd.namespace(lanes))
-    exec(compile(source, "<kernel>", "exec"), names)
-    return load_object(
-        compile_object({f"k{abs(hash(source))}": (names["kernel"], SIGNATURE)}, TARGET.native)
-    ).popitem()[1]
+def built(definition: PrimitiveDefinition) -> BuiltKernel | None:
+    """The compiled kernel, from the user's cache of kernels if it was built before."""
+    return build([definition], TARGET, progress=False, jobs=1)[0]
 
 
-_call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
+_addresses: dict[str, int] = {}
 
 
-def call(kernel: Kernel, args: int, scratch: int, part: int, parts: int) -> int:
-    """One call of a compiled kernel; its answer."""
+def call(kernel: BuiltKernel, args: int, scratch: int, part: int, parts: int) -> int:
+    """One call of a kernel; its answer."""
+    if kernel.object_key not in _addresses:
+        (_addresses[kernel.object_key],) = load_object(kernel.code).values()
     result, exception = ctypes.c_int64(-99), ctypes.c_void_p()
-    status = _call(_address(kernel.source, kernel.lanes))(
+    status = _PROTOTYPE(_addresses[kernel.object_key])(
         ctypes.addressof(result), ctypes.addressof(exception), args, scratch, part, parts
     )
     assert status == 0
     return result.value
 
 
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -93,14 +89,14 @@ def guarded(array: np.ndarray) -> np.ndarray:
 
 
 def run_kernel(
-    kernel: Kernel,
     definition: PrimitiveDefinition,
     arrays: Sequence[np.ndarray],
     sizes: Mapping[str, int] | None = None,
     parts: int = 1,
 ) -> tuple[int, list[np.ndarray]]:
     """The kernel's code (0 for success) and the outputs, made by so many parts one after the other."""
-    sizes = sizes or {}
+    kernel, sizes = built(definition), sizes or {}
+    assert kernel is not None, f"no kernel for {definition}"
     inputs = [guarded(np.require(array, requirements="C")) for array in arrays]
     outputs = []
     for type_ in definition.results:
@@ -127,9 +123,7 @@ def check(
     atol: float = 1e-6,
 ) -> None:
     """The kernel gives what the reference gives."""
-    kernel = lower(definition, TARGET)
-    assert kernel is not None, f"no kernel for {definition}"
-    code, outputs = run_kernel(kernel, definition, arrays, sizes, parts)
+    code, outputs = run_kernel(definition, arrays, sizes, parts)
     assert code == 0
     variables = [(sizes or {})[name] for name in definition.variables]
     for got, wanted in zip(outputs, evaluate_definition(definition, arrays, variables), strict=True):
