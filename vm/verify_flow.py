@@ -29,7 +29,7 @@ from ..formats.isa import OPERATIONS
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Function, Program
 from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type, erase_dims
-from .verify_tables import check_static_size, constant_type
+from .verify_tables import constant_type, size_problem
 from .verify_values import Values
 from .verify_work import Refusal, Work
 
@@ -302,14 +302,17 @@ class Flow:
             raise Refusal(FLOW, f"i{register} is read, but on a path to here it is not written")
         return value
 
-    def _shape(self, words: list[int]) -> tuple[Dim, ...]:
-        if len(words) > limits.RANK:
-            raise Refusal(TYPES, f"a shape of rank {len(words)}; at most {limits.RANK} is allowed")
-        shape = tuple([word if word >= 0 else self._int_register(~word) for word in words])
-        for dim in shape:
-            if isinstance(dim, int) and not 0 <= dim <= limits.DIMENSION:
-                raise Refusal(TYPES, f"{dim} is no dimension: 0 … {limits.DIMENSION}")
-        return shape
+    def _with_shape(self, dtype: DType, words: list[int]) -> TensorType:
+        """The type of a tensor of the shape that a list of `d` fields gives."""
+        problem = size_problem(TensorType(dtype, tuple([word if word >= 0 else 1 for word in words])))
+        if problem:
+            raise Refusal(TYPES, f"{dtype.name}{words} {problem}")
+        dims = [word if word >= 0 else self._int_register(~word) for word in words]
+        type_ = TensorType(dtype, tuple(dims))
+        if size_problem(type_):  # registers make it so: a run that gets here fails here
+            unknown = [self._new_unknown(axis) if word < 0 else word for axis, word in enumerate(words)]
+            type_ = TensorType(dtype, tuple(unknown))
+        return type_
 
     def _share(self, register: int, declared: Type, what: str) -> None:
         """r[register] is given away, to where a `declared` is asked for."""
@@ -492,12 +495,7 @@ class Flow:
         return type_
 
     def alloc_dynamic(self, dst: int, dtype: int, shape: list[int]) -> None:
-        self._make(dst, self._new_tensor(dtype, shape))
-
-    def _new_tensor(self, dtype: int, shape: list[int]) -> TensorType:
-        type_ = TensorType(self.signatures.dtypes[dtype], self._shape(shape))
-        check_static_size(type_, "the tensor", TYPES)
-        return type_
+        self._make(dst, self._with_shape(self.signatures.dtypes[dtype], shape))
 
     def alloc_storage(self, dst: int, size: int) -> None:
         self._integer(size)
@@ -508,7 +506,7 @@ class Flow:
         if held.type is not STORAGE:
             raise Refusal(TYPES, f"r{storage} is {held.type}; expected storage")
         self._integer(offset)
-        self._make(dst, self._new_tensor(dtype, shape))
+        self._make(dst, self._with_shape(self.signatures.dtypes[dtype], shape))
 
     # ---- data ----
 
@@ -574,14 +572,12 @@ class Flow:
 
     def match_shape(self, tensor: int, shape: list[int]) -> None:
         type_ = self._tensor(tensor)
-        dims = self._shape(shape)
-        if len(dims) != len(type_.shape):
-            raise Refusal(TYPES, f"r{tensor} is {type_}, of rank {len(type_.shape)}; the shape has rank {len(dims)}")
-        self.refs[tensor] = self.refs[tensor]._replace(type=TensorType(type_.dtype, dims))
+        if len(shape) != len(type_.shape):
+            raise Refusal(TYPES, f"r{tensor} is {type_}, of rank {len(type_.shape)}; the shape has rank {len(shape)}")
+        self.refs[tensor] = self.refs[tensor]._replace(type=self._with_shape(type_.dtype, shape))
 
     def reshape(self, dst: int, src: int, shape: list[int]) -> None:
-        type_ = TensorType(self._tensor(src).dtype, self._shape(shape))
-        check_static_size(type_, "the tensor", TYPES)
+        type_ = self._with_shape(self._tensor(src).dtype, shape)
         self.refs[dst] = self.refs[src]._replace(type=type_)
 
     def make_shape(self, dst: int, shape: list[int]) -> None:

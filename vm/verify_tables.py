@@ -49,16 +49,24 @@ def constant_type(array: np.ndarray) -> TensorType:
     return TensorType(_DTYPES[array.dtype], array.shape)
 
 
-def check_static_size(type_: TensorType, what: str, layer: str = LAYER) -> None:
-    """Refuses a shape whose extents or bytes could overflow anywhere. Unknown and symbolic dimensions count as 1."""
+def size_problem(type_: TensorType) -> str:
+    """What is wrong with a shape whose extents or bytes could overflow anywhere; "" if nothing is. Unknown and symbolic
+    dimensions count as 1."""
     if len(type_.shape) > limits.RANK:
-        raise Refusal(layer, f"{what} has rank {type_.rank}; at most {limits.RANK} is allowed")
+        return f"has rank {type_.rank}; at most {limits.RANK} is allowed"
     known = [dim for dim in type_.shape if isinstance(dim, int)]
     if any(not 0 <= dim <= limits.DIMENSION for dim in known):
-        raise Refusal(layer, f"{what}, {type_}, has a dimension outside of 0 … {limits.DIMENSION}")
+        return f"has a dimension outside of 0 … {limits.DIMENSION}"
     # zeros count as 1: the product of the others must not overflow either, where a kernel computes strides
     if math.prod(max(dim, 1) for dim in known) * type_.dtype.itemsize > limits.DIMENSION:
-        raise Refusal(layer, f"{what}, {type_}, has more than {limits.DIMENSION} bytes")
+        return f"has more than {limits.DIMENSION} bytes"
+    return ""
+
+
+def _check_size(type_: TensorType, what: str) -> None:
+    problem = size_problem(type_)
+    if problem:
+        raise Refusal(LAYER, f"{what}, {type_}, {problem}")
 
 
 class _Types:
@@ -90,7 +98,7 @@ class _Types:
         self.work.spend(len(type_.shape))
         if not symbolic and any(isinstance(dim, SymbolicDim) for dim in type_.shape):
             raise Refusal(LAYER, f"{what}, {type_}: a dimension here is an integer or ?, not an expression")
-        check_static_size(type_, what)
+        _check_size(type_, what)
 
     def check_function(self, program: Program, name: str, type_: Type) -> None:
         if not isinstance(type_, FunctionType):
@@ -133,7 +141,7 @@ def _check_constants(constants: tuple[np.ndarray, ...]) -> None:
             raise Refusal(LAYER, f"constant {index} has the element type {array.dtype}, which no tensor has")
         if not array.flags.c_contiguous or array.flags.writeable:
             raise Refusal(LAYER, f"constant {index} is not a read-only, C-contiguous array")
-        check_static_size(constant_type(array), f"constant {index}")
+        _check_size(constant_type(array), f"constant {index}")
 
 
 def _check_parameters(name: str, names: tuple[str, ...], type_: FunctionType, captured: int) -> None:
@@ -197,7 +205,7 @@ class _Definition:
             if not isinstance(type_, TensorType):
                 raise Refusal(LAYER, f"{self.what}: {place} has the type {type_}, which is no tensor type")
             self.work.spend(1 + len(type_.shape))
-            check_static_size(type_, f"{self.what}: {place}")
+            _check_size(type_, f"{self.what}: {place}")
             for dim in type_.shape:
                 self._check_dim(dim, place)
 
