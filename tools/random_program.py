@@ -69,7 +69,7 @@ class Signature:
         return f"@{self.name}({', '.join(named[:free])}){captured} -> {self.result}"
 
 
-def random_program(random: Random, length: int = 30) -> str:
+def random_program(random: Random, length: int = 20) -> str:
     """The assembly of a valid program whose "main" takes a vector and a count. The last function is captured by closures."""
     signatures = [Signature("main", (VECTOR, COUNT), random.choice(TYPES), 0)]
     for index in range(random.randrange(1, 4)):
@@ -240,13 +240,17 @@ class _Body:
 
     def invoke(self) -> None:
         own = self.functions.index(self.signature)
-        recurses = own + 1 == len(self.functions) or self.random.random() < 0.05
-        callee = self.random.choice(self.functions if recurses else self.functions[own + 1 :])
+        callees = self.functions if self.random.random() < 0.05 else self.functions[own + 1 :]
+        if not callees:
+            return
+        callee = self.random.choice(callees)
         arguments = [self.find(param) for param in callee.params]
         result = self.new(callee.result)
         self.emit(f"invoke r{result}, @{callee.name} ({', '.join(f'r{register}' for register in arguments)})")
 
     def invoke_closure(self) -> None:
+        if self.signature.captured and self.random.random() < 0.95:
+            return  # most closures here are of this function: it would never end
         closure, argument = self.find(FUNCTION), self.find(VECTOR)
         self.emit(f"invoke_closure r{self.new(VECTOR)}, r{closure} (r{argument})")
 

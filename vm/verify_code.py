@@ -10,7 +10,7 @@ from ..formats import limits
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.dtypes import DType
 from ..formats.errors import FormatError
-from ..formats.isa import Field, Kind
+from ..formats.isa import OPERATIONS, Kind
 from ..formats.program import Function, Program
 from .verify_work import Refusal, Work
 
@@ -50,17 +50,16 @@ def decode(program: Program, function: Function, work: Work) -> list[Decoded]:
     words = function_words(program, function)
     work.spend(2 * len(words))
     ranges = _ranges(program, function)
+    by_opcode = {operation.opcode: [ranges[field.kind] for field in operation.fields] for operation in OPERATIONS}
     instructions: list[Decoded] = []
     try:
         for instruction in scan(words):
-            for field, value in zip(instruction.operation.fields, instruction.values, strict=True):
-                low, high = ranges[field.kind]
+            for value, (low, high) in zip(instruction.values, by_opcode[instruction.operation.opcode], strict=True):
                 if isinstance(value, int):
                     if not low <= value < high:
-                        raise _out_of_range(field, value, instruction, len(instructions))
+                        raise _out_of_range(instruction, ranges, len(instructions))
                 elif value and (min(value) < low or max(value) >= high):
-                    wrong = next(word for word in value if not low <= word < high)
-                    raise _out_of_range(field, wrong, instruction, len(instructions))
+                    raise _out_of_range(instruction, ranges, len(instructions))
             instructions.append(instruction)
     except FormatError as error:
         offset = instructions[-1].offset + instructions[-1].size if instructions else 0
@@ -112,9 +111,15 @@ _NOUNS = {
 }
 
 
-def _out_of_range(field: Field, word: int, instruction: Decoded, index: int) -> BadInstruction:
-    number = ~word if field.kind is Kind.DIM else word
-    noun = _NOUNS.get(field.kind, field.kind.value)
-    return BadInstruction(
-        f"{field.name} of {instruction.operation.name}: there is no {noun} {number}", instruction.offset, index
+def _out_of_range(instruction: Decoded, ranges: dict[Kind, tuple[int, int]], index: int) -> BadInstruction:
+    """The error for the first field of an instruction that names what does not exist."""
+    field, word = next(
+        (field, word)
+        for field, value in zip(instruction.operation.fields, instruction.values, strict=True)
+        for word in ((value,) if isinstance(value, int) else value)
+        if not ranges[field.kind][0] <= word < ranges[field.kind][1]
     )
+    noun = _NOUNS.get(field.kind, field.kind.value)
+    number = ~word if field.kind is Kind.DIM else word
+    message = f"{field.name} of {instruction.operation.name}: there is no {noun} {number}"
+    return BadInstruction(message, instruction.offset, index)
