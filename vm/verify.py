@@ -20,7 +20,7 @@ from ..formats.bytecode import Decoded
 from ..formats.dims import Dim
 from ..formats.errors import VerificationError
 from ..formats.program import Function, Program
-from .verify_code import BadInstruction, check_layout, decode
+from .verify_code import BadInstruction, Ranges, check_layout, decode
 from .verify_flow import Flow, Held, Signatures, State
 from .verify_tables import check_tables
 from .verify_work import Refusal, Work
@@ -63,28 +63,36 @@ class Verified:
             found[position] = Registers(dict(state.refs), dict(state.ints))
 
         signatures = Signatures(self.program)
-        flow = Flow(facts.function, function, list(facts.instructions), signatures, Work(len(self.program.code)))
+        flow = Flow(facts.function, function, list(facts.instructions), signatures, Work(_size(self.program)))
         flow.run(observe)
         return found
 
 
 def verify(program: Program) -> Verified:
     """Raises VerificationError for a program that could do harm, LimitError for one that is too large to tell."""
-    work = Work(len(program.code))
+    work = Work(_size(program))
     try:
         check_tables(program, work)
         check_layout(program)
     except Refusal as refusal:
         raise VerificationError(refusal.message, layer=refusal.layer) from None
     signatures = Signatures(program)
-    functions = [_verify_function(program, index, signatures, work) for index in range(len(program.functions))]
+    ranges = Ranges(program)
+    functions = [_verify_function(program, index, ranges, signatures, work) for index in range(len(program.functions))]
     return Verified(program, tuple(functions))
 
 
-def _verify_function(program: Program, index: int, signatures: Signatures, work: Work) -> VerifiedFunction:
+def _size(program: Program) -> int:
+    """In words of code: an entry of a table takes as long as a few of them."""
+    return len(program.code) + 4 * (len(program.functions) + len(program.types) + len(program.primitives))
+
+
+def _verify_function(
+    program: Program, index: int, ranges: Ranges, signatures: Signatures, work: Work
+) -> VerifiedFunction:
     function = program.functions[index]
     try:
-        instructions = decode(program, function, work)
+        instructions = decode(program, function, ranges.of(function), work)
     except BadInstruction as refusal:
         raise _error(program, index, refusal, refusal.offset, refusal.index) from None
     flow = Flow(function, index, instructions, signatures, work)

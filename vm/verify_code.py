@@ -10,7 +10,7 @@ from ..formats import limits
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.dtypes import DType
 from ..formats.errors import FormatError
-from ..formats.isa import OPERATIONS, Kind
+from ..formats.isa import BY_OPCODE, Kind
 from ..formats.program import Function, Program
 from .verify_work import Refusal, Work
 
@@ -45,12 +45,49 @@ def check_layout(program: Program) -> None:
         )
 
 
-def decode(program: Program, function: Function, work: Work) -> list[Decoded]:
+Range = tuple[int, int]  # low <= word < high
+
+
+class Ranges:
+    """What a word may be in a program, by what its field refers to."""
+
+    def __init__(self, program: Program) -> None:
+        codes = [dtype.code for dtype in DType]
+        self._tables: dict[Kind, Range] = {
+            Kind.IMM: (-WORD, WORD),
+            Kind.LABEL: (-WORD, WORD),
+            Kind.CONST: (0, len(program.constants)),
+            Kind.PRIM: (0, len(program.primitives)),
+            Kind.FUNC: (0, len(program.functions)),
+            Kind.TYPE: (0, len(program.types)),
+            Kind.DTYPE: (min(codes), max(codes) + 1),
+        }
+
+    def of(self, function: Function) -> dict[Kind, Range]:
+        return {
+            **self._tables,
+            Kind.REF: (0, function.ref_registers),
+            Kind.INT: (0, function.int_registers),
+            Kind.DIM: (-function.int_registers, WORD),
+        }
+
+
+class _ByOpcode(dict[int, list[Range]]):
+    """The ranges of an instruction's fields."""
+
+    def __init__(self, ranges: dict[Kind, Range]) -> None:
+        self._ranges = ranges
+
+    def __missing__(self, opcode: int) -> list[Range]:
+        found = self[opcode] = [self._ranges[field.kind] for field in BY_OPCODE[opcode].fields]
+        return found
+
+
+def decode(program: Program, function: Function, ranges: dict[Kind, Range], work: Work) -> list[Decoded]:
     """The instructions of a function, fields checked. Raises BadInstruction."""
     words = function_words(program, function)
     work.spend(2 * len(words))
-    ranges = _ranges(program, function)
-    by_opcode = {operation.opcode: [ranges[field.kind] for field in operation.fields] for operation in OPERATIONS}
+    by_opcode = _ByOpcode(ranges)
     instructions: list[Decoded] = []
     try:
         for instruction in scan(words):
@@ -66,23 +103,6 @@ def decode(program: Program, function: Function, work: Work) -> list[Decoded]:
         raise BadInstruction(error.message, offset, len(instructions)) from None
     _check_ends(instructions)
     return instructions
-
-
-def _ranges(program: Program, function: Function) -> dict[Kind, tuple[int, int]]:
-    """What a word of each kind may be in this function: low <= word < high."""
-    codes = [dtype.code for dtype in DType]
-    return {
-        Kind.REF: (0, function.ref_registers),
-        Kind.INT: (0, function.int_registers),
-        Kind.DIM: (-function.int_registers, WORD),
-        Kind.IMM: (-WORD, WORD),
-        Kind.CONST: (0, len(program.constants)),
-        Kind.PRIM: (0, len(program.primitives)),
-        Kind.FUNC: (0, len(program.functions)),
-        Kind.TYPE: (0, len(program.types)),
-        Kind.DTYPE: (min(codes), max(codes) + 1),
-        Kind.LABEL: (-WORD, WORD),
-    }
 
 
 def _check_ends(instructions: list[Decoded]) -> None:
@@ -111,7 +131,7 @@ _NOUNS = {
 }
 
 
-def _out_of_range(instruction: Decoded, ranges: dict[Kind, tuple[int, int]], index: int) -> BadInstruction:
+def _out_of_range(instruction: Decoded, ranges: dict[Kind, Range], index: int) -> BadInstruction:
     """The error for the first field of an instruction that names what does not exist."""
     field, word = next(
         (field, word)

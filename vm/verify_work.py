@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..formats.errors import LimitError
 
-# One unit is about a microsecond. Honest programs take 2 to 5 units a word of code; the base is for their tables.
-BASE_WORK = 1_000_000
-WORK_PER_WORD = 32
+# One unit is about a microsecond. Compiled models take 4 to 5 units a word of code, their tables included.
+BASE_WORK = 400_000
+WORK_PER_WORD = 12
 MESSAGE = 2000  # characters; a type in it may be as large as the file
 
 
