@@ -45,8 +45,11 @@ def from_onnx(source: ModelSource, *, shapes: Shapes | None = None, entry: str =
     Raises UnsupportedOperatorError, which lists all nodes that cannot be imported, and ModelError, which names the node
     and the value, for a model that is malformed.
     """
-    model, folder = read_model(source)
-    return ir.Module({entry: _ModelImporter(model, folder).main(shapes or {}, entry)})
+    try:
+        model, folder = read_model(source)
+        return ir.Module({entry: _ModelImporter(model, folder).main(shapes or {}, entry)})
+    except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
+        raise ModelError(f"a name in the model is not UTF-8: {error}") from None
 
 
 class _Scope:
@@ -187,13 +190,14 @@ class _ModelImporter:
         local = self.functions.get((node.domain, node.op_type))
         if local is not None:
             return self._inlined(local, node, inputs, local.attribute_proto)
-        attributes = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
+        schema = _schema(node, self.g.opset)
+        attributes = _attributes(node, schema)
         if _domain(node) == "" and node.op_type == "If":
             return self._if(inputs, attributes, scope)
         entry = find(_domain(node), node.op_type, self.g.opset)
         if entry is not None:
             return entry(self.g, inputs, attributes)
-        body, defaults = _standard_function(node, self.g.opset, inputs)
+        body, defaults = _standard_function(node, schema, inputs)
         if body is None:
             raise UnsupportedError(f"there is no importer for opset {self.g.opset}")
         return self._inlined(body, node, inputs, defaults)
@@ -239,8 +243,9 @@ class _ModelImporter:
 
     def _if(self, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope) -> Sequence[Value | None]:
         """A branch that is known at import is taken; else both become blocks."""
-        (condition,) = inputs
-        assert condition is not None
+        condition = inputs[0] if len(inputs) == 1 else None
+        if condition is None:
+            raise ModelError("If: one input is needed, the condition")
         branches = [attributes["then_branch"], attributes["else_branch"]]
         if condition.constant is not None:
             branch = branches[0 if condition.constant.all() else 1]
@@ -363,16 +368,40 @@ def _specialized(
     return result
 
 
+def _schema(node: onnx.NodeProto, opset: int) -> Any:
+    """What the ONNX standard says of the operator; None if it does not know it."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(node.op_type, opset, _domain(node))
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: an opset version of more than 32 bits
+        return None
+
+
+def _attributes(node: onnx.NodeProto, schema: Any) -> dict[str, Any]:
+    """The attributes' values. Raises ModelError for one whose kind is not the standard's, or that is missing."""
+    import onnx
+
+    declared = schema.attributes if schema is not None else {}
+    for attribute in node.attribute:
+        if attribute.name in declared and attribute.type != declared[attribute.name].type.value:
+            kinds = onnx.AttributeProto.AttributeType
+            expected, came = kinds.Name(declared[attribute.name].type.value), kinds.Name(attribute.type)
+            raise ModelError(f"{node.op_type}: attribute {attribute.name!r} is to be {expected}, but {came} came")
+    given = {attribute.name: attribute_value(attribute) for attribute in node.attribute}
+    for name, attribute in declared.items():
+        if attribute.required and name not in given:
+            raise ModelError(f"{node.op_type}: attribute {name!r} is missing")
+    return given
+
+
 def _standard_function(
-    node: onnx.NodeProto, opset: int, inputs: Sequence[Value | None]
+    node: onnx.NodeProto, schema: Any, inputs: Sequence[Value | None]
 ) -> tuple[onnx.FunctionProto | None, list[onnx.AttributeProto]]:
     """The body by which the ONNX standard defines the operator, if it does, and its attributes' defaults."""
     import onnx
 
-    schema: Any  # the package's stubs lack the functions of a schema
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset, _domain(node))
-    except onnx.defs.SchemaError:
+    if schema is None:
         return None, []
     defaults = [attribute.default_value for attribute in schema.attributes.values() if attribute.default_value.name]
     if schema.has_function:
@@ -380,7 +409,10 @@ def _standard_function(
     if not schema.has_context_dependent_function:
         return None, []
     types = [_type_proto(value) for value in inputs]
-    content = schema.get_context_dependent_function(node.SerializeToString(), types)
+    try:
+        content = schema.get_context_dependent_function(node.SerializeToString(), types)
+    except (RuntimeError, ValueError):  # inputs or attributes that the standard's builder cannot deal with
+        return None, []
     return (onnx.FunctionProto.FromString(content) if content else None), defaults
 
 

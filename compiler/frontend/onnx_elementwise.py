@@ -7,7 +7,7 @@ import numpy as np
 from ...formats.dtypes import DType
 from .onnx_table import ImporterFunction, importer
 from .onnx_tensors import element_type
-from .onnx_values import GraphBuilder, UnsupportedError, Value
+from .onnx_values import GraphBuilder, UnsupportedError, Value, scalar
 
 # ONNX operators that are operators of ours under another name.
 UNARY = {
@@ -217,9 +217,10 @@ def _prelu_before_7(g: GraphBuilder, x: Value, slope: Value) -> Value:
 @importer("Clip", since=11)
 def _clip(g: GraphBuilder, x: Value, minimum: Value | None = None, maximum: Value | None = None) -> Value:
     bounds = {"min": minimum, "max": maximum}
-    given = {name: value.constant for name, value in bounds.items() if value is not None}
-    if all(array is not None for array in given.values()):
-        return g.op("clip", x, **{name: array.reshape(()).item() for name, array in given.items()})  # type: ignore[union-attr]
+    arrays = {name: value.constant for name, value in bounds.items() if value is not None}
+    known = {name: scalar(array, name) for name, array in arrays.items() if array is not None}
+    if len(known) == len(arrays):
+        return g.op("clip", x, **known)
     # the upper bound comes last: where the bounds cross, it wins
     result = x if minimum is None else g.broadcast("maximum", x, minimum)
     return result if maximum is None else g.broadcast("minimum", result, maximum)

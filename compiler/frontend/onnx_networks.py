@@ -95,8 +95,18 @@ def _pads(
         return None
     if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
         raise ModelError(f"auto_pad {auto_pad!r} is not one of ONNX's")
+    _check_window(x, kernel_shape=kernel, strides=strides, dilations=dilations)
     ones = (1,) * len(kernel)
     return _same_pads(x.shape[2:], kernel, strides or ones, dilations or ones, auto_pad == "SAME_UPPER")
+
+
+def _check_window(x: Value, **lists: Sequence[int] | None) -> None:
+    """Each list has one element for each spatial axis of x, and no sizes or steps below 1."""
+    for name, values in lists.items():
+        if values is not None and (
+            len(values) != x.rank - 2 or (min(values, default=1) < 1 and name != "output_padding")
+        ):
+            raise ModelError(f"{name} {list(values)} does not suit {x.type}")
 
 
 def _kernel(weight: Value, kernel_shape: Ints | None) -> Ints:
@@ -170,6 +180,9 @@ def _transposed_pads(
     auto_pad: str,
 ) -> tuple[tuple[Dim, ...], Ints]:
     """The pads and the output padding that leave `output_shape` (for SAME: length · stride) of the result."""
+    _check_window(x, kernel_shape=kernel, strides=strides, dilations=dilations, output_padding=output_padding)
+    if output_shape is not None and len(output_shape) < len(kernel):
+        raise ModelError(f"output_shape {list(output_shape)} does not suit {x.type}")
     ones = (1,) * len(kernel)
     begins, ends, extras = [], [], []
     for axis, (length, size) in enumerate(zip(x.shape[2:], kernel, strict=True)):

@@ -16,7 +16,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of, is_nonnegative
 from .onnx_table import importer
-from .onnx_values import GraphBuilder, UnsupportedError, Value
+from .onnx_values import FOLD_BYTES, GraphBuilder, UnsupportedError, Value, constant, scalar
 
 _INT64_MAX = (1 << 63) - 1
 
@@ -125,7 +125,7 @@ def _tile(g: GraphBuilder, x: Value, repeats: Value) -> Value:
 
 @importer("DepthToSpace")
 def _depth_to_space(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
-    n, c, h, w = _four(x)
+    n, c, h, w = _four(x, blocksize)
     depth = dims.floordiv(c, blocksize * blocksize)
     parts: tuple[Dim, ...] = (n, blocksize, blocksize, depth, h, w)
     order = (0, 3, 4, 1, 5, 2)
@@ -137,16 +137,16 @@ def _depth_to_space(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "D
 
 @importer("SpaceToDepth")
 def _space_to_depth(g: GraphBuilder, x: Value, *, blocksize: int) -> Value:
-    n, c, h, w = _four(x)
+    n, c, h, w = _four(x, blocksize)
     height, width = dims.floordiv(h, blocksize), dims.floordiv(w, blocksize)
     parts = g.op("reshape", x, shape=(n, c, height, blocksize, width, blocksize))
     moved = g.op("permute_dims", parts, axes=(0, 3, 5, 1, 2, 4))
     return g.op("reshape", moved, shape=(n, dims.multiply(c, blocksize * blocksize), height, width))
 
 
-def _four(x: Value) -> tuple[Dim, ...]:
-    if x.rank != 4:
-        raise ModelError(f"an input of rank 4 is needed, but {x.type} came")
+def _four(x: Value, blocksize: int) -> tuple[Dim, ...]:
+    if x.rank != 4 or blocksize < 1:
+        raise ModelError(f"an input of rank 4 and blocks of at least 1 are needed, but {x.type} and {blocksize} came")
     return x.shape
 
 
@@ -260,9 +260,11 @@ def _pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    if value is not None and value.constant is None:
-        raise UnsupportedError("its padding value is computed at run time")
-    fill = 0 if value is None else value.constant.reshape(()).item()  # type: ignore[union-attr]
+    fill: Any = 0
+    if value is not None:
+        if value.constant is None:
+            raise UnsupportedError("its padding value is computed at run time")
+        fill = scalar(value.constant, "the padding value")
     return _padded(g, x, dims_of(pads, "pads"), integers_of(axes, "axes"), mode, fill)
 
 
@@ -316,7 +318,10 @@ def _gather_elements(g: GraphBuilder, x: Value, indices: Value, *, axis: int = 0
 
 @importer("Trilu")
 def _trilu(g: GraphBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
-    (diagonal,) = dims_of(k, "diagonal") if k is not None else (0,)
+    diagonals = dims_of(k, "diagonal") if k is not None else (0,)
+    if x.rank < 2 or len(diagonals) != 1:
+        raise ModelError(f"matrices and one diagonal are needed, but {x.type} and {len(diagonals)} came")
+    (diagonal,) = diagonals
     rows = g.op("arange", stop=x.shape[-2])
     columns = g.op("arange", start=dims.multiply(diagonal, -1), stop=dims.add(x.shape[-1], dims.multiply(diagonal, -1)))
     rows = g.op("expand_dims", rows, axes=(1,))
@@ -338,8 +343,6 @@ def _constant(
     value_ints: tuple[int, ...] | None = None,
 ) -> Value:
     if value is not None:
-        from .onnx_values import constant
-
         return constant(value)
     floats = value_float if value_float is not None else value_floats
     if floats is not None:
@@ -353,7 +356,7 @@ def _constant(
 @importer("ConstantOfShape")
 def _constant_of_shape(g: GraphBuilder, shape: Value, *, value: np.ndarray | None = None) -> Value:
     fill = np.zeros(1, np.float32) if value is None else value
-    return g.op("full", shape=dims_of(shape, "dimensions"), value=fill.reshape(()).item(), dtype=DType.of(fill.dtype))
+    return g.op("full", shape=dims_of(shape, "dimensions"), value=scalar(fill, "the value"), dtype=DType.of(fill.dtype))
 
 
 @importer("Shape")
@@ -370,18 +373,21 @@ def _size(g: GraphBuilder, x: Value) -> Value:
 def _range(g: GraphBuilder, start: Value, limit: Value, delta: Value) -> Value:
     if start.dtype.is_float:
         return _float_range(g, start, limit, delta)
-    steps = integers_of(delta, "steps")
-    assert steps is not None
-    (first,), (last,), (step,) = dims_of(start, "bounds"), dims_of(limit, "bounds"), steps
-    return g.op("arange", start=first, stop=last, step=step, dtype=start.dtype)
+    bounds = [*dims_of(start, "bounds"), *dims_of(limit, "bounds"), *(integers_of(delta, "steps") or ())]
+    if len(bounds) != 3:
+        raise ModelError("Range: start, limit and delta must be scalars")
+    return g.op("arange", start=bounds[0], stop=bounds[1], step=bounds[2], dtype=start.dtype)
 
 
 def _float_range(g: GraphBuilder, *bounds: Value) -> Value:
-    arrays = [value.constant for value in bounds]
-    if any(array is None for array in arrays):
+    arrays = [value.constant for value in bounds if value.constant is not None]
+    if len(arrays) < len(bounds):
         raise UnsupportedError("its bounds are computed at run time")
-    first, last, step = (float(array.reshape(())) for array in arrays)  # type: ignore[union-attr]
-    count = max(int(np.ceil((last - first) / step)), 0)
+    first, last, step = (scalar(array, "a bound") for array in arrays)
+    count = np.ceil(np.float64(last - first) / step) if step else np.inf
+    if not np.isfinite(count) or count > FOLD_BYTES:
+        raise ModelError(f"Range: {first}, {last}, {step} are no bounds of a tensor that Treadle would make")
+    count = max(int(count), 0)
     return g.constant(first + np.arange(count) * step, bounds[0].dtype)
 
 

@@ -51,7 +51,8 @@ class Importer:
         except TypeError as error:
             raise ModelError(f"{self.name}: {error}") from None
         for name, value in bound.arguments.items():
-            if value is None and known[name].default is inspect.Parameter.empty:
+            missing = value is None or (isinstance(value, tuple) and None in value)
+            if missing and known[name].default is inspect.Parameter.empty:
                 raise ModelError(f"{self.name}: input {name!r} is left out")
         results = self.function(*bound.args, **bound.kwargs)
         return results if isinstance(results, tuple) else (results,)

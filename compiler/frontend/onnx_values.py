@@ -20,7 +20,7 @@ import numpy as np
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
-from ...formats.errors import CompileError, InferenceError, TreadleError
+from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
 from ...formats.types import UNKNOWN, TensorType, TupleType
 from .. import ir
 from ..operators import Operator, lookup
@@ -56,7 +56,8 @@ class Value:
             return self.dims
         if array.dtype.kind in "iub":
             return array.astype(object)
-        whole = np.all(array == np.floor(array)) and np.all(np.abs(array) < _EXACT_INTEGERS)
+        with np.errstate(all="ignore"):
+            whole = np.all(array == np.floor(array)) and np.all(np.abs(array) < _EXACT_INTEGERS)
         return array.astype(np.int64).astype(object) if whole else None
 
     @property
@@ -76,6 +77,13 @@ class Value:
 def constant(array: np.ndarray) -> Value:
     """A constant as a value; the array must not change any more."""
     return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array))
+
+
+def scalar(array: np.ndarray, what: str) -> Any:
+    """The one element of a constant. Raises ModelError if it has more, or none."""
+    if array.size != 1:
+        raise ModelError(f"{what} is one number, but a tensor of shape {list(array.shape)} came")
+    return array.reshape(()).item()
 
 
 class GraphBuilder:
@@ -112,7 +120,11 @@ class GraphBuilder:
 
     def constant(self, value: Any, dtype: DType | None = None) -> Value:
         """A small constant."""
-        array = np.array(value, dtype.numpy if dtype else None)
+        try:
+            with np.errstate(all="ignore"):
+                array = np.array(value, dtype.numpy if dtype else None)
+        except (OverflowError, ValueError) as error:
+            raise ModelError(f"{value!r} is no value of type {dtype.name if dtype else '?'}: {error}") from None
         array.flags.writeable = False
         return constant(array)
 

@@ -274,7 +274,8 @@ def test_an_attribute_that_is_not_known_is_reported() -> None:
         ("{ y = Relu(y) }", "'y', which is made only by a later node"),
         ("{ y = Relu(x) y = Exp(x) }", "'y' is made twice"),
         ("{ y = Conv(x) }", "Conv: missing a required argument: 'weight'"),
-        ("{ y = Concat(x, x) }", "Concat: missing a required argument: 'axis'"),
+        ("{ y = Concat(x, x) }", "Concat: attribute 'axis' is missing"),
+        ("{ y = Concat<axis = 0.5>(x, x) }", "Concat: attribute 'axis' is to be INT, but FLOAT came"),
         ("{ z = Relu(x) }", "'y', which is made by no node"),
     ],
 )
