@@ -277,7 +277,7 @@ def enter(context, frame, function, arguments, captured, origin, target):
     return frame
 
 
-@native
+@inlined
 def call_primitive(context, primitive, at, refs, ints):
     """Calls native code with the lists of inputs, outputs and dimensions at `at`. Its failure code."""
     arguments = load(context, CONTEXT.ARGUMENTS)

@@ -40,14 +40,16 @@ class Pool:
         """From the next kernel on, a call has so many threads, its own among them."""
         words = self._words
         self._own()
-        words[POOL.STRIDE] = 0  # scratch memory is for as many workers as there were
-        words[POOL.THREADS] = threads
-        words[POOL.BUSY] = 0
-        while len(self._workers) < threads - 1:
-            index = len(self._workers)
-            worker = threading.Thread(target=self._work, args=(index,), name=f"treadle-{index}", daemon=True)
-            self._workers.append(worker)
-            worker.start()
+        try:
+            words[POOL.STRIDE] = 0  # scratch memory is for as many workers as there were
+            words[POOL.THREADS] = threads
+            while len(self._workers) < threads - 1:
+                index = len(self._workers)
+                worker = threading.Thread(target=self._work, args=(index,), name=f"treadle-{index}", daemon=True)
+                self._workers.append(worker)
+                worker.start()
+        finally:
+            words[POOL.BUSY] = 0
 
     def stop(self) -> None:
         """Ends the workers. What runs afterwards runs on its own thread."""

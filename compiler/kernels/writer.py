@@ -77,7 +77,9 @@ class Writer:
     def share(self, units: str) -> None:
         """Defines `first` and `last`: this part's share of the units."""
         units = f"({units})" if "+" in units else units
-        self(f"first = {units} * part // parts", f"last = {units} * (part + 1) // parts")
+        self("first = 0", f"last = {units}")
+        with self.block("if parts > 1"):  # two divisions take longer than a small kernel
+            self(f"first = {units} * part // parts", f"last = {units} * (part + 1) // parts")
 
     def kernel(self, nanoseconds: float, scratch_bytes: int = 0) -> Kernel:
         """The finished kernel."""
