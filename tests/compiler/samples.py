@@ -325,3 +325,9 @@ def nested_patterns() -> ir.Module:
     return Module(
         main=function([x], tuple_(*calls)), first=function([xs, ys], match_(pair, clauses), FLOAT), data_types=[List]
     )
+
+
+@sample(np.float32(0.5), floats(3))
+def condition_of_floats() -> ir.Module:
+    c, x = var("c", ()), var("x", (3,))
+    return Module(main=function([c, x], if_(c, x + 1, x)))
