@@ -97,7 +97,8 @@ def _value(type_: Type, random: Random, sizes: dict[str, int]) -> Any:
         return None
     shape = [dim if isinstance(dim, int) else sizes.setdefault(str(dim), random.randrange(1, 5)) for dim in type_.shape]
     count = int(np.prod(shape))
-    return np.array([random.randrange(6) for _ in range(count)]).astype(type_.dtype.numpy).reshape(shape)
+    most = 6 if type_.dtype.is_float else 3  # integers may be indices
+    return np.array([random.randrange(most) for _ in range(count)]).astype(type_.dtype.numpy).reshape(shape)
 
 
 def _machine(executable: Executable, kernels: str) -> Any:
@@ -161,6 +162,8 @@ def try_mutant(originals: list[Original], seed: int, number: int) -> str:
         outcome = f"bug {type(error).__name__}"
     if kind == "bytes" and outcome == "ran, another result" and mutant != original.data:
         outcome = "wrong result"
+    if kind == "bytes" and mutant == original.data:
+        outcome = "nothing changed"
     return f"{kind}: {outcome}"
 
 

@@ -165,8 +165,9 @@ def _change_tuple(random: Random, values: tuple) -> tuple:
     if not values:
         return values
     at, other = random.randrange(len(values)), random.randrange(len(values))
+    is_pair = len(values) == 2 and isinstance(values[0], str)  # an attribute stays one
     choice = random.random()
-    if choice < 0.7:
+    if choice < 0.7 or is_pair:
         return (*values[:at], change(random, values[at]), *values[at + 1 :])
     if choice < 0.8:
         return values[:at] + values[at + 1 :]
