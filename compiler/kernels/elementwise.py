@@ -9,10 +9,7 @@ from .expression import Expression, computed_type
 from .kernel import Kernel
 from .loops import BLOCK, Rows, merged_axes
 from .target import Target
-from .writer import Writer, estimate, scaled, shape_of, stored, widened
-
-# What one thread moves through the caches, in nanoseconds a byte
-_NANOSECONDS_A_BYTE = 0.02
+from .writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stored, widened
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -27,7 +24,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     write = Writer(definition, target, ", ".join(expression.operators) or "copy")
     rows = Rows(write, axes)
-    cost = expression.cost + _NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
+    cost = expression.cost + NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
     _Chain(definition, expression, write, rows).write_all(max(1, round(cost * 1000)))
     return write.kernel(cost * estimate(dims.element_count(whole)))
 

@@ -303,6 +303,11 @@ def shuffle(a: Lanes, b: Lanes, indices: list[int]) -> Lanes:
     return a.like(a.builder.shuffle_vector(a.value, b.value, mask))
 
 
+def even_lanes(a: Lanes, b: Lanes) -> Lanes:
+    """Every second lane of a, then of b."""
+    return shuffle(a, b, list(range(0, 2 * a.lanes, 2)))
+
+
 def transposed(rows: list[Lanes]) -> list[Lanes]:
     """The columns of a square of rows: in round k, every second block of 2**k lanes changes places between two rows."""
     rows, lanes, width = list(rows), len(rows), 1

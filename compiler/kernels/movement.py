@@ -27,6 +27,7 @@ from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of
 
 BLOCK = 4096  # elements of a run that are one unit of work
+_TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ class _Nest:
         self.write, self.copy, self.itemsize, self.mark = write, copy, itemsize, mark
         self.type = f"uint{8 * itemsize}"
         self.side = min(write.lanes, 4 * write.lanes // itemsize)
+        self.strip = _TILES * self.side
         self.inner = len(copy.axes) - 1
         last = copy.axes[-1]
         contiguous = next((axis for axis in range(self.inner) if copy.axes[axis].source == 1), None)
@@ -280,17 +282,18 @@ class _Nest:
             write(f"vstore(b, {place}, {'v' if source == '0' else load + ', rest)'}, rest)")
 
     def _write_tiles(self) -> None:
-        """Along the axis in which the source is contiguous, one tile; along the innermost, all of them."""
+        """A strip of some tiles' width, of which the source is contiguous, along the whole innermost axis."""
         assert self.turned is not None
         write, side, itemsize = self.write, self.side, self.itemsize
-        source, target = self._step("source", self.inner), self._step("target", self.turned)
-        write(f"begin = block * {side}", f"columns = min({side}, {self._size(self.turned)} - begin)")
-        write(f"a += {scaled('begin', itemsize)}", f"b += {scaled(f'begin * {target}', itemsize)}")
-        write(f"a_step = {scaled(source, itemsize)}", f"b_step = {scaled(target, itemsize)}")
-        with write.block(f"for i in range(0, {self._size(self.inner)}, {side})"):
-            write(f"height = min({side}, {self._size(self.inner)} - i)")
-            turn = f"transpose_{self.type}(a + i * a_step, a_step, b + {scaled('i', itemsize)}, b_step"
-            with write.block(f"if height == {side} and columns == {side}"):
-                write(turn + ")")
+        width, height = self._size(self.turned), self._size(self.inner)
+        write(f"begin = block * {self.strip}", f"end = min(begin + {self.strip}, {width})")
+        write(f"a_step = {scaled(self._step('source', self.inner), itemsize)}")
+        write(f"b_step = {scaled(self._step('target', self.turned), itemsize)}")
+        with write.block(f"for i in range(0, {height}, {side})"), write.block(f"for j in range(begin, end, {side})"):
+            write(f"from_tile = a + i * a_step + {scaled('j', itemsize)}")
+            write(f"to_tile = b + j * b_step + {scaled('i', itemsize)}")
+            with write.block(f"if {height} - i >= {side} and end - j >= {side}"):
+                write(f"transpose_{self.type}(from_tile, a_step, to_tile, b_step)")
             with write.block("else"):
-                write(turn + ", height, columns)")
+                write(f"rows = min({height} - i, {side})", f"columns = min(end - j, {side})")
+                write(f"transpose_{self.type}(from_tile, a_step, to_tile, b_step, rows, columns)")

@@ -60,11 +60,11 @@ class Normalized:
 
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         """The kernel whose passes over a row `passes` writes. None if a tensor does not fit."""
-        program = self.work.program(self.write)
+        cost = nanoseconds + self.anchored.prologue.cost + self.anchored.epilogue.cost
+        program = self.work.program(self.write, cost)
         if program is None:
             return None
-        cost = nanoseconds + self.anchored.prologue.cost + self.anchored.epilogue.cost
-        program.run(cost, lambda: passes(program))
+        program.run(lambda: passes(program))
         return self.write.kernel(cost * estimate(dims.element_count(self.anchored.whole)))
 
 

@@ -2,7 +2,7 @@
 
 Axes behind the last one that has a window proper lie inside a place of the image: a vector takes neighbours there. That is
 how a channel-blocked image [N, C/16, H, W, 16] is pooled, by a window of size 1 on its last axis. Where there are none, a
-vector takes neighbouring windows, and gathers their elements if the windows are more than one element apart.
+vector takes neighbouring windows, and gathers their elements if the windows are more than two elements apart.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class _Pool:
         self.axes = range(count)
         self.last = count - 1
         self.dtype = definition.results[0].dtype
+        self.itemsize = self.dtype.itemsize
         self.computed = computed_type(self.dtype)
         self.accumulator = REDUCTIONS["sum" if self.is_average else "max"].accumulator(self.computed)
         title = f"{self.node.operator}, {count} axes" + ("" if self.depth == 1 else ", vectors inside a place")
@@ -68,8 +69,8 @@ class _Pool:
             rows.start("row")
         size = " * ".join(f"n{axis}" for axis in self.axes)
         with write.block("for r in range(first, last)"):
-            write(f"a = source + {scaled(f'plane * {size} * depth', self.dtype.itemsize)}")
-            write(f"b = target + {scaled(f'r * m{self.last} * depth', self.dtype.itemsize)}")
+            write(f"a = source + {scaled(f'plane * {size} * depth', self.itemsize)}")
+            write(f"b = target + {scaled(f'r * m{self.last} * depth', self.itemsize)}")
             for axis in self.axes[:-1]:
                 self._write_range(axis)
             self._write_windows() if self.depth == 1 else self._write_places()
@@ -140,7 +141,7 @@ class _Pool:
     def _store(self, place: str, number: str, count: str) -> None:
         """Writes the total, of an average divided by the number of elements."""
         value = f"total / {number}" if self.is_average else "total"
-        place = scaled(place, self.dtype.itemsize)
+        place = scaled(place, self.itemsize)
         self.write(f"vstore(b, {place}, {stored(value, self.dtype)}{count})")
 
     # ---- vectors inside a place ----
@@ -161,7 +162,7 @@ class _Pool:
     def _write_place(self, count: str) -> None:
         self._start()
         with self._tap_loops(self.axes):
-            place = scaled(f"({self._offset(self.axes)}) * depth + i", self.dtype.itemsize)
+            place = scaled(f"({self._offset(self.axes)}) * depth + i", self.itemsize)
             self._take(widened(f"vload_{self.dtype.name}(a, {place}{count})", self.dtype))
         self._store(f"o{self.last} * depth + i", "number", count)
 
@@ -180,39 +181,52 @@ class _Pool:
 
     def _write_inner_windows(self) -> None:
         """All windows of the vector lie in the image."""
-        write, axis, name = self.write, self.last, self.dtype.name
-        is_dense = self.windows[axis].stride == 1
-        if not is_dense:
+        write, axis, name, lanes = self.write, self.last, self.dtype.name, self.write.lanes
+        stride, itemsize = self.windows[axis].stride, self.itemsize
+        if stride > 2:
             write(f"steps = iota_int64() * stride{axis}")
         with self._tap_loops(self.axes[:-1]), write.block(f"for tap in range(k{axis})"):
             at = f"y + {self._dilated(axis, 'tap')}"
             outer = self._offset(self.axes[:-1])
-            place = scaled(f"({outer}) * n{axis} + {at}" if outer else at, self.dtype.itemsize)
-            value = f"vload_{name}(a, {place})" if is_dense else f"vgather_{name}(a + {place}, steps)"
+            write(f"p = a + {scaled(f'({outer}) * n{axis} + {at}' if outer else at, itemsize)}")
+            if stride == 1:
+                value = f"vload_{name}(p, 0)"
+            elif stride == 2:  # the last window's element is the last that may be read
+                value = f"even_lanes(vload_{name}(p, 0), vload_{name}(p, {lanes * itemsize}, {lanes - 1}))"
+            else:
+                value = f"vgather_{name}(p, steps)"
             self._take(widened(value, self.dtype))
         self._store("o", self._number(f"k{axis}"), "")
 
     def _write_edge_windows(self) -> None:
         """Some windows of the vector stick out, or there are fewer windows than lanes."""
-        write, axis, name = self.write, self.last, self.dtype.name
+        write, axis = self.write, self.last
         write(f"starts = iota_int64() * stride{axis} + y")
         identity = f"splat_{self.computed.name}({self.accumulator.identity})"
         if self.is_average:
             write(f"counted{axis} = splat_{self.computed.name}(0)")
         with write.block(f"for tap in range(k{axis})"):
-            write(
-                f"places = starts + {self._dilated(axis, 'tap')}",
-                f"mask = (places >= 0) & (places < n{axis}) & inside(rest)",
-            )
+            write(f"at = y + {self._dilated(axis, 'tap')}", f"places = starts + {self._dilated(axis, 'tap')}")
+            write(f"mask = (places >= 0) & (places < n{axis}) & inside(rest)")
             if self.is_average:
                 bound = f"places < n{axis} + end{axis}" if self.attributes["count_include_pad"] else "mask"
                 write(f"counted{axis} = counted{axis} + convert_{self.computed.name}({bound})")
             with self._tap_loops(self.axes[:-1]):
                 outer = self._offset(self.axes[:-1])
-                base = f"a + {scaled(f'({outer}) * n{axis}', self.dtype.itemsize)}" if outer else "a"
-                value = widened(f"vgather_{name}({base}, places, mask)", self.dtype)
-                self._take(f"select(mask, {value}, {identity})")
+                write(f"p = a + {scaled(f'({outer}) * n{axis}', self.itemsize)}" if outer else "p = a")
+                self._take(f"select(mask, {widened(self._edge_elements(), self.dtype)}, {identity})")
         self._store("o", self._number(f"counted{axis}"), ", rest")
+
+    def _edge_elements(self) -> str:
+        """The elements of a tap, of those windows that have it in the image; p is the address of the image's row."""
+        axis, name, lanes = self.last, self.dtype.name, self.write.lanes
+        if self.windows[axis].stride > 2:
+            return f"vgather_{name}(p, places, mask)"
+
+        def load(at: str) -> str:
+            return f"vload_between_{name}(p, {scaled(at, self.itemsize)}, -({at}), n{axis} - ({at}))"
+
+        return load("at") if self.windows[axis].stride == 1 else f"even_lanes({load('at')}, {load(f'at + {lanes}')})"
 
     def _number(self, along: str) -> str:
         """How many elements the windows of a vector have."""

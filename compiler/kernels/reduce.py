@@ -16,7 +16,7 @@ from .expression import computed_type, literal
 from .kernel import Kernel
 from .rowwise import Accumulator, RowProgram, Step, Work, greatest_of, sum_of
 from .target import Target
-from .writer import Writer, estimate
+from .writer import NANOSECONDS_A_BYTE, Writer, estimate
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,10 @@ class Reduced:
         reduced = axes_of(attributes["axes"], rank)
         kept = [axis not in reduced for axis in range(rank)]
         in_result = [True] * rank if attributes["keepdims"] else kept
-        work = Work(anchored, kept)
-        self.inputs, self.others = work.add_prologue(), work.add_epilogue(in_result)
-        self.outputs = work.add_outputs(in_result)
+        self.work = Work(anchored, kept)
+        self.inputs, self.others = self.work.add_prologue(), self.work.add_epilogue(in_result)
+        self.outputs = self.work.add_outputs(in_result)
         self.write = Writer(anchored.definition, target, anchored.title)
-        self.program = work.program(self.write)
         self.dtype = computed_type(anchored.node.results[0].dtype)
         self.result = f"v{anchored.number}"
 
@@ -87,12 +86,12 @@ class Reduced:
                 step.store(tensor, results[number])
 
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
-        program = self.program
+        itemsize = self.anchored.definition.values[self.anchored.node.inputs[0]].dtype.itemsize
+        cost = self.anchored.prologue.cost + NANOSECONDS_A_BYTE * itemsize + nanoseconds
+        program = self.work.program(self.write, cost)
         if program is None:
             return None
-        itemsize = self.anchored.definition.values[self.anchored.node.inputs[0]].dtype.itemsize
-        cost = self.anchored.prologue.cost + 0.02 * itemsize + nanoseconds
-        program.run(cost, lambda: passes(program))
+        program.run(lambda: passes(program))
         return self.write.kernel(cost * estimate(dims.element_count(self.anchored.whole)))
 
 

@@ -26,7 +26,8 @@ from .writer import Odometer, Writer, scaled, shape_of, stored, widened
 
 # float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
-_UNROLL = 4  # vectors in flight, to hide the latency of the accumulators
+_UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
+_LONG = 0.2  # nanoseconds an element
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Work:
         results = enumerate(definition.results)
         return [self.add(first + k, result, aligned(shape_of(result), places)) for k, result in results]
 
-    def program(self, write: Writer) -> RowProgram | None:
-        """The program over these tensors; None if one of them does not broadcast to the whole."""
+    def program(self, write: Writer, cost: float) -> RowProgram | None:
+        """The program over these tensors, of so many nanoseconds an element; None if one does not broadcast to the whole."""
         whole = self.anchored.whole
         kept_shape = [dim if kept else 1 for dim, kept in zip(whole, self.kept, strict=True)]
         axes = merged_axes(whole, [*(shape for *_, shape in self._found), kept_shape])
@@ -81,7 +82,7 @@ class Work:
             Tensor(address, dtype, tuple(axis.present[k] for axis in axes), address >= inputs)
             for k, (address, dtype, _) in enumerate(self._found)
         ]
-        return RowProgram(write, axes, [axis.present[-1] for axis in axes], tensors)
+        return RowProgram(write, axes, [axis.present[-1] for axis in axes], tensors, cost)
 
 
 def aligned(shape: Sequence[Dim], places: Sequence[bool]) -> tuple[Dim, ...] | None:
@@ -174,7 +175,10 @@ Body = Callable[[Step], Mapping[str, str]]  # writes a step; what each accumulat
 class RowProgram:
     """Writes the loops of one program; `tensors` are the parameters and outputs that it touches."""
 
-    def __init__(self, write: Writer, axes: Sequence[Axis], kept: Sequence[bool], tensors: Sequence[Tensor]) -> None:
+    def __init__(
+        self, write: Writer, axes: Sequence[Axis], kept: Sequence[bool], tensors: Sequence[Tensor], cost: float
+    ) -> None:
+        self.unroll, self.cost = 1 if cost > _LONG else _UNROLL, cost
         self.write, self.tensors, self.axes, self.kept = write, tensors, axes, kept
         self.inner = len(axes) - 1
         self.across = kept[-1]
@@ -220,9 +224,9 @@ class RowProgram:
 
     # ---- the outer loops ----
 
-    def run(self, nanoseconds_per_element: float, program: Callable[[], None]) -> None:
+    def run(self, program: Callable[[], None]) -> None:
         """Writes the kernel: `program` writes the passes over one row (or strip of rows)."""
-        write, picoseconds = self.write, max(1, round(1000 * nanoseconds_per_element))
+        write, picoseconds = self.write, max(1, round(1000 * self.cost))
         for axis, merged in enumerate(self.axes):
             write.size(f"n{axis}", merged.size)
         for k, tensor in enumerate(self.tensors):
@@ -232,7 +236,7 @@ class RowProgram:
         self._run_units(picoseconds, program)
 
     def _run_units(self, picoseconds: int, program: Callable[[], None]) -> None:
-        write, width = self.write, self.write.lanes * _UNROLL
+        write, width = self.write, self.write.lanes * self.unroll
         if self.across:
             write(f"strips = (n{self.inner} + {width - 1}) // {width}")
             write.split("rows * strips", f"rows * n{self.inner} * length * {picoseconds} // 1000")
@@ -256,7 +260,7 @@ class RowProgram:
             return
         write(f"begin = strip * {width}", f"end = min(begin + {width}, n{self.inner})")
         with write.block(f"if end - begin == {width}"):
-            self._steps = [Step(self, str(lanes * u), "", f"_{u}") for u in range(_UNROLL)]
+            self._steps = [Step(self, str(lanes * u), "", f"_{u}") for u in range(self.unroll)]
             program()
         with write.block("else"), write.block("while begin < end"):
             write(f"rest = min({lanes}, end - begin)")
@@ -370,21 +374,23 @@ class RowProgram:
             write(f"{each.name} = {each.horizontal}({total})")
 
     def _start(self, each: Accumulator) -> None:
-        self.write(*(f"{each.name}_{u} = splat_{each.dtype.name}({each.identity})" for u in range(_UNROLL)))
+        self.write(*(f"{each.name}_{u} = splat_{each.dtype.name}({each.identity})" for u in range(self.unroll)))
 
     def _together(self, each: Accumulator) -> str:
-        names = [f"{each.name}_{u}" for u in range(_UNROLL)]
+        names = [f"{each.name}_{u}" for u in range(self.unroll)]
         while len(names) > 1:
-            names = [f"({each.merged(a, b)})" for a, b in zip(names[::2], names[1::2], strict=True)]
-        return names[0][1:-1]
+            pairs = zip(names[::2], names[1::2], strict=True)
+            names = [each.merged(*pair) if len(names) == 2 else f"({each.merged(*pair)})" for pair in pairs]
+        return names[0]
 
     def _write_block(self, accumulators: Sequence[Accumulator], body: Body) -> None:
         """From `begin` to `end`: several vectors a round, then the rest with masks."""
         write, lanes = self.write, self.write.lanes
-        width = lanes * _UNROLL
+        unroll = self.unroll if accumulators else 1
+        width = lanes * unroll
         write(f"whole = end - (end - begin) % {width}")
         with write.block(f"for i in range(begin, whole, {width})"):
-            for u in range(_UNROLL):
+            for u in range(unroll):
                 index = f"i + {lanes * u}" if u else "i"
                 values = body(Step(self, index, "", f"_{u}"))
                 for each in accumulators:

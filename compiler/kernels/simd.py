@@ -8,6 +8,7 @@ other; LLVM splits the wide ones over several registers.
     load_T(address, offset)           the scalar of type T at address + offset (bytes)
     store_T(address, offset, value)   its counterpart
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
+    vload_between_T(address, offset, l, h)  likewise, of lanes l to h alone
     vstore(address, offset, v[, n])   its counterpart
     vgather_T(address, i[, mask])     the elements number i, a vector of int64, from the address on; zero where not masked
     transpose_T(a, a_step, b, b_step[, rows, columns])
@@ -178,7 +179,7 @@ def _element(vector: Kind) -> Kind:
 # The functions over `Lanes` that kernels may call, by how their result is typed
 FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.fma, lanes.maximum, lanes.minimum, lanes.absolute, lanes.copysign), _same),
-    **dict.fromkeys((lanes.sqrt, lanes.floor, lanes.ceil, lanes.trunc, lanes.round_even), _same),
+    **dict.fromkeys((lanes.sqrt, lanes.floor, lanes.ceil, lanes.trunc, lanes.round_even, lanes.even_lanes), _same),
     **dict.fromkeys(elementary.FUNCTIONS, _same),
     **dict.fromkeys((lanes.isnan, lanes.isinf, lanes.isfinite), _mask),
     **dict.fromkeys((lanes.horizontal_sum, lanes.horizontal_product), _element),
@@ -302,6 +303,23 @@ def _gather(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
         selected = mask[0] if mask else ir.Constant(ir.VectorType(I1, lanes), [1] * lanes)
         operands = [pointers, ir.Constant(I32, _alignment(dtype)), selected, ir.Constant(memory, None)]
         loaded = call_intrinsic(builder, f"masked.gather.{mangled(memory)}.v{lanes}p0", memory, operands)
+        return _from_memory(builder, loaded, dtype)
+
+    return named(name, typer, emitter)
+
+
+def _load_between(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
+    memory = _memory_type(dtype, lanes)
+
+    def typer(*kinds: Kind) -> Kind:
+        return Vector(dtype, lanes) if len(kinds) == 4 and _is_place(*kinds) else None
+
+    def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
+        address, offset, low, high = values
+        mask = builder.and_(first_lanes(builder, high, lanes), builder.not_(first_lanes(builder, low, lanes)))
+        pointer = _pointer(builder, address, offset, memory)
+        operands = [pointer, ir.Constant(I32, _alignment(dtype)), mask, ir.Constant(memory, None)]
+        loaded = call_intrinsic(builder, f"masked.load.{mangled(memory)}.p0", memory, operands)
         return _from_memory(builder, loaded, dtype)
 
     return named(name, typer, emitter)
@@ -462,6 +480,7 @@ def namespace(lanes: int) -> dict[str, Any]:
     names["inside"] = _mask_of_first(lanes)
     for name, (dtype, _) in ELEMENTS.items():
         names[f"vload_{name}"] = _vector_load(f"vload_{name}", dtype, lanes)
+        names[f"vload_between_{name}"] = _load_between(f"vload_between_{name}", dtype, lanes)
         names[f"vgather_{name}"] = _gather(f"vgather_{name}", dtype, lanes)
         names[f"splat_{name}"] = _splat_to(f"splat_{name}", dtype, lanes)
         if name.startswith("uint"):

@@ -17,6 +17,7 @@ from ...formats.types import TensorType
 from .kernel import Kernel
 from .target import Target
 
+NANOSECONDS_A_BYTE = 0.01  # that one thread moves from or to the caches
 SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
 
 
