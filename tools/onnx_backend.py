@@ -5,21 +5,22 @@ compile → bytes → load → verify → link → run. The compiler sees the mo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
 
-# "cached" evaluates primitives whose kernels are not in the cache by their references: right, slow, and no compiling.
-KERNELS = os.environ.get("TREADLE_BACKEND_KERNELS", "build")
-
 
 def run(model_path: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The model's outputs. Raises what compiling or running raises: UnsupportedOperatorError is a NotImplementedError."""
-    from .. import VirtualMachine, compile, load
+    """The model's outputs. Raises what compiling or running raises: UnsupportedOperatorError is a NotImplementedError.
 
-    content = compile(model_path).as_bytes()
-    machine = VirtualMachine(load(content), kernels=KERNELS)
+    With the knob TREADLE_KERNELS=cached no kernel is built: primitives that the cache lacks run by their references.
+    """
+    from .. import VirtualMachine, compile, load
+    from ..vm import knobs
+
+    kernels = knobs.get("TREADLE_KERNELS")
+    content = compile(model_path, embed_native=kernels == "build", progress=False).as_bytes()
+    machine = VirtualMachine(load(content), kernels=kernels)
     result = machine["main"](*inputs)
     results = list(result) if isinstance(result, tuple) else [result]
     return [np.asarray(value) for value in results]

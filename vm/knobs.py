@@ -31,6 +31,12 @@ class Knob:
             raise TreadleError(f"environment variable {self.name}={text!r}: {error}; it is: {self.doc}") from None
 
 
+def _kernels(text: str) -> str:
+    if text not in ("build", "cached"):
+        raise ValueError("build or cached is expected")
+    return text
+
+
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -43,6 +49,7 @@ KNOBS: dict[str, Knob] = {knob.name: knob for knob in (
     Knob("TREADLE_CACHE", None, str, "folder of the kernel cache; 'off' for none (default: the user's cache folder)"),
     Knob("TREADLE_NUM_THREADS", None, _count, "threads that one call may use (default: the CPUs of this process)"),
     Knob("TREADLE_TARGET", None, str, "CPU to generate code for, NAME or NAME:+feature,-feature (default: this one)"),
+    Knob("TREADLE_KERNELS", "build", _kernels, "in ONNX conformance runs: build what the cache lacks, or cached: evaluate it"),
     Knob("TREADLE_JOBS", None, _count, "processes that build kernels (default: the CPUs of this process)"),
 )}
 # fmt: on
