@@ -6,7 +6,7 @@ This module is the compiler that the machine knows (`vm/library.py`): it names t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ...vm import library, native
 from ...vm.library import BuiltKernel, Evaluate
 from .kernel import Kernel
 from .target import Target, host
+
+_SYMBOL = "kernel_"  # what the functions in object code are called, before their object key
 
 
 def target_key() -> str:
@@ -58,23 +60,26 @@ def evaluator(definition: PrimitiveDefinition) -> Evaluate:
 def _build(
     missing: Mapping[str, PrimitiveDefinition], target: Target, progress: bool, jobs: int | None
 ) -> dict[str, BuiltKernel | None]:
+    """Each kernel is kept as soon as it is done, so that an interrupted build loses little."""
     from ..check import check_definition
     from .lower import lower
 
-    kernels: dict[str, Kernel | None] = {}
+    kernels: dict[str, Kernel] = {}
+    users: dict[str, list[str]] = {}  # object key → the definitions' keys that share the code
     for key, definition in missing.items():
         check_definition(definition)
-        kernels[key] = lower(definition, target)
-    codes = _compile([kernel for kernel in kernels.values() if kernel is not None], target, progress, jobs)
-    built: dict[str, BuiltKernel | None] = {}
-    for key, kernel in kernels.items():
+        kernel = lower(definition, target)
         if kernel is None:
-            built[key] = None
+            library.store_kernel(key, None)
         else:
-            object_key = _object_key(kernel, target)
-            code = codes[object_key]
+            kernels[key] = kernel
+            users.setdefault(_object_key(kernel, target), []).append(key)
+    built: dict[str, BuiltKernel | None] = dict.fromkeys(missing)
+    for object_key, code in _compile({key: kernels[keys[0]] for key, keys in users.items()}, target, progress, jobs):
+        for key in users[object_key]:
+            kernel = kernels[key]
             built[key] = BuiltKernel(key, object_key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
-        library.store_kernel(key, built[key])
+            library.store_kernel(key, built[key])
     return built
 
 
@@ -84,22 +89,26 @@ def _object_key(kernel: Kernel, target: Target) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _compile(kernels: Sequence[Kernel], target: Target, progress: bool, jobs: int | None) -> dict[str, bytes]:
-    """Native code by object key: what the cache has, else compiled, each text once."""
-    texts = {_object_key(kernel, target): kernel for kernel in kernels}
-    codes = {key: code for key in texts if (code := native.cache().get(key))}
-    waiting = {f"kernel_{key[:16]}": key for key in texts if key not in codes}
+def _compile(
+    kernels: Mapping[str, Kernel], target: Target, progress: bool, jobs: int | None
+) -> Iterator[tuple[str, bytes]]:
+    """Native code by object key, as it comes: what the cache has, then what must be compiled, behind a progress bar."""
+    waiting: dict[str, Kernel] = {}
+    for key, kernel in kernels.items():
+        code = native.cache().get(key)
+        if code is None:
+            waiting[key] = kernel
+        else:
+            yield key, code
     if not waiting:
-        return codes
+        return
     from tqdm import tqdm
 
     from .pool import Text, compile_texts
 
-    todo = [Text(symbol, texts[key].source, texts[key].lanes) for symbol, key in waiting.items()]
-    with tqdm(
-        total=len(todo), desc="compiling kernels", unit="", leave=False, disable=None if progress else True
-    ) as bar:
-        for text, code in compile_texts(todo, target.native, jobs):
-            codes[waiting[text.symbol]] = code
+    texts = [Text(f"{_SYMBOL}{key}", kernel.source, kernel.lanes) for key, kernel in waiting.items()]
+    hidden = None if progress else True  # None: hidden where stderr is no terminal
+    with tqdm(total=len(texts), desc="compiling kernels", unit="", delay=1, leave=False, disable=hidden) as bar:
+        for text, code in compile_texts(texts, target.native, jobs):
+            yield text.symbol.removeprefix(_SYMBOL), code
             bar.update()
-    return codes

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.build import build
-from treadle.compiler.kernels.target import host
+from treadle.compiler.kernels.target import Target, host
 from treadle.compiler.operators import TABLE
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
@@ -51,9 +51,9 @@ def definition_of(operator: str, params: Sequence[TensorType], **attributes: obj
     return build.definition(*range(first, len(build.values)))
 
 
-def built(definition: PrimitiveDefinition) -> BuiltKernel | None:
+def built(definition: PrimitiveDefinition, target: Target = TARGET) -> BuiltKernel | None:
     """The compiled kernel, from the user's cache of kernels if it was built before."""
-    return build([definition], TARGET, progress=False, jobs=1)[0]
+    return build([definition], target, progress=False, jobs=1)[0]
 
 
 _addresses: dict[str, int] = {}
@@ -93,9 +93,10 @@ def run_kernel(
     arrays: Sequence[np.ndarray],
     sizes: Mapping[str, int] | None = None,
     parts: int = 1,
+    target: Target = TARGET,
 ) -> tuple[int, list[np.ndarray]]:
     """The kernel's code (0 for success) and the outputs, made by so many parts one after the other."""
-    kernel, sizes = built(definition), sizes or {}
+    kernel, sizes = built(definition, target), sizes or {}
     assert kernel is not None, f"no kernel for {definition}"
     inputs = [guarded(np.require(array, requirements="C")) for array in arrays]
     outputs = []
@@ -121,9 +122,10 @@ def check(
     parts: int = 1,
     rtol: float = 2e-6,
     atol: float = 1e-6,
+    target: Target = TARGET,
 ) -> None:
     """The kernel gives what the reference gives."""
-    code, outputs = run_kernel(definition, arrays, sizes, parts)
+    code, outputs = run_kernel(definition, arrays, sizes, parts, target)
     assert code == 0
     variables = [(sizes or {})[name] for name in definition.variables]
     for got, wanted in zip(outputs, evaluate_definition(definition, arrays, variables), strict=True):

@@ -1,0 +1,94 @@
+"""Building kernels: cached by definition, shared by text, compiled by worker processes that may fail or die."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from treadle.compiler.kernels import build as builder
+from treadle.compiler.kernels.pool import Text, compile_texts
+from treadle.compiler.kernels.target import host
+from treadle.formats.errors import CompileError, InferenceError
+from treadle.formats.types import tensor
+from treadle.vm.native import load_object
+
+from .harness import definition_of
+
+NATIVE = host().native
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def text(name, answer="part"):
+    return Text(name, f"def kernel(args, scratch, part, parts):\n    return {answer}\n", 16)
+
+
+def relu(size):
+    return definition_of("relu", [tensor("float32", (size,))])
+
+
+def test_kernels_that_differ_in_size_share_their_code(empty_cache):
+    small, large = builder.build([relu(100), relu(200)])
+    assert small.object_key == large.object_key
+    assert small.key != large.key
+    assert small.words != large.words
+
+
+def test_what_was_built_is_found_again(empty_cache, monkeypatch):
+    first = builder.build([relu(100)])
+    monkeypatch.setattr(builder, "_compile", None)  # there is nothing to compile any more
+    assert builder.build([relu(100), relu(300)][:1]) == first
+
+
+def test_no_native_lowering_is_none(empty_cache):
+    symbolic_image = definition_of("conv", [tensor("float32", (1, 1, 5, "w")), tensor("float32", (1, 1, 3, 3))])
+    assert builder.build([symbolic_image]) == [None]
+
+
+def test_malformed_definitions_are_refused(empty_cache):
+    import dataclasses
+
+    definition = relu(4)
+    wrong = dataclasses.replace(definition.nodes[0], results=(tensor("float32", (5,)),))
+    with pytest.raises(InferenceError):
+        builder.build([dataclasses.replace(definition, nodes=(wrong,))])
+
+
+def test_workers_compile_side_by_side():
+    texts = [text(f"kernel_{i}", f"part + {i}") for i in range(4)]
+    built = dict(compile_texts(texts, NATIVE, jobs=2))
+    assert built.keys() == set(texts)
+    assert all(t.symbol in load_object(code) for t, code in built.items())
+
+
+def test_a_text_that_does_not_compile_is_an_error():
+    with pytest.raises(CompileError, match="kernel_bad"):
+        list(compile_texts([text("kernel_bad", "no_such_name"), text("kernel_2"), text("kernel_3")], NATIVE))
+
+
+def test_a_text_that_kills_its_compiler_is_an_error():
+    deadly = Text("kernel_deadly", "import os\nos._exit(7)\n", 16)
+    with pytest.raises(CompileError, match="kernel_deadly died twice, with exit status 7"):
+        list(compile_texts([deadly, text("kernel_2"), text("kernel_3")], NATIVE, jobs=1))
+
+
+def test_a_script_without_a_main_guard_may_build(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            from treadle.compiler.kernels.pool import Text, compile_texts
+            from treadle.compiler.kernels.target import host
+
+            source = "def kernel(args, scratch, part, parts):\\n    return part\\n"
+            texts = [Text(f"kernel_{i}", source, 16) for i in range(3)]
+            print(len(list(compile_texts(texts, host().native, jobs=1))))
+            """
+        )
+    )
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert result.stdout == "3\n"

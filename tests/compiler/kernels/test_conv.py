@@ -1,0 +1,131 @@
+"""Convolutions of channel-blocked and planar images, compiled, against NumPy on ordinary images."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.compiler.operators import lookup
+from treadle.formats.types import tensor
+
+from .harness import TARGET, Builder, built, run_kernel
+
+NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
+RNG = np.random.default_rng(1)
+
+
+def evaluate(operator, *arrays, **attributes):
+    entry = lookup(operator)
+    return entry.evaluate(arrays, entry.canonical(attributes))[0]
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def convolve(x, weight, epilogue="", *, groups=1, parts=1, target=TARGET, batch=None, **window):
+    """Checks the kernel that a convolution of x with the weights gets. `batch`: the name of its symbolic dimension."""
+    bias, channels = normal(len(weight)), x.shape[1]
+    wanted = evaluate("conv", x, weight, bias, groups=groups, **window)
+    added = normal(*wanted.shape)
+    vector = evaluate("pack_vector", bias)
+    if groups == channels > 1:
+        operator, image, packed = (
+            "conv_depthwise",
+            evaluate("pack_channels", x),
+            evaluate("pack_planar_weights", weight),
+        )
+    elif channels < 4:
+        operator, image, packed = "conv_planar", x, evaluate("pack_planar_weights", weight)
+    else:
+        operator, image = "conv_blocked", evaluate("pack_channels", x)
+        packed = evaluate("pack_weights", weight, groups=groups)
+        groups = packed.shape[0] and image.shape[1] // packed.shape[1]
+        window |= {"groups": groups, "channels": channels // groups}
+    shape = (batch, *image.shape[1:]) if batch else image.shape
+    arrays = [image, packed, vector, evaluate("pack_channels", added)]
+    params = [tensor("float32", s) for s in (shape, packed.shape, vector.shape)]
+    build = Builder(*params, tensor("float32", (batch or len(x), *arrays[3].shape[1:])))
+    value = build(operator, 0, 1, 2, **window)
+    for step in epilogue.split():
+        value = build("add", value, 3) if step == "add" else build(step, value)
+        wanted = wanted + added if step == "add" else evaluate(step, wanted)
+    definition = build.definition(value)
+    _, (got,) = run_kernel(definition, arrays, {batch: len(x)} if batch else None, parts, target)
+    plain = evaluate("unpack_channels", got, channels=len(weight))
+    np.testing.assert_allclose(plain, wanted, rtol=1e-5, atol=2e-5 * math.sqrt(weight[0].size))
+    return built(definition, target)
+
+
+@given(st.data())
+@settings(max_examples=6, deadline=None)
+def test_any_window(data):
+    def draw(low, high):
+        return data.draw(st.integers(low, high))
+
+    kernel = (draw(1, 4), draw(1, 4))
+    dilations = (draw(1, 2), draw(1, 2))
+    pads = tuple(draw(0, 3) for _ in range(4))
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    height = draw(max(1, reach[0] - pads[0] - pads[2]), 12)
+    width = draw(max(1, reach[1] - pads[1] - pads[3]), 18)
+    channels = data.draw(st.sampled_from([1, 3, 5, 16, 20, 32]))
+    weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, *kernel)
+    window = {"strides": (draw(1, 3), draw(1, 3)), "pads": pads, "dilations": dilations}
+    convolve(normal(draw(1, 2), channels, height, width), weight, parts=draw(1, 4), **window)
+
+
+@pytest.mark.parametrize("epilogue", ["relu", "add relu", "gelu add"])
+def test_epilogues(epilogue):
+    convolve(normal(2, 16, 7, 9), normal(48, 16, 3, 3), epilogue, parts=3, pads=(1, 1, 1, 1))
+
+
+def test_pixels_of_a_pointwise_convolution_are_one_row():
+    kernel = convolve(normal(1, 32, 5, 7), normal(32, 32, 1, 1), "add relu", parts=2)
+    assert kernel.scratch_bytes == 0
+
+
+def test_bands_of_an_image_larger_than_the_cache():
+    small = dataclasses.replace(TARGET, l2_bytes=16 << 10)
+    convolve(normal(1, 32, 20, 14), normal(32, 32, 3, 3), pads=(1, 1, 1, 1), target=small, parts=3)
+
+
+def test_groups_of_whole_blocks():
+    convolve(normal(1, 64, 6, 6), normal(96, 32, 3, 3), groups=2, pads=(1, 1, 1, 1))
+
+
+def test_narrow_groups_share_a_block():
+    convolve(normal(1, 32, 6, 6), normal(32, 4, 3, 3), groups=8, pads=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize(("stride", "size", "width"), [(1, 3, 13), (2, 3, 12), (1, 5, 9), (2, 2, 4), (3, 7, 5)])
+def test_depthwise(stride, size, width):
+    pads, strides = (size // 2,) * 4, (stride, stride)
+    convolve(normal(2, 24, 6, width), normal(24, 1, size, size), "relu", groups=24, pads=pads, strides=strides, parts=3)
+
+
+def test_symbolic_batch():
+    window = {"pads": (1, 1, 1, 1), "batch": "n"}
+    kernels = {convolve(normal(n, 16, 4, 4), normal(16, 16, 3, 3), **window) for n in (1, 3)}
+    assert len(kernels) == 1
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_narrow_vectors(target):
+    convolve(normal(1, 16, 5, 8), normal(32, 16, 3, 3), "add relu", pads=(1, 1, 1, 1), target=target)
+    convolve(normal(1, 16, 5, 8), normal(16, 1, 3, 3), groups=16, pads=(1, 1, 1, 1), target=target)
+
+
+@pytest.mark.parametrize("channels", [1, 16, 20, 40])
+def test_packing_and_unpacking(channels):
+    x = normal(2, channels, 5, 70)
+    for operator, source, attributes in (
+        ("pack_channels", x, {}),
+        ("unpack_channels", evaluate("pack_channels", x), {"channels": channels}),
+    ):
+        build = Builder(tensor("float32", source.shape))
+        definition = build.definition(build(operator, 0, **attributes))
+        _, (got,) = run_kernel(definition, [source], parts=2)
+        np.testing.assert_array_equal(got, evaluate(operator, source, **attributes))

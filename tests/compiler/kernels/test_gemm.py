@@ -1,0 +1,99 @@
+"""Matrix products, compiled, against the reference evaluator."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.compiler.operators import lookup
+from treadle.formats.types import tensor
+
+from .harness import TARGET, Builder, built, check, random_array, run_kernel
+
+NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
+RNG = np.random.default_rng(1)
+
+
+def product(a, b, epilogue=(), sizes=None, parts=1, target=TARGET, operator="matmul", **attributes):
+    """Checks one product with an epilogue: names of unary operators, or shapes of tensors to add."""
+    build = Builder(*(tensor("float32", shape) for shape in (a, b, *(e for e in epilogue if isinstance(e, tuple)))))
+    value, added = build(operator, 0, 1, **attributes), 2
+    for step in epilogue:
+        value = build("add", value, added) if isinstance(step, tuple) else build(step, value)
+        added += isinstance(step, tuple)
+    definition = build.definition(value)
+    arrays = [random_array(type_, seed, sizes) for seed, type_ in enumerate(definition.params)]
+    depth = arrays[0].shape[-2 if attributes.get("transpose_a") else -1]
+    check(definition, arrays, sizes, parts, 1e-5, 2e-5 * math.sqrt(depth), target)
+    return built(definition, target)
+
+
+SIZES = st.sampled_from([1, 2, 3, 7, 14, 15, 16, 17, 31, 33, 48, 50])
+
+
+@given(SIZES, SIZES, SIZES, st.integers(1, 5))
+@settings(max_examples=6, deadline=None)
+def test_any_size_in_any_number_of_parts(rows, depth, columns, parts):
+    product((rows, depth), (depth, columns), parts=parts)
+
+
+def test_batches_broadcast():
+    product((3, 1, 5, 4), (2, 4, 20), parts=4)
+    product((1, 5, 4), (2, 3, 4, 20), parts=4)
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_transposed_operands(transpose_a, transpose_b):
+    a, b = ((2, 6, 9), (2, 21, 6)) if transpose_b else ((2, 6, 9), (2, 6, 21))
+    a = a if transpose_a else (2, 9, 6)
+    turned = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    product(a, b, operator="matmul_transposed", **turned)
+
+
+def test_rows_in_few_cache_sets_are_copied_apart():
+    kernel = product((20, 512), (512, 136))
+    assert kernel.scratch_bytes > 0
+
+
+def test_symbolic_rows_serve_every_number_of_them():
+    for rows in (0, 1, 3, 4, 13, 14, 15, 40):
+        product(("n", 9), (9, 37), ((37,), "relu"), {"n": rows}, parts=2)
+
+
+def test_symbolic_batch_and_length_as_in_attention():
+    sizes = {"b": 2, "s": 19}
+    product(("b", 3, "s", 8), ("b", 3, "s", 8), ("tanh",), sizes, operator="matmul_transposed", transpose_b=True)
+    product(("b", 3, "s", "s"), ("b", 3, "s", 8), (), sizes)
+
+
+@pytest.mark.parametrize("added", [(24,), (1,), (10, 1), (2, 10, 24), (2, 1, 24), (10, 24), ()])
+def test_epilogue_operands_broadcast(added):
+    product((2, 10, 5), (5, 24), (added,), parts=3)
+
+
+def test_long_epilogues_run_in_a_loop():
+    product((10, 5), (5, 40), ((40,), "gelu", "sigmoid"), parts=2)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_narrow_vectors(target):
+    product((9, 12), (12, 40), ((40,), "relu"), target=target, parts=2)
+    product((9, 12), (40, 12), target=target, operator="matmul_transposed", transpose_b=True)
+
+
+@pytest.mark.parametrize("columns", [1, 16, 30, 96])
+def test_packed_matrix(columns):
+    matrix = RNG.standard_normal((11, columns)).astype(np.float32)
+    (panels,) = lookup("pack_matrix").evaluate([matrix])
+    build = Builder(tensor("float32", (2, 7, 11)), tensor("float32", panels.shape))
+    definition = build.definition(build("matmul_packed", 0, 1, columns=columns))
+    a = RNG.standard_normal((2, 7, 11)).astype(np.float32)
+    _, (got,) = run_kernel(definition, [a, panels], parts=2)
+    np.testing.assert_allclose(got, a @ matrix, rtol=1e-5, atol=1e-4)
+
+
+def test_kernels_of_one_tile_share_their_text():
+    assert product((28, 8), (8, 64)).object_key == product((56, 20), (20, 96)).object_key

@@ -1,0 +1,96 @@
+"""Channel-blocked layout and packed matrices: what the passes leave of a network, and that its results stay."""
+
+import numpy as np
+import pytest
+from treadle.compiler import ir
+from treadle.compiler.builder import Module, constant, function, op, var
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.infer import infer_types
+from treadle.compiler.passes.dead_code import DeadCode
+from treadle.compiler.passes.layout import BlockChannels
+from treadle.compiler.passes.pack_matrices import PackMatrices
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def rewritten(module, *inputs):
+    """The operators of `main` behind the passes; its result is checked."""
+    before = infer_types(module)
+    after = before
+    for step in (BlockChannels(), PackMatrices(), DeadCode()):
+        after = infer_types(step(after))
+    wanted = np.asarray(evaluate(before, "main", *inputs))
+    np.testing.assert_allclose(np.asarray(evaluate(after, "main", *inputs)), wanted, rtol=1e-4, atol=1e-4)
+    values = [binding.value for binding in after.functions["main"].body.bindings]
+    return [value.operator for value in values if isinstance(value, ir.OperatorCall)]
+
+
+def image(channels, size=6, batch=2):
+    return var("x", (batch, channels, size, size)), normal(batch if batch != "n" else 3, channels, size, size)
+
+
+def test_nothing_is_unpacked_between_convolutions():
+    x, array = image(32)
+    hidden = op.relu(op.conv(x, constant(normal(48, 32, 3, 3)), constant(normal(48)), pads=(1, 1, 1, 1)))
+    y = op.relu(op.add(op.conv(hidden, constant(normal(48, 48, 1, 1))), hidden))
+    operators = rewritten(Module(main=function([x], y)), array)
+    assert operators == ["pack_channels", "conv_blocked", "relu", "conv_blocked", "add", "relu", "unpack_channels"]
+
+
+def test_a_classifier_from_planes_to_logits():
+    x, array = image(3, batch="n")
+    y = op.relu(op.conv(x, constant(normal(16, 3, 3, 3)), strides=(2, 2), pads=(1, 1, 1, 1)))
+    y = op.max_pool(y, kernel=(2, 2), strides=(2, 2), pads=(0, 0, 1, 1))
+    y = op.mean(y, axes=(2, 3), keepdims=False)
+    y = op.matmul(y, constant(normal(16, 10)))
+    operators = rewritten(Module(main=function([x], y)), array)
+    assert operators == ["conv_planar", "relu", "max_pool", "mean", "reshape", "matmul_packed"]
+
+
+def test_concatenation_and_scales_of_channels():
+    x, array = image(16)
+    left = op.conv(x, constant(normal(32, 16, 1, 1)))
+    right = op.conv(x, constant(normal(8, 16, 1, 1)))
+    y = op.multiply(op.concat(left, right, axis=1), constant(normal(40, 1, 1)))
+    operators = rewritten(Module(main=function([x], op.conv(y, constant(normal(5, 40, 1, 1))))), array)
+    assert operators.count("pack_channels") == operators.count("unpack_channels") == 1
+    assert "concat" in operators
+
+
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups", "operator"),
+    [(32, 32, 32, "conv_depthwise"), (32, 32, 8, "conv_blocked"), (64, 32, 2, "conv_blocked")],
+)
+def test_groups(channels, outputs, groups, operator):
+    x, array = image(channels)
+    y = op.conv(x, constant(normal(outputs, channels // groups, 3, 3)), constant(normal(outputs)), groups=groups)
+    assert rewritten(Module(main=function([x], y)), array) == ["pack_channels", operator, "unpack_channels"]
+
+
+def test_groups_that_do_not_fit_into_blocks_are_packed_apart():
+    x, array = image(15)
+    y = op.conv(x, constant(normal(9, 5, 3, 3)), constant(normal(9)), groups=3)
+    assert "conv_blocked" in rewritten(Module(main=function([x], y)), array)
+
+
+def test_signals_are_images_of_height_one():
+    x = var("x", (2, 5, 20))
+    y = op.conv(x, constant(normal(7, 5, 3)), constant(normal(7)), strides=(2,), pads=(1, 1))
+    assert "conv_planar" in rewritten(Module(main=function([x], y)), normal(2, 5, 20))
+
+
+def test_what_a_product_can_transpose_itself_is_not_moved():
+    q, k = var("q", (2, 5, 4)), var("k", (2, 6, 4))
+    y = op.matmul(q, op.permute_dims(k, axes=(0, 2, 1)))
+    assert rewritten(Module(main=function([q, k], y)), normal(2, 5, 4), normal(2, 6, 4)) == ["matmul_transposed"]
+
+
+def test_weights_may_be_arguments():
+    x, array = image(16)
+    weight = var("weight", (16, 16, 3, 3))
+    operators = rewritten(Module(main=function([x, weight], op.conv(x, weight))), array, normal(16, 16, 3, 3))
+    assert operators == ["pack_weights", "pack_channels", "conv_blocked", "unpack_channels"]
