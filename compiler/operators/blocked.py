@@ -55,7 +55,8 @@ def _infer_pack_channels(inputs: Sequence[TensorType]) -> TensorType:
 
 def _pack_channels(x: np.ndarray) -> np.ndarray:
     n, _, height, width = x.shape
-    return _pad_axis(x, 1).reshape(n, -1, BLOCK, height, width).transpose(0, 1, 3, 4, 2)
+    padded = _pad_axis(x, 1)
+    return padded.reshape(n, padded.shape[1] // BLOCK, BLOCK, height, width).transpose(0, 1, 3, 4, 2)
 
 
 def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int) -> TensorType:
@@ -67,8 +68,8 @@ def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int) -> Tenso
 
 
 def _unpack_channels(x: np.ndarray, channels: int) -> np.ndarray:
-    n, _, height, width, _ = x.shape
-    return x.transpose(0, 1, 4, 2, 3).reshape(n, -1, height, width)[:, :channels]
+    n, blocks, height, width, _ = x.shape
+    return x.transpose(0, 1, 4, 2, 3).reshape(n, blocks * BLOCK, height, width)[:, :channels]
 
 
 def _infer_pack_vector(inputs: Sequence[TensorType]) -> TensorType:
@@ -109,7 +110,8 @@ def _pack_weights(weight: np.ndarray, groups: int) -> np.ndarray:
         weight, groups = wide, 1
     by_group = weight.reshape(groups, outputs // groups, *weight.shape[1:])
     padded = _pad_axis(_pad_axis(by_group, 1), 2)
-    blocks = padded.reshape(-1, BLOCK, padded.shape[2] // BLOCK, BLOCK, height, width)
+    rows = padded.shape[0] * padded.shape[1] // BLOCK
+    blocks = padded.reshape(rows, BLOCK, padded.shape[2] // BLOCK, BLOCK, height, width)
     return blocks.transpose(0, 2, 4, 5, 3, 1)
 
 
@@ -121,7 +123,7 @@ def _infer_pack_planar_weights(inputs: Sequence[TensorType]) -> TensorType:
 
 def _pack_planar_weights(weight: np.ndarray) -> np.ndarray:
     padded = _pad_axis(weight, 0)
-    return padded.reshape(-1, BLOCK, *weight.shape[1:]).transpose(0, 2, 3, 4, 1)
+    return padded.reshape(padded.shape[0] // BLOCK, BLOCK, *weight.shape[1:]).transpose(0, 2, 3, 4, 1)
 
 
 def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:

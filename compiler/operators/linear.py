@@ -99,12 +99,17 @@ def _conv(
     windows = axes(weight.shape[2:], strides, pads, dilations)
     counts = static_shape(x.shape[2:], windows)
     inputs = padded(x.astype(np.float64), windows, counts, 0)
-    by_group: Any = inputs.reshape(x.shape[0], groups, -1, *inputs.shape[2:])
-    weights: Any = weight.astype(np.float64).reshape(groups, -1, *weight.shape[1:])
+    by_group: Any = _grouped(inputs, 1, groups)
+    weights: Any = _grouped(weight.astype(np.float64), 0, groups)
     result = np.zeros((x.shape[0], groups, weights.shape[1], *counts))
     for place, elements in taps(by_group, windows, counts):
         result += np.einsum("ngc...,gmc->ngm...", elements, weights[(..., *place)])
     return _with_bias(result.reshape(x.shape[0], weight.shape[0], *counts), bias).astype(x.dtype)
+
+
+def _grouped(x: np.ndarray, axis: int, groups: int) -> np.ndarray:
+    """x with an axis parted in two: groups, and what each has."""
+    return x.reshape(*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :])
 
 
 def _with_bias(result: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
@@ -164,8 +169,8 @@ def _conv_transpose(
 ) -> np.ndarray:
     windows = axes(weight.shape[2:], strides, pads, dilations)
     spatial = tuple(map(integer, _transposed_shape(x.shape[2:], windows, output_padding)))
-    by_group: Any = x.astype(np.float64).reshape(x.shape[0], groups, -1, *x.shape[2:])
-    weights: Any = weight.astype(np.float64).reshape(groups, -1, *weight.shape[1:])
+    by_group: Any = _grouped(x.astype(np.float64), 1, groups)
+    weights: Any = _grouped(weight.astype(np.float64), 0, groups)
     whole = [size + integer(axis.begin) + integer(axis.end) for size, axis in zip(spatial, windows, strict=True)]
     canvas = np.zeros((x.shape[0], groups, weight.shape[1], *whole))
     for place, target in taps(canvas, windows, x.shape[2:]):  # each target is a view of the canvas
@@ -173,7 +178,7 @@ def _conv_transpose(
     inside = [
         slice(integer(axis.begin), integer(axis.begin) + size) for size, axis in zip(spatial, windows, strict=True)
     ]
-    result: Any = canvas.reshape(x.shape[0], -1, *whole)
+    result: Any = canvas.reshape(x.shape[0], groups * weight.shape[1], *whole)
     result = result[(..., *inside)]
     return _with_bias(result, bias).astype(x.dtype)
 
