@@ -134,7 +134,7 @@ def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
 
 def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
     padded = _pad_axis(matrix, 1)
-    return padded.reshape(matrix.shape[0], -1, BLOCK).transpose(1, 0, 2)
+    return padded.reshape(matrix.shape[0], padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2)
 
 
 # ---- products of packed tensors ----
@@ -176,8 +176,8 @@ def _conv_blocked(
 ) -> np.ndarray:
     blocks_out, blocks_in, height, width, _, _ = weight.shape
     plain = weight.transpose(0, 5, 1, 4, 2, 3).reshape(blocks_out * BLOCK, blocks_in * BLOCK, height, width)
-    by_group = x.reshape(-1, blocks_in, *x.shape[2:])
-    image = _unpack_channels(by_group, channels).reshape(x.shape[0], -1, *x.shape[2:4])
+    by_group = x.reshape(x.shape[0] * groups, blocks_in, *x.shape[2:])
+    image = _unpack_channels(by_group, channels).reshape(x.shape[0], groups * channels, *x.shape[2:4])
     plain = plain[:, :channels]
     flat = None if bias is None else bias.reshape(-1)
     result = _conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=groups)
@@ -205,7 +205,7 @@ def _conv_planar(
     pads: tuple,
     dilations: tuple,
 ) -> np.ndarray:
-    plain = weight.transpose(0, 4, 1, 2, 3).reshape(-1, *weight.shape[1:4])
+    plain = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0] * BLOCK, *weight.shape[1:4])
     flat = None if bias is None else bias.reshape(-1)
     return _pack_channels(_conv(x, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=1))
 
@@ -214,7 +214,7 @@ def _infer_conv_depthwise(inputs: Sequence[TensorType], strides: tuple, pads: tu
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
     _is_blocked(x)
-    if weight.rank != 5 or weight.shape[1] != 1 or weight.shape[4] != BLOCK:
+    if weight.rank != 5 or weight.shape[0] == 0 or weight.shape[1] != 1 or weight.shape[4] != BLOCK:
         raise mismatch(f"weights [blocks, 1, KH, KW, {BLOCK}]", weight)
     match_dim(x.shape[1], weight.shape[0])
     _check_bias(inputs, weight.shape[0])
@@ -231,7 +231,7 @@ def _conv_depthwise(
     pads: tuple,
     dilations: tuple,
 ) -> np.ndarray:
-    plain = weight.transpose(0, 4, 1, 2, 3).reshape(-1, *weight.shape[1:4])
+    plain = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0] * BLOCK, *weight.shape[1:4])
     flat = None if bias is None else bias.reshape(-1)
     image = _unpack_channels(x, len(plain))
     return _pack_channels(_conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=len(plain)))
@@ -247,7 +247,7 @@ def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorTy
 
 
 def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarray:
-    matrix = panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)
+    matrix = panels.transpose(1, 0, 2).reshape(panels.shape[1], panels.shape[0] * BLOCK)
     return _matmul(a, matrix[:, :columns])
 
 

@@ -10,13 +10,14 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType
-from .shapes import maximum, mismatch
+from .shapes import maximum, mismatch, require_value
 from .table import Attribute, Fusion, Kind, register
 
 _DTYPE = Attribute(Kind.DTYPE, "of the result")
 
 
 def _infer_constant(inputs: Sequence[TensorType], value: float, dtype: DType) -> TensorType:
+    require_value(value, dtype)
     return TensorType(dtype, ())
 
 
@@ -25,6 +26,7 @@ def _constant(value: float, dtype: DType) -> np.ndarray:
 
 
 def _infer_full(inputs: Sequence[TensorType], shape: tuple[Dim, ...], value: float, dtype: DType) -> TensorType:
+    require_value(value, dtype)
     return TensorType(dtype, shape)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError
 from ...formats.types import TensorType
-from .shapes import ANY, BOOL, FLOAT, INTEGER, NUMERIC, SIGNED, broadcast, require, same_dtype
+from .shapes import ANY, BOOL, FLOAT, INTEGER, NUMERIC, SIGNED, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 
 # ---- inference ----
@@ -79,15 +79,28 @@ def _pow(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b >= 0, magnitude, np.where(np.abs(a) == 1, parity, 0).astype(a.dtype))
 
 
+def _infer_clip(inputs: Sequence[TensorType], min: float | None, max: float | None) -> TensorType:
+    require(inputs[0], NUMERIC)
+    if inputs[0].dtype.is_integer:
+        for bound in (min, max):
+            if bound is not None and bound != np.floor(bound):
+                raise mismatch("whole numbers as bounds of integers", bound)
+    return inputs[0]
+
+
 def _clip(x: np.ndarray, min: float | None, max: float | None) -> np.ndarray:
-    limits = np.finfo(x.dtype) if x.dtype.kind == "f" else np.iinfo(x.dtype)
     if min is not None:
-        lowest = min if x.dtype.kind == "f" else np.clip(min, limits.min, limits.max)
-        x = np.maximum(x, np.asarray(lowest).astype(x.dtype))
-    if max is not None:
-        highest = max if x.dtype.kind == "f" else np.clip(max, limits.min, limits.max)
-        x = np.minimum(x, np.asarray(highest).astype(x.dtype))
-    return x
+        x = np.maximum(x, _bound(min, x.dtype))
+    return x if max is None else np.minimum(x, _bound(max, x.dtype))
+
+
+def _bound(value: float, dtype: np.dtype) -> np.ndarray:
+    """A bound as an element, the nearest one if the type has none so large."""
+    if dtype.kind == "f":
+        return np.asarray(value, np.float64).astype(dtype)
+    limits = np.iinfo(dtype)
+    nearest = value if np.isinf(value) else int(value)
+    return np.asarray(int(sorted((int(limits.min), nearest, int(limits.max)))[1]), dtype)
 
 
 def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
@@ -182,9 +195,6 @@ UNARY: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str, dict[st
     ("softplus", FLOAT, _in_float64(_softplus), "log(exp(x) + 1)", {}),
     ("softsign", FLOAT, _in_float64(lambda x: x / (1 + np.abs(x))), "x / (1 + |x|)", {}),
     ("mish", FLOAT, _in_float64(lambda x: x * np.tanh(_softplus(x))), "x tanh(softplus(x))", {}),
-    ("clip", NUMERIC, _clip, "x, not below min, not above max", {
-        "min": Attribute(Kind.NUMBER, "lower bound, none if None", None),
-        "max": Attribute(Kind.NUMBER, "upper bound, none if None", None)}),
     ("identity", ANY, _same, "x", {}),
     ("logical_not", BOOL, np.logical_not, "not x", {}),
     ("bitwise_invert", INTEGER, np.invert, "every bit flipped", {}),
@@ -239,6 +249,18 @@ for _name, _kinds, _reference, _doc in TESTS:
     _infer = partial(_broadcast, kinds=_kinds, result=DType.bool)
     register(_name, "x", _infer, _reference, Fusion.ELEMENTWISE, _doc)
 
+register(
+    "clip",
+    "x",
+    _infer_clip,
+    _clip,
+    Fusion.ELEMENTWISE,
+    "x, not below min, not above max",
+    attributes={
+        "min": Attribute(Kind.NUMBER, "lower bound, none if None", None),
+        "max": Attribute(Kind.NUMBER, "upper bound, none if None", None),
+    },
+)
 register("where", "condition a b", _infer_where, np.where, Fusion.ELEMENTWISE, "a where the condition holds, else b")
 register(
     "cast",

@@ -24,6 +24,7 @@ from .shapes import (
     never_equal,
     replace_axis,
     require,
+    require_value,
     same_dtype,
     text,
 )
@@ -201,6 +202,7 @@ def _slice(
 
 def _infer_pad(inputs: Sequence[TensorType], pads: tuple[Dim, ...], mode: str, value: float) -> TensorType:
     (x,) = inputs
+    require_value(value, x.dtype)
     if len(pads) != 2 * x.rank or any(isinstance(pad, int) and pad < 0 for pad in pads):
         raise mismatch(f"{2 * x.rank} pads of at least 0 for {x}", text(pads))
     for dim, begin, end in zip(x.shape, pads[: x.rank], pads[x.rank :], strict=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
 from ...formats import dims
 from ...formats.dims import Atom, Dim, SymbolicDim, Variable
 from ...formats.dtypes import DType
@@ -61,6 +63,15 @@ def same_dtype(inputs: Sequence[TensorType], kinds: frozenset[DType] = ANY) -> D
         if type_.dtype is not inputs[0].dtype:
             raise mismatch("tensors of one element type", " and ".join(map(str, inputs)))
     return inputs[0].dtype
+
+
+def require_value(value: float | None, dtype: DType) -> None:
+    """The number is one of the element type; every number is one of a float type."""
+    if value is None or dtype.is_float:
+        return
+    low, high = (0, 1) if dtype is DType.bool else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
+    if not low <= value <= high or value != int(value):
+        raise mismatch(f"a number of type {dtype.name}", value)
 
 
 def require_rank(type_: TensorType, rank: int, what: str = "a tensor") -> None:
