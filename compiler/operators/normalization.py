@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...formats.types import ShapeDim, TensorType
+from .reduction import mean
 from .shapes import FLOAT, axis_of, match_dim, mismatch, require, require_rank, same_dtype, text
 from .table import Attribute, Fusion, Kind, register
 
@@ -62,8 +63,8 @@ def _batch_normalization(
 
 
 def _standardized(wide: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
-    mean, variance = np.mean(wide, axes, keepdims=True), np.var(wide, axes, keepdims=True)
-    return (wide - mean) / np.sqrt(variance + epsilon)
+    centred = wide - mean(wide, axes, keepdims=True)
+    return centred / np.sqrt(mean(centred * centred, axes, keepdims=True) + epsilon)
 
 
 def _infer_layer(inputs: Sequence[TensorType], axis: int, epsilon: float) -> TensorType:
@@ -92,7 +93,7 @@ def _layer_normalization(
 def _rms_normalization(x: np.ndarray, scale: np.ndarray | None = None, *, axis: int, epsilon: float) -> np.ndarray:
     over = tuple(range(axis_of(axis, x.ndim), x.ndim))
     wide = x.astype(np.float64)
-    return _scaled(wide / np.sqrt(np.mean(wide * wide, over, keepdims=True) + epsilon), scale, None, x)
+    return _scaled(wide / np.sqrt(mean(wide * wide, over, keepdims=True) + epsilon), scale, None, x)
 
 
 def _infer_instance(inputs: Sequence[TensorType], epsilon: float) -> TensorType:

@@ -64,6 +64,12 @@ def _extreme(reduce: Callable[..., np.ndarray], worst: str) -> Callable[..., np.
     return wrapped
 
 
+def mean(x: np.ndarray, axis: Sequence[int], keepdims: bool) -> np.ndarray:
+    """The mean, NaN of no elements (and, other than NumPy's, no warning)."""
+    count = np.float64(np.prod([x.shape[a] for a in axis]))
+    return np.sum(x, axis=tuple(axis), keepdims=keepdims) / count
+
+
 def _log_sum_exp(x: np.ndarray, axis: Any, keepdims: Any) -> np.ndarray:
     return np.logaddexp.reduce(x, axis=axis, keepdims=keepdims) if axis else x
 
@@ -87,7 +93,7 @@ def _index(pick: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
 # name, what it takes, reference, doc
 REDUCTIONS: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] = [
     ("sum", NUMERIC, _reference(np.sum), "the sum; integers wrap around"),
-    ("mean", FLOAT, _reference(np.mean), "the sum divided by the number of elements"),
+    ("mean", FLOAT, _reference(mean), "the sum divided by the number of elements"),
     ("prod", NUMERIC, _reference(np.prod), "the product; integers wrap around"),
     ("max", NUMERIC, _extreme(np.max, "min"), "the greatest; NaN if one is"),
     ("min", NUMERIC, _extreme(np.min, "max"), "the least; NaN if one is"),
