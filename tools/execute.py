@@ -143,7 +143,7 @@ def _shape_argument(text: str) -> tuple[str, list[int | str]]:
 
 
 def run_command(options: argparse.Namespace) -> int:
-    executable = open_executable(options.executable, trust_native=options.trust_native)
+    executable = open_executable(options.executable, options)
     outputs, expected = (list(map(arguments.parse, texts)) for texts in (options.output, options.expected_output))
     budgets = {name: getattr(options, name) for name in _BUDGETS if getattr(options, name) is not None}
     function, values = prepare_call(executable, options)
@@ -173,15 +173,15 @@ def run_command(options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def open_executable(path: Path, *, trust_native: bool = False) -> Executable:
+def open_executable(path: Path, options: argparse.Namespace) -> Executable:
     """Loads an executable; compiles a .onnx model."""
     from .. import compile, load
 
     if path.suffix == ".onnx":
-        return compile(read_model(path))
+        return compile(read_model(path), embed_native=options.kernels == "build")
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}")
-    return load(path, trust_native=trust_native)
+    return load(path, trust_native=options.trust_native)
 
 
 def open_machine(executable: Executable, options: argparse.Namespace, **budgets: Any) -> Any:

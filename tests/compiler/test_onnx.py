@@ -127,6 +127,51 @@ def test_conditions_on_sizes_are_decided() -> None:
     assert operators(module) == {"broadcast_to": 1}
 
 
+def test_masked_attention_of_a_decoder() -> None:
+    """As exporters write it: the mask from Range over a length that only a run knows, the scale from the head's size."""
+    module = from_onnx(
+        parse(
+            """agraph (float[b, h, s, 16] q, float[b, h, s, 16] k, int64[b, s] mask) => (float[b, h, s, 16] y)
+            <int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[1] a0 = {0}, int64[1] a1 = {1}, int64[2] a01 = {0, 1},
+             int64[2] a12 = {1, 2}, int64[1] last = {-1}, int64[1] end = {9223372036854775807},
+             float fzero = {0.0}, float fone = {1.0}, float low = {-3.0e38}> {
+                shape = Shape(q)
+                length = Gather(shape, two)
+                places = Range(zero, length, one)
+                columns = Unsqueeze(places, a0)
+                rows = Unsqueeze(places, a1)
+                causal = LessOrEqual(columns, rows)
+                causal4 = Unsqueeze(causal, a01)
+                given = Cast<to = 9>(mask)
+                given4 = Unsqueeze(given, a12)
+                seen = And(causal4, given4)
+                bias = Where(seen, fzero, low)
+                depth = Slice(shape, last, end)
+                depth_float = Cast<to = 1>(depth)
+                root = Sqrt(depth_float)
+                inverse = Div(fone, root)
+                scale = Sqrt(inverse)
+                query = Mul(q, scale)
+                transposed = Transpose<perm = [0, 1, 3, 2]>(k)
+                key = Mul(transposed, scale)
+                scores = MatMul(query, key)
+                masked = Add(scores, bias)
+                weights = Softmax<axis = -1>(masked)
+                y = MatMul(weights, k)
+            }"""
+        )
+    )
+    assert not operators(module).keys() & {"shape", "shape_tensor", "sqrt", "divide", "slice"}
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, 2, 3, 5, 16)).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    scores = q @ k.swapaxes(2, 3) / 4
+    seen = np.tril(np.ones((5, 5), bool)) & mask[:, np.newaxis, np.newaxis].astype(bool)
+    weights = np.exp(np.where(seen, scores, -np.inf))
+    expected = weights / weights.sum(-1, keepdims=True) @ k
+    np.testing.assert_allclose(evaluate(module, "main", q, k, mask), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_dimensions_may_be_expressions() -> None:
     model = parse("agraph (float[n, 2] x, float[k, 2] z) => (float[m, 2] y) { y = Concat<axis = 0>(x, z) }")
     model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "n + 1"

@@ -49,6 +49,20 @@ def test_names_may_be_left_out(folder: Path, capsys: pytest.CaptureFixture) -> N
     assert "[[1.5, 2.5]]" in capsys.readouterr().out
 
 
+def test_a_model_can_be_run_at_once(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    inputs = ["--input", "1x2xf32=1,2", "--input", "0.5"]
+    assert main(["run", f"{folder}/add.onnx", "--kernels", "cached", *inputs]) == 0
+    assert "[[1.5, 2.5]]" in capsys.readouterr().out
+
+
+def test_a_text_of_the_ir_can_be_compiled(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (folder / "double.ir").write_text("func @main(x: float32[2]) {\n  y: float32[2] = add(x, x)\n  y\n}\n")
+    assert main(["compile", f"{folder}/double.ir", "--no-kernels"]) == 0
+    capsys.readouterr()
+    assert main(["run", f"{folder}/double.trdl", "--kernels", "cached", "--input", "x=1,2"]) == 0
+    assert capsys.readouterr().out == "y: float32[2] [2., 4.]\n"
+
+
 def test_results_can_be_saved_and_compared(folder: Path, capsys: pytest.CaptureFixture) -> None:
     inputs = ["--input", "x=3x2xf32=random:1", "--input", "w=random:2"]
     assert run(folder, *inputs, "--output", f"y=@{folder}/y.npy") == 0
