@@ -41,7 +41,7 @@ BATCH = 500  # mutants that a child is given at once
 HANG_SECONDS = 2.0
 START_SECONDS = 120.0  # for a child to import everything and run the originals, the engine's first build included
 MEMORY = 256 << 20
-BUDGETS = {"max_steps": 20_000, "max_seconds": 0.5, "max_memory": MEMORY, "max_depth": 200}
+BUDGETS: dict[str, Any] = {"max_steps": 20_000, "max_seconds": 0.5, "max_memory": MEMORY, "max_depth": 200}
 BAD = ("crash", "hang", "bug", "wrong")  # how the outcomes start that must not happen
 
 
