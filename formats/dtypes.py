@@ -65,6 +65,8 @@ class DType(Enum):
         """
         if isinstance(value, DType):
             return value
+        if isinstance(value, np.dtype) and value in _BY_NUMPY:
+            return _BY_NUMPY[value]
         try:
             return DType[np.dtype(value).name]
         except (KeyError, TypeError):
@@ -82,3 +84,4 @@ class DType(Enum):
 
 _NUMPY = {dtype: np.dtype(dtype.name) for dtype in DType}
 _BY_CODE = {dtype.code: dtype for dtype in DType}
+_BY_NUMPY = {dtype: ours for ours, dtype in _NUMPY.items()}  # a dtype's name takes NumPy some microseconds

@@ -104,21 +104,24 @@ class Calls:
     def _leave(self, context: Context) -> None:
         context.unwind()
         context.arguments = None
-        self._prepare(context, self._budget, None)  # as `static_callable` expects it
+        self._prepare(context, self._budget, None)  # as `array_callable` expects it
         self._idle.append(context)
 
-    # ---- static functions ----
+    # ---- calls with arrays ----
 
-    def static_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
-        """A fast way to call a function of static tensors: the engine reads NumPy's arrays itself, and writes the result into
-        a new one. `otherwise` is called with arguments that need a closer look. None for a function that is not so simple."""
+    def array_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
+        """A fast way to call a function of tensors: the engine reads NumPy's arrays itself, and writes a result of static type
+        into a new one. `otherwise` is called with arguments that need a closer look. None for a function of other things."""
         if not self.image.takes_arrays(number) or not python_layout().works:
             return None
-        result_type = self.image.program.functions[number].type.result
-        assert isinstance(result_type, TensorType)
-        shape: Any = result_type.shape if self.image.makes_result_in_place(number) else (0,)
-        dtype, idle, call_arrays, empty = result_type.dtype.numpy, self._idle, self._engine.call_arrays, np.empty
-        in_place = TRAP.IN_PLACE
+        shape: Any = (0,)
+        dtype = np.dtype(np.uint8)
+        if self.image.makes_result_in_place(number):
+            result_type = self.image.program.functions[number].type.result
+            assert isinstance(result_type, TensorType)
+            shape, dtype = result_type.shape, result_type.dtype.numpy
+        idle, call_arrays, empty = self._idle, self._engine.call_arrays, np.empty
+        in_place, returned, unusual, take = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL, self._results.take
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs or self.hooked is not None:
@@ -132,14 +135,18 @@ class Calls:
             if trap == in_place:
                 idle.append(context)
                 return Tensor(result)
-            if trap == TRAP.UNUSUAL:
-                self._leave(context)
+            if trap == returned:
+                value = take(context)
+                idle.append(context)
+                return value
+            if trap == unusual:
+                idle.append(context)
                 return otherwise(*args)
-            return self._finish_static(context, trap, number, result)
+            return self._finish_arrays(context, trap, number, result)
 
         return call
 
-    def _finish_static(self, context: Context, trap: int, number: int, result: np.ndarray) -> Any:
+    def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray) -> Any:
         """The rest of a call that did not simply return its result in place."""
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
@@ -168,7 +175,7 @@ class Calls:
         if trap == TRAP.IN_PLACE:
             assert place is not None
             return Tensor(place)
-        return self._results.take(context.words[CONTEXT.RESULT], context.words[CONTEXT.RESULT_REF])
+        return self._results.take(context)
 
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
         if trap == TRAP.HOST:

@@ -107,7 +107,12 @@ def set_word(address: int, index: int, value: int) -> None:
 
 
 def words(address: int, count: int) -> tuple[int, ...]:
-    return tuple((ctypes.c_int64 * count).from_address(address))
+    return tuple(_array_type(count).from_address(address))
+
+
+@functools.lru_cache(maxsize=64)
+def _array_type(count: int) -> Any:
+    return ctypes.c_int64 * count
 
 
 class Elements:

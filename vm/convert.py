@@ -6,6 +6,7 @@ belong to the caller. Values nest to any depth: nothing here recurses on data va
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,9 +24,9 @@ from ..formats.errors import (
 from ..formats.program import Program
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import core
-from .context import Context, Elements, outside, set_word, tensor_shape, word, words
+from .context import Context, Elements, outside, python_layout, set_word, tensor_shape, word, words
 from .image import Image
-from .layout import KIND, OBJECT, TRAP, WORD
+from .layout import CONTEXT, KIND, OBJECT, OBJECT_HEAD, TRAP
 from .tensor import Tensor
 from .values import Closure, DataValue, NativeReference
 
@@ -60,7 +61,7 @@ class Arguments:
     def give_captured(self, position: int, closure: Closure) -> None:
         """Sets the registers from `position` on to a closure's captured values."""
         address = closure.native.word & ~1
-        captured = words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT))
+        captured = words(address + OBJECT_HEAD, word(address, OBJECT.COUNT))
         for number, reference in enumerate(captured, position):
             self._engine.retain_reference(reference)
             if reference & 1 == 0:
@@ -282,51 +283,78 @@ def closure_type(program: Program, function: int) -> FunctionType:
 # ---- out ----
 
 
+# A tensor of so many bytes is copied out: that is faster than letting Python own the machine's memory.
+_COPIED_BYTES = 16 << 10
+
+
 class Results:
     """Makes Python's values of an image's native ones."""
 
     def __init__(self, image: Image, invoke: Callable[..., Any]) -> None:
         self._image, self._invoke = image, invoke
+        self._engine = core.engine()
+        self._copied_bytes = _COPIED_BYTES if python_layout().works else -1
 
-    def take(self, data: int, reference: int) -> Any:
-        """The value of a register whose reference the caller hands over."""
+    def take(self, context: Context) -> Any:
+        """The result of a call that has returned, whose reference becomes Python's."""
+        return self._taken(context, context.words[CONTEXT.RESULT_REF], context.words[CONTEXT.RESULT])
+
+    def _taken(self, context: Context, reference: int, data: int) -> Any:
+        """The value of a reference that is handed over; `data` is where a tensor's elements are."""
+        address = reference & ~1
+        header = words(address, OBJECT.ITEMS)
+        if header[OBJECT.KIND] == KIND.TENSOR:
+            shape = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
+            dtype = _NUMPY_DTYPES[header[OBJECT.TAG]]
+            size = math.prod(shape) * dtype.itemsize
+            if size <= self._copied_bytes:
+                array = np.empty(shape, dtype)
+                self._engine.fill_array(context.address, id(array), data, size)
+                release(context, reference)
+                return Tensor(array)
+        elif header[OBJECT.KIND] == KIND.DATA and self._is_tuple(header):
+            fields = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
+            for field in fields:
+                self._engine.retain_reference(field)
+            release(context, reference)  # now the fields may be ours alone
+            return tuple(self._taken(context, field, word(field & ~1, OBJECT.DATA)) for field in fields)
         return self._value(NativeReference(reference, outside().drop, self._image), data)
 
-    def _value(self, native: NativeReference, data: int | None = None) -> Any:
-        address = native.word & ~1
-        kind = word(address, OBJECT.KIND)
-        if kind == KIND.TENSOR:
-            return Tensor(_elements(native, word(address, OBJECT.DATA) if data is None else data))
-        if kind == KIND.CLOSURE:
-            number = word(address, OBJECT.TAG)
-            program = self._image.program
-            return Closure(program.functions[number].name, closure_type(program, number), native, self._invoke)
-        if kind == KIND.DATA:
-            return self._record(native)
-        raise ExecutionError("the program returned a storage, which has no form in Python")
+    def _is_tuple(self, header: tuple[int, ...]) -> bool:
+        return isinstance(self._image.record_types[header[OBJECT.DATA]], TupleType)
 
-    def _record(self, native: NativeReference) -> Any:
+    def _value(self, native: NativeReference, data: int) -> Any:
         address = native.word & ~1
-        type_ = self._image.record_types[word(address, OBJECT.DATA)]
-        if isinstance(type_, TupleType):
+        header = words(address, OBJECT.ITEMS)
+        if header[OBJECT.KIND] == KIND.TENSOR:
+            return Tensor(_elements(native, header, data))
+        if header[OBJECT.KIND] == KIND.CLOSURE:
+            program, number = self._image.program, header[OBJECT.TAG]
+            return Closure(program.functions[number].name, closure_type(program, number), native, self._invoke)
+        if header[OBJECT.KIND] != KIND.DATA:
+            raise ExecutionError("the program returned a storage, which has no form in Python")
+        if self._is_tuple(header):
             return self._fields(native)
-        assert isinstance(type_, DataType)
-        tag = word(address, OBJECT.TAG)
-        constructor = self._image.data_types[str(type_)].constructors[tag]
-        return DataValue.of_native(tag, str(type_), constructor.name, native, self._fields)
+        type_ = str(self._image.record_types[header[OBJECT.DATA]])
+        constructor = self._image.data_types[type_].constructors[header[OBJECT.TAG]]
+        return DataValue.of_native(header[OBJECT.TAG], type_, constructor.name, native, self._fields)
 
     def _fields(self, native: NativeReference) -> tuple:
+        """The fields of a tuple or data value that stays as it is."""
         address = native.word & ~1
         values = []
-        for field in words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT)):
-            core.engine().retain_reference(field)
-            values.append(self._value(NativeReference(field, outside().drop, self._image)))
+        for field in words(address + OBJECT_HEAD, word(address, OBJECT.COUNT)):
+            self._engine.retain_reference(field)
+            reference = NativeReference(field, outside().drop, self._image)
+            values.append(self._value(reference, word(field & ~1, OBJECT.DATA)))
         return tuple(values)
 
 
-def _elements(native: NativeReference, data: int) -> np.ndarray:
+_NUMPY_DTYPES = {dtype.code: dtype.numpy for dtype in DType}
+
+
+def _elements(native: NativeReference, header: tuple[int, ...], data: int) -> np.ndarray:
     """The array of a tensor object. Elements that something else refers to as well are read-only."""
-    address = native.word & ~1
-    dtype = DType.from_code(word(address, OBJECT.TAG)).numpy
-    alone = native.word & 1 == 0 and word(address, OBJECT.REFERENCES) == 1 and word(address, OBJECT.OWNER) == 0
-    return Elements(data, dtype, tensor_shape(native.word), native, alone).array()
+    dtype, alone = _NUMPY_DTYPES[header[OBJECT.TAG]], native.word & 1 == 0
+    writeable = alone and header[OBJECT.REFERENCES] == 1 and header[OBJECT.OWNER] == 0
+    return Elements(data, dtype, tensor_shape(native.word), native, writeable).array()

@@ -43,6 +43,7 @@ class Entry(NamedTuple):
 ENTRIES: dict[str, Entry] = {
     "run": Entry("engine", 1, releases_gil=True),
     "call_arrays": Entry("engine", 4, releases_gil=True),
+    "fill_array": Entry("engine", 4),
     "start": Entry("engine", 2),
     "unwind": Entry("engine", 1),
     "drop": Entry("heap", 2),

@@ -47,8 +47,11 @@ from .layout import (
     FRAME_HEAD,
     FUNCTION,
     KIND,
+    MANNER,
     OBJECT,
+    OBJECT_HEAD,
     OPCODE,
+    PARAMETER,
     POOL,
     PRIMITIVE,
     PYTHON,
@@ -246,7 +249,7 @@ def take_result_memory(context, frame, at, model):
     rank = load(model, OBJECT.COUNT)
     tensor = new_view(context, load(model, OBJECT.TAG), rank, load(context, CONTEXT.BUFFER), 0)
     if tensor > 0:
-        copy(tensor + WORD * OBJECT.ITEMS, model + WORD * OBJECT.ITEMS, WORD * rank)
+        copy(tensor + OBJECT_HEAD, model + OBJECT_HEAD, WORD * rank)
     return tensor
 
 
@@ -526,7 +529,10 @@ def run(context):
 @native
 def finish(context, data, reference):
     """Hands the result over."""
-    if data == load(context, CONTEXT.BUFFER) and data != 0:
+    buffer = load(context, CONTEXT.BUFFER)
+    store(context, CONTEXT.BUFFER, 0)  # the next call may have none
+    store(context, CONTEXT.RESULT_AT, -1)
+    if data == buffer and data != 0:
         release(context, reference)
         return TRAP.IN_PLACE
     store(context, CONTEXT.RESULT, data)
@@ -563,46 +569,74 @@ def unwind(context):
     return 0
 
 
-@inlined
-def bind_array(layout, array, expected, slot):
-    """Puts a NumPy array of exactly a static type into a register, to be read in place. 0 if it is something else."""
+@native
+def bind_array(context, array, parameter, slot):
+    """Puts a NumPy array into a register. 0 if it is not what the parameter needs, or there is no memory."""
+    layout = load(context, CONTEXT.PYTHON)
     if load(array + load(layout, PYTHON.TYPE), 0) != load(layout, PYTHON.ARRAY):
         return 0
-    if load(array + load(layout, PYTHON.DESCRIPTOR), 0) != load(expected, 1):
+    if load(array + load(layout, PYTHON.DESCRIPTOR), 0) != load(parameter, PARAMETER.DESCRIPTOR):
         return 0
     if load32(array + load(layout, PYTHON.FLAGS)) & 0x101 != 0x101:  # C-contiguous and aligned
         return 0
-    model = described(load(expected, 0))
+    model = described(load(parameter, PARAMETER.TYPE))
     rank = load(model, OBJECT.COUNT)
     if load32(array + load(layout, PYTHON.RANK)) != rank:
         return 0
     shape = load(array + load(layout, PYTHON.SHAPE), 0)
     for k in range(rank):
-        if load(shape, k) != load(model, OBJECT.ITEMS + k):
+        expected = load(model, OBJECT.ITEMS + k)
+        if expected >= 0 and load(shape, k) != expected:
             return 0
-    store(slot, 0, load(array + load(layout, PYTHON.DATA), 0))
-    store(slot, 1, load(expected, 0))
+    data, manner = load(array + load(layout, PYTHON.DATA), 0), load(parameter, PARAMETER.MANNER)
+    if manner == MANNER.STATIC:
+        store(slot, 0, data)
+        store(slot, 1, load(parameter, PARAMETER.TYPE))
+        return 1
+    dtype = load(model, OBJECT.TAG)
+    if manner == MANNER.VIEW:
+        made = new_view(context, dtype, rank, data, 0)
+    else:
+        size = 1 << item_shift(dtype)
+        for k in range(rank):
+            size *= load(shape, k)
+        made = new_tensor(context, dtype, rank, size)
+        if made > 0:
+            copy(load(made, OBJECT.DATA), data, size)
+    if made < 0:
+        return 0
+    copy(made + OBJECT_HEAD, shape, WORD * rank)
+    store(slot, 0, load(made, OBJECT.DATA))
+    store(slot, 1, made)
     return 1
 
 
 @native
-def call_arrays(context, index, values, result):
-    """Calls a function of static types with a tuple of NumPy arrays, and a new array for its result; runs until a trap.
+def fill_array(context, array, source, size):
+    """Copies the elements of a result into a NumPy array."""
+    copy(load(array + load(load(context, CONTEXT.PYTHON), PYTHON.DATA), 0), source, size)
+    return 0
 
-    UNUSUAL when any argument is not an array that can be read in place: nothing has happened then.
+
+@native
+def call_arrays(context, index, values, result):
+    """Calls a function of tensors with a tuple of NumPy arrays, and a new array for its result; runs until a trap.
+
+    UNUSUAL when any argument is not an array that can be taken as it is: nothing has happened then.
     """
     layout = load(context, CONTEXT.PYTHON)
     function = load(context, CONTEXT.FUNCTIONS) + WORD * FUNCTION.WORDS * index
     count = load(function, FUNCTION.PARAMETERS)
     if load(values + load(layout, PYTHON.LENGTH), 0) != count:
         return TRAP.UNUSUAL
-    slot, expected = load(context, CONTEXT.ARGUMENTS), load(function, FUNCTION.ARRAYS)
+    arguments, parameter = load(context, CONTEXT.ARGUMENTS), load(function, FUNCTION.ARRAYS)
     for k in range(count):
         array = load(values + load(layout, PYTHON.ITEMS), k)
-        if bind_array(layout, array, expected, slot) == 0:
+        if bind_array(context, array, parameter, arguments + REGISTER * k) == 0:
+            for bound in range(k):
+                release(context, load(arguments, 2 * bound + 1))
             return TRAP.UNUSUAL
-        slot += REGISTER
-        expected += 2 * WORD
+        parameter += WORD * PARAMETER.WORDS
     store(context, CONTEXT.FUEL, load(context, CONTEXT.SLICE))
     store(context, CONTEXT.BUFFER, load(result + load(layout, PYTHON.DATA), 0))
     store(context, CONTEXT.RESULT_AT, load(function, FUNCTION.RESULT_AT))

@@ -17,7 +17,7 @@ from ..formats.dtypes import DType
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Program
 from ..formats.types import TensorType, Type, erase_dims
-from .layout import FRAME_HEAD, FUNCTION, KIND, OBJECT, PRIMITIVE, WORD
+from .layout import FRAME_HEAD, FUNCTION, KIND, MANNER, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
 from .verify import Verified, VerifiedFunction
 
@@ -36,7 +36,7 @@ class Image:
         self.code = np.ascontiguousarray(program.code)
         self.escaping = [function.escaping for function in verified.functions]
         self.types = _TypePool()
-        self.type_words = np.array([self.types.reference(type_) for type_ in program.types], np.int64)
+        self.type_words = np.array([self.types.static_reference(type_) for type_ in program.types], np.int64)
         arrays = [self._array_words(facts) for facts in verified.functions]
         self.types.finish()
         self._relocate(arrays)
@@ -62,13 +62,16 @@ class Image:
 
     def _array_words(self, facts: VerifiedFunction) -> np.ndarray | None:
         """What `call_arrays` compares arguments with; None for a function that it cannot call."""
-        params, result = facts.function.type.params, facts.function.type.result
-        if facts.function.captured or any(facts.escaping):
+        params = facts.function.type.params
+        if facts.function.captured or not all(isinstance(type_, TensorType) for type_ in params):
             return None
-        if not all(isinstance(type_, TensorType) and type_.is_static for type_ in (*params, result)):
-            return None
-        words = [(self.types.reference(type_), id(type_.dtype.numpy)) for type_ in params]  # type: ignore[union-attr]
-        return np.array(words or [(0, 0)], np.int64)
+        words = np.zeros((len(params) or 1, PARAMETER.WORDS), np.int64)
+        for row, type_, escapes in zip(words, params, facts.escaping, strict=False):
+            assert isinstance(type_, TensorType)
+            row[PARAMETER.TYPE] = self.types.reference(type_)
+            row[PARAMETER.DESCRIPTOR] = id(type_.dtype.numpy)
+            row[PARAMETER.MANNER] = MANNER.COPY if escapes else MANNER.STATIC if type_.is_static else MANNER.VIEW
+        return words
 
     def _relocate(self, arrays: list[np.ndarray | None]) -> None:
         """Turns places in the pool of types into references, now that the pool has an address."""
@@ -113,35 +116,40 @@ class Image:
 
 
 class _TypePool:
-    """Static tensor types as objects behind one another. Until `finish`, a reference counts from the pool's start."""
+    """Tensor types as objects behind one another. Until `finish`, a reference counts from the pool's start.
+
+    Registers may hold the static ones; those with unknown dimensions are only compared with.
+    """
 
     def __init__(self) -> None:
         self._places: dict[TensorType, int] = {}
         self._words: list[int] = []
         self.address = 0
 
-    def reference(self, type_: object) -> int:
-        """A reference to a type; 0 for one that is no static tensor."""
-        if not isinstance(type_, TensorType) or not type_.is_static:
-            return 0
+    def reference(self, type_: TensorType) -> int:
+        """A reference to a type."""
         place = self._places.get(type_)
         if place is None:
             place = self._places[type_] = len(self._words) * WORD + 1
-            self._words += _object_words(type_.dtype.code, type_.shape, 0, type_.nbytes)  # type: ignore[arg-type]
+            shape = [dim if isinstance(dim, int) else -1 for dim in type_.shape]
+            self._words += _object_words(type_.dtype.code, shape, 0, type_.nbytes if type_.is_static else 0)
         return self.address + place
+
+    def static_reference(self, type_: object) -> int:
+        """A reference to a type; 0 for one that is no static tensor."""
+        return self.reference(type_) if isinstance(type_, TensorType) and type_.is_static else 0
 
     def finish(self) -> None:
         self._memory = np.array(self._words or [0], np.int64)
         self.address = self._memory.ctypes.data
 
     def find(self, type_: TensorType) -> int:
-        """The reference of a type that is in the pool, 0 for another."""
-        place = self._places.get(type_)
-        return 0 if place is None else self.address + place
+        """The reference of a static type that is in the pool, 0 for any other."""
+        return self.address + self._places[type_] if type_.is_static and type_ in self._places else 0
 
 
 def _object_words(dtype: int, shape: Sequence[int], data: int, size: int) -> list[int]:
-    """An immortal tensor object; an even number of words, so that the next one's address is even too."""
+    """An immortal tensor object."""
     words = [0] * OBJECT.ITEMS + list(shape)
     words[OBJECT.KIND], words[OBJECT.TAG], words[OBJECT.COUNT] = KIND.TENSOR, dtype, len(shape)
     words[OBJECT.DATA], words[OBJECT.SIZE] = data, size

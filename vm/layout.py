@@ -75,7 +75,20 @@ FUNCTION = _names("FUNCTION", """
     FRAME_SIZE  bytes of a frame, registers included
     MEMORY      bytes of tensor memory, a multiple of 64
     RESULT_AT   bytes from the start of the code to the alloc_tensor that makes the result, -1 if there is no such one
-    ARRAYS      address of two words a parameter: its static type, the address of NumPy's descriptor; 0 unless all are static
+    ARRAYS      address of a PARAMETER for each parameter, 0 unless all are tensors
+""")  # fmt: skip
+
+# What a NumPy array must be for a parameter, and how it is given to the function.
+PARAMETER = _names("PARAMETER", """
+    TYPE        reference to a type object; a dimension of -1 there stands for any
+    DESCRIPTOR  address of NumPy's descriptor
+    MANNER      one of MANNER
+""")  # fmt: skip
+
+MANNER = _names("MANNER", """
+    STATIC      in place: the type says all
+    VIEW        in place, described by a new object
+    COPY        as a new tensor: it may outlive the call
 """)  # fmt: skip
 
 # A primitive of the image.

@@ -209,7 +209,7 @@ class VirtualMachine:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._calls.call(number, self._bind(number, args, kwargs), self._budget)
 
-        found = (self._calls.static_callable(number, call) if self._budget.is_depth_alone else None) or call
+        found = (self._calls.array_callable(number, call) if self._budget.is_depth_alone else None) or call
         found.__name__ = found.__qualname__ = function.name
         found.__doc__ = f"{function.name}({', '.join(function.param_names)}): {function.type}"
         return found

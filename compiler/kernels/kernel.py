@@ -6,7 +6,7 @@ A kernel is generated as the text of a readable Python function, compiled by Num
 
     args      address of int64 words: [0] the address of the kernel's static words, [1…] the addresses of the inputs'
               elements, then of the outputs', then the values of the definition's dimension variables. Tensors are
-              C-contiguous and aligned to 4 bytes at least (inputs from outside) or 64 (all others).
+              C-contiguous and aligned to 4 bytes at least (inputs from outside, results) or 64 (all others).
     scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses
     part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
               together write every output element exactly once, and any number of parts gives the same bits.
