@@ -403,11 +403,17 @@ def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pa
 # ---- modules ----
 
 
-def Module(*, data_types: Sequence[DataTypeBuilder] = (), **functions: FunctionExpression) -> ir.Module:
+def Module(
+    functions: Mapping[str, FunctionExpression] | None = None,
+    /,
+    *,
+    data_types: Sequence[DataTypeBuilder] = (),
+    **named: FunctionExpression,
+) -> ir.Module:
     """A module of functions, by name. Data types that the functions construct or match need not be named."""
     definitions = {builder.definition.name: builder.definition for builder in data_types}
     made = {}
-    for name, function_ in functions.items():
+    for name, function_ in {**(functions or {}), **named}.items():
         (body,) = function_.bodies
         made[name] = ir.Function(function_.params, normalize(body), function_.result_type, name)
         used = (node.data_type for node in postorder(body) if node.data_type)

@@ -100,7 +100,7 @@ class Maker:
         if isinstance(type_, TensorType):
             special = [self.tensor] * 6 + [self.called]
         elif isinstance(type_, DataType):
-            special = [self.data] * 4
+            special = [self.data] * 4  # type: ignore[list-item]
         else:
             special = [self.leaf] * 2
         return self.pick([*special, *common])(type_, scope, fuel - 1)

@@ -81,7 +81,7 @@ def test_what_inference_accepts_can_be_evaluated(data: st.DataObject, name: str)
     given_attributes = attributes(data.draw, name, sane=True)
     if not all(small(value) for _, value in given_attributes):
         return
-    arrays = [np.ones(type_.shape, type_.dtype.numpy) for type_ in inputs]  # type: ignore[arg-type]
+    arrays = [np.ones(type_.shape, type_.dtype.numpy) for type_ in inputs]  # type: ignore[type-var]
     with contextlib.suppress(IndexOutOfRangeError, ShapeError):
         apply_operator(name, arrays, given_attributes, {"n": 2, "m": 3})
 

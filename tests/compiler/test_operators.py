@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from treadle.formats.types import UNKNOWN, TensorType, substitute_dims, tensor
 
 RNG = np.random.default_rng(0)
 DIMS = {"n": 3, "h": 11, "w": 9}
+
+f32, f64 = partial(np.array, dtype=np.float32), partial(np.array, dtype=np.float64)
+i8, i16, i32, i64 = (partial(np.array, dtype=f"int{bits}") for bits in (8, 16, 32, 64))
+u8, u64 = partial(np.array, dtype=np.uint8), partial(np.array, dtype=np.uint64)
 
 F, I, B = "float32", "int64", "bool"  # noqa: E741
 
@@ -138,31 +143,31 @@ def run(name: str, *arrays: Any, **attributes: Any) -> Any:
 
 # name, a row of inputs, what comes out
 EDGES: list[tuple[str, list, dict, Any]] = [
-    ("divide", [np.int32([7, -7, 7, -(2**31)]), np.int32([2, 2, -2, -1])], {}, np.int32([3, -3, -3, -(2**31)])),
-    ("remainder", [np.int8([7, -7, 7]), np.int8([3, 3, -3])], {}, np.int8([1, 2, -2])),
-    ("fmod", [np.int8([7, -7, 7]), np.int8([3, 3, -3])], {}, np.int8([1, -1, 1])),
-    ("pow", [np.int64([2, 2, -1, 3, 0]), np.int64([10, -1, -3, -2, 0])], {}, np.int64([1024, 0, -1, 0, 1])),
-    ("cast", [np.float32([1.9, -1.9, 300, -300, np.nan, np.inf])], {"dtype": "int8"}, np.int8([1, -1, 127, -128, 0, 127])),
-    ("cast", [np.float32([3e9, -1])], {"dtype": "uint64"}, np.uint64([3000000000, 0])),
-    ("cast", [np.float64([1e300, -1e300])], {"dtype": "int64"}, np.int64([2**63 - 1, -(2**63)])),
-    ("cast", [np.float32([0.0, -0.0, np.nan, 0.1])], {"dtype": "bool"}, np.array([False, False, True, True])),
-    ("maximum", [np.float32([np.nan, 1]), np.float32([1, np.nan])], {}, np.float32([np.nan, np.nan])),
-    ("relu", [np.float32([np.nan, -1, 2])], {}, np.float32([np.nan, 0, 2])),
-    ("clip", [np.uint8([3, 250])], {"min": -5, "max": 1000}, np.uint8([3, 250])),
-    ("round", [np.float32([0.5, 1.5, -2.5])], {}, np.float32([0, 2, -2])),
-    ("sigmoid", [np.float32([-1000, 0, 1000])], {}, np.float32([0, 0.5, 1])),
-    ("softplus", [np.float32([-1000, 1000])], {}, np.float32([0, 1000])),
-    ("softmax", [np.float32([1000, 1000])], {}, np.float32([0.5, 0.5])),
-    ("sum", [np.zeros((0, 2), np.float32)], {"axes": (0,)}, np.float32([0, 0])),
-    ("max", [np.zeros((0, 2), np.int16)], {"axes": (0,)}, np.int16([-32768, -32768])),
-    ("min", [np.zeros((0,), np.float32)], {}, np.float32(np.inf)),
-    ("sum", [np.int8([100, 100])], {}, np.int8(-56)),
-    ("argmax", [np.float32([1, 3, 3])], {"axis": 0, "select_last_index": True}, np.int64(2)),
-    ("argmax", [np.float32([1, np.nan, 3])], {"axis": 0}, np.int64(1)),
-    ("take", [np.float32([1, 2, 3]), np.int32([-1, 0])], {}, np.float32([3, 1])),
-    ("nonzero", [np.int8([[0, 1], [1, 0]])], {}, np.int64([[0, 1], [1, 0]])),
+    ("divide", [i32([7, -7, 7, -(2**31)]), i32([2, 2, -2, -1])], {}, i32([3, -3, -3, -(2**31)])),
+    ("remainder", [i8([7, -7, 7]), i8([3, 3, -3])], {}, i8([1, 2, -2])),
+    ("fmod", [i8([7, -7, 7]), i8([3, 3, -3])], {}, i8([1, -1, 1])),
+    ("pow", [i64([2, 2, -1, 3, 0]), i64([10, -1, -3, -2, 0])], {}, i64([1024, 0, -1, 0, 1])),
+    ("cast", [f32([1.9, -1.9, 300, -300, np.nan, np.inf])], {"dtype": "int8"}, i8([1, -1, 127, -128, 0, 127])),
+    ("cast", [f32([3e9, -1])], {"dtype": "uint64"}, u64([3000000000, 0])),
+    ("cast", [f64([1e300, -1e300])], {"dtype": "int64"}, i64([2**63 - 1, -(2**63)])),
+    ("cast", [f32([0.0, -0.0, np.nan, 0.1])], {"dtype": "bool"}, np.array([False, False, True, True])),
+    ("maximum", [f32([np.nan, 1]), f32([1, np.nan])], {}, f32([np.nan, np.nan])),
+    ("relu", [f32([np.nan, -1, 2])], {}, f32([np.nan, 0, 2])),
+    ("clip", [u8([3, 250])], {"min": -5, "max": 1000}, u8([3, 250])),
+    ("round", [f32([0.5, 1.5, -2.5])], {}, f32([0, 2, -2])),
+    ("sigmoid", [f32([-1000, 0, 1000])], {}, f32([0, 0.5, 1])),
+    ("softplus", [f32([-1000, 1000])], {}, f32([0, 1000])),
+    ("softmax", [f32([1000, 1000])], {}, f32([0.5, 0.5])),
+    ("sum", [np.zeros((0, 2), np.float32)], {"axes": (0,)}, f32([0, 0])),
+    ("max", [np.zeros((0, 2), np.int16)], {"axes": (0,)}, i16([-32768, -32768])),
+    ("min", [np.zeros((0,), np.float32)], {}, f32(np.inf)),
+    ("sum", [i8([100, 100])], {}, i8(-56)),
+    ("argmax", [f32([1, 3, 3])], {"axis": 0, "select_last_index": True}, i64(2)),
+    ("argmax", [f32([1, np.nan, 3])], {"axis": 0}, i64(1)),
+    ("take", [f32([1, 2, 3]), i32([-1, 0])], {}, f32([3, 1])),
+    ("nonzero", [i8([[0, 1], [1, 0]])], {}, i64([[0, 1], [1, 0]])),
     ("average_pool", [np.ones((1, 1, 4), np.float32)], {"kernel": (3,), "pads": (1, 1), "count_include_pad": True},
-     np.float32([[[2 / 3, 1, 1, 2 / 3]]])),
+     f32([[[2 / 3, 1, 1, 2 / 3]]])),
 ]  # fmt: skip
 
 
@@ -259,10 +264,10 @@ def test_inference_says_what_was_expected_and_what_came(
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda: run("take", np.float32([1]), np.int64([1])), IndexOutOfRangeError),
-        (lambda: run("take_along_axis", np.float32([1]), np.int64([-2])), IndexOutOfRangeError),
-        (lambda: run("divide", np.int8([1]), np.int8([0])), ExecutionError),
-        (lambda: run("add", np.float32([1, 2]), np.float32([1, 2, 3])), ShapeError),
+        (lambda: run("take", f32([1]), i64([1])), IndexOutOfRangeError),
+        (lambda: run("take_along_axis", f32([1]), i64([-2])), IndexOutOfRangeError),
+        (lambda: run("divide", i8([1]), i8([0])), ExecutionError),
+        (lambda: run("add", f32([1, 2]), f32([1, 2, 3])), ShapeError),
     ],
 )
 def test_references_fail_by_name(call: Callable[[], Any], error: type[Exception]) -> None:

@@ -71,7 +71,7 @@ def test_a_printed_expression_reads_like_code() -> None:
 
 def test_names_that_are_no_words_are_quoted() -> None:
     x = var('in/0:"a"', (2,))
-    module = Module(**{"a function": function([x], op.identity(x))})
+    module = Module({"a function": function([x], op.identity(x))})
     text = print_module(module)
     assert text.startswith('func @"a function"("in/0:\\"a\\"": float32[2]) {')
     assert structurally_equal(parse_module(text), module)
