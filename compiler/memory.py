@@ -302,15 +302,21 @@ def _mortal_registers(function: VirtualFunction) -> int:
 
 def _where_release_matters(items: Sequence[Item]) -> list[bool]:
     """By position: whether more memory may be asked for behind it, before the function returns."""
-    matters = [True] * len(items)
-    later = True
-    for position in range(len(items) - 1, -1, -1):
-        item = items[position]
-        matters[position] = later
-        if isinstance(item, Label) or item.name in _GROWS or any(item.targets()):
-            later = True
-        elif item.operation.ends_block:
-            later = False
+    matters = [False] * len(items)
+    at_label: dict[Label, bool] = {item: False for item in items if isinstance(item, Label)}
+    changed = True
+    while changed:
+        changed = False
+        later = False
+        for position in range(len(items) - 1, -1, -1):
+            item = items[position]
+            if isinstance(item, Label):
+                changed |= at_label[item] != later
+                at_label[item] = matters[position] = later
+                continue
+            falls_through = later and not item.operation.ends_block
+            matters[position] = falls_through or any(at_label[target] for target in item.targets())
+            later = matters[position] or item.name in _GROWS
     return matters
 
 
