@@ -95,7 +95,7 @@ class GraphBuilder:
         self.hint = "v"
         self.opset = 0
         self.output_count = 1
-        self._atoms: dict[int, tuple[Value, ir.Atom]] = {}
+        self._atoms: dict[Value, ir.Atom] = {}  # of values that are known by their elements
         self._dimension_names: set[str] = set()
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
@@ -180,7 +180,7 @@ class GraphBuilder:
         """The value as an operand. One that is known by its elements alone is made a tensor, once."""
         if value.atom is not None:
             return value.atom
-        if id(value) not in self._atoms:
+        if value not in self._atoms:
             assert value.dims is not None
             tensor = self.bind(
                 ir.OperatorCall("shape_tensor", (), (("dims", tuple(value.dims.flat)),)),
@@ -189,8 +189,8 @@ class GraphBuilder:
             tensor = self.op("reshape", tensor, shape=value.dims.shape) if value.rank != 1 else tensor
             tensor = self.op("cast", tensor, dtype=value.dtype) if value.dtype is not DType.int64 else tensor
             assert tensor.atom is not None
-            self._atoms[id(value)] = value, tensor.atom
-        return self._atoms[id(value)][1]
+            self._atoms[value] = tensor.atom
+        return self._atoms[value]
 
     def new_dimension(self, name: str = "") -> SymbolicDim:
         """A dimension variable that is not in use, named like `name`."""
