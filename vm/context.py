@@ -70,6 +70,7 @@ class Context:
 
     def __del__(self) -> None:
         if hasattr(self, "_scratch"):
+            self.unwind()  # Ctrl-C may have come between a trap and what follows it
             self._engine.close(self.address)
             outside().words[CONTEXT.LIVE] += self.words[CONTEXT.LIVE]  # objects that the program's user still has
 

@@ -41,8 +41,9 @@ class Place:
     @property
     def instruction(self) -> Decoded:
         start = self.function.start + self.offset
-        words = self.context.image.program.code[start : self.function.start + self.function.length]
-        return next(scan(words[:_LONGEST].tolist() if len(words) > _LONGEST else words.tolist()))
+        end = min(start + _LONGEST, self.function.start + self.function.length)
+        words = self.context.image.program.code[start:end]
+        return next(scan(words.tolist()))._replace(offset=self.offset)
 
     @property
     def node(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from treadle.formats.errors import BudgetExceededError, ExecutionError
+from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError
 from treadle.vm.hooks import CALLS, NO_OP, SKIP_RUN, Listener
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -161,3 +161,14 @@ def test_instrument_can_stand_in_for_a_primitive(vm):
 
     vm.set_instrument(instrument)
     assert vm["main"](X).numpy().tolist() == [7.0, 7.0]
+
+
+def test_profile(machine):
+    rows = machine(PROGRAM, profile=True).profile("main", X)
+    assert sorted((row.primitive, row.node, row.calls) for row in rows) == [
+        ("double", "Add_0", 1),
+        ("double", "Add_1", 1),
+    ]
+    assert rows[0].seconds >= rows[1].seconds > 0
+    with pytest.raises(ArgumentError, match="profile=True"):
+        machine(PROGRAM).profile("main", X)

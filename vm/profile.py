@@ -1,0 +1,49 @@
+"""A profile of one call: how long each primitive took, by a listener.
+
+Times are those of the machine's traps too, some microseconds a call of a primitive: compare with care what is smaller.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from .hooks import CALLS, Event, InstrumentAction, Listener
+
+
+@dataclass
+class ProfileRow:
+    """One place of the program that calls a primitive."""
+
+    primitive: str
+    node: str | None  # the model node that it comes from
+    calls: int = 0
+    seconds: float = 0.0
+
+
+class Profiler(Listener):
+    """Adds up the times of primitives, by place."""
+
+    operations = CALLS
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], ProfileRow] = {}
+        self._since = 0.0
+
+    @property
+    def rows(self) -> list[ProfileRow]:
+        """The places, the longest first."""
+        return sorted(self._rows.values(), key=lambda row: -row.seconds)
+
+    def before(self, event: Event) -> InstrumentAction | None:
+        self._since = time.perf_counter()
+        return None
+
+    def after(self, event: Event) -> None:
+        seconds = time.perf_counter() - self._since
+        place = event.function, event.instruction.offset
+        if place not in self._rows:
+            assert event.primitive is not None
+            self._rows[place] = ProfileRow(event.primitive.name, event.node)
+        self._rows[place].calls += 1
+        self._rows[place].seconds += seconds
