@@ -34,7 +34,7 @@ SIZES = st.sampled_from([1, 2, 3, 7, 14, 15, 16, 17, 31, 33, 48, 50])
 
 
 @given(SIZES, SIZES, SIZES, st.integers(1, 5))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6, deadline=None, derandomize=True)
 def test_any_size_in_any_number_of_parts(rows, depth, columns, parts):
     product((rows, depth), (depth, columns), parts=parts)
 
