@@ -9,6 +9,7 @@ from ...formats.types import UNKNOWN
 from . import (
     conv,
     depthwise,
+    direct,
     elementwise,
     extreme,
     gather,
@@ -48,6 +49,7 @@ TEMPLATES: dict[str, Template] = {
     **dict.fromkeys(("matmul", "matmul_packed", "matmul_transposed"), gemm.lower),
     "pack_channels": packing.lower,
     "unpack_channels": packing.lower,
+    "conv": direct.lower,
     "conv_blocked": conv.lower,
     "conv_planar": conv.lower,
     "conv_depthwise": depthwise.lower,

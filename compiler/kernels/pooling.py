@@ -7,15 +7,13 @@ vector takes neighbouring windows, and gathers their elements if the windows are
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ..operators import windows
 from .expression import bound_attributes, computed_type
 from .kernel import Kernel
 from .reduce import REDUCTIONS
+from .sliding import Sliding
 from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 
@@ -32,8 +30,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 class _Pool:
-    """Variables of axis k: n its size, m that of the result, k that of the window, o the place of the present window in the
-    result, y where it starts in the image, low and high the taps in it that lie in the image."""
+    """Variables are those of `Sliding`."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         (self.node,) = definition.nodes
@@ -46,8 +43,8 @@ class _Pool:
             count -= 1
         self.windows = found[:count]
         self.depth = dims.product(self.image[2 + count :])
-        self.axes = range(count)
-        self.last = count - 1
+        self.sliding = Sliding(self.windows, self.image[2 : 2 + count], self.result[2 : 2 + count])
+        self.axes, self.last = self.sliding.axes, self.sliding.last
         self.dtype = definition.results[0].dtype
         self.itemsize = self.dtype.itemsize
         self.computed = computed_type(self.dtype)
@@ -82,55 +79,19 @@ class _Pool:
         write.output("target", 0)
         write.size("planes", dims.multiply(self.image[0], self.image[1]))
         write.size("depth", self.depth)
-        for axis, window in enumerate(self.windows):
-            write.size(f"n{axis}", self.image[2 + axis])
-            write.size(f"m{axis}", self.result[2 + axis])
-            for name, dim in (
-                ("k", window.size),
-                ("stride", window.stride),
-                ("begin", window.begin),
-                ("end", window.end),
-            ):
-                write.size(f"{name}{axis}", dim)  # type: ignore[arg-type]
-            if window.dilation != 1:
-                write.size(f"dilation{axis}", window.dilation)
-
-    def _dilated(self, axis: int, text: str) -> str:
-        return text if self.windows[axis].dilation == 1 else f"{text} * dilation{axis}"
-
-    def _taps_below(self, axis: int, room: str) -> str:
-        """How many taps there are before an element that lies `room` behind the first tap."""
-        dilation = f"dilation{axis}"
-        return room if self.windows[axis].dilation == 1 else f"({room} + {dilation} - 1) // {dilation}"
+        self.sliding.write_sizes(write)
 
     def _write_range(self, axis: int) -> None:
         """Which taps of the window at o lie in the image, and for the average how many of them count."""
         write = self.write
-        write(f"y{axis} = o{axis} * stride{axis} - begin{axis}")
-        write(f"low{axis} = {self._taps_below(axis, f'max(-y{axis}, 0)')}")
-        write(f"high{axis} = min(k{axis}, {self._taps_below(axis, f'n{axis} - y{axis}')})")
+        self.sliding.write_range(write, axis)
         if self.is_average:
             write(f"counted{axis} = max({self._counted(axis)}, 0)")
 
     def _counted(self, axis: int) -> str:
         if self.attributes["count_include_pad"]:
-            return f"min(k{axis}, {self._taps_below(axis, f'n{axis} + end{axis} - y{axis}')})"
+            return f"min(k{axis}, {self.sliding.taps_below(axis, f'n{axis} + end{axis} - y{axis}')})"
         return f"high{axis} - low{axis}"
-
-    @contextlib.contextmanager
-    def _tap_loops(self, axes: Sequence[int]) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for axis in axes:
-                stack.enter_context(self.write.block(f"for tap{axis} in range(low{axis}, high{axis})"))
-            yield
-
-    def _offset(self, axes: Sequence[int]) -> str:
-        """The place of the tap on some of the axes, in places of the image."""
-        text = ""
-        for axis in axes:
-            at = f"y{axis} + {self._dilated(axis, f'tap{axis}')}"
-            text = f"({text}) * n{axis} + {at}" if text else at
-        return text
 
     def _start(self) -> None:
         self.write(f"total = splat_{self.computed.name}({self.accumulator.identity})")
@@ -161,8 +122,8 @@ class _Pool:
 
     def _write_place(self, count: str) -> None:
         self._start()
-        with self._tap_loops(self.axes):
-            place = scaled(f"({self._offset(self.axes)}) * depth + i", self.itemsize)
+        with self.sliding.loops(self.write, self.axes):
+            place = scaled(f"({self.sliding.place(self.axes)}) * depth + i", self.itemsize)
             self._take(widened(f"vload_{self.dtype.name}(a, {place}{count})", self.dtype))
         self._store(f"o{self.last} * depth + i", "number", count)
 
@@ -170,7 +131,7 @@ class _Pool:
 
     def _write_windows(self) -> None:
         write, lanes, axis = self.write, self.write.lanes, self.last
-        reach = self._dilated(axis, f"(k{axis} - 1)")
+        reach = self.sliding.dilated(axis, f"(k{axis} - 1)")
         with write.block(f"for o in range(0, m{axis}, {lanes})"):
             write(f"y = o * stride{axis} - begin{axis}", f"rest = min({lanes}, m{axis} - o)")
             self._start()
@@ -185,9 +146,9 @@ class _Pool:
         stride, itemsize = self.windows[axis].stride, self.itemsize
         if stride > 2:
             write(f"steps = iota_int64() * stride{axis}")
-        with self._tap_loops(self.axes[:-1]), write.block(f"for tap in range(k{axis})"):
-            at = f"y + {self._dilated(axis, 'tap')}"
-            outer = self._offset(self.axes[:-1])
+        with self.sliding.loops(write, self.axes[:-1]), write.block(f"for tap in range(k{axis})"):
+            at = f"y + {self.sliding.dilated(axis, 'tap')}"
+            outer = self.sliding.place(self.axes[:-1])
             write(f"p = a + {scaled(f'({outer}) * n{axis} + {at}' if outer else at, itemsize)}")
             if stride == 1:
                 value = f"vload_{name}(p, 0)"
@@ -206,13 +167,16 @@ class _Pool:
         if self.is_average:
             write(f"counted{axis} = splat_{self.computed.name}(0)")
         with write.block(f"for tap in range(k{axis})"):
-            write(f"at = y + {self._dilated(axis, 'tap')}", f"places = starts + {self._dilated(axis, 'tap')}")
+            write(
+                f"at = y + {self.sliding.dilated(axis, 'tap')}",
+                f"places = starts + {self.sliding.dilated(axis, 'tap')}",
+            )
             write(f"mask = (places >= 0) & (places < n{axis}) & inside(rest)")
             if self.is_average:
                 bound = f"places < n{axis} + end{axis}" if self.attributes["count_include_pad"] else "mask"
                 write(f"counted{axis} = counted{axis} + convert_{self.computed.name}({bound})")
-            with self._tap_loops(self.axes[:-1]):
-                outer = self._offset(self.axes[:-1])
+            with self.sliding.loops(write, self.axes[:-1]):
+                outer = self.sliding.place(self.axes[:-1])
                 write(f"p = a + {scaled(f'({outer}) * n{axis}', self.itemsize)}" if outer else "p = a")
                 self._take(f"select(mask, {widened(self._edge_elements(), self.dtype)}, {identity})")
         self._store("o", self._number(f"counted{axis}"), ", rest")
