@@ -147,8 +147,9 @@ class Expression:
         names, lines = dict(loaded), list[str]()
         for number, node in self.nodes:
             operands = [self._operand(i, names, splatted=False) for i in node.inputs]
-            if node.inputs and all(self.is_constant(i) for i in node.inputs):
-                operands[0] = self._operand(node.inputs[0], names, splatted=True)
+            first = 1 if node.operator == "where" else 0  # of the operands that make up the result
+            if node.inputs and all(self.is_constant(i) for i in node.inputs[first:]):
+                operands[first] = self._operand(node.inputs[first], names, splatted=True)
             if node.operator in _CONSTANTS:
                 continue
             lines += self._checks(node, operands, count)
