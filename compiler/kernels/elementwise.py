@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
 from .expression import Expression, computed_type
 from .kernel import Kernel
-from .loops import BLOCK, Rows, merged_axes
+from .loops import BLOCK, Axis, Rows, merged_axes
 from .target import Target
 from .writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stored, widened
 
@@ -23,9 +25,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if axes is None:
         return None
     write = Writer(definition, target, ", ".join(expression.operators) or "copy")
-    rows = Rows(write, axes)
     cost = expression.cost + NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
-    _Chain(definition, expression, write, rows).write_all(max(1, round(cost * 1000)))
+    depth = axes[-1].size
+    if len(axes) > 1 and isinstance(depth, int) and depth in (write.lanes, 2 * write.lanes, 4 * write.lanes):
+        chain: _Chain = _DeepChain(definition, expression, write, axes, depth)
+    else:
+        depth, chain = 1, _Chain(definition, expression, write, Rows(write, axes))
+    chain.write_all(max(1, round(cost * depth * 1000)))
     return write.kernel(cost * estimate(dims.element_count(whole)))
 
 
@@ -84,22 +90,69 @@ class _Chain:
 
     def _write_vector(self, index: str, count: str) -> None:
         """Loads, the expression, stores. With a count, of so many lanes."""
-        write, ending = self.write, f", {count}" if count else ""
         for k in self.vectors:
-            dtype = self.type_of(k).dtype
-            loaded = f"vload_{dtype.name}(p{k}, {scaled(index, dtype.itemsize)}{ending})"
-            write(f"{self._name(k)} = {widened(loaded, dtype)}")
+            self._load_vector(k, index, count)
+        self._write_expression(index, count)
+
+    def _load_vector(self, tensor: int, index: str, count: str = "") -> None:
+        dtype = self.type_of(tensor).dtype
+        loaded = f"vload_{dtype.name}(p{tensor}, {scaled(index, dtype.itemsize)}{f', {count}' if count else ''})"
+        self.write(f"{self._name(tensor)} = {widened(loaded, dtype)}")
+
+    def _write_expression(self, index: str, count: str = "") -> None:
         names = {number: self._name(k) for k, number in enumerate(self.expression.inputs)}
         lines, results = self.expression.emit(names, count)
-        write(*lines)
+        self.write(*lines)
         for k in self.outputs:
             dtype, result = self.type_of(k).dtype, results[self.definition.outputs[self._output(k)]]
-            write(f"vstore(p{k}, {scaled(index, dtype.itemsize)}, {stored(result, dtype)}{ending})")
+            value = stored(result, dtype) + (f", {count}" if count else "")
+            self.write(f"vstore(p{k}, {scaled(index, dtype.itemsize)}, {value})")
 
-    def _load_scalar(self, tensor: int, address: str) -> None:
+    def _load_scalar(self, tensor: int, address: str, index: str = "0") -> None:
         dtype = self.type_of(tensor).dtype
-        loaded = widened(f"load_{dtype.name}({address}, 0)", dtype)
+        loaded = widened(f"load_{dtype.name}({address}, {scaled(index, dtype.itemsize)})", dtype)
         self.write(f"{self._name(tensor)} = splat_{computed_type(dtype).name}({loaded})")
 
     def _name(self, tensor: int) -> str:
         return f"v{self.expression.inputs[tensor]}"
+
+
+class _DeepChain(_Chain):
+    """A chain whose innermost axis is a few vectors long, as in channel-blocked images [N, C/16, H, W, 16].
+
+    A row then is what lies along the axis before it, and its elements are vectors: what is repeated along a row, such as a
+    bias of each channel, is loaded once.
+    """
+
+    def __init__(
+        self, definition: PrimitiveDefinition, expression: Expression, write: Writer, axes: Sequence[Axis], depth: int
+    ) -> None:
+        super().__init__(definition, expression, write, Rows(write, axes[:-1], BLOCK // depth))
+        self.depth, self.is_deep = depth, axes[-1].present
+        inner = self.rows.axes[0].present
+        inputs = range(len(expression.inputs))
+        self.row_vectors = [k for k in inputs if self.is_deep[k] and not inner[k]]
+        self.element_scalars = [k for k in inputs if inner[k] and not self.is_deep[k]]
+        self.vectors = [k for k in inputs if inner[k] and self.is_deep[k]]
+        self.scalars = [k for k in self.scalars if not self.is_deep[k]]
+        self.row_scalars = [k for k in self.row_scalars if not self.is_deep[k]]
+
+    def _write_block(self) -> None:
+        write, lanes, block = self.write, self.write.lanes, self.rows.block
+        write(f"begin = block * {block}", f"count = min({block}, n0 - begin)")
+        for k in (*self.row_scalars, *self.row_vectors, *self.element_scalars, *self.vectors, *self.outputs):
+            terms = [self.rows.place(k), "begin" if self.rows.axes[0].present[k] else ""]
+            place = " + ".join(filter(None, terms))
+            size = self.type_of(k).dtype.itemsize * (self.depth if self.is_deep[k] else 1)
+            write(f"p{k} = t{k}" + (f" + {scaled(place, size)}" if place else ""))
+        for k in self.row_scalars:
+            self._load_scalar(k, f"p{k}")
+        for j in range(0, self.depth, lanes):
+            for k in self.row_vectors:
+                self._load_vector(k, str(j))
+            with write.block("for i in range(count)"):
+                for k in self.element_scalars:
+                    self._load_scalar(k, f"p{k}", "i")
+                for k in self.vectors:
+                    self._load_vector(k, f"i * {self.depth} + {j}" if j else f"i * {self.depth}")
+                self._write_expression(f"i * {self.depth} + {j}" if j else f"i * {self.depth}")

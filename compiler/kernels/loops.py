@@ -53,8 +53,8 @@ def _size_at(shape: Sequence[Dim], axis: int) -> Dim:
 class Rows:
     """Writes the loops over rows and blocks of merged axes. n0 is the size of the innermost axis, n1 the next one's …"""
 
-    def __init__(self, write: Writer, axes: Sequence[Axis]) -> None:
-        self.write, self.axes = write, tuple(reversed(axes))
+    def __init__(self, write: Writer, axes: Sequence[Axis], block: int = BLOCK) -> None:
+        self.write, self.axes, self.block = write, tuple(reversed(axes)), block
         for i, axis in enumerate(self.axes):
             write.size(f"n{i}", axis.size)
         self.outer = range(1, len(self.axes))
@@ -63,7 +63,7 @@ class Rows:
     def begin(self, picoseconds: int) -> None:
         """Sizes of the work, and where this part of it starts. An element costs so many picoseconds."""
         write = self.write
-        write(f"blocks = (n0 + {BLOCK - 1}) // {BLOCK}")
+        write(f"blocks = (n0 + {self.block - 1}) // {self.block}")
         if not self.outer:
             write.split("blocks", f"n0 * {picoseconds} // 1000")
             return

@@ -118,6 +118,22 @@ def test_broadcasting(whole, first, second, parts):
     check_random(build.definition(total, build("relu", total)), parts=parts)
 
 
+BLOCKED = [
+    ((2, 3, 5, 7, 16), (3, 1, 1, 16), (3, 1, 1, 16)),
+    ((2, 3, 5, 7, 16), (1, 1, 1, 16), (2, 3, 5, 7, 1)),
+    ((2, 3, 300, 32), (3, 1, 32), (3, 1, 1)),
+    ((2, 300, 64), (1, 64), (300, 1)),
+    ((5, 0, 16), (16,), (5, 1, 16)),
+]
+
+
+@pytest.mark.parametrize("shapes", BLOCKED)
+def test_channel_blocked_images(shapes):
+    build = Builder(*(tensor("float32", shape) for shape in shapes))
+    for parts in (1, 3):
+        check_random(build.definition(build("relu", build("add", build("multiply", 0, 1), 2))), parts=parts)
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 70), st.integers(1, 9000), st.integers(1, 3))
 def test_one_kernel_serves_every_size(n, m, parts):
