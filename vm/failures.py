@@ -11,6 +11,7 @@ from ..formats.bytecode import Decoded, function_words, scan
 from ..formats.errors import (
     BudgetExceededError,
     ExecutionError,
+    FormatError,
     IndexOutOfRangeError,
     OutOfMemoryError,
     ShapeError,
@@ -41,9 +42,12 @@ class Place:
     @property
     def instruction(self) -> Decoded:
         start = self.function.start + self.offset
-        end = min(start + _LONGEST, self.function.start + self.function.length)
-        words = self.context.image.program.code[start:end]
-        return next(scan(words.tolist()))._replace(offset=self.offset)
+        code = self.context.image.program.code[start : self.function.start + self.function.length]
+        try:
+            found = next(scan(code[:_USUAL].tolist()))
+        except FormatError:  # it is longer than most
+            found = next(scan(code.tolist()))
+        return found._replace(offset=self.offset)
 
     @property
     def node(self) -> str | None:
@@ -82,7 +86,7 @@ class Place:
         return tensor_shape(self.reference(register))
 
 
-_LONGEST = 64 * 1024  # words of an instruction
+_USUAL = 64  # words of an instruction
 
 
 def error(context: Context, trap: int) -> TreadleError:
