@@ -133,7 +133,7 @@ def _import(model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | 
     from .frontend.onnx import from_onnx
 
     if isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph"):
-        return from_onnx(model, shapes=shapes, entry=entry)  # type: ignore[arg-type]
+        return from_onnx(model, shapes=shapes, entry=entry)
     raise CompileError(
         f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
     )

@@ -317,7 +317,7 @@ class _Lowering(Emission):
         def round_() -> None:
             for variable, value in zip(expr.variables, variables, strict=True):
                 self.scope.values[variable] = value
-                self.prove_value(value, variable.type)  # type: ignore[arg-type]
+                self.prove_value(value, variable.type)
             self.emit("if", self._condition(self._block(expr.condition), self._type_of(expr.condition.result)), end)
             self._assign_value(whole, self._block(expr.body))
             self.emit("goto", header)

@@ -48,7 +48,7 @@ def allocate(function: VirtualFunction, liveness: Liveness) -> Allocation:
     for kind in counts:
         counts[kind] = max(counts[kind], _assign([c for c in kept if c.kind is kind]))
     numbers = {r: c.number for r in function.registers if (c := class_of[r.serial]).number is not None}
-    return Allocation(numbers, counts[Kind.REF], counts[Kind.INT])  # type: ignore[arg-type]
+    return Allocation(numbers, counts[Kind.REF], counts[Kind.INT])
 
 
 def _coalesce(function: VirtualFunction, class_of: list[_Class]) -> list[_Class]:

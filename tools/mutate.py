@@ -68,7 +68,7 @@ def _set_word(random: Random, data: bytearray) -> None:
     at = random.randrange(len(data) + 1)
     width = random.choice((2, 4, 8))
     number = random.choice(EDGES) % (1 << 8 * width)
-    data[at : at + width] = number.to_bytes(width, random.choice(("little", "big")))  # type: ignore[arg-type]
+    data[at : at + width] = number.to_bytes(width, random.choice(("little", "big")))
 
 
 def _cut(random: Random, data: bytearray) -> None:

@@ -239,7 +239,7 @@ class _BlockFusion:
             if _fusion(member) is Fusion.ELEMENTWISE and arg in self.free
         )
         inside = {member.var for member in members}
-        return [*(self.free[var] for var in used if var not in inside), *members]  # type: ignore[index]
+        return [*(self.free[var] for var in used if var not in inside), *members]
 
     def _emit_all(self) -> Iterator[ir.Binding]:
         done: set[_Group] = set()

@@ -49,7 +49,7 @@ class _Namer(Rewriter):
         if not isinstance(call, ir.OperatorCall) or not self._is_unknown(call, binding.var.type):
             return (binding,)
         named = {arg: self._name(arg) for arg in call.args if isinstance(arg, ir.Var) and _has_unknown(arg.type)}
-        args = tuple(named[arg].var if arg in named else arg for arg in call.args)  # type: ignore[index]
+        args = tuple(named[arg].var if arg in named else arg for arg in call.args)
         try:
             results = lookup(call.operator).result_types([arg.type for arg in args], call.attributes)  # type: ignore[union-attr,misc]
         except InferenceError:
