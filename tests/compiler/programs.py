@@ -77,6 +77,7 @@ class Maker:
     draw: Callable[[st.SearchStrategy], Any]
     names: int = 0
     helpers: dict[str, FunctionExpression] = field(default_factory=dict)
+    made: list[tuple[Scope, Type, Any]] = field(default_factory=list)  # may be used again where the scope is the same
 
     def pick(self, options: Sequence[Any]) -> Any:
         return options[self.draw(st.integers(0, len(options) - 1))]
@@ -96,6 +97,14 @@ class Maker:
     def expression(self, type_: Type, scope: Scope, fuel: int) -> Any:
         if fuel <= 0:
             return self.leaf(type_, scope)
+        before = [value for its_scope, its_type, value in self.made if its_scope is scope and its_type == type_]
+        if before and not self.number(0, 4):
+            return self.pick(before)
+        value = self.new(type_, scope, fuel)
+        self.made.append((scope, type_, value))
+        return value
+
+    def new(self, type_: Type, scope: Scope, fuel: int) -> Any:
         common = [self.leaf, self.chosen, self.matched, self.projected, self.applied, self.looped, self.of_tree]
         if isinstance(type_, TensorType):
             special = [self.tensor] * 6 + [self.called]
