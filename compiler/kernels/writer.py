@@ -74,6 +74,16 @@ class Writer:
         """Answers into how many parts, of one unit of work at least, the call should be split."""
         with self.block("if part < 0"):
             self(f"return parts_for({nanoseconds}, {units}, parts)")
+        self._leave_if_empty()
+
+    def _leave_if_empty(self) -> None:
+        """Nothing is to be done where no output has elements. Loops alone would find that out too, but after as many rounds
+        as an axis beside one of no elements is long, which may be any number."""
+        counts = [dims.element_count(shape_of(result)) for result in self.definition.results]
+        if any(isinstance(count, SymbolicDim) for count in counts):
+            empty = " and ".join(f"{dims.substitute(count, self._variables)} == 0" for count in counts)
+            with self.block(f"if {empty}"):
+                self("return 0")
 
     def share(self, units: str) -> None:
         """Defines `first` and `last`: this part's share of the units."""
