@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +50,3 @@ class Budget:
     def but(self, **changes: Any) -> Budget:
         """This budget with some bounds changed; those that are None stay."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
-
-    def deadline(self) -> float | None:
-        """When the call must be done, on the clock of `time.monotonic`."""
-        return None if self.max_seconds is None else time.monotonic() + self.max_seconds

@@ -81,9 +81,8 @@ def _llvm() -> Any:
         llvm.initialize()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    for name in ("libm.so.6", "libpthread.so.0"):  # kernels call exp and friends; elsewhere the process has them
-        with contextlib.suppress(RuntimeError, OSError):
-            llvm.load_library_permanently(name)
+    with contextlib.suppress(RuntimeError, OSError):  # kernels call exp and friends; not only Linux has them at hand
+        llvm.load_library_permanently("libm.so.6")
     return llvm
 
 
