@@ -195,9 +195,15 @@ class _BlockFusion:
             shapes = {_shape(var.type) for var in outputs}
             made = {_shape(member.var.type) for member in producer.members}
             return len(outputs) <= _MAX_OUTPUTS and shapes == made == {shared.shape}
+        if consumer.kind is Fusion.ANCHOR and not self._is_beside(producer, _main(consumer)):
+            return False
         last = consumer.members[-1].var
         joint = producer.members[-1].var if consumer.kind is Fusion.REDUCTION else _main(producer).var
         return outputs == [last] and _shape(joint.type) == shared.shape
+
+    def _is_beside(self, producer: _Group, anchor: ir.Binding) -> bool:
+        """Whether the anchor, which takes no prologue, takes nothing that `producer` makes."""
+        return not {member.var for member in producer.members} & set(ir.atoms_of(anchor.value))
 
     def _outputs_if_merged(self, producer: _Group, consumer: _Group) -> list[ir.Var]:
         both = (producer, consumer)

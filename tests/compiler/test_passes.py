@@ -221,6 +221,8 @@ def primitives(text: str, signature: str = "x: float32[4, 8], y: float32[4, 8], 
         ("a = matmul(x, w)\nb = add(a, y)\nr = relu(b)", ["matmul add relu"]),
         ("a = exp(x)\ns = sum(a) {axes=(1,)}\nr = sqrt(s)", ["exp sum sqrt"]),
         ("a = exp(x)\nr = matmul(a, w)", ["exp", "matmul"]),
+        # the product's operand is wanted beside it too: it stays before the product
+        ("a = exp(x)\nb = matmul(a, w)\nr = add(b, a)", ["exp", "matmul add"]),
         # the matrix product is wanted twice
         ("a = matmul(x, w)\nb = relu(a)\nr = (a, b)", ["matmul", "relu"]),
         # both results of the chain are wanted
