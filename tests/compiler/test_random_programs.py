@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from treadle.compiler import ir
+from treadle.compiler.builder import Module, function, op, tuple_, var
 from treadle.compiler.driver import compile_module
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.infer import infer_types
 from treadle.compiler.text import parse_module, print_module
 
 from .programs import Program, programs
+from .samples import floats
 from .test_compile import assert_equal, run, saved
+
+SQUARE, ROW = (4, 4), (4,)
+
+# what a step of a random graph does, and the shapes of its operands and its result; values stay small
+STEPS: list[tuple[Callable[..., Any], tuple, tuple]] = [
+    (lambda a, b: (a + b) * 0.5, (SQUARE, SQUARE), SQUARE),
+    (lambda a, b: a * b, (SQUARE, ROW), SQUARE),
+    (lambda a, b: op.tanh(a @ b), (SQUARE, SQUARE), SQUARE),
+    (op.tanh, (SQUARE,), SQUARE),
+    (op.relu, (ROW,), ROW),
+    (op.softmax, (SQUARE,), SQUARE),
+    (op.permute_dims, (SQUARE,), SQUARE),
+    (lambda a: op.mean(a, axes=(0,)), (SQUARE,), ROW),
+    (lambda a: op.reshape(op.concat(a, a, axis=0), shape=(2, 4, 4))[1], (SQUARE,), SQUARE),
+    (lambda: op.full(shape=SQUARE, value=0.5, dtype="float32"), (), SQUARE),
+]
+
+
+@st.composite
+def graphs(draw: Callable[[st.SearchStrategy], Any]) -> ir.Module:
+    """Graphs of tensor operators, in which values have several users."""
+    x, y = var("x", SQUARE), var("y", ROW)
+    values = {SQUARE: [x], ROW: [y]}
+    for _ in range(draw(st.integers(1, 25))):
+        apply, operands, result = draw(st.sampled_from(STEPS))
+        chosen = [draw(st.sampled_from(values[shape][-6:])) for shape in operands]
+        values[result].append(apply(*chosen))
+    results = draw(st.lists(st.sampled_from([*values[SQUARE], *values[ROW]]), min_size=1, max_size=3))
+    return Module(main=function([x, y], tuple_(values[SQUARE][-1], *results)))
+
 
 examples = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
@@ -35,3 +72,12 @@ def test_the_same_program_gives_the_same_bytes(program: Program) -> None:
 def test_planned_memory_is_never_more_than_without_sharing(program: Program) -> None:
     for report in compile_module(program.module).memory:
         assert report.frame_bytes <= report.unshared_bytes
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@settings(examples, max_examples=100)
+@given(graphs())
+def test_graphs_of_operators_keep_their_value(level: int, module: ir.Module) -> None:
+    arguments = floats(*SQUARE), floats(*ROW)
+    expected = evaluate(infer_types(module), "main", *arguments)
+    assert_equal(run(saved(module, opt_level=level), *arguments), expected)
