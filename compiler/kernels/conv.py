@@ -316,7 +316,7 @@ class _Conv:
             write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
             with write.block("for channel in range(channels)"):
                 self._write_sum(tile)
-            self.epilogue.tile(tile, skip="skip")
+            self.epilogue.tile(tile, skip="skip" if problem.columns % tile.rows else "")
             write("along += 1")
             with write.block("if along == across"):
                 write("along = 0", "line += 1")

@@ -111,6 +111,7 @@ class _Depthwise:
 
     def _write_inside(self) -> None:
         write, tile = self.write, Tile(self._pixels, 1)
+        low, high = self._inside
         with write.block(f"for along in range(low, high, {tile.rows})"):
             write(f"column = min(along, high - {tile.rows})", "skip = along - column")
             write(f"x_tile = x_line + (column * stride_across - pad_left) * {VECTOR_BYTES}")
@@ -121,7 +122,7 @@ class _Depthwise:
                 with write.block("for step in range(window_width)"):
                     self._write_step(tile)
                     write("x += x_step", f"w += {VECTOR_BYTES}")
-            self.epilogue.tile(tile, skip="skip")
+            self.epilogue.tile(tile, skip="skip" if (high - low) % tile.rows else "")
 
     def _write_sides(self) -> None:
         write, tile = self.write, Tile(1, 1)

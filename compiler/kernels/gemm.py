@@ -291,7 +291,11 @@ class _Product:
             write_start(write, tile)
             with write.block("for step in range(depth)"):
                 write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "")
-            self.epilogue.tile(tile, skip="skip" if tile.rows > 1 else "", columns=columns)
+            self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    def _skip(self, tile: Tile) -> str:
+        """The rows of a tile that another one has stored, where there can be any."""
+        return "" if isinstance(self.rows, int) and self.rows % tile.rows == 0 else "skip"
 
     @property
     def _panel_bytes(self) -> int:

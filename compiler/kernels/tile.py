@@ -23,7 +23,8 @@ BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, L
 VECTOR_BYTES = 4 * BLOCK
 
 # What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a
-# block's vector comes from the second. A second loop, for blocks that are left over, costs time to compile.
+# block's vector comes from the second. A second loop for blocks that are left over, and the test which rows of an overlapping
+# tile are new, make the text longer.
 _ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
 
 
@@ -64,7 +65,7 @@ def choose(rows: int, blocks: int, target: Target) -> Tile:
         whole, rest = divmod(blocks, tile.blocks)
         down = math.ceil(rows / tile.rows)
         across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
-        return down * across * (_REST_COST if rest else 1)
+        return down * across * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
 
     return min((tile for tile in tiles(target) if tile.rows <= rows and tile.blocks <= blocks), key=cost)
 
