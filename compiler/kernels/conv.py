@@ -310,6 +310,8 @@ class _Conv:
             write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
             self.epilogue.begin()
             write("w_tile = weight + (group * blocks + block) * w_block")
+            next_block = f"group * blocks + block + {tile.blocks} + tile % {tile.blocks}"
+            write(f"ahead = weight + ({next_block}) * w_block")
             write(f"x_tile = origin + top * x_line + (column * stride_across - pad_left) * {problem.pixel}")
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")

@@ -288,6 +288,7 @@ class _Product:
             write(f"row = min(tile * {tile.rows}, rows - {tile.rows})", f"skip = tile * {tile.rows} - row")
             self.epilogue.begin()
             write("x = a + row * x_row", "w = w_unit")
+            write(f"ahead = w_unit + ({tile.blocks} + tile % {tile.blocks}) * w_block")
             write_start(write, tile)
             with write.block("for step in range(depth)"):
                 write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "")

@@ -434,8 +434,8 @@ def _type_prefetch(address: Kind, offset: Kind) -> Kind:
 
 
 def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
-    """Asks for a cache line; harmless where there is no memory."""
-    read, keep, data = (ir.Constant(I32, number) for number in (0, 3, 1))
+    """Asks for a cache line in the second cache; harmless where there is no memory."""
+    read, keep, data = (ir.Constant(I32, number) for number in (0, 2, 1))
     pointer = _pointer(builder, values[0], values[1], I8)
     call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [pointer, read, keep, data])
 

@@ -71,7 +71,12 @@ def choose(rows: int, blocks: int, target: Target) -> Tile:
 
 
 def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> None:
-    """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are."""
+    """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are.
+
+    Meanwhile, vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an inference, and
+    the memory is slower than the tile.
+    """
+    write("prefetch(ahead, 0)", f"ahead += {VECTOR_BYTES}")
     for j in range(tile.blocks):
         write(f"w_{j} = vload_float32(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
     for i in range(tile.rows):
