@@ -1,10 +1,12 @@
-"""Whole networks: compiled, saved, loaded, run by native kernels, and compared with onnxruntime or stored results.
+"""Whole networks: compiled, saved, loaded in a new process, run by native kernels, compared with onnxruntime and stored results.
 
 The large ones take minutes: `pytest -m slow` (or `make networks`).
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +22,24 @@ SMALL = ("squeezenet",)  # what the default run can afford
 LIGHT = [pytest.param(name, marks=() if name in SMALL else pytest.mark.slow) for name in zoo.LIGHT_NETWORKS]
 
 
+ANOTHER_PROCESS = """
+import sys
+import numpy, treadle
+machine = treadle.VirtualMachine(treadle.load(sys.argv[1]))
+with numpy.load(sys.argv[2]) as inputs:
+    result = machine["main"](*inputs.values())
+numpy.savez(sys.argv[3], *(value.numpy() for value in (result if isinstance(result, tuple) else (result,))))
+"""
+
+
 def run(model: onnx.ModelProto | Path, folder: Path, *inputs: np.ndarray) -> list[np.ndarray]:
-    """What a user does: compile, save, load, call."""
+    """What a user does: compile and save; load and call in a new process."""
     treadle.compile(model, progress=False).export_library(folder / "model.trdl")
-    machine = treadle.VirtualMachine(treadle.load(folder / "model.trdl"))
-    result = machine["main"](*inputs)
-    return [value.numpy() for value in (result if isinstance(result, tuple) else (result,))]
+    np.savez(folder / "inputs.npz", *inputs)
+    files = [folder / "model.trdl", folder / "inputs.npz", folder / "results.npz"]
+    subprocess.run([sys.executable, "-c", ANOTHER_PROCESS, *files], check=True, timeout=120)
+    with np.load(files[2]) as results:
+        return list(results.values())
 
 
 def expected(model: onnx.ModelProto | Path, *inputs: np.ndarray) -> list[np.ndarray]:
@@ -37,10 +51,10 @@ def expected(model: onnx.ModelProto | Path, *inputs: np.ndarray) -> list[np.ndar
 
 
 def check(model: onnx.ModelProto | Path, folder: Path, *inputs: np.ndarray) -> None:
-    """Equal within 1e-3 of the largest element."""
+    """Equal within 1e-3, or 1e-5 of the largest element where an element is next to nothing."""
     for a, b in zip(run(model, folder, *inputs), expected(model, *inputs), strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3 * float(np.abs(b).max()))
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5 * float(np.abs(b).max()))
 
 
 def images(batch: int) -> np.ndarray:
