@@ -24,6 +24,7 @@ from .layout import BlockChannels
 from .monomorphise import Monomorphise
 from .name_shapes import NameShapes
 from .pack_matrices import PackMatrices
+from .recognise import Recognise
 from .simplify import Simplify
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "NameShapes",
     "Options",
     "Pass",
+    "Recognise",
     "Simplify",
     "Timings",
     "pipeline",
@@ -82,6 +84,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: FoldBatchNorm()),
     (1, lambda options: Simplify()),
     (1, lambda options: CommonSubexpressions()),
+    (1, lambda options: Recognise()),
     (2, lambda options: BlockChannels()),
     (2, lambda options: PackMatrices()),
     (0, lambda options: LambdaLift()),

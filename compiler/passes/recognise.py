@@ -1,0 +1,175 @@
+"""What exporters take apart becomes one operator again: normalisations, softmax, activations.
+
+RULES is a table of patterns (`patterns.py`) and what each is. The call at a pattern's root is replaced; dead code elimination
+takes the rest away. Scales and biases join a normalisation that was recognised, or was there from the beginning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Union
+
+from ...formats.types import TensorType
+from .. import ir
+from ..operators.table import lookup
+from .patterns import Found, Matcher, number_of, parse
+from .rewriting import Rewriter
+
+
+@dataclass(frozen=True)
+class Recognise:
+    name: str = "recognise"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Recogniser(module).run()
+
+
+class _Recogniser(Rewriter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.definitions: dict[ir.Var, ir.OperatorCall] = {}
+        self.matcher = Matcher(self.definitions)
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call = binding.value
+        if not isinstance(call, ir.OperatorCall):
+            return (binding,)
+        found = next(self._candidates(call, binding.var.type), call)
+        self.definitions[binding.var] = found
+        return (binding if found is call else dataclasses.replace(binding, value=found),)
+
+    def _candidates(self, call: ir.OperatorCall, type_: object) -> Iterator[ir.OperatorCall]:
+        """What the call is by each rule that gives it the same type."""
+        for rule in RULES:
+            for pattern in map(parse, rule.patterns):
+                for found in self.matcher.find(pattern, call):
+                    made = rule.build(found)
+                    if made is not None and _result_types(made) == (type_,):
+                        yield made
+        for atom, other in (call.args, call.args[::-1]) if call.operator in _JOINED else ():
+            normal = self.definitions.get(atom)  # type: ignore[arg-type]
+            if normal is not None and (normal.operator, len(normal.args)) in _JOINED[call.operator]:
+                joined = _joined(normal, other)
+                if joined is not None and _result_types(joined) == (type_,):
+                    yield joined
+
+
+_Build = Callable[[Found], Union[ir.OperatorCall, None]]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """`build` gives the operator's call from what was found, or None where the pattern means something else."""
+
+    patterns: tuple[str, ...]
+    build: _Build
+
+
+def _result_types(call: ir.OperatorCall) -> tuple[TensorType, ...]:
+    types: list[Any] = [arg.type for arg in call.args if not isinstance(arg, ir.GlobalRef)]
+    return lookup(call.operator).result_types(types, call.attributes)
+
+
+def _call(operator: str, *args: object, **attributes: Any) -> ir.OperatorCall:
+    return ir.OperatorCall(operator, args, lookup(operator).canonical(attributes))  # type: ignore[arg-type]
+
+
+# ---- what the patterns mean ----
+
+
+def _activation(operator: str, **attributes: Any) -> _Build:
+    return lambda found: _call(operator, found["x"], **attributes)
+
+
+def _softmax(found: Found) -> ir.OperatorCall | None:
+    axes: Any = found["axes"]
+    return _call("softmax", found["x"], axis=axes[0] - _rank(found["x"])) if len(axes) == 1 else None
+
+
+def _normalization(operator: str) -> _Build:
+    """Over the last axes, with a known epsilon."""
+
+    def build(found: Found) -> ir.OperatorCall | None:
+        rank, axes, epsilon = _rank(found["x"]), found["axes"], number_of(found["epsilon"])
+        first = rank - len(axes)  # type: ignore[arg-type]
+        if epsilon is None or axes != tuple(range(first, rank)):
+            return None
+        return _call(operator, found["x"], axis=first - rank, epsilon=epsilon)
+
+    return build
+
+
+def _rank(atom: Any) -> int:
+    return atom.type.rank
+
+
+def _joined(normal: ir.OperatorCall, operand: Any) -> ir.OperatorCall | None:
+    """A normalisation with one more operand, of the shape of the axes that are normalised."""
+    x: Any = normal.args[0]
+    axis = lookup(normal.operator).bind(normal.attributes)["axis"] % x.type.rank
+    shape, present = x.type.shape[axis:], operand.type.shape
+    leading = len(present) - len(shape)
+    if leading < 0 or present[leading:] != shape or any(dim != 1 for dim in present[:leading]):
+        return None
+    if leading:
+        if not isinstance(operand, ir.Constant):
+            return None
+        operand = ir.Constant(operand.value.reshape(shape))
+    return dataclasses.replace(normal, args=(*normal.args, operand))
+
+
+# The operators with operands of their own: what joins a product, what a sum, and how many operands there are before
+_JOINED = {
+    "multiply": {("layer_normalization", 1), ("rms_normalization", 1)},
+    "add": {("layer_normalization", 2)},
+}
+
+# ---- the patterns ----
+
+
+def _products(*factors: str) -> tuple[str, ...]:
+    """A product of three factors in each association."""
+    a, b, c = factors
+    return tuple(f"({x}) * (({y}) * ({z}))" for x, y, z in ((a, b, c), (b, a, c), (c, a, b)))
+
+
+def _squares(x: str) -> tuple[str, ...]:
+    return f"({x}) ** 2", f"({x}) * ({x})", f"square({x})"
+
+
+def _quotients(x: str, square: str) -> tuple[str, ...]:
+    """x divided by a root, as exporters write it."""
+    root = f"sqrt({square})"
+    return f"({x}) / {root}", f"({x}) * rsqrt({square})", f"({x}) * reciprocal({root})", f"({x}) * (1 / {root})"
+
+
+def _normalizations(centred: str) -> tuple[str, ...]:
+    return tuple(
+        quotient for square in _squares(centred) for quotient in _quotients(centred, f"mean({square}) + epsilon")
+    )
+
+
+_TANH = tuple(f"1 + tanh(0.7978845608 * (x + 0.044715 * {cube}))" for cube in ("x ** 3", "(x * (x * x))"))
+
+RULES = (
+    _Rule(_products("x", "0.5", "1 + erf(x * 0.7071067812)"), _activation("gelu")),
+    _Rule(
+        tuple(text for factor in _TANH for text in _products("x", "0.5", factor)),
+        _activation("gelu", approximate="tanh"),
+    ),
+    _Rule(("x * sigmoid(x)", "x / (1 + exp(-x))"), _activation("silu")),
+    _Rule(
+        (
+            "x * hard_sigmoid(x, alpha=0.1666666667, beta=0.5)",
+            *_products("x", "clip(x + 3, min=0, max=6)", "0.1666666667"),
+        ),
+        _activation("hard_swish"),
+    ),
+    _Rule(("x * tanh(softplus(x))",), _activation("mish")),
+    _Rule(("exp(x - max(x)) / sum(exp(x - max(x)))",), _softmax),
+    _Rule(_normalizations("x - mean(x)"), _normalization("layer_normalization")),
+    _Rule(_normalizations("x"), _normalization("rms_normalization")),
+)

@@ -1,0 +1,101 @@
+"""What exporters take apart, recognised: text in, text out, and the same values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.passes import DeadCode, InferTypes, Recognise
+from treadle.compiler.text import parse_module, print_module
+
+_TANH = """
+c = {cube}
+s = multiply(c, float32(0.044715))
+i = add(x, s)
+j = multiply(i, float32(0.7978846))
+t = tanh(j)
+p = add(t, float32(1.0))
+h = multiply(x, p)
+r = multiply(float32(0.5), h)
+"""
+_LAYER = """
+m = mean(x) {axes=(-1,), keepdims=true}
+c = subtract(x, m)
+q = pow(c, float32(2.0))
+v = mean(q) {axes=(1,), keepdims=true}
+e = add(v, float32(0.0009765625))
+d = sqrt(e)
+"""
+_ROOT = """
+q = multiply(x, x)
+v = mean(q) {axes=(-1,), keepdims=true}
+e = add(float32(0.0009765625), v)
+d = sqrt(e)
+"""
+
+CASES = [
+    (
+        "a = divide(x, float32(1.4142135)); b = erf(a); "
+        "c = add(b, float32(1.0)); d = multiply(x, c); r = multiply(d, float32(0.5))",
+        "gelu(x)",
+    ),
+    (
+        "a = multiply(x, float32(0.70710678)); b = erf(a); "
+        "c = add(float32(1.0), b); h = multiply(x, float32(0.5)); r = multiply(h, c)",
+        "gelu(x)",
+    ),
+    (_TANH.replace("{cube}", "pow(x, float32(3.0))"), 'gelu(x) {approximate="tanh"}'),
+    (_TANH.replace("c = {cube}", "k = square(x); c = multiply(k, x)"), None),
+    (_TANH.replace("c = {cube}", "k = multiply(x, x); c = multiply(k, x)"), 'gelu(x) {approximate="tanh"}'),
+    ("s = sigmoid(x); r = multiply(s, x)", "silu(x)"),
+    ("a = hard_sigmoid(x) {alpha=0.16666667, beta=0.5}; r = multiply(x, a)", "hard_swish(x)"),
+    (
+        "a = add(x, float32(3.0)); c = clip(a) {min=0.0, max=6.0}; m = multiply(x, c); r = divide(m, float32(6.0))",
+        "hard_swish(x)",
+    ),
+    ("a = hard_sigmoid(x) {alpha=0.2, beta=0.5}; r = multiply(x, a)", None),
+    ("a = softplus(x); t = tanh(a); r = multiply(x, t)", "mish(x)"),
+    (
+        "m = max(x) {axes=(0,), keepdims=true}; s = subtract(x, m); "
+        "e = exp(s); t = sum(e) {axes=(0,), keepdims=true}; r = divide(e, t)",
+        "softmax(x) {axis=-2}",
+    ),
+    (
+        "m = max(x) {axes=(0,), keepdims=true}; s = subtract(x, m); "
+        "e = exp(s); t = sum(e) {axes=(1,), keepdims=true}; r = divide(e, t)",
+        None,
+    ),
+    (_LAYER + "r = divide(c, d)", "layer_normalization(x) {epsilon=0.0009765625}"),
+    (
+        _LAYER + "n = divide(c, d); k = multiply(scale, n); r = add(k, bias)",
+        "layer_normalization(x, scale, bias) {epsilon=0.0009765625}",
+    ),
+    (_LAYER + "n = divide(c, d); r = multiply(y, n)", "multiply(y, n)"),
+    (_ROOT + "r = divide(x, d)", "rms_normalization(x) {epsilon=0.0009765625}"),
+    (
+        _ROOT + "i = reciprocal(d); n = multiply(x, i); r = multiply(scale, n)",
+        "rms_normalization(x, scale) {epsilon=0.0009765625}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("bindings", "recognised"), CASES)
+def test_recognise(bindings: str, recognised: str | None) -> None:
+    """The last binding becomes `recognised`, or stays as it is where that is None; the value stays the same."""
+    signature = "x: float32[4, 8], y: float32[4, 8], scale: float32[8], bias: float32[8]"
+    bindings = bindings.strip().replace("; ", "\n")
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{bindings}\nr\n}}"))
+    after = DeadCode(("main",))(Recognise()(module))
+    line = print_module(after).splitlines()[-3].strip()
+    wanted = recognised or bindings.splitlines()[-1].removeprefix("r = ")
+    assert line == f"r: float32[4, 8] = {wanted}"
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in ((4, 8), (4, 8), (8,), (8,))]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-6)
+
+
+def test_axes_in_the_middle_are_no_layer() -> None:
+    text = _LAYER.replace("(-1,)", "(0,)").replace("(1,)", "(0,)") + "r = divide(c, d)"
+    module = InferTypes()(parse_module(f"func @main(x: float32[4, 8]) {{\n{text.strip()}\nr\n}}"))
+    assert "normalization" not in print_module(Recognise()(module))
