@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
-from ..operators.movement import placed
+from ..operators.movement import placed, space_axes
 from ..operators.shapes import axis_of
 from .expression import bound_attributes
 from .kernel import Kernel
@@ -82,6 +82,18 @@ def _permute(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]
     order = tuple(reversed(range(len(shape)))) if axes is None else [axis_of(axis, len(shape)) for axis in axes]
     steps = steps_of(shape)
     return [Copy(0, 1, _along(result, [steps[axis] for axis in order], steps_of(result)))]
+
+
+def _depth_to_space(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
+    shape, result, blocks = (
+        shape_of(definition.params[0]),
+        shape_of(definition.results[0]),
+        bound_attributes(node)["blocks"],
+    )
+    parted = (shape[0], *blocks, result[1], *shape[2:])
+    order = space_axes(len(shape), len(blocks))
+    moved, steps = tuple(parted[axis] for axis in order), steps_of(parted)
+    return [Copy(0, 1, _along(moved, [steps[axis] for axis in order], steps_of(moved)))]
 
 
 def _broadcast(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
@@ -149,6 +161,7 @@ def _slice(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
 
 _COPIES: dict[str, Callable[[PrimitiveDefinition, PrimitiveNode], list[Copy]]] = {
     "permute_dims": _permute,
+    "depth_to_space": _depth_to_space,
     "broadcast_to": _broadcast,
     "tile": _tile,
     "concat": _concat,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -94,6 +95,33 @@ def _infer_tile(inputs: Sequence[TensorType], repetitions: tuple[Dim, ...]) -> T
 
 def _times(dim: ShapeDim, repetitions: Dim) -> ShapeDim:
     return lift(dims.multiply, dim, repetitions)
+
+
+def _infer_depth_to_space(inputs: Sequence[TensorType], blocks: Sequence[int]) -> TensorType:
+    (x,) = inputs
+    count = math.prod(blocks)
+    if not blocks or min(blocks) < 1 or x.rank < 2 + len(blocks):
+        raise mismatch(f"blocks of at least 1, on at most {max(x.rank - 2, 0)} axes of {x}", text(blocks))
+    channels = x.shape[1]
+    if isinstance(channels, int) and channels % count:
+        raise mismatch(f"channels that {count} divides", x)
+    spatial = map(_times, x.shape[2:], blocks)
+    depth = lift(lambda channels: dims.floordiv(channels, count), channels)
+    return TensorType(x.dtype, (x.shape[0], depth, *spatial, *x.shape[2 + len(blocks) :]))
+
+
+def space_axes(rank: int, count: int) -> tuple[int, ...]:
+    """The order of x's axes, the second parted into `count` blocks and a depth, in which blocks lie in the result's space."""
+    interleaved = [axis for i in range(count) for axis in (count + 2 + i, 1 + i)]
+    return (0, count + 1, *interleaved, *range(2 * count + 2, rank + count))
+
+
+def _depth_to_space(x: np.ndarray, blocks: tuple[int, ...]) -> np.ndarray:
+    count = len(blocks)
+    depth = x.shape[1] // math.prod(blocks)
+    parted = x.reshape(x.shape[0], *blocks, depth, *x.shape[2:]).transpose(space_axes(x.ndim, count))
+    spatial = [size * block for size, block in zip(x.shape[2 : 2 + count], blocks, strict=True)]
+    return parted.reshape(x.shape[0], depth, *spatial, *x.shape[2 + count :])
 
 
 # ---- joining, parting ----
@@ -305,6 +333,15 @@ register(
     _MOVE,
     "the axes in another order: axis i of the result is axis axes[i] of x",
     attributes={"axes": Attribute(Kind.INTS, "the order; None: reversed", None)},
+)
+register(
+    "depth_to_space",
+    "x",
+    _infer_depth_to_space,
+    _depth_to_space,
+    _MOVE,
+    "x [N, blocks … · C, *spatial, …] with the blocks of channels side by side in space: [N, C, *(spatial · blocks), …]",
+    attributes={"blocks": Attribute(Kind.INTS, "how many lie side by side, for each of the first spatial axes")},
 )
 register(
     "broadcast_to",

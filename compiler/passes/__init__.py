@@ -26,6 +26,7 @@ from .name_shapes import NameShapes
 from .pack_matrices import PackMatrices
 from .recognise import Recognise
 from .simplify import Simplify
+from .transposed_convolutions import TransposedConvolutions
 
 __all__ = [
     "PIPELINE",
@@ -43,6 +44,7 @@ __all__ = [
     "Recognise",
     "Simplify",
     "Timings",
+    "TransposedConvolutions",
     "pipeline",
     "run",
 ]
@@ -80,6 +82,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (0, lambda options: InferTypes()),
     (0, lambda options: Monomorphise()),
     (1, lambda options: Simplify()),
+    (1, lambda options: TransposedConvolutions()),
     (1, lambda options: FoldConstants()),
     (1, lambda options: FoldBatchNorm()),
     (1, lambda options: Simplify()),

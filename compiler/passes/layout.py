@@ -247,6 +247,26 @@ def _concat(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.V
     return blocker.emit("concat", *map(blocker.as_blocked, call.args), axis=1)
 
 
+def _depth_to_space(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """If the channels that come to lie side by side are whole blocks: what moves is as long as a vector."""
+    (x,) = call.args
+    if not blocker.is_blocked(x) or type_.rank != 4 or not isinstance(type_.shape[1], int) or type_.shape[1] % BLOCK:
+        return None
+    blocks = (*lookup(call.operator).bind(call.attributes)["blocks"], 1)[:2]
+    return blocker.emit(call.operator, blocker.as_blocked(x), blocks=blocks)
+
+
+def _slice(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """A part of the pixels of all channels."""
+    (x,) = call.args
+    attributes = lookup(call.operator).bind(call.attributes)
+    axes = axes_of(attributes["axes"] or range(len(attributes["starts"])), type_.rank)
+    if not blocker.is_blocked(x) or min(axes, default=2) < 2:
+        return None
+    order = tuple(axis_of(axis, type_.rank) for axis in attributes["axes"])
+    return blocker.emit(call.operator, blocker.as_blocked(x), **(attributes | {"axes": order}))
+
+
 _RULES: dict[str, _Rule] = {
     "conv": _conv,
     "max_pool": _pool,
@@ -255,6 +275,8 @@ _RULES: dict[str, _Rule] = {
     "sum": _reduce,
     "max": _reduce,
     "concat": _concat,
+    "depth_to_space": _depth_to_space,
+    "slice": _slice,
 }
 
 

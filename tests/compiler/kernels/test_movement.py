@@ -36,6 +36,11 @@ def test_one_kernel_transposes_every_size(n, m, parts):
     check_random(definition, {"n": n, "m": m}, parts)
 
 
+@pytest.mark.parametrize(("shape", "blocks"), [((2, 12, 5, 37), (2, 3)), ((1, 8, 6, 5, 16), (2, 2)), ((2, 6, 9), (3,))])
+def test_depth_to_space(shape, blocks):
+    check_random(definition_of("depth_to_space", [tensor("float32", shape)], blocks=blocks), parts=3)
+
+
 REPETITIONS = [
     ("broadcast_to", (5, 1, 3), {"shape": (2, 5, 4, 3)}),
     ("broadcast_to", (5, 1), {"shape": (2, 5, 40)}),

@@ -1,0 +1,188 @@
+"""Transposed convolutions as ordinary ones, whose kernels are fast.
+
+With strides s, the results at one place modulo s, a *phase*, are an ordinary convolution of x with every s-th weight. One
+convolution computes all phases as channels of their own, and `depth_to_space` lays them side by side. Where the size of
+the window is not a multiple of s, some phases have weights that are zero.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...formats import dims
+from ...formats.types import UNKNOWN, TensorType
+from .. import ir
+from ..operators.shapes import integer
+from ..operators.table import lookup
+from ..operators.windows import Axis, axes
+from .rewriting import Rewriter
+
+
+@dataclass(frozen=True)
+class TransposedConvolutions:
+    name: str = "transposed_convolutions"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Splitter(module).run()
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """One axis: its window, and how the phases of an ordinary convolution make up the result."""
+
+    window: Axis
+    more: int  # of output padding
+
+    @property
+    def stride(self) -> int:
+        return self.window.stride
+
+    @property
+    def dilation(self) -> int:
+        """Of the ordinary convolution. Phases take weights that are not evenly spaced, so they get all, some of them zero."""
+        return self.window.dilation if self.stride == 1 else 1
+
+    @property
+    def spacing(self) -> int:
+        """From one weight to the next, in weights of the phases."""
+        return self.window.dilation if self.stride > 1 else 1
+
+    @property
+    def taps(self) -> int:
+        """Weights of a phase."""
+        return (integer(self.window.size) - 1) * self.spacing // self.stride + 1
+
+    @property
+    def skipped(self) -> int:
+        """Steps that the ordinary convolution leaves out, because they are padding of the result."""
+        return min(integer(self.window.begin) // self.stride, (self.taps - 1) * self.dilation)
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Of the ordinary convolution."""
+        reach = integer(self.window.extent) - integer(self.window.end) + self.more
+        return (self.taps - 1) * self.dilation - self.skipped, max(-(-reach // self.stride) - 1, 0)
+
+    @property
+    def start(self) -> int:
+        """Where the result begins in what the phases make up."""
+        return integer(self.window.begin) - self.skipped * self.stride
+
+
+class _Splitter(Rewriter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.new: list[ir.Binding] = []
+        self.origin = ""
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call, type_ = binding.value, binding.var.type
+        if not isinstance(call, ir.OperatorCall) or call.operator != "conv_transpose":
+            return (binding,)
+        assert isinstance(type_, TensorType)
+        attributes, weight, x = (
+            lookup(call.operator).bind(call.attributes),
+            _tensor(call.args[1]),
+            _tensor(call.args[0]),
+        )
+        windows = axes(weight.shape[2:], *(attributes[name] for name in ("strides", "pads", "dilations")))
+        edges = [edge for window in windows for edge in (window.begin, window.end)]
+        if not weight.is_static or not all(isinstance(edge, int) for edge in edges) or UNKNOWN in x.shape:
+            return (binding,)
+        extra = attributes["output_padding"] or (0,) * len(windows)
+        self.new, self.origin = [], binding.origin
+        result = self._split(call.args, type_, list(map(_Phases, windows, extra)), attributes["groups"])
+        return (*self.new, dataclasses.replace(binding, value=result))
+
+    def _split(self, args: Sequence[ir.Atom], type_: TensorType, phases: list[_Phases], groups: int) -> ir.Expr:
+        x, weight, *bias = args
+        strides = [axis.stride for axis in phases]
+        begins, ends = zip(*(axis.pads for axis in phases), strict=True)
+        weights = self._weights(weight, phases, groups)
+        biases = [self._repeated(vector, groups, math.prod(strides)) for vector in bias]
+        dilations = [axis.dilation for axis in phases]
+        convolved = self._emit("conv", x, weights, *biases, pads=(*begins, *ends), dilations=dilations, groups=groups)
+        whole = self._in_space(convolved, strides, groups) if max(strides) > 1 else convolved
+        starts = [axis.start for axis in phases]
+        bounds = [dims.add(size, start) for size, start in zip(type_.shape[2:], starts, strict=True)]  # type: ignore[arg-type]
+        result = self._emit("slice", whole, starts=starts, ends=bounds, axes=range(2, type_.rank))
+        if result.type == type_:
+            return self.new.pop().value
+        # sizes that an inference of `slice` does not see to be at least 0
+        return ir.MatchShape(result, type_.shape)
+
+    def _weights(self, weight: ir.Atom, phases: list[_Phases], groups: int) -> ir.Atom:
+        """Weights [C, M / groups, *kernel] as those of the phases, [groups · Π strides · M / groups, C / groups, *taps]."""
+        inputs, outputs, *_ = map(integer, _tensor(weight).shape)
+        count = len(phases)
+        for axis, phase in enumerate(phases, 2):
+            weight = self._spread(weight, axis, phase)
+        parted = [number for phase in phases for number in (phase.taps, phase.stride)]
+        weight = self._emit("reshape", weight, shape=(groups, inputs // groups, outputs, *parted))
+        taps, places = range(3, 3 + 2 * count, 2), range(4, 4 + 2 * count, 2)
+        last = [-(phase.taps + 1) for phase in phases]
+        weight = self._emit("slice", weight, starts=[-1] * count, ends=last, axes=taps, steps=[-1] * count)
+        weight = self._emit("permute_dims", weight, axes=(0, *places, 2, 1, *taps))
+        whole = groups * math.prod(phase.stride for phase in phases) * outputs
+        return self._emit("reshape", weight, shape=(whole, inputs // groups, *(phase.taps for phase in phases)))
+
+    def _spread(self, weight: ir.Atom, axis: int, phase: _Phases) -> ir.Atom:
+        """The weights along an axis with zeros between them for a dilation, and as many as the phases have together."""
+        shape = list(map(integer, _tensor(weight).shape))
+        size, wanted = shape[axis], phase.taps * phase.stride
+        if phase.spacing > 1:
+            weight = self._emit("reshape", weight, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+            weight = self._padded(weight, axis + 1, phase.spacing - 1)
+            size *= phase.spacing
+            weight = self._emit("reshape", weight, shape=(*shape[:axis], size, *shape[axis + 1 :]))
+        if size > wanted:
+            return self._emit("slice", weight, starts=(0,), ends=(wanted,), axes=(axis,))
+        return self._padded(weight, axis, wanted - size) if size < wanted else weight
+
+    def _padded(self, weight: ir.Atom, axis: int, count: int) -> ir.Var:
+        rank = _tensor(weight).rank
+        return self._emit("pad", weight, pads=[count if i == rank + axis else 0 for i in range(2 * rank)])
+
+    def _repeated(self, bias: ir.Atom, groups: int, phases: int) -> ir.Atom:
+        """One number for each channel of each phase."""
+        if phases == 1:
+            return bias
+        (channels,) = map(integer, _tensor(bias).shape)
+        apart = self._emit("reshape", bias, shape=(groups, 1, channels // groups))
+        repeated = self._emit("tile", apart, repetitions=(1, phases, 1))
+        return self._emit("reshape", repeated, shape=(phases * channels,))
+
+    def _in_space(self, convolved: ir.Var, strides: list[int], groups: int) -> ir.Var:
+        """The phases side by side. Groups, each of which has its phases, count as images meanwhile."""
+        n, channels, *spatial = _tensor(convolved).shape
+        if groups == 1:
+            return self._emit("depth_to_space", convolved, blocks=strides)
+        images: Any = dims.multiply(n, groups)  # type: ignore[arg-type]
+        apart = self._emit("reshape", convolved, shape=(images, integer(channels) // groups, *spatial))
+        whole = self._emit("depth_to_space", apart, blocks=strides)
+        _, depth, *size = _tensor(whole).shape
+        return self._emit("reshape", whole, shape=(n, groups * integer(depth), *size))
+
+    def _emit(self, operator: str, *args: ir.Atom, **attributes: Any) -> ir.Var:
+        """A new binding before the present one; its variable."""
+        call = _call(operator, *args, **attributes)
+        (type_,) = lookup(operator).result_types([_tensor(arg) for arg in args], call.attributes)
+        var = ir.Var(operator, type_)
+        self.new.append(ir.Binding(var, call, self.origin))
+        return var
+
+
+def _call(operator: str, *args: ir.Atom, **attributes: Any) -> ir.OperatorCall:
+    canonical = {name: tuple(value) if isinstance(value, range) else value for name, value in attributes.items()}
+    return ir.OperatorCall(operator, args, lookup(operator).canonical(canonical))
+
+
+def _tensor(atom: ir.Atom) -> TensorType:
+    assert not isinstance(atom, ir.GlobalRef)
+    assert isinstance(atom.type, TensorType)
+    return atom.type

@@ -1,0 +1,65 @@
+"""Transposed convolutions become ordinary ones; their results stay."""
+
+import numpy as np
+import pytest
+from treadle.compiler import ir
+from treadle.compiler.builder import Module, constant, function, op, var
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.infer import infer_types
+from treadle.compiler.passes.dead_code import DeadCode
+from treadle.compiler.passes.fold_constants import FoldConstants
+from treadle.compiler.passes.layout import BlockChannels
+from treadle.compiler.passes.simplify import Simplify
+from treadle.compiler.passes.transposed_convolutions import TransposedConvolutions
+
+RNG = np.random.default_rng(5)
+CASES = {
+    "windows side by side": ((2, 4, 5, 6), (4, 3, 2, 2), {"strides": (2, 2)}),
+    "windows that overlap": ((1, 4, 5, 6), (4, 3, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "phases of two sizes": ((1, 2, 4, 3), (2, 3, 3, 5), {"strides": (2, 3), "pads": (1, 0, 0, 2), "output_padding": (1, 2)}),
+    "step 1": ((1, 2, 7, 6), (2, 3, 3, 2), {"dilations": (2, 3), "pads": (1, 2, 0, 1)}),
+    "dilations": ((1, 2, 4, 5), (2, 3, 3, 3), {"strides": (3, 2), "dilations": (2, 3), "pads": (0, 1, 2, 3)}),
+    "pads wider than the window": ((1, 2, 6, 6), (2, 2, 2, 1), {"strides": (1, 2), "pads": (3, 2, 2, 3)}),
+    "windows with gaps": ((1, 2, 3, 4), (2, 1, 1, 2), {"strides": (3, 4), "output_padding": (2, 1)}),
+    "groups": ((2, 6, 3, 4), (6, 2, 3, 3), {"strides": (2, 2), "groups": 3, "pads": (1, 1, 1, 1)}),
+    "signal": ((2, 3, 9), (3, 4, 5), {"strides": (3,), "pads": (1, 2)}),
+    "volume": ((1, 2, 2, 3, 4), (2, 2, 2, 2, 3), {"strides": (2, 1, 2)}),
+}  # fmt: skip
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def rewritten(module, x, *passes):
+    """The operators of `main` behind the passes; its result is checked."""
+    before = after = infer_types(module)
+    for step in (TransposedConvolutions(), Simplify(), FoldConstants(), *passes, DeadCode()):
+        after = infer_types(step(after))
+    wanted = evaluate(before, "main", x)
+    np.testing.assert_allclose(np.asarray(evaluate(after, "main", x)), wanted, rtol=1e-4, atol=1e-4)
+    values = [binding.value for binding in after.functions["main"].body.bindings]
+    return [value.operator for value in values if isinstance(value, ir.OperatorCall)]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_the_result_stays(name, symbolic):
+    shape, kernel, attributes = CASES[name]
+    x = var("x", ("n", shape[1], "h", *shape[3:]) if symbolic else shape)
+    bias = constant(normal(kernel[1] * attributes.get("groups", 1)))
+    y = op.conv_transpose(x, constant(normal(*kernel)), bias, **attributes)
+    operators = rewritten(Module(main=function([x], y)), normal(*shape))
+    assert operators[0] == "conv"
+    assert "conv_transpose" not in operators
+
+
+def test_whole_blocks_of_channels_stay_blocked():
+    x = var("x", (1, 32, 4, 5))
+    y = op.conv(x, constant(normal(32, 32, 3, 3)), pads=(1, 1, 1, 1))
+    y = op.conv_transpose(y, constant(normal(32, 16, 4, 4)), strides=(2, 2), pads=(1, 1, 1, 1))
+    y = op.conv(op.relu(y), constant(normal(16, 16, 1, 1)))
+    operators = rewritten(Module(main=function([x], y)), normal(1, 32, 4, 5), BlockChannels())
+    assert operators == [
+        "pack_channels", "conv_blocked", "conv_blocked", "depth_to_space", "slice", "relu", "conv_blocked", "unpack_channels"
+    ]  # fmt: skip
