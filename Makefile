@@ -21,11 +21,12 @@ lint: $(VENV)/ready
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
 	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.tools
 
-bench: $(VENV)/ready
+bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench dispatch
 	$(VENV)/bin/treadle bench call
 	$(VENV)/bin/treadle bench cold
 	$(VENV)/bin/treadle bench compile
+	$(VENV)/bin/treadle bench models --report docs/benchmarks.md
 
 fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.fuzz
@@ -36,6 +37,10 @@ docs: $(VENV)/ready
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/rivals: $(VENV)/ready
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@
 
 clean:

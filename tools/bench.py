@@ -4,6 +4,7 @@ dispatch   one instruction of the machine, the call of its kernel included      
 call       a small network from Python, NumPy arrays in, NumPy arrays out           us_per_call
 cold       a fresh process with a warm cache: import, load, first result            seconds
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
+models     the zoo, model by model: see tools/race.py                               ms
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from . import race
 
 _INSTRUCTIONS = 10_000
 
@@ -37,12 +40,15 @@ def add_commands(commands: Any) -> None:
         epilog=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    bench.add_argument("what", choices=sorted(_BENCHMARKS))
+    bench.add_argument("what", choices=[*sorted(_BENCHMARKS), "models"])
     bench.add_argument("--repeat", type=int, metavar="N", help="how often each thing is measured")
+    race.add_options(bench)
     bench.set_defaults(command=bench_command)
 
 
 def bench_command(options: argparse.Namespace) -> int:
+    if options.what == "models":
+        return race.race_command(options)
     measure, repeat = _BENCHMARKS[options.what]
     report = measure(options.repeat or repeat)
     if options.json:

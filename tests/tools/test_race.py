@@ -1,0 +1,53 @@
+"""The race track: what is measured, what is compared, and what happens when an engine cannot run a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from treadle.tools import engines, race
+from treadle.tools.cli import USAGE, main
+
+
+def test_every_engine_is_measured_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    page = tmp_path / "page.md"
+    options = ["--only", "mlp", "--against", "onnxruntime", "--threads", "1", "--repeat", "2"]
+    assert main(["bench", "models", *options, "--json", "--report", str(page)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["model"] == "mlp"
+    assert found["ratio"] > 0
+    for result in found["engines"].values():
+        assert result["failure"] == ""
+        assert 0 < result["milliseconds"]["p10"] <= result["milliseconds"]["median"]
+        assert result["error"] < 1e-5
+    assert "| mlp |" in page.read_text()
+
+
+def test_an_engine_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> engines.Call:
+        raise RuntimeError("\nno such operator\nat line 3")
+
+    monkeypatch.setitem(engines.ENGINES, "onnxruntime", refuse)
+    (found,) = race.run_races(["mlp"], ["onnxruntime"], [1], rounds=1)
+    assert found.engines["onnxruntime"].failure == "no such operator"
+    assert found.ratio is None
+
+
+def test_a_wrong_answer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = engines.ENGINES["onnxruntime"]
+
+    def wrong(*arguments: object) -> engines.Call:
+        call = right(*arguments)  # type: ignore[arg-type]
+        return lambda: [array * np.float32(1.01) for array in call()]
+
+    monkeypatch.setitem(engines.ENGINES, "treadle", wrong)
+    (found,) = race.run_races(["mlp"], ["onnxruntime"], [1], rounds=1)
+    assert found.engines["treadle"].error == pytest.approx(0.01, rel=0.1)
+
+
+@pytest.mark.parametrize("option", [["--only", "nothing"], ["--against", "nobody"], ["--threads", "0"]])
+def test_unknown_names_are_usage_errors(option: list[str], capsys: pytest.CaptureFixture) -> None:
+    assert main(["bench", "models", *option]) == USAGE
+    assert capsys.readouterr().err

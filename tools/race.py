@@ -1,0 +1,208 @@
+"""`treadle bench models`: the zoo, on Treadle and on the runtimes that people use today.
+
+All engines run in one process and take turns, so that a slow moment of the machine hits all of them; medians count. Outputs are
+compared, so that a fast wrong answer is seen. A model that an engine cannot run is reported with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from ..formats.errors import TreadleError
+from .arguments import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .engines import Call
+    from .zoo.catalogue import Entry
+
+OURS = "treadle"
+RIVALS = ("onnxruntime", "openvino")
+WRONG = 1e-3  # an error above this share of the largest element is marked
+
+_ROUNDS = 15
+_BURST_SECONDS = 0.02  # an engine's turn lasts about so long: small models are called many times
+_MODEL_SECONDS = 20.0  # and all turns of a model together no longer than this, however slow an engine is
+_QUANTILES = {"p10": 10, "median": 50, "p90": 90}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One engine on one model. Milliseconds; or why there are none."""
+
+    milliseconds: dict[str, float] = field(default_factory=dict)  # by the names of _QUANTILES
+    failure: str = ""
+    error: float | None = (
+        None  # the largest difference from the first rival's outputs, as a share of the largest element
+    )
+
+    @property
+    def median(self) -> float:
+        """Not a number where the engine failed."""
+        return self.milliseconds.get("median", math.nan)
+
+
+@dataclass(frozen=True)
+class Race:
+    """All engines on one model, with so many threads."""
+
+    model: str
+    threads: int
+    engines: dict[str, Measurement]
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the best rival's time is ours: above 1, we lead."""
+        rivals = [result.median for name, result in self.engines.items() if name != OURS and not result.failure]
+        ours = self.engines[OURS]
+        return None if ours.failure or not rivals else min(rivals) / ours.median
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """What the command line takes for `models` besides what all benchmarks take."""
+    group = bench.add_argument_group("models")
+    group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
+    group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
+    group.add_argument("--threads", type=_counts, default=(1, 2), metavar="N,…", help="thread counts (default: 1,2)")
+    group.add_argument("--report", metavar="FILE", help="write a page in Markdown that describes the machine too")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    counts = tuple(map(int, _names(text)))
+    if not counts or min(counts) < 1:
+        raise argparse.ArgumentTypeError("numbers from 1 on are expected")
+    return counts
+
+
+def race_command(options: argparse.Namespace) -> int:
+    """Prints each race when it is over."""
+    from . import race_report
+
+    races = []
+    for race in run_races(options.only, options.against, options.threads, options.repeat or _ROUNDS):
+        races.append(race)
+        if not options.json:
+            print(race_report.line(race), flush=True)
+    if options.json:
+        print(json.dumps([asdict(race) | {"ratio": race.ratio} for race in races]))
+    else:
+        print("\n" + "\n".join(race_report.summary(races)))
+    if options.report:
+        race_report.write(options.report, races)
+    return 0
+
+
+def run_races(
+    models: Sequence[str], rivals: Sequence[str], thread_counts: Iterable[int], rounds: int
+) -> Iterator[Race]:
+    """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
+    from .. import get_num_threads, set_num_threads
+    from .engines import ENGINES
+    from .zoo.catalogue import CATALOGUE
+
+    for kind, given, known in (("model", models, CATALOGUE), ("engine", rivals, ENGINES)):
+        if unknown := [name for name in given if name not in known]:
+            raise UsageError(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+    before = get_num_threads()
+    try:
+        for entry in [CATALOGUE[name] for name in models] or CATALOGUE.values():
+            for threads in thread_counts:
+                yield _race(entry, (OURS, *rivals), threads, rounds)
+    finally:
+        set_num_threads(before)
+
+
+def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Race:
+    """The engines' sessions live for this race only: their threads and memory must not burden the next."""
+    from .engines import ENGINES
+    from .zoo.catalogue import inputs
+
+    model = entry.build()
+    feeds = inputs(entry, model)
+    calls: dict[str, Call] = {}
+    outputs: dict[str, list[np.ndarray]] = {}
+    failures: dict[str, str] = {}
+    for name in engines:
+        try:
+            call = ENGINES[name](model, feeds, threads)
+            outputs[name] = [array.copy() for array in call()]
+            calls[name] = call
+        except ImportError:
+            failures[name] = "not installed"
+        except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result
+            failures[name] = _reason(error)
+    times = interleaved(calls, rounds)
+    reference = next((outputs[name] for name in engines if name != OURS and name in outputs), None)
+    results = {
+        name: Measurement(failure=failures[name])
+        if name in failures
+        else Measurement(_quantiles(times[name]), error=None if reference is None else _error(outputs[name], reference))
+        for name in engines
+    }
+    return Race(entry.name, threads, results)
+
+
+def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
+    """Seconds a call of each engine, a number for each round.
+
+    A turn begins with a call that does not count: it brings the engine's data back into the caches, and threads
+    of the engine before have stopped spinning when it ends.
+    """
+    once = {name: _seconds(call, 1) for name, call in calls.items()}
+    count = {name: max(1, int(_BURST_SECONDS / seconds)) for name, seconds in once.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    start = time.perf_counter()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            call()
+            times[name].append(_seconds(call, count[name]))
+        if time.perf_counter() - start > _MODEL_SECONDS:
+            break
+    return times
+
+
+def _seconds(call: Call, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    import numpy as np
+
+    return {name: float(np.percentile(seconds, share)) * 1e3 for name, share in _QUANTILES.items()}
+
+
+def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:
+    """Infinite for outputs of other shapes, and where one has NaN or an infinity that the other has not."""
+    import numpy as np
+
+    if [array.shape for array in outputs] != [array.shape for array in reference]:
+        return math.inf
+    worst = 0.0
+    for a, b in zip(outputs, reference, strict=True):
+        finite = np.isfinite(b)
+        if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return math.inf
+        if finite.any():
+            difference = np.abs(a[finite].astype(np.float64) - b[finite]).max()
+            worst = max(worst, float(difference) / max(float(np.abs(b[finite]).max()), 1e-30))
+    return worst
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something."""
+    text = error.message if isinstance(error, TreadleError) else str(error)
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
