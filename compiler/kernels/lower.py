@@ -19,6 +19,7 @@ from . import (
     packing,
     pad,
     pooling,
+    recurrent,
     reduce,
 )
 from .anchor import anchor_of
@@ -53,6 +54,7 @@ TEMPLATES: dict[str, Template] = {
     "conv_blocked": conv.lower,
     "conv_planar": conv.lower,
     "conv_depthwise": depthwise.lower,
+    **dict.fromkeys(("rnn", "gru", "lstm"), recurrent.lower),
 }
 
 

@@ -86,10 +86,28 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 UNARY = "Abs Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity LeakyRelu Neg Relu Round Selu Sigmoid Sign Sin"
 UNARY += " Softplus Softsign Tan Tanh ThresholdedRelu Mish Celu"
 
+
+def recurrent(op: str, gates: int, *more: Any, directions: int = 1, biased: bool = True, **attributes: Any) -> Any:
+    """A layer of 5 units on 3 sequences of 4 steps."""
+    weights = normal(directions, gates * 5, 2), normal(directions, gates * 5, 5)
+    bias = normal(directions, 2 * gates * 5) if biased else None
+    outputs = 3 if op == "LSTM" else 2
+    x = normal(3, 4, 2) if attributes.get("layout") else normal(4, 3, 2)
+    return case(op, x, *weights, bias, *more, constants=(1, 2, 3), outputs=outputs, hidden_size=5, **attributes)
+
+
 CASES = [
+    *[recurrent(op, gates, direction=way) for op, gates in GATES.items() for way in ("forward", "reverse")],
+    *[recurrent(op, gates, directions=2, direction="bidirectional", biased=False) for op, gates in GATES.items()],
+    *[recurrent(op, gates, np.int32([4, 1, 3])) for op, gates in GATES.items()],
+    recurrent("LSTM", 4, None, normal(1, 3, 5), normal(1, 3, 5), normal(1, 15), opset=7),
+    recurrent("GRU", 3, None, normal(2, 3, 5), directions=2, direction="bidirectional", linear_before_reset=1),
+    recurrent("GRU", 3, linear_before_reset=1, clip=0.3),
+    recurrent("RNN", 1, activations=["Relu"]),
     *[case(op, normal(2, 5), opset=18) for op in UNARY.split()],
     *[case(op, positive(2, 5)) for op in ("Log", "Sqrt", "Reciprocal")],
     case("Gelu", normal(2, 5), opset=20),
