@@ -104,7 +104,7 @@ def _compile(
         return
     from tqdm import tqdm
 
-    from .pool import Text, compile_texts
+    from .compile_pool import Text, compile_texts
 
     texts = [Text(f"{_SYMBOL}{key}", kernel.source, kernel.lanes) for key, kernel in waiting.items()]
     hidden = None if progress else True  # None: hidden where stderr is no terminal

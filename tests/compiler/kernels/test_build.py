@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from treadle.compiler.kernels import build as builder
-from treadle.compiler.kernels.pool import Text, compile_texts
+from treadle.compiler.kernels.compile_pool import Text, compile_texts
 from treadle.compiler.kernels.target import host
 from treadle.formats.errors import CompileError, InferenceError
 from treadle.formats.types import tensor
@@ -81,7 +81,7 @@ def test_a_script_without_a_main_guard_may_build(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            from treadle.compiler.kernels.pool import Text, compile_texts
+            from treadle.compiler.kernels.compile_pool import Text, compile_texts
             from treadle.compiler.kernels.target import host
 
             source = "def kernel(args, scratch, part, parts):\\n    return part\\n"
