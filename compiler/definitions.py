@@ -44,7 +44,8 @@ def define(
         assert isinstance(call, ir.OperatorCall)
         results = result_tensors(type_of(binding.var))
         inputs = tuple(numbers[arg] for arg in call.args)
-        nodes.append(PrimitiveNode(call.operator, inputs, results, call.attributes, binding.origin))
+        attributes = tuple(sorted(call.attributes, key=lambda attribute: attribute[0]))  # a text may have any order
+        nodes.append(PrimitiveNode(call.operator, inputs, results, attributes, binding.origin))
         numbers[binding.var] = count
         count += len(results)
     if len(bindings) == 1:
