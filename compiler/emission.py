@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from ..formats import dims
-from ..formats.dims import Opaque, SymbolicDim, Variable
+from ..formats.dims import Opaque, Solution, SymbolicDim, Variable
 from ..formats.errors import CompileError
 from ..formats.isa import Kind
 from ..formats.types import UNKNOWN, DataType, ShapeDim, TensorType, TupleType, Type, erase_dims
@@ -124,29 +124,55 @@ class Emission:
         type_ = self.scope.proved.get(register, register.type)
         return type_ if isinstance(type_, TensorType) else None
 
-    def bind_variables(self, register: Register, type_: TensorType) -> list[Number]:
-        """Reads the shape; variables among the dimensions that have no value yet get theirs."""
-        numbers: list[Number] = [self.new_int() for _ in type_.shape]
-        self.emit("shape_of", tuple(numbers), register)
-        shape = list(self._known(register).shape)  # type: ignore[union-attr]
-        for axis, (dim, number) in enumerate(zip(type_.shape, numbers, strict=True)):
-            if isinstance(dim, SymbolicDim) and dims.is_variable(dim) and dim not in self.scope.numbers:
-                self.scope.numbers[dim] = number
-                shape[axis] = dim
-        self.scope.proved[register] = TensorType(type_.dtype, tuple(shape))
+    def bind_variables(self, tensors: Sequence[tuple[Register, TensorType]]) -> list[tuple[Number, ...]]:
+        """Variables among the dimensions of tensors get their values, from the sizes of those tensors, which are read.
+
+        The sizes of each tensor are given back; none where nothing of it is needed.
+        """
+        places = [(which, axis) for which, (_, type_) in enumerate(tensors) for axis in range(type_.rank)]
+        known = [str(dim) for dim in self.scope.numbers if dims.is_variable(dim)]
+        solutions = dims.solve([tensors[which][1].shape[axis] for which, axis in places], known)
+        sizes: list[tuple[Number, ...]] = [()] * len(tensors)
+        for which in sorted({places[solution.index][0] for solution in solutions}):
+            sizes[which] = self.sizes(*tensors[which])
+        for solution in solutions:
+            which, axis = places[solution.index]
+            self._bind_variable(solution, sizes[which][axis], *tensors[which], axis)
+        return sizes
+
+    def sizes(self, register: Register, type_: TensorType) -> tuple[Number, ...]:
+        """The shape of a tensor, read at run time."""
+        numbers = tuple(self.new_int() for _ in type_.shape)
+        self.emit("shape_of", numbers, register)
         return numbers
+
+    def _bind_variable(
+        self, solution: Solution, size: Number, register: Register, type_: TensorType, axis: int
+    ) -> None:
+        """Gives a variable its value. One that is computed may be wrong (rounded, or no size at all): `prove` finds out."""
+        if type_.shape[axis] == solution.variable:
+            self.scope.numbers[solution.variable] = size
+            shape = list(self._known(register).shape)  # type: ignore[union-attr]
+            shape[axis] = solution.variable
+            self.scope.proved[register] = TensorType(type_.dtype, tuple(shape))
+            return
+        if solution.rest != 0:
+            size = self.arithmetic("subtract", size, self.number(solution.rest))
+        if solution.coefficient != 1:
+            size = self.arithmetic("floor_divide", size, self.number(solution.coefficient))
+        self.scope.numbers[solution.variable] = self.arithmetic("maximum", size, 0)
 
     def prove(self, register: Register, wanted: Type | None) -> None:
         """Has the machine check what the type says and the verifier cannot know; binds variables that are new."""
         if not isinstance(wanted, TensorType) or self._is_known(register, wanted):
             return
-        numbers: list[Number] = []
-        if UNKNOWN in wanted.shape or any(
-            dims.variable(name) not in self.scope.numbers for name in dimension_names(wanted)
-        ):
-            numbers = self.bind_variables(register, wanted)
+        numbers: tuple[Number, ...] = ()
+        if any(dims.variable(name) not in self.scope.numbers for name in dimension_names(wanted)):
+            (numbers,) = self.bind_variables([(register, wanted)])
             if self._is_known(register, wanted):
                 return
+        if UNKNOWN in wanted.shape and not numbers:
+            numbers = self.sizes(register, wanted)
         shape = [numbers[axis] if dim is UNKNOWN else self.number(dim) for axis, dim in enumerate(wanted.shape)]
         self.emit("match_shape", register, tuple(shape))
         self.scope.proved[register] = wanted
@@ -165,7 +191,10 @@ class Emission:
         found = self.scope.numbers.get(dim)
         if found is None:
             if dims.is_variable(dim):
-                raise self._error(f"nothing that is known when it is needed says what the dimension {dim} is")
+                raise self._error(
+                    f"nothing that is known when it is needed says what the dimension {dim} is; "
+                    f"let a parameter have a dimension {dim}, or one that is linear in it, such as 2*{dim} + 1"
+                )
             found = self.scope.numbers[dim] = self._sum(dim)
         return found
 

@@ -9,7 +9,7 @@ Values are NumPy arrays, tuples, `DataValue`s and `Closure`s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -120,6 +120,15 @@ def _fits(array: np.ndarray, type_: TensorType) -> bool:
     return all(dim is UNKNOWN or dim == size for dim, size in zip(type_.shape, array.shape, strict=True))
 
 
+def _sizes(value: Value, type_: Type | None) -> Iterator[tuple[ShapeDim, int]]:
+    """The dimensions of a type, in tuples too, and what they are in a value of it; ranks that differ are found later."""
+    if isinstance(type_, TensorType) and isinstance(value, np.ndarray):
+        yield from zip(type_.shape, value.shape, strict=False)
+    elif isinstance(type_, TupleType) and isinstance(value, tuple):
+        for part, field in zip(value, type_.fields, strict=True):
+            yield from _sizes(part, field)
+
+
 def _argument(value: object, param: ir.Var) -> Value:
     """A friendly value as the parameter's type has it."""
     if isinstance(value, (DataValue, Closure)):
@@ -167,7 +176,9 @@ class _Evaluator:
     def apply(self, closure: Closure, args: Sequence[Value]) -> Steps:
         function = closure.function
         env = _Environment(dict(closure.values), dict(closure.dims))
-        for param, arg in zip(function.params, (*args, *closure.captured), strict=True):
+        pairs = list(zip(function.params, (*args, *closure.captured), strict=True))
+        self._bind([size for param, arg in pairs for size in _sizes(arg, param.type)], env.dims)
+        for param, arg in pairs:
             env.values[param] = arg
             self._check(arg, param.type, env.dims, f"parameter {param.name!r} of {function.name or 'a closure'}")
         result = yield self.block(function.body, env)
@@ -182,12 +193,16 @@ class _Evaluator:
             for part, field in zip(value, type_.fields, strict=True):
                 self._check(part, field, dims, what)
 
+    def _bind(self, sizes: Sequence[tuple[ShapeDim, int]], dims: dict[str, int]) -> None:
+        """Gives yet unbound dimension variables the values that follow from sizes."""
+        for solution in dims_.solve([dim for dim, _ in sizes], dims):
+            product = sizes[solution.index][1] - dims_.evaluate(solution.rest, dims)
+            dims[str(solution.variable)] = max(product // solution.coefficient, 0)
+
     def _match(self, sizes: tuple[int, ...], shape: Sequence[ShapeDim], dims: dict[str, int], what: str) -> None:
         if len(sizes) != len(shape):
             raise ShapeError(f"{what}: expected rank {len(shape)}, but {len(sizes)} came")
-        for size, dim in zip(sizes, shape, strict=True):
-            if isinstance(dim, SymbolicDim) and dims_.is_variable(dim):
-                dims.setdefault(str(dim), size)
+        self._bind(list(zip(shape, sizes, strict=True)), dims)
         for size, dim in zip(sizes, shape, strict=True):
             if not isinstance(dim, (int, SymbolicDim)) or not dims.keys() >= set(dims_.variables(dim)):
                 continue

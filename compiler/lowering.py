@@ -56,9 +56,7 @@ class _Lowering(Emission):
             assert param.type is not None
             self.scope.values[param] = self._unpack(register, param.type)
         tensors = [pair for param, _ in params for pair in self.tensors(self.scope.values[param], param.type)]
-        for register, type_ in tensors:
-            if any(dims.is_variable(dim) and dim not in self.scope.numbers for dim in type_.shape):  # type: ignore[arg-type]
-                self.bind_variables(register, type_)
+        self.bind_variables(tensors)
         for register, type_ in tensors:
             self.prove(register, type_)
 

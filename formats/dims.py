@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Union
@@ -278,6 +278,41 @@ def is_variable(dim: Dim) -> bool:
         and len(dim.terms[0][0]) == 1
         and isinstance(dim.terms[0][0][0], Variable)
     )
+
+
+@dataclass(frozen=True)
+class Solution:
+    """`variable` is (size - rest) / coefficient, where `size` is that of dimension number `index`."""
+
+    variable: SymbolicDim
+    index: int
+    coefficient: int
+    rest: Dim
+
+
+def solve(shape: Sequence[object], known: Iterable[str]) -> list[Solution]:
+    """How the variables that are not known follow from sizes of the dimensions `shape`, each from what is known and those
+    before it: variables that stand alone first, then those that a dimension is linear in. What does not follow is left out."""
+    found, names = list[Solution](), set(known)
+    symbolic = [(index, dim) for index, dim in enumerate(shape) if isinstance(dim, SymbolicDim)]
+    pending = sorted(symbolic, key=lambda pair: not is_variable(pair[1]))
+    while True:
+        solution = next((s for index, dim in pending if (s := _solution(index, dim, names)) is not None), None)
+        if solution is None:
+            return found
+        found.append(solution)
+        names.add(str(solution.variable))
+
+
+def _solution(index: int, dim: SymbolicDim, known: set[str]) -> Solution | None:
+    missing = [name for name in variables(dim) if name not in known]
+    if len(missing) != 1:
+        return None
+    coefficient = dict(dim.terms).get((Variable(missing[0]),), 0)
+    rest = add(dim, multiply(variable(missing[0]), -coefficient))
+    if not coefficient or missing[0] in variables(rest):
+        return None
+    return Solution(variable(missing[0]), index, coefficient, rest)
 
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][\w.]*)|(//|[-+*%(),]))")

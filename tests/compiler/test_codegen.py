@@ -199,9 +199,15 @@ def test_shapes_of_parameters_that_share_a_variable_are_compared() -> None:
 
 
 def test_a_dimension_that_nothing_tells_is_an_error() -> None:
-    text = "func @main(x: float32[2 * n]) {\nr = full() {shape=(<n>,), dtype=float32}\nr }"
-    with pytest.raises(CompileError, match="what the dimension n is"):
+    text = "func @main(x: float32[n * n]) {\nr = full() {shape=(<n>,), dtype=float32}\nr }"
+    with pytest.raises(CompileError, match="what the dimension n is; let a parameter have a dimension n"):
         listing(text)
+
+
+def test_a_dimension_that_another_is_linear_in_is_computed_and_checked() -> None:
+    text = "func @main(x: float32[n + 2 * m], y: float32[m]) {\nr = full() {shape=(<n>,), dtype=float32}\nr }"
+    words = ["shape_of", "shape_of", "kill", "multiply", "subtract", "maximum", "multiply", "add"]
+    assert names(text)[: len(words)] == words  # n = max(size - 2 m, 0)
 
 
 # ---- tables ----

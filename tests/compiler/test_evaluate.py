@@ -240,3 +240,10 @@ def test_indexing() -> None:
     value = np.arange(12, dtype=np.float32).reshape(3, 4)
     for index in (0, -1, slice(1, None), slice(None, None, -1), (slice(0, 2), -2), (1, slice(None, 1, -2))):
         assert run(x[index], x, args=(value,)) == value[index].tolist()
+
+
+def test_a_dimension_variable_may_occur_only_in_a_product() -> None:
+    module = infer_types(parse_module("func @main(x: float32[2 * n]) {\n  r = reshape(x) {shape=(<n>, 2)}\n  r\n}"))
+    assert evaluate(module, "main", np.zeros(6, np.float32)).shape == (3, 2)
+    with pytest.raises(ShapeError, match=r"expected dimension 2\*n \(n = 2\), but 5 came"):
+        evaluate(module, "main", np.zeros(5, np.float32))
