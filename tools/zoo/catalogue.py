@@ -11,8 +11,17 @@ import numpy as np
 import onnx
 
 from .bert import bert
+from .convnext import convnext
+from .densenet import densenet
+from .efficientnet import efficientnet
 from .mlp import mlp
+from .mobilenet import mobilenet_v2, mobilenet_v3_small
+from .regnet import regnet
 from .resnet import resnet
+from .shufflenet import shufflenet
+from .swin import swin
+from .unet import unet
+from .vit import vit
 
 _LEAST_VOCABULARY = 1000  # of all models: token numbers below it suit each of them
 
@@ -30,6 +39,16 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in (
     Entry("resnet18", partial(resnet, 18)),
     Entry("resnet50", partial(resnet, 50)),
+    Entry("mobilenet-v2", mobilenet_v2),
+    Entry("mobilenet-v3-small", mobilenet_v3_small),
+    Entry("efficientnet-b0", efficientnet),
+    Entry("densenet121", densenet),
+    Entry("regnet", regnet),
+    Entry("convnext-atto", convnext),
+    Entry("shufflenet-v2", shufflenet),
+    Entry("unet", unet),
+    Entry("vit-tiny", vit),
+    Entry("swin", swin),
     Entry("minilm", partial(bert, 6, 384, 12, vocabulary=5000, length=64)),
     Entry("minilm-symbolic", partial(bert, 6, 384, 12, vocabulary=5000, batch="b", length="s"), {"b": 1, "s": 64}),
     Entry("mlp", mlp),

@@ -17,7 +17,7 @@ _ELEMENT_TYPES = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
 class GraphWriter:
     """Collects a graph's nodes, weights, inputs and outputs; values are known by their names."""
 
-    def __init__(self, name: str, *, seed: int, opset: int = 17) -> None:
+    def __init__(self, name: str, *, seed: int, opset: int = 18) -> None:
         self.name, self.opset = name, opset
         self.rng = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
@@ -37,13 +37,18 @@ class GraphWriter:
 
     def op(self, op_type: str, *inputs: str, scope: str = "", **attributes: Any) -> str:
         """Appends a node with one output, named like "/layer1/Conv_2", and gives the output's name."""
+        (output,) = self.ops(op_type, *inputs, outputs=1, scope=scope, **attributes)
+        return output
+
+    def ops(self, op_type: str, *inputs: str, outputs: int, scope: str = "", **attributes: Any) -> list[str]:
+        """The same for a node with several outputs."""
         base = f"{scope}/{op_type}"
         count = self._used[base]
         self._used[base] += 1
         name = f"{base}_{count}" if count else base
-        output = f"{name}_output_0"
-        self._nodes.append(helper.make_node(op_type, inputs, [output], name, **attributes))
-        return output
+        results = [f"{name}_output_{index}" for index in range(outputs)]
+        self._nodes.append(helper.make_node(op_type, inputs, results, name, **attributes))
+        return results
 
     def weight(self, name: str, array: np.ndarray) -> str:
         """An initializer."""
@@ -52,11 +57,15 @@ class GraphWriter:
 
     def normal(self, name: str, *shape: int, deviation: float) -> str:
         """An initializer of normally distributed float32."""
-        return self.weight(name, (self.rng.standard_normal(shape) * deviation).astype(np.float32))
+        return self.weight(name, self.rng.standard_normal(shape, np.float32) * np.float32(deviation))
 
     def integers(self, *values: int) -> str:
         """A Constant node, int64 of rank 1."""
         return self.constant(np.array(values, np.int64))
+
+    def integer(self, value: int) -> str:
+        """A Constant node, int64 of rank 0."""
+        return self.constant(np.array(value, np.int64))
 
     def scalar(self, value: float) -> str:
         """A Constant node, float32 of rank 0."""
