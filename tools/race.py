@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,6 +28,7 @@ OURS = "treadle"
 RIVALS = ("onnxruntime", "openvino")
 WRONG = 1e-3  # an error above this share of the largest element is marked
 
+_REASON_CHARACTERS = 160
 _ROUNDS = 15
 _BURST_SECONDS = 0.02  # an engine's turn lasts about so long: small models are called many times
 _MODEL_SECONDS = 20.0  # and all turns of a model together no longer than this, however slow an engine is
@@ -203,6 +205,6 @@ def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> fl
 
 
 def _reason(error: Exception) -> str:
-    """The first line that says something."""
+    """On one line, without the lists that some messages end with."""
     text = error.message if isinstance(error, TreadleError) else str(error)
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return textwrap.shorten(text, _REASON_CHARACTERS, placeholder=" …") or type(error).__name__

@@ -31,7 +31,7 @@ def test_an_engine_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setitem(engines.ENGINES, "onnxruntime", refuse)
     (found,) = race.run_races(["mlp"], ["onnxruntime"], [1], rounds=1)
-    assert found.engines["onnxruntime"].failure == "no such operator"
+    assert found.engines["onnxruntime"].failure == "no such operator at line 3"
     assert found.ratio is None
 
 

@@ -13,15 +13,21 @@ import onnx
 from .bert import bert
 from .convnext import convnext
 from .densenet import densenet
+from .dlrm import dlrm
 from .efficientnet import efficientnet
+from .gpt import gpt
+from .llama import llama
 from .mlp import mlp
 from .mobilenet import mobilenet_v2, mobilenet_v3_small
+from .recurrent import recurrent
 from .regnet import regnet
 from .resnet import resnet
 from .shufflenet import shufflenet
 from .swin import swin
+from .t5 import t5
 from .unet import unet
 from .vit import vit
+from .whisper import whisper
 
 _LEAST_VOCABULARY = 1000  # of all models: token numbers below it suit each of them
 
@@ -51,7 +57,19 @@ CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in (
     Entry("swin", swin),
     Entry("minilm", partial(bert, 6, 384, 12, vocabulary=5000, length=64)),
     Entry("minilm-symbolic", partial(bert, 6, 384, 12, vocabulary=5000, batch="b", length="s"), {"b": 1, "s": 64}),
+    Entry("gpt2-prefill", partial(gpt, past=0, length=64)),
+    Entry("gpt2-prefill-symbolic", gpt, {"length": 64, "past": 0}),
+    Entry("gpt2-decode", partial(gpt, length=1), {"past": 127}),
+    Entry("llama-prefill", llama, {"length": 64, "past": 0}),
+    Entry("llama-decode", partial(llama, length=1), {"past": 127}),
+    Entry("t5", t5),
+    Entry("whisper-encoder", whisper),
+    Entry("lstm", recurrent),
+    Entry("lstm-bidirectional", partial(recurrent, bidirectional=True)),
+    Entry("gru", partial(recurrent, "GRU")),
+    Entry("gru-bidirectional", partial(recurrent, "GRU", bidirectional=True)),
     Entry("mlp", mlp),
+    Entry("dlrm", dlrm),
 )}
 # fmt: on
 
