@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
 from . import (
+    attention,
     conv,
     depthwise,
     direct,
@@ -48,6 +49,7 @@ TEMPLATES: dict[str, Template] = {
     "local_response_normalization": normalization.lower_local_response,
     "batch_normalization": normalization.lower_batch,
     **dict.fromkeys(("matmul", "matmul_packed", "matmul_transposed"), gemm.lower),
+    "attention": attention.lower,
     "pack_channels": packing.lower,
     "unpack_channels": packing.lower,
     "conv": direct.lower,

@@ -92,7 +92,7 @@ def _times(count: int, distance: str) -> str:
 
 def multiply_add(total: str, x: str, w: str, target: Target) -> str:
     """The line that adds x times w to a sum."""
-    return f"{total} = fma({x}, {w}, {total})" if target.has_fma else f"{total} += {x} * {w}"
+    return f"{total} = fma({x}, {w}, {total})" if target.has_fma else f"{total} = {total} + {x} * {w}"
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:

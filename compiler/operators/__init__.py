@@ -1,6 +1,17 @@
 """The operators: `TABLE` holds an entry for each, by name; the modules here define them by family."""
 
-from . import blocked, creation, elementwise, linear, movement, normalization, pooling, recurrent, reduction  # noqa: F401  (they register entries)
+from . import (  # noqa: F401  (they register entries)
+    attention,
+    blocked,
+    creation,
+    elementwise,
+    linear,
+    movement,
+    normalization,
+    pooling,
+    recurrent,
+    reduction,
+)
 from .table import TABLE, Attribute, Fusion, Kind, Operator, lookup
 
 __all__ = ["TABLE", "Attribute", "Fusion", "Kind", "Operator", "lookup"]

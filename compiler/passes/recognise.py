@@ -7,13 +7,16 @@ takes the rest away. Scales and biases join a normalisation that was recognised,
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Union
 
-from ...formats.types import TensorType
+from ...formats.errors import InferenceError
 from .. import ir
+from ..analysis import atoms_in
 from ..operators.table import lookup
+from . import recognise_attention
 from .patterns import Found, Matcher, number_of, parse
 from .rewriting import Rewriter
 
@@ -31,6 +34,11 @@ class _Recogniser(Rewriter):
         super().__init__(module)
         self.definitions: dict[ir.Var, ir.OperatorCall] = {}
         self.matcher = Matcher(self.definitions)
+        self.uses: Counter[ir.Atom] = Counter()
+
+    def function(self, function: ir.Function) -> ir.Function:
+        self.uses = Counter(atoms_in(function.body))
+        return super().function(function)
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
@@ -47,14 +55,17 @@ class _Recogniser(Rewriter):
             for pattern in map(parse, rule.patterns):
                 for found in self.matcher.find(pattern, call):
                     made = rule.build(found)
-                    if made is not None and _result_types(made) == (type_,):
+                    if made is not None and _has_type(made, type_):
                         yield made
         for atom, other in (call.args, call.args[::-1]) if call.operator in _JOINED else ():
             normal = self.definitions.get(atom)  # type: ignore[arg-type]
             if normal is not None and (normal.operator, len(normal.args)) in _JOINED[call.operator]:
                 joined = _joined(normal, other)
-                if joined is not None and _result_types(joined) == (type_,):
+                if joined is not None and _has_type(joined, type_):
                     yield joined
+        for made in recognise_attention.candidates(call, self.matcher, self.uses):
+            if _has_type(made, type_):
+                yield made
 
 
 _Build = Callable[[Found], Union[ir.OperatorCall, None]]
@@ -68,9 +79,12 @@ class _Rule:
     build: _Build
 
 
-def _result_types(call: ir.OperatorCall) -> tuple[TensorType, ...]:
+def _has_type(call: ir.OperatorCall, type_: object) -> bool:
     types: list[Any] = [arg.type for arg in call.args if not isinstance(arg, ir.GlobalRef)]
-    return lookup(call.operator).result_types(types, call.attributes)
+    try:
+        return lookup(call.operator).result_types(types, call.attributes) == (type_,)
+    except InferenceError:  # the parts broadcast as the whole does not
+        return False
 
 
 def _call(operator: str, *args: object, **attributes: Any) -> ir.OperatorCall:

@@ -99,3 +99,55 @@ def test_axes_in_the_middle_are_no_layer() -> None:
     text = _LAYER.replace("(-1,)", "(0,)").replace("(1,)", "(0,)") + "r = divide(c, d)"
     module = InferTypes()(parse_module(f"func @main(x: float32[4, 8]) {{\n{text.strip()}\nr\n}}"))
     assert "normalization" not in print_module(Recognise()(module))
+
+
+_HEADS = """
+q = permute_dims(x) {axes=(0, 2, 1, 3)}
+k = permute_dims(y) {axes=(0, 2, 3, 1)}
+v = permute_dims(z) {axes=(0, 2, 1, 3)}
+s = matmul(q, k)
+d = divide(s, float32(2.0))
+"""
+_AXES = "k_axes=(0, 2, 1, 3), {}q_axes=(0, 2, 1, 3), result_axes=(0, 2, 1, 3), {}v_axes=(0, 2, 1, 3)"
+_SOFTMAX = "w = softmax(e)\no = matmul(w, v)\nr = permute_dims(o) {axes=(0, 2, 1, 3)}\n"
+ATTENTIONS = [
+    (_HEADS + "e = add(d, mask)\n" + _SOFTMAX, f"attention(x, y, z, mask) {{{_AXES.format('', 'scale=0.5, ')}}}"),
+    (
+        _HEADS + "e = where(holds, d, float32(-100.0))\n" + _SOFTMAX,
+        f"attention(x, y, z, holds) {{{_AXES.format('masked=-100.0, ', 'scale=0.5, ')}}}",
+    ),
+    (_HEADS.replace("d = divide(s, float32(2.0))", "e = identity(s)") + _SOFTMAX, None),
+    (_HEADS.replace("d =", "e =") + _SOFTMAX.replace("w = softmax(e)", "w = softmax(e) {axis=2}"), None),
+    (_HEADS.replace("d =", "e =") + "w = softmax(e)\no = matmul(w, v)\nr = matmul(w, o)\n", None),
+    (
+        _HEADS.replace("k = permute_dims(y) {axes=(0, 2, 3, 1)}", "k = permute_dims(y) {axes=(0, 2, 1, 3)}").replace(
+            "d =", "e ="
+        )
+        + _SOFTMAX,
+        None,
+    ),
+    (
+        "a = multiply(x, float32(0.5))\nk = permute_dims(y) {axes=(0, 1, 3, 2)}\nb = multiply(float32(0.5), k)\n"
+        "s = matmul(a, b)\nw = softmax(s) {axis=3}\nr = matmul(w, z)",
+        "attention(x, y, z) {scale=0.25}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("bindings", "recognised"), ATTENTIONS)
+def test_recognise_attention(bindings: str, recognised: str | None) -> None:
+    """Transpositions around it become the order of its axes. It stays in parts where these do not fit, or are used."""
+    shapes = [(2, 6, 6, 6)] * 3 + [(2, 1, 1, 6), (6, 6)]
+    signature = ", ".join(
+        [*(f"{name}: float32[2, 6, 6, 6]" for name in "xyz"), "mask: float32[2, 1, 1, 6], holds: bool[6, 6]"]
+    )
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{bindings.strip()}\nr\n}}"))
+    after = DeadCode(("main",))(Recognise()(module))
+    text = print_module(after)
+    assert ("attention" in text) == (recognised is not None)
+    if recognised is not None:
+        assert text.splitlines()[1].strip() == f"r: float32[2, 6, 6, 6] = {recognised}"
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes[:4]] + [random.random((6, 6)) < 0.5]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,376 @@
+"""Attention in one kernel: softmax(q kᵀ scale + mask) v without a matrix of scores in memory.
+
+The work is cut into units: a matrix of the batch (a head), and a band of queries. Keys come in spans that fit the first
+caches. For each span the scores of a tile of queries are computed (keys turned into panels, as in `gemm.py`), become
+exponentials relative to the greatest score so far, and multiply the values; what was gathered from earlier spans is scaled
+when a greater score appears (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A band of very
+few queries, as in decoding, takes products of rows instead, which reads keys and values once and turns nothing.
+
+Scratch memory of a unit, in bytes from `scratch`: see `_Layout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...formats import dims
+from ...formats.dtypes import DType
+from ...formats.primitive import PrimitiveDefinition
+from ..operators.attention import permuted
+from .expression import bound_attributes, literal
+from .kernel import Kernel
+from .target import Target
+from .tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
+from .writer import Writer, estimate, shape_of
+
+_SPAN = 128  # keys at once: a multiple of two vectors
+_BAND = 128  # queries of a unit, about
+_FEW = 4  # queries for which tiles do not pay
+_MOST = 256  # elements of a row of queries, keys or values
+_PITCH = 64  # that keeps rows in the scratch memory out of one set of the first cache
+_MACS_A_NANOSECOND = 80
+_LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The template of attention, alone in its definition, of float32 rows of known length that are contiguous."""
+    if len(definition.nodes) != 1:
+        return None
+    attention = _Attention(definition, target)
+    return attention.kernel() if attention.is_possible else None
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where a unit keeps things in the scratch memory: starts, in bytes."""
+
+    rows: int  # queries of a unit
+    tile: int
+    depth: int
+    width: int
+
+    @property
+    def query_row(self) -> int:
+        return VECTOR_BYTES * -(-self.depth // BLOCK) + _PITCH
+
+    @property
+    def score_row(self) -> int:
+        return 4 * _SPAN + _PITCH
+
+    @property
+    def sum_row(self) -> int:
+        return VECTOR_BYTES * -(-self.width // BLOCK)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The bytes of each part, in their order."""
+        return {
+            "queries_at": self.rows * self.query_row,  # scaled
+            "panels": 4 * _SPAN * self.depth,  # keys, [span / 16, depth, 16]
+            "scores": self.tile * self.score_row,
+            "sums": self.rows * self.sum_row,  # of values, weighted
+            "peaks": self.rows * VECTOR_BYTES,  # the greatest score so far, in all lanes
+            "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
+            "factors": self.tile * VECTOR_BYTES,  # of what was gathered before, in all lanes
+        }
+
+
+class _Attention:
+    """Writes one attention. Operands and result are known by their logical axes: batch …, row, depth."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        self.definition, self.target = definition, target
+        self.node = definition.nodes[0]
+        self.attributes = bound_attributes(self.node)
+        self.tensors = {name: definition.params[number] for name, number in zip("qkv", self.node.inputs, strict=False)}
+        self.mask = definition.params[self.node.inputs[3]] if len(self.node.inputs) > 3 else None
+        rank = definition.results[0].rank
+        stored = self.attributes["result_axes"] or tuple(range(rank))
+        self.orders = {name: self.attributes[f"{name}_axes"] or tuple(range(rank)) for name in "qkv"}
+        self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
+        self.tensors["out"] = definition.results[0]
+        shapes = {name: permuted(shape_of(self.tensors[name]), self.orders[name]) for name in "qkv"}
+        (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
+
+    @property
+    def is_possible(self) -> bool:
+        rank = len(self.batch) + 2
+        return (
+            len(self.definition.outputs) == 1
+            and all(type_.dtype is DType.float32 for type_ in self.tensors.values())
+            and all(isinstance(size, int) and 0 < size <= _MOST for size in (self.depth, self.width))
+            and all(order[-1] == rank - 1 for order in self.orders.values())
+        )
+
+    @cached_property
+    def tile(self) -> Tile:
+        rows = self.queries if isinstance(self.queries, int) else _BAND
+        return choose(min(max(1, rows), _BAND), 2, self.target)
+
+    @cached_property
+    def layout(self) -> _Layout:
+        queries = min(self.queries, _BAND) if isinstance(self.queries, int) else _BAND
+        band = -(-max(1, queries) // self.tile.rows) * self.tile.rows
+        return _Layout(band, self.tile.rows, self.depth, self.width)
+
+    # ---- text ----
+
+    def kernel(self) -> Kernel:
+        write = self.write = Writer(self.definition, self.target, "attention")
+        write.lanes = BLOCK
+        self._write_sizes()
+        scores = dims.product([*self.batch, self.queries, self.keys])
+        work = f"matrices * queries * keys * {self.depth + self.width} // {_MACS_A_NANOSECOND}"
+        write(f"matrices = {' * '.join(f'batch_{axis}' for axis in range(len(self.batch))) or '1'}")
+        write(f"bands = (queries + {self.layout.rows - 1}) // {self.layout.rows}")
+        write.split("matrices * bands", work)
+        with write.block("for unit in range(first, last)"):
+            self._write_unit()
+        nanoseconds = estimate(scores) * (self.depth + self.width) / _MACS_A_NANOSECOND
+        return write.kernel(nanoseconds, sum(self.layout.parts.values()))
+
+    def _write_sizes(self) -> None:
+        write = self.write
+        for name, number in zip(("q", "k", "v", "mask"), self.node.inputs, strict=False):
+            write.input(f"{name}_at", number)
+        write.output("out_at", 0)
+        for axis, dim in enumerate(self.batch):
+            write.size(f"batch_{axis}", dim)
+        write.size("queries", self.queries)
+        write.size("keys", self.keys)
+        for name, type_ in self.tensors.items():
+            order, shape = self.orders[name], shape_of(type_)
+            for axis in range(len(order) - 1):
+                write.size(f"{name}_step_{axis}", dims.multiply(4, dims.product(shape[order[axis] + 1 :])))
+        if self.mask is not None:
+            shape = shape_of(self.mask)
+            for axis, dim in enumerate(shape, len(self.batch) + 2 - len(shape)):
+                inner = dims.product(shape[axis - len(self.batch) - 2 + len(shape) + 1 :])
+                write.size(f"mask_step_{axis}", 0 if dim == 1 else dims.multiply(self.mask.dtype.itemsize, inner))
+        start = 0
+        for name, size in self.layout.parts.items():
+            write(f"{name} = scratch + {start}")
+            start += size
+
+    def _write_unit(self) -> None:
+        write, row = self.write, len(self.batch)
+        write("matrix = unit // bands", f"begin = (unit - matrix * bands) * {self.layout.rows}")
+        write(f"rows = min({self.layout.rows}, queries - begin)")
+        rest = "matrix"
+        for axis in reversed(range(row)):
+            write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
+            rest = f"rest_{axis}"
+        for name in self.tensors:
+            terms = [f"at_{axis} * {name}_step_{axis}" for axis in range(row)]
+            terms += [f"begin * {name}_step_{row}"] if name in ("q", "out") else []
+            write(" + ".join([f"{name} = {name}_at", *terms]))
+        if self.mask is not None:
+            first = row + 2 - self.mask.rank
+            terms = [f"{place} * mask_step_{axis}" for axis, place in self._mask_places() if axis >= first]
+            write(" + ".join(["mask = mask_at", *terms]))
+        self._write_queries()
+        if isinstance(self.queries, int):
+            (self._write_rows if self.queries < _FEW else self._write_tiles)()
+            return
+        with write.block(f"if rows < {_FEW}"):
+            self._write_rows()
+        with write.block("else"):
+            self._write_tiles()
+
+    def _mask_places(self) -> list[tuple[int, str]]:
+        return [*((axis, f"at_{axis}") for axis in range(len(self.batch))), (len(self.batch), "begin")]
+
+    def _step(self, name: str) -> str:
+        """The bytes from one row of an operand to the next."""
+        return f"{name}_step_{len(self.batch)}"
+
+    def _write_queries(self) -> None:
+        """The band's queries, scaled; behind each, up to a whole vector, zeros."""
+        write, scale = self.write, literal(self.attributes["scale"], DType.float32)
+        with write.block("for row in range(rows)"):
+            write(f"source = q + row * {self._step('q')}", f"target = queries_at + row * {self.layout.query_row}")
+            for at in range(0, self.depth, BLOCK):
+                write(
+                    f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.depth)}) * {scale})"
+                )
+
+    @staticmethod
+    def _lanes(at: int, length: int) -> str:
+        """The ending of a load or store of the vector at that element of a row."""
+        return f", {length - at}" if length - at < BLOCK else ""
+
+    # ---- few queries: row by row ----
+
+    def _write_rows(self) -> None:
+        write = self.write
+        depths, widths = range(0, self.depth, BLOCK), range(0, self.width, BLOCK)
+        with write.block("for row in range(rows)"):
+            for at in depths:
+                write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
+            write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
+            write(f"vstore(peaks, 0, splat_float32({_LEAST}))", "vstore(totals, 0, splat_float32(0.0))")
+            with write.block(f"for key in range(0, keys, {_SPAN})"):
+                write(f"count = min({_SPAN}, keys - key)")
+                with write.block("for at in range(count)"):
+                    write(f"source = k + (key + at) * {self._step('k')}")
+                    terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
+                    write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
+                self._write_exponentials("0", "row", "0")
+                write("factor = vload_float32(factors, 0)", *(f"sum_{at} = sum_{at} * factor" for at in widths))
+                with write.block("for at in range(count)"):
+                    write(f"source = v + (key + at) * {self._step('v')}")
+                    write("weight = splat_float32(load_float32(scores, at * 4))")
+                    for at in widths:
+                        value = f"vload_float32(source, {4 * at}{self._lanes(at, self.width)})"
+                        write(f"sum_{at} = sum_{at} + weight * {value}")
+            self._write_norm("0")
+            for at in widths:
+                place = f"out + row * {self._step('out')}, {4 * at}"
+                write(f"vstore({place}, sum_{at} * norm{self._lanes(at, self.width)})")
+
+    def _write_norm(self, row: str) -> None:
+        """What the weighted sum of a row is multiplied by; of no keys, the sum is 0."""
+        total = f"horizontal_sum(vload_float32(totals, {row} * {VECTOR_BYTES}))"
+        self.write(f"norm = splat_float32(1.0 / {total} if keys > 0 else 0.0)")
+
+    # ---- many: tile by tile ----
+
+    def _write_tiles(self) -> None:
+        write, layout = self.write, self.layout
+        with write.block("for row in range(rows)"):
+            write(f"vstore(peaks, row * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+            write(f"vstore(totals, row * {VECTOR_BYTES}, splat_float32(0.0))")
+            for at in range(0, layout.sum_row, VECTOR_BYTES):
+                write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
+        with write.block(f"for key in range(0, keys, {_SPAN})"):
+            write(f"count = min({_SPAN}, keys - key)")
+            self._write_panels()
+            with write.block(f"for top in range(0, rows, {self.tile.rows})"):
+                self._write_scores()
+                with write.block(f"for row in range(min({self.tile.rows}, rows - top))"):
+                    self._write_exponentials("row", "(top + row)", "(top + row)")
+                self._write_sums()
+        with write.block("for row in range(rows)"):
+            self._write_norm("row")
+            write(f"source = sums + row * {layout.sum_row}", f"target = out + row * {self._step('out')}")
+            for at in range(0, self.width, BLOCK):
+                ending = self._lanes(at, self.width)
+                write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}) * norm{ending})")
+
+    def _write_panels(self) -> None:
+        write, step = self.write, self._step("k")
+        with write.block(f"for block in range((count + {BLOCK - 1}) // {BLOCK})"):
+            write(f"left = min({BLOCK}, count - block * {BLOCK})")
+            with write.block(f"for at in range(0, {self.depth}, {BLOCK})"):
+                write(f"source = k + (key + block * {BLOCK}) * {step} + at * 4")
+                write(f"target = panels + block * {VECTOR_BYTES * self.depth} + at * {VECTOR_BYTES}")
+                with write.block(f"if left == {BLOCK} and at + {BLOCK} <= {self.depth}"):
+                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES})")
+                with write.block("else"):
+                    write(f"deep = min({BLOCK}, {self.depth} - at)")
+                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, deep)")
+
+    def _write_scores(self) -> None:
+        """The tile's products with the span's keys; what stands behind the last key is no score."""
+        write, tile, layout = self.write, self.tile, self.layout
+        write(
+            "x_step = 4",
+            f"x_row = {layout.query_row}",
+            f"w_step = {VECTOR_BYTES}",
+            f"w_block = {VECTOR_BYTES * self.depth}",
+        )
+        with write.block(f"for block in range(0, (count + {BLOCK - 1}) // {BLOCK}, {tile.blocks})"):
+            write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block", "ahead = w")
+            write_start(write, tile)
+            with write.block(f"for step in range({self.depth})"):
+                write_step(write, tile, self.target)
+            for i in range(tile.rows):
+                for j in range(tile.blocks):
+                    place = f"block * {VECTOR_BYTES} + {i * layout.score_row + j * VECTOR_BYTES}"
+                    write(f"vstore(scores, {place}, {tile.accumulator(i, j)})")
+
+    def _write_sums(self) -> None:
+        """Adds the tile's products with the span's values to what was gathered."""
+        write, tile = self.write, self.tile
+        write(f"x_row = {self.layout.score_row}", f"w_step = {self._step('v')}", f"w_block = {VECTOR_BYTES}")
+        whole = self.width // BLOCK // tile.blocks
+        if whole:
+            with write.block(f"for block in range(0, {whole * tile.blocks}, {tile.blocks})"):
+                self._write_sum(tile, "block", "")
+        single = Tile(tile.rows, 1)
+        for block in range(whole * tile.blocks, -(-self.width // BLOCK)):
+            left = self.width - block * BLOCK
+            self._write_sum(single, str(block), str(left) if left < BLOCK else "")
+
+    def _write_sum(self, tile: Tile, block: str, columns: str) -> None:
+        write, layout = self.write, self.layout
+        write(f"w = v + key * w_step + {block} * {VECTOR_BYTES}", "x = scores", "ahead = w")
+        write(f"sum = sums + top * {layout.sum_row} + {block} * {VECTOR_BYTES}")
+        for i in range(tile.rows):
+            write(f"factor = vload_float32(factors, {i * VECTOR_BYTES})")
+            for j in range(tile.blocks):
+                place = i * layout.sum_row + j * VECTOR_BYTES
+                write(f"{tile.accumulator(i, j)} = vload_float32(sum, {place}) * factor")
+        with write.block("for step in range(count)"):
+            write_step(write, tile, self.target, columns)
+        for i in range(tile.rows):
+            for j in range(tile.blocks):
+                write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
+
+    # ---- the softmax of a span ----
+
+    def _write_exponentials(self, row: str, query: str, kept: str) -> None:
+        """Makes the scores of a row of the tile exponentials; notes the greatest, the total, and the factor for what there was.
+
+        `row` counts in the tile, `query` in the band; `kept` says where the row's statistics are.
+        """
+        write = self.write
+        write(f"line = scores + {row} * {self.layout.score_row}", f"kept = {kept} * {VECTOR_BYTES}")
+        if self.mask is not None:
+            self._write_mask_line(query)
+        write("peak = vload_float32(peaks, kept)", "highest = peak", f"even = count - count % {BLOCK}")
+        with write.block(f"for at in range(0, even, {BLOCK})"):
+            write("score = vload_float32(line, at * 4)")
+            if self.mask is not None:
+                self._write_mask("")
+                write("vstore(line, at * 4, score)")
+            write("highest = maximum(highest, score)")
+        with write.block("if even < count"):
+            write("at = even", "left = count - at", "score = vload_float32(line, at * 4)")
+            if self.mask is not None:
+                self._write_mask(", left")
+            write("score = select(inside(left), score, splat_float32(-math.inf))", "vstore(line, at * 4, score)")
+            write("highest = maximum(highest, score)")
+        write("highest = splat_float32(horizontal_maximum(highest))", "factor = exp(peak - highest)")
+        write("total = vload_float32(totals, kept) * factor")
+        with write.block(f"for at in range(0, count, {BLOCK})"):
+            write(
+                "weight = exp(vload_float32(line, at * 4) - highest)",
+                "vstore(line, at * 4, weight)",
+                "total = total + weight",
+            )
+        write("vstore(peaks, kept, highest)", "vstore(totals, kept, total)")
+        write(f"vstore(factors, {row} * {VECTOR_BYTES}, factor)")
+
+    def _mask_step(self, axis: int) -> str:
+        """The bytes from one place of the mask to the next on one of the scores' axes."""
+        assert self.mask is not None
+        return f"mask_step_{axis}" if axis >= len(self.batch) + 2 - self.mask.rank else "0"
+
+    def _write_mask_line(self, query: str) -> None:
+        rank = len(self.batch) + 2
+        self.write(f"mask_line = mask + {query} * {self._mask_step(rank - 2)} + key * {self._mask_step(rank - 1)}")
+
+    def _write_mask(self, ending: str) -> None:
+        assert self.mask is not None
+        dtype = self.mask.dtype
+        if self.mask.rank and self.mask.shape[-1] != 1:
+            held = f"vload_{dtype.name}(mask_line, at * {dtype.itemsize}{ending})"
+        else:
+            held = f"splat_{dtype.name}(load_{dtype.name}(mask_line, 0))"
+        if dtype is DType.bool:
+            masked = literal(self.attributes["masked"], DType.float32)
+            self.write(f"score = select({held}, score, splat_float32({masked}))")
+        else:
+            self.write(f"score = score + {held}")

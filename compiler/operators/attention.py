@@ -1,0 +1,103 @@
+"""Attention (Vaswani et al., 2017). The operands may lie in memory with their axes in another order, so that no transposition
+between a projection and its heads moves anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...formats.dtypes import DType
+from ...formats.types import TensorType
+from .linear import _matmul
+from .normalization import _softmax
+from .shapes import FLOAT, Shape, axes_of, broadcast, match_dim, mismatch, require, same_dtype
+from .table import Attribute, Fusion, Kind, register
+
+_ORDER = "the axes of {} in the order batch …, {}, depth; None: as they are"
+_ATTRIBUTES = {
+    "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
+    "masked": Attribute(Kind.FLOAT, "the score where a mask of truth values does not hold", float("-inf")),
+    "q_axes": Attribute(Kind.INTS, _ORDER.format("q", "query"), None),
+    "k_axes": Attribute(Kind.INTS, _ORDER.format("k", "key"), None),
+    "v_axes": Attribute(Kind.INTS, _ORDER.format("v", "key"), None),
+    "result_axes": Attribute(
+        Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None
+    ),
+}
+
+
+def permuted(shape: Sequence[Any], axes: Sequence[int] | None) -> tuple[Any, ...]:
+    """A shape with its axes in another order. Raises InferenceError for what is no order of the axes."""
+    if axes is None:
+        return tuple(shape)
+    if axes_of(axes, len(shape)) != tuple(range(len(shape))):
+        raise mismatch(f"each of {len(shape)} axes once", axes)
+    return tuple(shape[axis] for axis in axes)
+
+
+def _infer(
+    inputs: Sequence[TensorType],
+    scale: float,
+    masked: float,
+    q_axes: tuple | None,
+    k_axes: tuple | None,
+    v_axes: tuple | None,
+    result_axes: tuple | None,
+) -> TensorType:
+    q, k, v = (permuted(type_.shape, axes) for type_, axes in zip(inputs, (q_axes, k_axes, v_axes), strict=False))
+    dtype = same_dtype(inputs[:3], FLOAT)
+    if min(len(q), len(k), len(v)) < 2 or not len(q) == len(k) == len(v):
+        raise mismatch("q, k and v of one rank, 2 at least", " and ".join(map(str, inputs[:3])))
+    for axis in range(len(q) - 2):
+        match_dim(q[axis], k[axis])
+        match_dim(q[axis], v[axis])
+    match_dim(q[-1], k[-1])
+    match_dim(k[-2], v[-2])
+    if len(inputs) > 3:
+        _check_mask(inputs[3], dtype, (*q[:-1], k[-2]))
+    return TensorType(dtype, permuted((*q[:-1], v[-1]), result_axes))
+
+
+def _check_mask(mask: TensorType, dtype: DType, scores: Shape) -> None:
+    require(mask, frozenset({dtype, DType.bool}))
+    if broadcast(mask.shape, scores) != scores:
+        raise mismatch(f"a mask that broadcasts to the scores {scores}", mask)
+
+
+def _attention(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray | None = None,
+    *,
+    scale: float,
+    masked: float,
+    q_axes: tuple | None,
+    k_axes: tuple | None,
+    v_axes: tuple | None,
+    result_axes: tuple | None,
+) -> np.ndarray:
+    queries, keys, values = (
+        _transposed(x.astype(np.float64), axes) for x, axes in ((q, q_axes), (k, k_axes), (v, v_axes))
+    )
+    scores = _matmul(queries, np.swapaxes(keys, -1, -2)) * scale
+    if mask is not None:
+        scores = np.where(mask, scores, masked) if mask.dtype == np.bool_ else scores + mask
+    return _transposed(_matmul(_softmax(scores, -1), values).astype(q.dtype), result_axes)
+
+
+def _transposed(x: np.ndarray, axes: tuple | None) -> np.ndarray:
+    return x if axes is None else np.transpose(x, axes)  # NumPy takes None for the reverse order
+
+
+register(
+    "attention",
+    "q k v mask?",
+    _infer,
+    _attention,
+    Fusion.OPAQUE,
+    "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]",
+    attributes=_ATTRIBUTES,
+)

@@ -1,0 +1,114 @@
+"""Attention among matrix products, softmax and transpositions: the part of `recognise.py` that looks at several operators'
+surroundings. Transpositions of what attention reads and of what it gives become the order of its axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...formats.dtypes import DType
+from ...formats.types import TensorType
+from .. import ir
+from ..operators.table import lookup
+from .patterns import Found, Matcher, number_of, parse
+
+_LONGEST_ROW = 256  # that the kernel takes
+
+_SCORES = (
+    "matmul(q * scale, k * factor)",
+    "matmul(q * scale, k)",
+    "matmul(q, k * scale)",
+    "matmul(q, k) * scale",
+    "matmul(q, k)",
+)
+_MASKED = ("where(mask, {}, masked)", "{} + mask", "{}")
+_PATTERNS = tuple(f"matmul(softmax({masked.format(scores)}), v)" for masked in _MASKED for scores in _SCORES)
+
+
+def candidates(call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int]) -> Iterator[ir.OperatorCall]:
+    """What a call is if it is the end of an attention. `uses`: how often variables are used; weights that something else
+    needs are computed anyway, and stay."""
+    definitions = matcher.definitions
+    if call.operator == "permute_dims" and uses[call.args[0]] == 1:
+        inner = definitions.get(call.args[0])  # type: ignore[arg-type]
+        if inner is not None and inner.operator == "attention":
+            yield from _with_result_axes(inner, _order(call))
+    if call.operator != "matmul" or uses[call.args[0]] != 1 or not _is_along_rows(definitions.get(call.args[0])):  # type: ignore[arg-type]
+        return
+    for pattern in _PATTERNS:
+        for found in matcher.find(parse(pattern), call):
+            made = _attention(found, definitions)
+            if made is not None:
+                yield made
+
+
+def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:
+    if softmax is None or softmax.operator != "softmax":
+        return False
+    rank = _type(softmax.args[0]).rank
+    return lookup("softmax").bind(softmax.attributes)["axis"] % rank == rank - 1
+
+
+def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> ir.OperatorCall | None:
+    numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
+    if None in numbers.values() or not all(_is_possible(_type(found[name])) for name in "qkv"):
+        return None
+    scale, masked = (
+        math.prod(numbers.get(name) or 1.0 for name in ("scale", "factor")),
+        numbers.get("masked", -math.inf),
+    )
+    operands: list[Any] = []
+    attributes: dict[str, Any] = {"scale": scale, "masked": masked}
+    for name in "qkv":
+        source, order = _source(found[name], definitions)
+        if name == "k":  # its rows are the columns of the product's operand
+            order = (*order[:-2], order[-1], order[-2])
+        if order[-1] != len(order) - 1:
+            if name == "k":
+                return None
+            source, order = found[name], tuple(range(len(order)))
+        operands.append(source)
+        attributes[f"{name}_axes"] = order
+    mask = [found["mask"]] if "mask" in found else []
+    return _call([*operands, *mask], attributes)
+
+
+def _is_possible(type_: TensorType) -> bool:
+    rows, columns = type_.shape[-2:] if type_.rank > 2 else (0, 0)
+    return type_.dtype is DType.float32 and any(
+        isinstance(size, int) and 0 < size <= _LONGEST_ROW for size in (rows, columns)
+    )
+
+
+def _source(atom: Any, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, tuple[int, ...]]:
+    """What an operand is a transposition of, and the order of its axes."""
+    call = definitions.get(atom)
+    if call is None or call.operator != "permute_dims":
+        return atom, tuple(range(_type(atom).rank))
+    return call.args[0], _order(call)
+
+
+def _order(call: ir.OperatorCall) -> tuple[int, ...]:
+    rank = _type(call.args[0]).rank
+    axes: Any = lookup("permute_dims").bind(call.attributes)["axes"]
+    return tuple(range(rank))[::-1] if axes is None else tuple(axis % rank for axis in axes)
+
+
+def _with_result_axes(attention: ir.OperatorCall, order: tuple[int, ...]) -> Iterator[ir.OperatorCall]:
+    attributes = lookup("attention").bind(attention.attributes)
+    if attributes["result_axes"] is None and order[-1] == len(order) - 1:
+        yield _call(attention.args, attributes | {"result_axes": order})
+
+
+def _call(args: Any, attributes: dict[str, Any]) -> ir.OperatorCall:
+    """Orders that change nothing are not said."""
+    for name, value in attributes.items():
+        if name.endswith("_axes") and value == tuple(range(len(value or ()))):
+            attributes = attributes | {name: None}
+    return ir.OperatorCall("attention", tuple(args), lookup("attention").canonical(attributes))
+
+
+def _type(atom: Any) -> TensorType:
+    return atom.type

@@ -1,0 +1,66 @@
+"""Attention, compiled, against the reference evaluator."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from treadle.formats.types import tensor
+
+from .harness import TARGET, check, definition_of, random_array
+
+HEADS_LAST = (0, 2, 1, 3)
+
+
+def attention(q, k, v, mask=None, sizes=None, parts=1, target=TARGET, arrays=(), **attributes):
+    """Checks one attention of random operands, the last of which may be given."""
+    types = [tensor("float32", shape) for shape in (q, k, v)] + ([tensor(*mask)] if mask else [])
+    definition = definition_of("attention", types, **attributes)
+    operands = [random_array(type_, seed, sizes) for seed, type_ in enumerate(types)]
+    operands[len(operands) - len(arrays) :] = arrays
+    check(definition, operands, sizes, parts, 1e-5, 1e-5, target)
+
+
+@pytest.mark.parametrize("queries", [1, 3, 4, 17, 150])
+@pytest.mark.parametrize(("depth", "width"), [(32, 32), (24, 40), (5, 64)])
+def test_any_size_in_any_number_of_parts(queries, depth, width):
+    for keys, parts in ((1, 1), (77, 2), (300, 5)):
+        attention((3, queries, depth), (3, keys, depth), (3, keys, width), parts=parts, scale=0.3)
+
+
+def test_heads_stay_where_the_projection_left_them():
+    axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
+    attention((2, 19, 3, 32), (2, 21, 3, 32), (2, 21, 3, 32), scale=0.2, **axes)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 140), (1, 3, 20, 140), (140,), (20, 1), ()])
+def test_masks_broadcast(shape):
+    attention((2, 3, 20, 16), (2, 3, 140, 16), (2, 3, 140, 16), ("float32", shape))
+    attention((2, 3, 20, 16), (2, 3, 140, 16), (2, 3, 140, 16), ("bool", shape), masked=-10000.0)
+
+
+@pytest.mark.parametrize("queries", [2, 160])
+def test_causal_masks_hide_whole_spans(queries):
+    mask = np.where(np.tri(queries, 300, 300 - queries), 0, -np.inf).astype(np.float32)
+    shape = (queries, 300)
+    attention((2, queries, 16), (2, 300, 16), (2, 300, 16), ("float32", shape), arrays=[mask[:, ::-1]])
+
+
+def test_a_row_without_keys_is_no_number_and_one_of_lowest_scores_is_the_mean():
+    hidden = np.array([[-np.inf], [np.finfo(np.float32).min], [0]] * 2, np.float32)
+    attention((6, 16), (9, 16), (9, 16), ("float32", (6, 1)), arrays=[hidden])
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (2, 3), (1, 140), (0, 5), (2, 0)])
+def test_symbolic_batch_and_length(batch, length):
+    sizes, shape = {"b": batch, "l": length, "m": 2 * length}, ("b", "l", 2, 32)
+    axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
+    cached = ("b", "m", 2, 32)
+    attention(shape, cached, cached, ("float32", ("b", 1, 1, "m")), sizes, 2, **axes)
+
+
+@pytest.mark.parametrize("vector_bytes", [32, 16])
+def test_narrow_vectors(vector_bytes):
+    target = dataclasses.replace(TARGET, vector_bytes=vector_bytes, vector_registers=16)
+    attention((2, 33, 24), (2, 40, 24), (2, 40, 24), ("float32", (33, 40)), target=target)
