@@ -22,6 +22,7 @@ from . import (
     pooling,
     recurrent,
     reduce,
+    resize,
 )
 from .anchor import anchor_of
 from .kernel import Kernel
@@ -36,6 +37,7 @@ TEMPLATES: dict[str, Template] = {
     "max_pool": pooling.lower,
     "average_pool": pooling.lower,
     "pad": pad.lower,
+    "resize": resize.lower,
     "take": gather.lower_take,
     "take_along_axis": gather.lower_take_along_axis,
     "argmax": extreme.lower,

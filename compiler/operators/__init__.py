@@ -11,6 +11,7 @@ from . import (  # noqa: F401  (they register entries)
     pooling,
     recurrent,
     reduction,
+    resize,
 )
 from .table import TABLE, Attribute, Fusion, Kind, Operator, lookup
 

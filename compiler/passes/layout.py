@@ -267,6 +267,15 @@ def _slice(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Va
     return blocker.emit(call.operator, blocker.as_blocked(x), **(attributes | {"axes": order}))
 
 
+def _resize(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    (x,) = call.args
+    attributes = lookup(call.operator).bind(call.attributes)
+    axis = axis_of(attributes["axis"], type_.rank)
+    if not blocker.is_blocked(x) or axis < 2:
+        return None
+    return blocker.emit(call.operator, blocker.as_blocked(x), **(attributes | {"axis": axis}))
+
+
 _RULES: dict[str, _Rule] = {
     "conv": _conv,
     "max_pool": _pool,
@@ -277,6 +286,7 @@ _RULES: dict[str, _Rule] = {
     "concat": _concat,
     "depth_to_space": _depth_to_space,
     "slice": _slice,
+    "resize": _resize,
 }
 
 

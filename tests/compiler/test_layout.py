@@ -51,6 +51,14 @@ def test_a_classifier_from_planes_to_logits():
     assert operators == ["conv_planar", "relu", "max_pool", "mean", "reshape", "matmul_packed"]
 
 
+def test_a_resized_image_stays_blocked():
+    x, array = image(16)
+    y = op.relu(op.conv(x, constant(normal(16, 16, 1, 1))))
+    y = op.resize(op.resize(y, axis=3, size=12), axis=2, size=9, mode="linear")
+    operators = rewritten(Module(main=function([x], op.conv(y, constant(normal(16, 16, 1, 1))))), array)
+    assert operators.count("pack_channels") == operators.count("unpack_channels") == 1
+
+
 def test_concatenation_and_scales_of_channels():
     x, array = image(16)
     left = op.conv(x, constant(normal(32, 16, 1, 1)))

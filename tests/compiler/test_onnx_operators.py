@@ -201,6 +201,58 @@ CASES = [
     case("DepthToSpace", normal(2, 8, 3, 3), blocksize=2),
     case("DepthToSpace", normal(2, 8, 3, 3), blocksize=2, mode="CRD"),
     case("SpaceToDepth", normal(2, 3, 4, 6), blocksize=2),
+    *[
+        case(
+            "Resize",
+            normal(2, 3, 5, 6),
+            None,
+            np.float32([1, 1, 2, 1.5]),
+            constants=(2,),
+            mode=mode,
+            coordinate_transformation_mode=coordinates,
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for coordinates in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    ],
+    *[
+        case(
+            "Resize",
+            normal(2, 3, 6),
+            None,
+            None,
+            ints(2, 3, size),
+            constants=(3,),
+            nearest_mode=rounding,
+            symbolic=False,
+        )
+        for size in (4, 9)
+        for rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    ],
+    case("Resize", normal(2, 2, 5, 6), None, None, ints(7, 3), opset=18, constants=(3,), mode="linear", axes=[2, 3]),
+    case(
+        "Resize",
+        normal(2, 2, 7, 6),
+        None,
+        np.float32([0.6, 0.7]),
+        opset=19,
+        constants=(2,),
+        mode="linear",
+        axes=[2, 3],
+        coordinate_transformation_mode="half_pixel_symmetric",
+    ),
+    case(
+        "Resize",
+        normal(2, 2, 4, 4),
+        None,
+        np.float32([1, 1, 0.8, 1.4]),
+        constants=(2,),
+        mode="cubic",
+        exclude_outside=1,
+        cubic_coeff_a=-0.5,
+    ),
+    case("Resize", normal(1, 2, 3, 4), np.float32([1, 1, 2, 2]), opset=10, constants=(1,)),
+    case("Upsample", normal(1, 2, 3, 4), np.float32([1, 1, 2, 3]), opset=9, constants=(1,), mode="linear"),
+    case("Upsample", normal(1, 2, 3, 4), opset=7, scales=[1.0, 1.0, 2.0, 3.0]),
     case("Concat", normal(2, 3), normal(2, 1), axis=1),
     case("Concat", normal(2, 3), normal(4, 3), axis=0),
     case("Split", normal(2, 6), outputs=3, axis=1),

@@ -68,6 +68,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
      {"direction": "bidirectional"}),
     ("lstm", [(F, ("h", "n", 1, 4, 5)), (F, (1, 1, 5, 4, 16)), (F, (1, "n", 5)), (F, (1, "n", 5)), (F, (1, 3, 5)), (I, ("n",))],
      {"activations": "sigmoid relu tanh"}),
+    ("resize", [(F, ("n", "h", 3))], {"axis": 1, "size": "2 * h", "mode": "cubic", "exclude_outside": True}),
     ("softmax", [(F, ("n", 4))], {}),
     ("log_softmax", [(F, ("n", 4))], {"axis": 0}),
     ("batch_normalization", [(F, ("n", 4, "h")), *[(F, (4,))] * 4], {}),
