@@ -167,7 +167,7 @@ class _Conv:
     def _stage_lines(self) -> int:
         """Input lines that a band needs."""
         axis = self.problem.window[0]
-        lines = (self.band // self.across - 1) * axis.stride + axis.extent
+        lines = (math.ceil(self.band / self.across) - 1) * axis.stride + axis.extent
         return min(lines, self.problem.height)
 
     @property
@@ -265,13 +265,14 @@ class _Conv:
             self._write_tiles(Tile(tile.rows, 1))
 
     def _write_stage(self) -> None:
-        """Copies what the band needs, if the unit before was not of this band, and moves `origin` there."""
+        """Copies what the band needs, if the unit before has not, and moves `origin` there. All bands of a line share it."""
         write, pixel = self.write, self.problem.pixel
         write("first_line = max(first_tile // across * stride_down - pad_top, 0)")
         write("end_line = (last_tile - 1) // across * stride_down - pad_top + (window_height - 1) * dilation_down + 1")
         write("end_line = min(end_line, height)")
-        with write.block("if place != staged"):
-            write("staged = place", "copied = max(min(width, reach - pad_left), 0)")
+        read = "image_group" if self.problem.lines == 1 else "place"
+        with write.block(f"if {read} != staged"):
+            write(f"staged = {read}", "copied = max(min(width, reach - pad_left), 0)")
             with write.block("for channel in range(channels)"), write.block("for line in range(first_line, end_line)"):
                 write("source = origin + channel * plane_bytes + line * row_bytes")
                 write("target = stage + channel * x_plane + (line - first_line) * x_line")

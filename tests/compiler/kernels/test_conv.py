@@ -92,6 +92,12 @@ def test_bands_of_an_image_larger_than_the_cache():
     convolve(normal(1, 32, 20, 14), normal(32, 32, 3, 3), pads=(1, 1, 1, 1), target=small, parts=3)
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_bands_of_one_line_share_its_padded_copy(stride):
+    x = normal(2, 64, 1, 6000)
+    convolve(x, normal(16, 64, 1, 3), parts=3, strides=(1, stride), pads=(0, 1, 0, 1))
+
+
 def test_groups_of_whole_blocks():
     convolve(normal(1, 64, 6, 6), normal(96, 32, 3, 3), groups=2, pads=(1, 1, 1, 1))
 
