@@ -68,6 +68,7 @@ class _Layout:
         return {
             "queries_at": self.rows * self.query_row,  # scaled
             "panels": 4 * _SPAN * self.depth,  # keys, [span / 16, depth, 16]
+            "values": _SPAN * self.sum_row,
             "scores": self.tile * self.score_row,
             "sums": self.rows * self.sum_row,  # of values, weighted
             "peaks": self.rows * VECTOR_BYTES,  # the greatest score so far, in all lanes
@@ -246,6 +247,7 @@ class _Attention:
         with write.block(f"for key in range(0, keys, {_SPAN})"):
             write(f"count = min({_SPAN}, keys - key)")
             self._write_panels()
+            self._write_values()
             with write.block(f"for top in range(0, rows, {self.tile.rows})"):
                 self._write_scores()
                 with write.block(f"for row in range(min({self.tile.rows}, rows - top))"):
@@ -290,30 +292,37 @@ class _Attention:
                     place = f"block * {VECTOR_BYTES} + {i * layout.score_row + j * VECTOR_BYTES}"
                     write(f"vstore(scores, {place}, {tile.accumulator(i, j)})")
 
+    def _write_values(self) -> None:
+        """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
+        write, width = self.write, self.layout.sum_row
+        with write.block("for at in range(count)"):
+            write(f"source = v + (key + at) * {self._step('v')}", f"target = values + at * {width}")
+            for at in range(0, self.width, BLOCK):
+                write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
+
     def _write_sums(self) -> None:
         """Adds the tile's products with the span's values to what was gathered."""
-        write, tile = self.write, self.tile
-        write(f"x_row = {self.layout.score_row}", f"w_step = {self._step('v')}", f"w_block = {VECTOR_BYTES}")
-        whole = self.width // BLOCK // tile.blocks
+        write, tile, blocks = self.write, self.tile, -(-self.width // BLOCK)
+        write(f"x_row = {self.layout.score_row}", f"w_step = {self.layout.sum_row}", f"w_block = {VECTOR_BYTES}")
+        whole = blocks - blocks % tile.blocks
         if whole:
-            with write.block(f"for block in range(0, {whole * tile.blocks}, {tile.blocks})"):
-                self._write_sum(tile, "block", "")
-        single = Tile(tile.rows, 1)
-        for block in range(whole * tile.blocks, -(-self.width // BLOCK)):
-            left = self.width - block * BLOCK
-            self._write_sum(single, str(block), str(left) if left < BLOCK else "")
+            with write.block(f"for block in range(0, {whole}, {tile.blocks})"):
+                self._write_sum(tile)
+        if whole < blocks:
+            with write.block(f"for block in range({whole}, {blocks})"):
+                self._write_sum(Tile(tile.rows, 1))
 
-    def _write_sum(self, tile: Tile, block: str, columns: str) -> None:
+    def _write_sum(self, tile: Tile) -> None:
         write, layout = self.write, self.layout
-        write(f"w = v + key * w_step + {block} * {VECTOR_BYTES}", "x = scores", "ahead = w")
-        write(f"sum = sums + top * {layout.sum_row} + {block} * {VECTOR_BYTES}")
+        write(f"w = values + block * {VECTOR_BYTES}", "x = scores", "ahead = w")
+        write(f"sum = sums + top * {layout.sum_row} + block * {VECTOR_BYTES}")
         for i in range(tile.rows):
             write(f"factor = vload_float32(factors, {i * VECTOR_BYTES})")
             for j in range(tile.blocks):
                 place = i * layout.sum_row + j * VECTOR_BYTES
                 write(f"{tile.accumulator(i, j)} = vload_float32(sum, {place}) * factor")
         with write.block("for step in range(count)"):
-            write_step(write, tile, self.target, columns)
+            write_step(write, tile, self.target)
         for i in range(tile.rows):
             for j in range(tile.blocks):
                 write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
@@ -335,18 +344,18 @@ class _Attention:
             if self.mask is not None:
                 self._write_mask("")
                 write("vstore(line, at * 4, score)")
-            write("highest = maximum(highest, score)")
+            write("highest = select(score > highest, score, highest)")
         with write.block("if even < count"):
             write("at = even", "left = count - at", "score = vload_float32(line, at * 4)")
             if self.mask is not None:
                 self._write_mask(", left")
             write("score = select(inside(left), score, splat_float32(-math.inf))", "vstore(line, at * 4, score)")
-            write("highest = maximum(highest, score)")
-        write("highest = splat_float32(horizontal_maximum(highest))", "factor = exp(peak - highest)")
+            write("highest = select(score > highest, score, highest)")
+        write("highest = splat_float32(horizontal_maximum(highest))", "factor = exp_of_negative(peak - highest)")
         write("total = vload_float32(totals, kept) * factor")
         with write.block(f"for at in range(0, count, {BLOCK})"):
             write(
-                "weight = exp(vload_float32(line, at * 4) - highest)",
+                "weight = exp_of_negative(vload_float32(line, at * 4) - highest)",
                 "vstore(line, at * 4, weight)",
                 "total = total + weight",
             )

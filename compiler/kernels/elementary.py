@@ -95,6 +95,12 @@ def exp(x: Lanes) -> Lanes:
     return (_expm1_reduced(r) + 1) * _power_of_two(half) * _power_of_two(n - half)
 
 
+def exp_of_negative(x: Lanes) -> Lanes:
+    """exp(x) for float32 x <= 0; 0 where the result is no normal number."""
+    n, r = _split(maximum(x.of(-87.0), x))
+    return select(x < -87.0, x.of(0.0), (_expm1_reduced(r) + 1) * _power_of_two(n))
+
+
 def expm1(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
         return c_library("expm1", x)
@@ -285,7 +291,7 @@ def _quotient(a: Lanes, b: Lanes) -> Lanes:
 
 
 FUNCTIONS: tuple[Callable[..., Lanes], ...] = (
-    exp, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
+    exp, exp_of_negative, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
     relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sin, cos, tan,
     power, power_half, divide, fmod, remainder, floor_divide,
 )  # fmt: skip

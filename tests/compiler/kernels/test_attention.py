@@ -64,3 +64,11 @@ def test_symbolic_batch_and_length(batch, length):
 def test_narrow_vectors(vector_bytes):
     target = dataclasses.replace(TARGET, vector_bytes=vector_bytes, vector_registers=16)
     attention((2, 33, 24), (2, 40, 24), (2, 40, 24), ("float32", (33, 40)), target=target)
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+@pytest.mark.parametrize("special", [-10.0, -86.0, -88.0, -110.0, -1e30, -np.inf, np.inf, np.nan])
+def test_weights_far_below_the_greatest_vanish_and_what_is_no_number_spreads(queries, special):
+    mask = np.zeros((queries, 200), np.float32)
+    mask[0, 7] = special
+    attention((queries, 16), (200, 16), (200, 16), ("float32", (queries, 200)), arrays=[mask])
