@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
+from ..operators.movement import LEAST_PADDED
 from .expression import bound_attributes, literal
 from .kernel import Kernel
 from .target import Target
@@ -91,11 +92,11 @@ class _Pad:
             rows.advance()
 
     def _write_checks(self) -> None:
-        """Symbolic pads may be negative, and symbolic axes empty: then there is nothing to take elements from."""
+        """Symbolic pads may be negative, and symbolic axes too short to take elements from."""
         for k in self.padded:
             conditions = [f"begin{k} < 0 or end{k} < 0"]
-            if self.mode != "constant":
-                conditions.append(f"n{k} == 0")
+            if least := LEAST_PADDED[self.mode]:
+                conditions.append(f"n{k} < {least} and begin{k} + end{k} > 0")
             with self.write.block(f"if {' or '.join(conditions)}"):
                 self.write("return 1")
 

@@ -35,6 +35,8 @@ _AXIS = Attribute(Kind.INT, "along which", 0)
 _AXES = Attribute(Kind.INTS, "which axes")
 _SHAPE = Attribute(Kind.DIMS, "of the result")
 
+LEAST_PADDED = {"constant": 0, "edge": 1, "reflect": 2}  # mode of `pad` → elements that an axis to pad must have
+
 # ---- views ----
 
 
@@ -234,9 +236,9 @@ def _infer_pad(inputs: Sequence[TensorType], pads: tuple[Dim, ...], mode: str, v
     if len(pads) != 2 * x.rank or any(isinstance(pad, int) and pad < 0 for pad in pads):
         raise mismatch(f"{2 * x.rank} pads of at least 0 for {x}", text(pads))
     for dim, begin, end in zip(x.shape, pads[: x.rank], pads[x.rank :], strict=True):
-        most = {"constant": None, "edge": 1, "reflect": 2}[mode]
-        if most and isinstance(dim, int) and dim < most and (begin != 0 or end != 0):
-            raise mismatch(f"at least {most} elements along an axis to pad by mode {mode!r}", x)
+        least = LEAST_PADDED[mode]
+        if isinstance(dim, int) and dim < least and (begin != 0 or end != 0):
+            raise mismatch(f"at least {least} elements along an axis to pad by mode {mode!r}", x)
     both = map(dims.add, pads[: x.rank], pads[x.rank :])
     return TensorType(x.dtype, tuple(lift(dims.add, dim, more) for dim, more in zip(x.shape, both, strict=True)))
 
@@ -411,7 +413,7 @@ register(
     "elements added around x",
     attributes={
         "pads": Attribute(Kind.DIMS, "how many at the beginning of each axis, then at the end of each"),
-        "mode": Attribute(Kind.STRING, "what they are", "constant", ("constant", "edge", "reflect")),
+        "mode": Attribute(Kind.STRING, "what they are", "constant", tuple(LEAST_PADDED)),
         "value": Attribute(Kind.NUMBER, "for mode constant", 0.0),
     },
 )

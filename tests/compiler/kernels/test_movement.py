@@ -110,9 +110,12 @@ def test_padding_with_a_value_of_other_types():
         check_random(definition_of("pad", [tensor(dtype, (3, 4))], pads=(1, 0, 2, 30), value=value))
 
 
-def test_symbolic_padding_of_an_empty_axis_fails():
-    definition = definition_of("pad", [tensor("float32", ("n",))], pads=(1, 1), mode="edge")
-    assert run_kernel(definition, [np.zeros(0, np.float32)], {"n": 0})[0] == 1
+@pytest.mark.parametrize(("mode", "least"), [("edge", 1), ("reflect", 2)])
+def test_padding_of_a_symbolic_axis_fails_where_it_is_too_short(mode, least):
+    definition = definition_of("pad", [tensor("float32", ("n",))], pads=(1, 1), mode=mode)
+    assert run_kernel(definition, [np.zeros(least - 1, np.float32)], {"n": least - 1})[0] == 1
+    check_random(definition, {"n": least})
+    check_random(definition_of("pad", [tensor("float32", ("n", 2))], pads=(0, 1, 0, 0), mode=mode), {"n": least - 1})
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
