@@ -100,6 +100,13 @@ def _subscript(value: Expression, index: tuple) -> Expression:
     """NumPy's basic indexing by integers and slices of static bounds."""
     if not all(isinstance(part, (int, slice)) for part in index):
         raise TypeError(f"a tensor is indexed by integers and slices, not by {index!r}; see op.take")
+    taken = [axis for axis, part in enumerate(index) if isinstance(part, int) and not _is_sized(value, axis)]
+    if taken:  # checked when the program runs: a slice would be empty where there is no such element
+        rest = [slice(None) if axis in taken else part for axis, part in enumerate(index)]
+        for axis in reversed(taken):
+            value = op.take(value, constant(index[axis]), axis=axis)
+            del rest[axis]
+        return _subscript(value, tuple(rest)) if rest else value
     parts = [slice(part, part + 1 if part != -1 else None) if isinstance(part, int) else part for part in index]
     backward = [(part.step or 1) < 0 for part in parts]
     first, last = [DIMENSION if back else 0 for back in backward], [-DIMENSION if b else DIMENSION for b in backward]
@@ -109,8 +116,13 @@ def _subscript(value: Expression, index: tuple) -> Expression:
         ends=[default if part.stop is None else part.stop for part, default in zip(parts, last, strict=True)],
         steps=[part.step or 1 for part in parts],
     )
-    scalars = [axis for axis, part in enumerate(index) if isinstance(part, int)]
-    return op.squeeze(result, axes=scalars) if scalars else result
+    squeezed = [axis for axis, part in enumerate(index) if isinstance(part, int)]
+    return op.squeeze(result, axes=squeezed) if squeezed else result
+
+
+def _is_sized(value: Expression, axis: int) -> bool:
+    """Whether the length of an axis is known now, so that an integer index can be checked now."""
+    return isinstance(value.type, TensorType) and axis < value.type.rank and isinstance(value.type.shape[axis], int)
 
 
 # ---- atoms ----

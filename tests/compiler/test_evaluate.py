@@ -247,3 +247,16 @@ def test_a_dimension_variable_may_occur_only_in_a_product() -> None:
     assert evaluate(module, "main", np.zeros(6, np.float32)).shape == (3, 2)
     with pytest.raises(ShapeError, match=r"expected dimension 2\*n \(n = 2\), but 5 came"):
         evaluate(module, "main", np.zeros(5, np.float32))
+
+
+@pytest.mark.parametrize("shape", [("n", 3, 4), ("n", "m", 4), (2, 3, "k"), (2, 3, 4)])
+def test_indexing_is_numpys_whatever_is_known_of_the_axes(shape: tuple) -> None:
+    x, array = var("x", shape), np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    for pick in (lambda x: x[0], lambda x: x[-1], lambda x: x[1, 1:, 2], lambda x: x[:, 0, ::2], lambda x: x[1, 2, 3]):
+        assert run(pick(x), x, args=(array,)) == plain(pick(array))
+
+
+def test_an_index_behind_the_end_of_a_symbolic_axis_is_found_when_the_program_runs() -> None:
+    x = var("x", ("n",))
+    with pytest.raises(IndexOutOfRangeError, match="index 2 is out of range"):
+        run(x[2], x, args=(np.zeros(2, np.float32),))
