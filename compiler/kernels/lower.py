@@ -20,6 +20,7 @@ from . import (
     packing,
     pad,
     pooling,
+    product,
     recurrent,
     reduce,
     resize,
@@ -29,6 +30,12 @@ from .kernel import Kernel
 from .target import Target
 
 Template = Callable[[PrimitiveDefinition, Target], "Kernel | None"]
+
+
+def _either(special: Template, general: Template) -> Template:
+    """A template for definitions that the one takes, and for those that the other does."""
+    return lambda definition, target: special(definition, target) or general(definition, target)
+
 
 TEMPLATES: dict[str, Template] = {
     **dict.fromkeys(reduce.REDUCTIONS, reduce.lower),
@@ -50,7 +57,8 @@ TEMPLATES: dict[str, Template] = {
     "group_normalization": normalization.lower_group,
     "local_response_normalization": normalization.lower_local_response,
     "batch_normalization": normalization.lower_batch,
-    **dict.fromkeys(("matmul", "matmul_packed", "matmul_transposed"), gemm.lower),
+    **dict.fromkeys(("matmul_packed", "matmul_transposed"), gemm.lower),
+    "matmul": _either(gemm.lower, product.lower),
     "attention": attention.lower,
     "pack_channels": packing.lower,
     "unpack_channels": packing.lower,

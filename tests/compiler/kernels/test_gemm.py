@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.compiler.kernels.target import of
 from treadle.compiler.operators import lookup
 from treadle.formats.types import tensor
+from treadle.vm.native import NativeTarget
 
-from .harness import TARGET, Builder, built, check, random_array, run_kernel
+from .harness import TARGET, Builder, built, check, check_random, definition_of, random_array, run_kernel
 
 NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
 RNG = np.random.default_rng(1)
@@ -97,3 +99,35 @@ def test_packed_matrix(columns):
 
 def test_kernels_of_one_tile_share_their_text():
     assert product((28, 8), (8, 64)).object_key == product((56, 20), (20, 96)).object_key
+
+
+SHAPES = [
+    ((5, 7), (7, 37)),
+    ((9,), (9, 20)),
+    ((6, 9), (9,)),
+    ((9,), (9,)),
+    ((3, 1, 6, 4), (2, 4, 5)),
+    ((2, 5, 0), (0, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int32", "uint64"])
+def test_other_element_types_and_vectors(dtype):
+    for a, b in SHAPES:
+        check_random(definition_of("matmul", [tensor(dtype, a), tensor(dtype, b)]), parts=3)
+
+
+@given(SIZES, SIZES, SIZES)
+@settings(max_examples=6, deadline=None, derandomize=True)
+def test_one_kernel_of_doubles_for_every_size(rows, depth, columns):
+    params = [tensor("float64", ("n", "m", "k")), tensor("float64", ("k", "c"))]
+    check_random(definition_of("matmul", params), {"n": 2, "m": rows, "k": depth, "c": columns}, parts=2)
+
+
+@pytest.mark.skipif(
+    not TARGET.native.triple.startswith("x86_64"), reason="needs a CPU that may lack fused multiply-adds"
+)
+def test_a_cpu_without_fused_multiply_adds():
+    plain = of(NativeTarget(TARGET.native.triple, "x86-64", ""))
+    assert not plain.has_fma
+    product((5, 9), (9, 20), target=plain)

@@ -1,0 +1,105 @@
+"""Matrix products of the element types and ranks that `gemm.py` does not take: a few rows at a time, b read in place.
+
+A vector as operand is a matrix of one row (a) or one column (b).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...formats import dims
+from ...formats.dims import Dim
+from ...formats.primitive import PrimitiveDefinition
+from .expression import computed_type, literal
+from .kernel import Kernel
+from .target import Target
+from .tile import multiply_add
+from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
+
+_ROWS = 4  # whose sums are under way at once, to hide the latency of multiply-adds
+_MACS_A_NANOSECOND = 4
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of matmul, alone in its definition; else None."""
+    return _Product(definition, target).kernel() if len(definition.nodes) == 1 else None
+
+
+class _Product:
+    """Writes one product. A unit of the work is a tile of rows of one matrix of the batch."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        (self.node,) = definition.nodes
+        a, b = (shape_of(definition.values[number]) for number in self.node.inputs)
+        self.a, self.b = (a if len(a) > 1 else (1, *a)), (b if len(b) > 1 else (*b, 1))
+        self.result = shape_of(definition.results[0])
+        self.batch = self.result[: len(self.result) - (len(a) > 1) - (len(b) > 1)]
+        self.dtype = definition.results[0].dtype
+        self.write = Writer(definition, target, f"matmul, {self.dtype.name}")
+
+    def kernel(self) -> Kernel:
+        write = self.write
+        tiles = Odometer(
+            write, [*((f"at_{axis}", f"batch_{axis}") for axis in range(len(self.batch))), ("tile", "tiles")]
+        )
+        self._write_sizes()
+        write.split(tiles.count, f"{tiles.count} * {_ROWS} * columns * depth // {_MACS_A_NANOSECOND}")
+        with write.block("if first < last"):
+            write("unit = first")
+            tiles.start("unit")
+        with write.block("for unit in range(first, last)"):
+            write(f"a = a_at + {self._bytes(self._matrix(self.a, 'rows * depth'))}")
+            write(f"b = b_at + {self._bytes(self._matrix(self.b, 'depth * columns'))}")
+            self._write_tile()
+            tiles.advance()
+        work = estimate(dims.multiply(dims.element_count(self.result), self.a[-1]))
+        return write.kernel(work / _MACS_A_NANOSECOND)
+
+    def _write_sizes(self) -> None:
+        write = self.write
+        write.input("a_at", self.node.inputs[0])
+        write.input("b_at", self.node.inputs[1])
+        write.output("target", 0)
+        for axis, dim in enumerate(self.batch):
+            write.size(f"batch_{axis}", dim)
+        write.size("rows", self.a[-2])
+        write.size("depth", self.a[-1])
+        write.size("columns", self.b[-1])
+        write(f"tiles = (rows + {_ROWS - 1}) // {_ROWS}")
+
+    def _bytes(self, elements: str) -> str:
+        return scaled(elements, self.dtype.itemsize)
+
+    def _matrix(self, shape: Sequence[Dim], size: str) -> str:
+        """The first element of the unit's matrix of an operand, whose batch may broadcast."""
+        place, missing = "", len(self.batch) - (len(shape) - 2)
+        for axis, dim in enumerate(shape[:-2], missing):
+            if dim != 1:
+                place = f"({place}) * batch_{axis} + at_{axis}" if place else f"at_{axis}"
+        return f"({place}) * {size}" if place else "0"
+
+    def _write_tile(self) -> None:
+        write, computed = self.write, computed_type(self.dtype)
+        write("matrix = unit // tiles", f"left = rows - tile * {_ROWS}")
+        for i in range(_ROWS):  # rows behind the last one are computed as the last one, and not stored
+            write(f"row_{i} = min(tile * {_ROWS} + {i}, rows - 1)", f"a_{i} = a + {self._bytes(f'row_{i} * depth')}")
+        with write.block(f"for column in range(0, columns, {write.lanes})"):
+            write(f"rest = min({write.lanes}, columns - column)")
+            write(*(f"sum_{i} = splat_{computed.name}({literal(0, computed)})" for i in range(_ROWS)))
+            with write.block("for step in range(depth)"):
+                self._write_step()
+            for i in range(_ROWS):
+                with write.block(f"if left > {i}"):
+                    at = self._bytes(f"(matrix * rows + row_{i}) * columns + column")
+                    write(f"vstore(target, {at}, {stored(f'sum_{i}', self.dtype)}, rest)")
+
+    def _write_step(self) -> None:
+        write, name, computed = self.write, self.dtype.name, computed_type(self.dtype)
+        write("w = " + widened(f"vload_{name}(b, {self._bytes('step * columns + column')}, rest)", self.dtype))
+        for i in range(_ROWS):
+            element = widened(f"load_{name}(a_{i}, {self._bytes('step')})", self.dtype)
+            write(f"x_{i} = splat_{computed.name}({element})")
+            is_float = self.dtype.is_float
+            write(
+                multiply_add(f"sum_{i}", f"x_{i}", "w", write.target) if is_float else f"sum_{i} = sum_{i} + x_{i} * w"
+            )
