@@ -75,14 +75,14 @@ _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def guarded(array: np.ndarray) -> np.ndarray:
-    """A copy that ends at an unreadable page. It starts at no more than its element size's alignment, 4 at least."""
+def guarded(array: np.ndarray, slack: int = 0) -> np.ndarray:
+    """A copy that ends so many bytes before an unreadable page, or a few more: it starts at a multiple of 4."""
     size = array.nbytes
-    pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE + 1
+    pages = (size + slack + mmap.PAGESIZE - 1) // mmap.PAGESIZE + 1
     memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     assert _libc.mprotect(ctypes.c_void_p(base + (pages - 1) * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
-    offset = ((pages - 1) * mmap.PAGESIZE - size) // 4 * 4
+    offset = ((pages - 1) * mmap.PAGESIZE - size - slack) // 4 * 4
     copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
     copy[...] = array
     return copy
@@ -94,16 +94,17 @@ def run_kernel(
     sizes: Mapping[str, int] | None = None,
     parts: int = 1,
     target: Target = TARGET,
+    slack: int = 0,
 ) -> tuple[int, list[np.ndarray]]:
     """The kernel's code (0 for success) and the outputs, made by so many parts one after the other."""
     kernel, sizes = built(definition, target), sizes or {}
     assert kernel is not None, f"no kernel for {definition}"
-    inputs = [guarded(np.require(array, requirements="C")) for array in arrays]
+    inputs = [guarded(np.require(array, requirements="C"), slack) for array in arrays]
     outputs = []
     for type_ in definition.results:
         shape = tuple(dims.evaluate(dim, sizes) for dim in type_.shape)
         poison = np.full(math.prod(shape) * type_.dtype.itemsize, 0xA5, np.uint8).view(type_.dtype.numpy)
-        outputs.append(guarded(poison.reshape(shape)))
+        outputs.append(guarded(poison.reshape(shape), slack))
     words = np.array([*kernel.words, 0], np.int64)
     scratch = np.zeros(kernel.scratch_bytes + 64, np.uint8)
     aligned = (scratch.ctypes.data + 63) // 64 * 64

@@ -1,0 +1,62 @@
+"""The law of `kernel.py`: neither the number of parts nor where tensors lie changes a bit of the result."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.compiler.kernels.lower import TEMPLATES
+from treadle.formats.primitive import PrimitiveDefinition
+from treadle.formats.types import tensor
+
+from .harness import Builder, definition_of, random_array, run_kernel
+
+
+def of(operator: str, *shapes: tuple, dtype: str = "float32", **attributes: object) -> PrimitiveDefinition:
+    return definition_of(operator, [tensor(dtype, shape) for shape in shapes], **attributes)
+
+
+def chain() -> PrimitiveDefinition:
+    build = Builder(tensor("float32", (9, 70)), tensor("float32", (70,)))
+    return build.definition(build("sigmoid", build("add", 0, 1)))
+
+
+DEFINITIONS = {
+    "chain": chain(),
+    "sum of all": of("sum", (7, 1000), axes=None),
+    "sum of rows": of("sum", (7, 1000), axes=(1,)),
+    "sum of columns": of("sum", (300, 37), axes=(0,)),
+    "log_sum_exp": of("log_sum_exp", (5, 99), axes=(1,)),
+    "argmax": of("argmax", (5, 99), axis=1),
+    "softmax": of("softmax", (11, 67)),
+    "layer_normalization": of("layer_normalization", (11, 67), (67,), (67,)),
+    "matmul": of("matmul", (37, 65), (65, 41)),
+    "matmul of doubles": of("matmul", (13, 17), (17, 9), dtype="float64"),
+    "conv": of("conv", (2, 3, 9, 11), (5, 3, 3, 3), pads=(1, 1, 1, 1)),
+    "max_pool": of("max_pool", (2, 3, 9, 11), kernel=(3, 3)),
+    "permute_dims": of("permute_dims", (5, 18, 33), axes=(2, 0, 1)),
+    "concat": of("concat", (3, 18), (3, 7), axis=1),
+    "pad": of("pad", (3, 18), pads=(1, 2, 0, 1), mode="reflect"),
+}
+
+
+def test_the_examples_are_of_many_templates() -> None:
+    used = {node.operator for definition in DEFINITIONS.values() for node in definition.nodes}
+    assert len({TEMPLATES[operator] for operator in used & TEMPLATES.keys()}) >= 9
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_parts_and_alignment_do_not_change_a_bit(name: str) -> None:
+    definition = DEFINITIONS[name]
+    arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    _, expected = run_kernel(definition, arrays)
+
+    @settings(max_examples=8, deadline=None, derandomize=True)
+    @given(st.integers(1, 64), st.integers(0, 15))
+    def same(parts: int, words: int) -> None:
+        code, outputs = run_kernel(definition, arrays, parts=parts, slack=4 * words)
+        assert code == 0
+        for got, wanted in zip(outputs, expected, strict=True):
+            assert got.tobytes() == wanted.tobytes()
+
+    same()
