@@ -53,7 +53,7 @@ def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:
 
 def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> ir.OperatorCall | None:
     numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
-    if None in numbers.values() or not all(_is_possible(_type(found[name])) for name in "qkv"):
+    if None in numbers.values() or not all(_is_possible(_type(found[name])) for name in "qv"):
         return None
     scale, masked = (
         math.prod(numbers.get(name) or 1.0 for name in ("scale", "factor")),
@@ -76,10 +76,11 @@ def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> i
 
 
 def _is_possible(type_: TensorType) -> bool:
-    rows, columns = type_.shape[-2:] if type_.rank > 2 else (0, 0)
-    return type_.dtype is DType.float32 and any(
-        isinstance(size, int) and 0 < size <= _LONGEST_ROW for size in (rows, columns)
-    )
+    """Whether there is a kernel for such queries or values."""
+    if type_.rank < 3 or type_.dtype is not DType.float32:
+        return False
+    row = type_.shape[-1]
+    return isinstance(row, int) and 0 < row <= _LONGEST_ROW
 
 
 def _source(atom: Any, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, tuple[int, ...]]:

@@ -151,3 +151,10 @@ def test_recognise_attention(bindings: str, recognised: str | None) -> None:
     arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes[:4]] + [random.random((6, 6)) < 0.5]
     before, now = (evaluate(each, "main", *arrays) for each in (module, after))
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("depth", ["n", 300])
+def test_attention_of_rows_that_no_kernel_takes_stays_in_parts(depth: str | int) -> None:
+    text = "k = permute_dims(x) {axes=(0, 2, 1)}\ns = matmul(x, k)\nw = softmax(s)\nr = matmul(w, x)"
+    module = InferTypes()(parse_module(f"func @main(x: float32[2, 6, {depth}]) {{\n{text}\nr\n}}"))
+    assert "attention" not in print_module(Recognise()(module))
