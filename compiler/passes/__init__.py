@@ -30,6 +30,7 @@ from .transposed_convolutions import TransposedConvolutions
 
 __all__ = [
     "PIPELINE",
+    "BlockChannels",
     "CommonSubexpressions",
     "DeadCode",
     "FoldBatchNorm",
@@ -40,6 +41,7 @@ __all__ = [
     "Monomorphise",
     "NameShapes",
     "Options",
+    "PackMatrices",
     "Pass",
     "Recognise",
     "Simplify",
