@@ -260,11 +260,11 @@ def _slice(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Va
     """A part of the pixels of all channels."""
     (x,) = call.args
     attributes = lookup(call.operator).bind(call.attributes)
-    axes = axes_of(attributes["axes"] or range(len(attributes["starts"])), type_.rank)
+    over = range(len(attributes["starts"])) if attributes["axes"] is None else attributes["axes"]
+    axes = tuple(axis_of(axis, type_.rank) for axis in over)
     if not blocker.is_blocked(x) or min(axes, default=2) < 2:
         return None
-    order = tuple(axis_of(axis, type_.rank) for axis in attributes["axes"])
-    return blocker.emit(call.operator, blocker.as_blocked(x), **(attributes | {"axes": order}))
+    return blocker.emit(call.operator, blocker.as_blocked(x), **(attributes | {"axes": axes}))
 
 
 def _resize(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
