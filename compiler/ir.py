@@ -14,6 +14,7 @@ parameters of the global function they appear in, or by a `MatchShape`. Builders
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import Any, Union
 
 import numpy as np
 
+from ..formats.dtypes import DType
 from ..formats.primitive import Attributes, PrimitiveDefinition
 from ..formats.types import DataTypeDefinition, ShapeDim, TensorType, Type
 
@@ -47,8 +49,6 @@ class Constant:
 
     @property
     def type(self) -> TensorType:
-        from ..formats.dtypes import DType
-
         return TensorType(DType.of(self.value.dtype), self.value.shape)
 
 
@@ -274,7 +274,6 @@ def atoms_of(expr: Expr) -> tuple[Atom, ...]:
 
 def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable[[Block], Block]) -> Expr:
     """The same expression with its atoms and its blocks replaced."""
-    import dataclasses
 
     def many(atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
         return tuple(map(change, atoms))

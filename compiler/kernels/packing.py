@@ -51,9 +51,8 @@ def _write_unit(write: Writer, is_packing: bool) -> None:
 
 def _write_square(write: Writer, is_packing: bool, planar: str, blocked: str, partly: str) -> None:
     if is_packing:
-        if (
-            partly
-        ):  # lanes behind the last channel are zero, so that no elementwise operator meets strange numbers there
+        if partly:
+            # lanes behind the last channel are zero, so that no elementwise operator meets strange numbers there
             with write.block("for i in range(rest)"):
                 write(f"vstore(target, {blocked} + i * {VECTOR_BYTES}, splat_uint32(0))")
         counts = ", count, rest" if partly else ""

@@ -184,6 +184,12 @@ def _conv_blocked(
     return _pack_channels(result)
 
 
+def _unpack_planar(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Weights [blocks, C, KH, KW, BLOCK] and a bias [blocks, 1, 1, BLOCK] as those of an ordinary convolution."""
+    plain = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0] * BLOCK, *weight.shape[1:4])
+    return plain, None if bias is None else bias.reshape(-1)
+
+
 def _infer_conv_planar(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
@@ -205,8 +211,7 @@ def _conv_planar(
     pads: tuple,
     dilations: tuple,
 ) -> np.ndarray:
-    plain = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0] * BLOCK, *weight.shape[1:4])
-    flat = None if bias is None else bias.reshape(-1)
+    plain, flat = _unpack_planar(weight, bias)
     return _pack_channels(_conv(x, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=1))
 
 
@@ -231,8 +236,7 @@ def _conv_depthwise(
     pads: tuple,
     dilations: tuple,
 ) -> np.ndarray:
-    plain = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0] * BLOCK, *weight.shape[1:4])
-    flat = None if bias is None else bias.reshape(-1)
+    plain, flat = _unpack_planar(weight, bias)
     image = _unpack_channels(x, len(plain))
     return _pack_channels(_conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=len(plain)))
 
