@@ -15,7 +15,6 @@ parameters of the global function they appear in, or by a `MatchShape`. Builders
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -26,8 +25,6 @@ from ..formats.dtypes import DType
 from ..formats.primitive import Attributes, PrimitiveDefinition
 from ..formats.types import DataTypeDefinition, ShapeDim, TensorType, Type
 
-_serial = itertools.count()
-
 
 @dataclass(frozen=True, eq=False)
 class Var:
@@ -35,10 +32,6 @@ class Var:
 
     name: str
     type: Type | None = None
-    serial: int = field(default_factory=lambda: next(_serial), repr=False)
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 @dataclass(frozen=True, eq=False)
