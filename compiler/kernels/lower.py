@@ -24,6 +24,7 @@ from . import (
     recurrent,
     reduce,
     resize,
+    winograd,
 )
 from .anchor import anchor_of
 from .kernel import Kernel
@@ -67,6 +68,7 @@ TEMPLATES: dict[str, Template] = {
     "conv_planar": conv.lower,
     "conv_depthwise": depthwise.lower,
     **dict.fromkeys(("rnn", "gru", "lstm"), recurrent.lower),
+    "conv_winograd": winograd.lower,
 }
 
 

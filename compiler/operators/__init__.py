@@ -12,6 +12,7 @@ from . import (  # noqa: F401  (they register entries)
     recurrent,
     reduction,
     resize,
+    winograd,
 )
 from .table import TABLE, Attribute, Fusion, Kind, Operator, lookup
 

@@ -51,6 +51,16 @@ def test_a_classifier_from_planes_to_logits():
     assert operators == ["conv_planar", "relu", "max_pool", "mean", "reshape", "matmul_packed"]
 
 
+@pytest.mark.parametrize(
+    ("window", "is_winograd"), [({}, True), ({"strides": (2, 2)}, False), ({"dilations": (2, 2)}, False)]
+)
+def test_windows_of_a_large_image_are_computed_by_winograd(window, is_winograd):
+    x, array = image(16, size=20)
+    conv = op.conv(x, constant(normal(32, 16, 3, 3)), constant(normal(32)), pads=(1, 1, 1, 1), **window)
+    operators = rewritten(Module(main=function([x], op.relu(conv))), array)
+    assert ("conv_winograd" in operators) == is_winograd
+
+
 def test_a_resized_image_stays_blocked():
     x, array = image(16)
     y = op.relu(op.conv(x, constant(normal(16, 16, 1, 1))))

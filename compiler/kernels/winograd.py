@@ -1,0 +1,343 @@
+"""3x3 convolutions by Winograd's algorithm, on channel-blocked images; `operators/winograd.py` says what is computed.
+
+A unit of work is an image, a chunk of its tiles, and blocks of output channels, the last varying fastest. The tiles' inputs
+are transformed once a chunk, for all input channels, to the scratch memory: `spectrum` [a x a, tile, channel], vectors being
+16 channels of one element. Then a register tile computes each of the a x a matrix products, tiles by output channels, to
+`products` [a x a, tile, block, 16], and these are transformed to pixels, which the epilogue takes line by line.
+
+Tiles of the last line and column overlap the ones before, and pixels that were done already are not stored again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats.primitive import PrimitiveDefinition
+from ..operators.winograd import WINDOW_SIZE, transforms
+from .anchor import Anchored
+from .conv import GIGAHERTZ
+from .epilogue import Epilogue, Grid
+from .kernel import Kernel
+from .target import Target
+from .tile import VECTOR_BYTES, Tile, choose, multiply_add, step_cost, write_start, write_step
+from .writer import Writer, estimate, shape_of
+
+_LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from the third cache
+_ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The template of conv_winograd, with an elementwise epilogue."""
+    found = Anchored.of(definition)
+    if found is None or not Epilogue.takes(found):
+        return None
+    if any(number >= len(definition.params) for number in found.node.inputs):
+        return None
+    x, result = (shape_of(definition.values[number]) for number in (found.node.inputs[0], found.number))
+    sizes = (*x[1:], *result[1:])
+    if not all(isinstance(size, int) for size in (*sizes, *(found.attributes["pads"] or ()))) or 0 in sizes:
+        return None
+    convolution = _Winograd(found, target)
+    return convolution.kernel() if convolution.is_possible else None
+
+
+class _Winograd:
+    """Writes one convolution."""
+
+    def __init__(self, found: Anchored, target: Target) -> None:
+        self.found, self.node, self.target = found, found.node, target
+        x, weight = (shape_of(found.definition.values[number]) for number in self.node.inputs[:2])
+        result = shape_of(found.definition.values[found.number])
+        self.batch = x[0]
+        self.in_blocks, self.height, self.width = (estimate(size) for size in x[1:4])
+        self.blocks, self.lines, self.columns = (estimate(size) for size in result[1:4])
+        self.channels = found.attributes["channels"]
+        self.pads = found.attributes["pads"] or (0, 0, 0, 0)
+        self.matrices = transforms(estimate(weight[1]) - WINDOW_SIZE + 1)
+        self.outputs, self.inputs = self.matrices.outputs, self.matrices.inputs
+        self.area = self.inputs**2
+        self.tiles = -(-self.lines // self.outputs) * -(-self.columns // self.outputs)
+        self.chunk = self._chunk()
+        self.tile = choose(self.chunk, self.blocks, target)
+
+    @property
+    def is_possible(self) -> bool:
+        """Tiles may overlap, but not stick out."""
+        return self.outputs <= min(self.lines, self.columns)
+
+    def _chunk(self) -> int:
+        """Tiles that are transformed at once: about as many as fill half of the second cache."""
+        most = max(_LEAST_CHUNK, self.target.l2_bytes // 2 // (self.area * self._spectrum_row))
+        return math.ceil(self.tiles / math.ceil(self.tiles / most))
+
+    # ---- the scratch memory; rows and planes are an odd number of vectors apart, so that they spread over a cache's sets ----
+
+    @property
+    def _spectrum_row(self) -> int:
+        return (self.in_blocks | 1) * VECTOR_BYTES
+
+    @property
+    def _rows(self) -> int:
+        """Rows of a plane: whole register tiles. What is computed of rows behind the last is not used."""
+        return -(-self.chunk // self.tile.rows) * self.tile.rows
+
+    @property
+    def _spectrum_plane(self) -> int:
+        return (self._rows * (self.in_blocks | 1) | 1) * VECTOR_BYTES
+
+    @property
+    def _product_plane(self) -> int:
+        return (self._rows * self.tile.blocks | 1) * VECTOR_BYTES
+
+    @property
+    def _nanoseconds(self) -> float:
+        """The estimated time of one image."""
+        products = self.tiles / self.tile.rows * self.blocks / self.tile.blocks * self.channels * step_cost(self.tile)
+        transforming = self.tiles * (self.in_blocks + self.blocks) * _ELEMENT_CYCLES
+        return self.area * (products + transforming) / GIGAHERTZ
+
+    # ---- text ----
+
+    def kernel(self) -> Kernel:
+        write = self.write = Writer(self.found.definition, self.target, self.found.title)
+        write.lanes = VECTOR_BYTES // 4
+        self._write_sizes()
+        grid = Grid(("image", "block", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
+        self.epilogue = Epilogue(write, self.found, grid)
+        write(f"across = (columns + {self.outputs - 1}) // {self.outputs}")
+        write(f"tiles = (lines + {self.outputs - 1}) // {self.outputs} * across")
+        write("chunks = (tiles + chunk - 1) // chunk")
+        write(f"block_units = (blocks + {self.tile.blocks - 1}) // {self.tile.blocks}")
+        write.split("images * chunks * block_units", "images * nanoseconds")
+        write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
+        write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
+        self._write_places()
+        self.constants = self._write_constants()
+        with write.block("for unit in range(first, last)"):
+            self._write_unit()
+        return write.kernel(estimate(self.batch) * self._nanoseconds, self._scratch_bytes)
+
+    def _write_sizes(self) -> None:
+        write = self.write
+        write.input("images_at", self.node.inputs[0])
+        write.input("weight", self.node.inputs[1])
+        if self.has_bias:
+            write.input("bias", self.node.inputs[2])
+        write.size("images", self.batch)
+        for name, size in (
+            ("in_blocks", self.in_blocks),
+            ("channels", self.channels),
+            ("blocks", self.blocks),
+            ("height", self.height),
+            ("width", self.width),
+            ("lines", self.lines),
+            ("columns", self.columns),
+            ("pad_top", self.pads[0]),
+            ("pad_left", self.pads[1]),
+            ("chunk", self.chunk),
+            ("x_row", self._spectrum_row),
+            ("x_plane", self._spectrum_plane),
+            ("product_plane", self._product_plane),
+            ("nanoseconds", round(self._nanoseconds)),
+        ):
+            write.size(name, size)
+
+    @property
+    def has_bias(self) -> bool:
+        return len(self.node.inputs) > 2
+
+    @property
+    def _scratch_bytes(self) -> int:
+        one_tile = 2 * self.area * VECTOR_BYTES
+        return self.epilogue.buffer_bytes + one_tile + self.area * (self._spectrum_plane + self._product_plane)
+
+    def _write_places(self) -> None:
+        """`patch` holds the input of a tile at the border, `half` a tile after the first of its two transformations."""
+        write, tile_bytes = self.write, self.area * VECTOR_BYTES
+        if self.epilogue.buffer_bytes:
+            write("buffer = scratch")
+        write(f"patch = scratch + {self.epilogue.buffer_bytes}", f"half = patch + {tile_bytes}")
+        write(f"spectrum = half + {tile_bytes}", f"products = spectrum + {self.area} * x_plane", "transformed = -1")
+
+    def _write_constants(self) -> dict[float, str]:
+        """The vectors of the transforms' coefficients, by value."""
+        both = (*self.matrices.of_input.ravel(), *self.matrices.of_output.ravel())
+        values = sorted({float(value) for value in both} - {0.0, 1.0})
+        constants = {value: f"c_{number}" for number, value in enumerate(values)}
+        for value, name in constants.items():
+            self.write(f"{name} = splat_float32({value})")
+        return constants
+
+    def _write_unit(self) -> None:
+        write, blocks = self.write, self.tile.blocks
+        write("place = unit // block_units", f"first_block = (unit - place * block_units) * {blocks}")
+        write("image = place // chunks", "first_tile = (place - image * chunks) * chunk")
+        write("count = min(chunk, tiles - first_tile)")
+        with write.block("if place != transformed"):
+            write("transformed = place")
+            self._write_input_transform()
+        write(f"end_block = min(first_block + {blocks}, blocks)")
+        if self.blocks % blocks:
+            with write.block(f"if first_block + {blocks} == end_block"):
+                self._write_products(self.tile, "first_block")
+            with write.block("else"), write.block("for block in range(first_block, end_block)"):
+                self._write_products(Tile(self.tile.rows, 1), "block")
+        else:
+            self._write_products(self.tile, "first_block")
+        self._write_output_transform()
+
+    # ---- inputs ----
+
+    def _write_input_transform(self) -> None:
+        write, size = self.write, self.inputs
+        with write.block("for channel in range(in_blocks)"), write.block("for tile in range(count)"):
+            self._write_tile_place()
+            write("top = line - pad_top", "left = column - pad_left")
+            write("source = images_at + (image * in_blocks + channel) * plane_bytes", "line_step = row_bytes")
+            write(f"source += top * row_bytes + left * {VECTOR_BYTES}")
+            with write.block(f"if min(top, left) < 0 or top + {size} > height or left + {size} > width"):
+                self._write_patch()
+                write("source = patch", f"line_step = {size * VECTOR_BYTES}")
+            with write.block(f"for along in range({size})"):
+                self._write_transform(
+                    self.matrices.of_input,
+                    [f"vload_float32(source, {i} * line_step + along * {VECTOR_BYTES})" for i in range(size)],
+                )
+                for i in range(size):
+                    write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
+            write(f"target = spectrum + tile * x_row + channel * {VECTOR_BYTES}")
+            with write.block(f"for down in range({size})"):
+                self._write_transform(self.matrices.of_input, self._half_line())
+                for i in range(size):
+                    write(f"vstore(target, (down * {size} + {i}) * x_plane, y_{i})")
+
+    def _write_tile_place(self) -> None:
+        """The output pixel where a tile of the chunk begins."""
+        write, outputs = self.write, self.outputs
+        write("tile_line = (first_tile + tile) // across", "tile_column = first_tile + tile - tile_line * across")
+        write(f"line = min(tile_line * {outputs}, lines - {outputs})")
+        write(f"column = min(tile_column * {outputs}, columns - {outputs})")
+
+    def _write_patch(self) -> None:
+        """Copies a tile's pixels, zeros where there are none."""
+        write, size = self.write, self.inputs
+        with write.block(f"for down in range({size})"):
+            write("is_line = 0 <= top + down < height")
+            with write.block(f"for along in range({size})"):
+                write("pixel = splat_float32(0.0)")
+                with write.block("if is_line and 0 <= left + along < width"):
+                    write(f"pixel = vload_float32(source, down * row_bytes + along * {VECTOR_BYTES})")
+                write(f"vstore(patch, (down * {size} + along) * {VECTOR_BYTES}, pixel)")
+
+    def _half_line(self) -> list[str]:
+        size = self.inputs
+        return [f"vload_float32(half, (down * {size} + {i}) * {VECTOR_BYTES})" for i in range(size)]
+
+    # ---- products ----
+
+    def _write_products(self, tile: Tile, block: str) -> None:
+        """All matrix products, for the blocks of output channels from `block` on."""
+        write, row = self.write, self.tile.blocks * VECTOR_BYTES
+        write(f"row_tiles = (count + {tile.rows - 1}) // {tile.rows}")
+        with write.block(f"for plane in range({self.area})"):
+            write(f"w_tile = weight + {block} * w_block + plane * w_plane")
+            write("x = spectrum + plane * x_plane")
+            write(f"target = products + plane * product_plane + ({block} - first_block) * {VECTOR_BYTES}")
+            with write.block("for tile in range(row_tiles)"):
+                write("w = w_tile", f"ahead = w_tile + w_plane + tile % {tile.blocks} * w_block")
+                write_start(write, tile)
+                with write.block("for step in range(channels)"):
+                    write_step(write, tile, self.target)
+                for i in range(tile.rows):
+                    for j in range(tile.blocks):
+                        write(f"vstore(target, {i * row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
+                write(f"x += {tile.rows} * x_row - channels * x_step", f"target += {tile.rows * row}")
+
+    # ---- outputs ----
+
+    def _write_output_transform(self) -> None:
+        write, size, outputs = self.write, self.inputs, self.outputs
+        with write.block("for tile in range(count)"):
+            self._write_tile_place()
+            write(f"skip = tile_column * {outputs} - column", "first_line = line")
+            write(f"skipped_lines = tile_line * {outputs} - line")
+            with write.block("for block in range(first_block, end_block)"):
+                write(f"source = products + (tile * {self.tile.blocks} + block - first_block) * {VECTOR_BYTES}")
+                with write.block(f"for along in range({size})"):
+                    loads = [f"vload_float32(source, ({i * size} + along) * product_plane)" for i in range(size)]
+                    self._write_transform(self.matrices.of_output, loads)
+                    for i in range(outputs):
+                        write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
+                if self.has_bias:
+                    write(f"start = vload_float32(bias, block * {VECTOR_BYTES})")
+                with write.block(f"for down in range(skipped_lines, {outputs})"):
+                    self._write_output_line()
+
+    def _write_output_line(self) -> None:
+        write, tile = self.write, Tile(self.outputs, 1)
+        write("line = first_line + down")
+        self.epilogue.begin()
+        self._write_transform(self.matrices.of_output, self._half_line())
+        for i in range(tile.rows):
+            write(f"{tile.accumulator(i, 0)} = y_{i}{' + start' if self.has_bias else ''}")
+        self.epilogue.tile(tile, skip="skip" if self.columns % self.outputs else "")
+
+    # ---- sums of multiples ----
+
+    def _write_transform(self, matrix: np.ndarray, loads: Sequence[str]) -> None:
+        """Defines y_0, y_1 … to be the matrix times the vectors loaded.
+
+        Points come in pairs p, -p, whose rows or columns differ in signs alone: what is even in p and what is odd are summed
+        apart.
+        """
+        write = self.write
+        names = [f"x_{i}" for i in range(len(loads))]
+        write(*(f"{name} = {load}" for name, load in zip(names, loads, strict=True)))
+        terms = [dict(zip(names, row, strict=True)) for row in matrix.tolist()]
+        self._join_columns(terms, matrix)
+        done = 0
+        while done < len(terms):
+            if done + 1 < len(terms) and _is_pair(matrix[done], matrix[done + 1]):
+                self._write_pair(done, terms)
+                done += 2
+            else:
+                self._write_sum(f"y_{done}", terms[done])
+                done += 1
+
+    def _join_columns(self, terms: list[dict[str, float]], matrix: np.ndarray) -> None:
+        """Puts sums and differences in place of vectors that every row takes with one coefficient, up to its sign."""
+        for column in range(matrix.shape[1] - 1):
+            if not _is_pair(matrix[:, column], matrix[:, column + 1]):
+                continue
+            a, b = f"x_{column}", f"x_{column + 1}"
+            self.write(f"even_{column} = {a} + {b}", f"odd_{column} = {a} - {b}")
+            for row in terms:
+                first, second = row.pop(a), row.pop(b)
+                row[f"even_{column}" if first == second else f"odd_{column}"] = first
+
+    def _write_pair(self, row: int, terms: list[dict[str, float]]) -> None:
+        first, second = terms[row], terms[row + 1]
+        self._write_sum("even", {name: value for name, value in first.items() if value == second[name]})
+        self._write_sum("odd", {name: value for name, value in first.items() if value != second[name]})
+        self.write(f"y_{row} = even + odd", f"y_{row + 1} = even - odd")
+
+    def _write_sum(self, total: str, terms: dict[str, float]) -> None:
+        """Defines a sum of multiples; it begins with a vector as it is, if there is one."""
+        write = self.write
+        ordered = sorted(((name, value) for name, value in terms.items() if value), key=lambda term: term[1] != 1)
+        (name, value), *rest = ordered
+        write(f"{total} = {name}" if value == 1 else f"{total} = {name} * {self.constants[value]}")
+        for name, value in rest:
+            if abs(value) == 1:
+                write(f"{total} = {total} {'+' if value > 0 else '-'} {name}")
+            else:
+                write(multiply_add(total, name, self.constants[value], self.target))
+
+
+def _is_pair(a: np.ndarray, b: np.ndarray) -> bool:
+    """True if the two differ in signs alone, in some places and not in others."""
+    same, opposite = (a == b) & (a != 0), (a == -b) & (a != 0)
+    return bool(same.any() and opposite.any() and (abs(a) == abs(b)).all())
