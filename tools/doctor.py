@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("numpy", "numba", "llvmlite", "msgpack", "platformdirs", "tqdm")
-_OPTIONAL = {"onnx": "needed to compile ONNX models: pip install onnx"}
+_OPTIONAL = {"onnx": "pip install onnx, to compile ONNX models"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def examine() -> Iterator[Finding]:
     yield from map(_package, _PACKAGES)
     for name, advice in _OPTIONAL.items():
         finding = _package(name)
-        yield Finding(name, finding.value, advice if finding.problem else "")
+        yield Finding(name, f"{finding.value}; {advice}") if finding.problem else finding
     yield from _processor()
     yield _cache()
     yield _engine()

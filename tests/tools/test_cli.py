@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import parser
-from treadle.tools import digits
+from treadle.tools import digits, doctor
 from treadle.tools.cli import main
 
 MODEL = (
@@ -136,6 +136,12 @@ def test_shapes_can_be_given(folder: Path, capsys: pytest.CaptureFixture) -> Non
 def test_print_after(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["compile", f"{folder}/add.onnx", "--print-after", "simplify", "--no-kernels"]) == 0
     assert "# after simplify" in capsys.readouterr().out
+
+
+def test_doctor_is_content_without_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_OPTIONAL", {"no_such_package": "pip install it, to do more"})
+    (finding,) = (finding for finding in doctor.examine() if finding.name == "no_such_package")
+    assert finding == doctor.Finding("no_such_package", "not installed; pip install it, to do more")
 
 
 def test_doctor_and_knobs(capsys: pytest.CaptureFixture) -> None:
