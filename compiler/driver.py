@@ -130,13 +130,18 @@ def _constant_for(param: ir.Var, array: np.ndarray, function: str) -> ir.Constan
 
 
 def _import(model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None) -> ir.Module:
-    from .frontend.onnx import from_onnx
+    if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
+        raise CompileError(
+            f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
+        )
+    try:
+        from .frontend.onnx import from_onnx
 
-    if isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph"):
         return from_onnx(model, shapes=shapes, entry=entry)
-    raise CompileError(
-        f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
-    )
+    except ModuleNotFoundError as error:
+        if error.name != "onnx":
+            raise
+        raise CompileError("ONNX models are read by the package onnx: pip install 'treadle[onnx]'") from None
 
 
 def _supports(target: Target) -> Callable[[PrimitiveDefinition], bool]:

@@ -97,3 +97,11 @@ print("numba" in sys.modules)
     for expected in ("", "False"):  # the first run may have to build them
         done = subprocess.run([sys.executable, "-c", script, root], capture_output=True, text=True, check=True)
         assert done.stdout.strip().endswith(expected)
+
+
+def test_a_model_without_the_package_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("treadle.compiler.frontend.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as if it were not installed
+    with pytest.raises(CompileError, match=r"pip install 'treadle\[onnx\]'"):
+        treadle.compile(b"a model")
