@@ -153,7 +153,8 @@ def _kernel(place: Place) -> TreadleError:
     name = place.context.image.program.primitives[place.instruction.values[0]].name  # type: ignore[index]
     if code == 1:
         return IndexOutOfRangeError(f"primitive {name}: an index is out of range", **place.where())
-    reason = "division of an integer by zero" if code == 2 else f"it failed with code {code}"
+    reasons = {2: "division of an integer by zero", 3: "an axis of size 0 has no greatest or least element"}
+    reason = reasons.get(code, f"it failed with code {code}")
     return ExecutionError(f"primitive {name}: {reason}", **place.where())
 
 

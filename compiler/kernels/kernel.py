@@ -10,7 +10,7 @@ A kernel is generated as the text of a readable Python function, compiled by Num
     scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses
     part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
               together write every output element exactly once, and any number of parts gives the same bits.
-    returns   0, or a code of `FAILURES`: an error that depends on the elements, such as an index out of range
+    returns   0, or a code that `vm/failures.py` words: an error that depends on the elements, such as an index out of range
 
     kernel(args, 0, -1, threads) does no work and returns into how many parts this call should be split on so many
     threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
@@ -22,12 +22,6 @@ identity of the native code, so it must be a function of the definition and the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-FAILURES = {
-    1: "an index is out of range",
-    2: "division of an integer by zero",
-    3: "an axis of size 0 has no greatest or least element",
-}
 
 # One thread is worth waking for this much work; below twice that, a kernel asks for one part.
 PART_NANOSECONDS = 4000
