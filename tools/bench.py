@@ -4,6 +4,7 @@ dispatch   one instruction of the machine, the call of its kernel included      
 call       a small network from Python, NumPy arrays in, NumPy arrays out           us_per_call
 cold       a fresh process with a warm cache: import, load, first result            seconds
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
+memory     a fresh process that loads a model of the zoo and runs it once           peak resident bytes
 models     the zoo, model by model: see tools/race.py                               ms
 """
 
@@ -11,17 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import race
+
+if TYPE_CHECKING:
+    from .zoo.catalogue import Entry
 
 _INSTRUCTIONS = 10_000
 
@@ -40,15 +41,15 @@ def add_commands(commands: Any) -> None:
         epilog=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    bench.add_argument("what", choices=[*sorted(_BENCHMARKS), "models"])
+    bench.add_argument("what", choices=[*sorted(_BENCHMARKS), *_OF_THE_ZOO])
     bench.add_argument("--repeat", type=int, metavar="N", help="how often each thing is measured")
     race.add_options(bench)
     bench.set_defaults(command=bench_command)
 
 
 def bench_command(options: argparse.Namespace) -> int:
-    if options.what == "models":
-        return race.race_command(options)
+    if options.what in _OF_THE_ZOO:
+        return _OF_THE_ZOO[options.what](options)
     measure, repeat = _BENCHMARKS[options.what]
     report = measure(options.repeat or repeat)
     if options.json:
@@ -144,76 +145,52 @@ def _interleaved(functions: Sequence[Callable[[], object]], repeat: int, calls: 
 
 # ---- cold start ----
 
-# Both read the input from a file, and print what they used. Linux's VmHWM starts at exec; ru_maxrss, which other systems
-# have, starts with what the parent held, in KiB (bytes on macOS).
-_CHILD_HEAD = """
-import time; start = time.perf_counter()
-import json, sys
-import numpy as np
-x = np.load(sys.argv[2])
-"""
-_CHILD_TAIL = """
-seconds = time.perf_counter() - start
-try:
-    lines = open("/proc/self/status").read().splitlines()
-    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-except OSError:
-    import resource
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps({"seconds": seconds, "peak_bytes": peak, "checksum": float(np.abs(result).sum())}))
-"""
-_TREADLE_CHILD = """
-import treadle
-result = treadle.VirtualMachine(treadle.load(sys.argv[1]))["main"](x).numpy()
-"""
-_ONNXRUNTIME_CHILD = """
-import onnxruntime
-session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-result = session.run(None, {"x": x})[0]
-"""
-
 
 def measure_cold(repeat: int) -> dict[str, Any]:
     """ResNet-50: `seconds` from the first statement of a process to its first result; `wall_seconds` of the process."""
     import numpy as np
 
-    from .. import compile
+    from .children import Contest
     from .zoo import resnet
 
+    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
-        model, executable, image = (Path(folder, name) for name in ("model.onnx", "model.trdl", "x.npy"))
-        model.write_bytes(resnet(50).SerializeToString())
-        compile(model, progress=False).export_library(executable)
-        np.save(image, np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32))
-        children = {"": (_TREADLE_CHILD, executable), "onnxruntime_": (_ONNXRUNTIME_CHILD, model)}
-        runs: dict[str, list[dict[str, float]]] = {prefix: [] for prefix in children}
-        for turn in range(repeat + 1):  # the first one warms the file system's cache, and ours
-            for prefix, (code, path) in children.items():
-                measured = _child(_CHILD_HEAD + code + _CHILD_TAIL, path, image)
-                runs[prefix] += [measured] if turn else []
-    report: dict[str, Any] = {}
-    for prefix, measured_runs in runs.items():
-        for key in ("seconds", "wall_seconds", "peak_bytes"):
-            report[prefix + key] = _median(run[key] for run in measured_runs)
-    return report
+        runs = Contest(Path(folder), resnet(50), {"x": image}).run(repeat)
+    return {
+        f"{'' if engine == 'treadle' else f'{engine}_'}{key}": _median(run[key] for run in measured)
+        for engine, measured in runs.items()
+        for key in ("seconds", "wall_seconds", "peak_bytes")
+    }
 
 
-def _child(code: str, *arguments: Path, environment: dict[str, str] | None = None) -> dict[str, float]:
-    """Runs Python code in a fresh process, and gives the JSON of its last line of output."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=os.environ | (environment or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    seconds = time.perf_counter() - start
-    if done.returncode:
-        from ..formats.errors import ExecutionError
+# ---- memory ----
 
-        raise ExecutionError(f"the measured process failed: {done.stderr.strip().splitlines()[-1:]}")
-    return json.loads(done.stdout.splitlines()[-1]) | {"wall_seconds": seconds}
+
+def memory_command(options: argparse.Namespace) -> int:
+    """Models of the zoo, each alone in fresh processes. Exits with 1 if one takes more memory than onnxruntime does."""
+    rows = []
+    for row in measure_memory(race.zoo_entries(options.only), options.repeat or 3):
+        rows.append(row)
+        if not options.json:
+            sizes = "  ".join(f"{engine} {row[engine] / 1e6:6.1f} MB" for engine in ("treadle", "onnxruntime"))
+            print(f"{row['model']:24}  {sizes}  {row['treadle'] / row['onnxruntime']:.2f}", flush=True)
+    if options.json:
+        print(json.dumps(rows))
+    return int(any(row["treadle"] > row["onnxruntime"] for row in rows))
+
+
+def measure_memory(entries: Iterable[Entry], repeat: int) -> Iterator[dict[str, Any]]:
+    """The peak of resident memory of a process that loads a model and runs it once, in bytes, by engine."""
+    from .children import Contest
+    from .zoo.catalogue import inputs
+
+    for entry in entries:
+        model = entry.build()
+        with tempfile.TemporaryDirectory() as folder:
+            runs = Contest(Path(folder), model, inputs(entry, model)).run(repeat)
+        yield {"model": entry.name} | {
+            engine: int(_median(run["peak_bytes"] for run in measured)) for engine, measured in runs.items()
+        }
 
 
 # ---- compile ----
@@ -229,6 +206,7 @@ print(json.dumps({"seconds": time.perf_counter() - start, "primitives": len(exec
 
 def measure_compile(repeat: int) -> dict[str, Any]:
     """ResNet-50 with an empty kernel cache (`seconds`), and with the cache that this left (`warm_seconds`)."""
+    from .children import run_child
     from .zoo import resnet
 
     cold, warm = [], []
@@ -237,9 +215,9 @@ def measure_compile(repeat: int) -> dict[str, Any]:
         model.write_bytes(resnet(50).SerializeToString())
         for turn in range(repeat):
             environment = {"TREADLE_CACHE": str(Path(folder, f"cache{turn}"))}
-            first = _child(_COMPILE_CHILD, model, environment=environment)
+            first = run_child(_COMPILE_CHILD, model, environment=environment)
             cold.append(first["seconds"])
-            warm.append(_child(_COMPILE_CHILD, model, environment=environment)["seconds"])
+            warm.append(run_child(_COMPILE_CHILD, model, environment=environment)["seconds"])
     return {
         "seconds": _median(cold),
         "warm_seconds": _median(warm),
@@ -253,3 +231,4 @@ _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "cold": (measure_cold, 5),
     "compile": (measure_compile, 1),
 }
+_OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {"memory": memory_command, "models": race.race_command}

@@ -69,7 +69,7 @@ class Race:
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """What the command line takes for `models` besides what all benchmarks take."""
-    group = bench.add_argument_group("models")
+    group = bench.add_argument_group("models and memory")
     group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
     group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
     group.add_argument("--threads", type=_counts, default=(1, 2), metavar="N,…", help="thread counts (default: 1,2)")
@@ -111,18 +111,29 @@ def run_races(
     """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
     from .. import get_num_threads, set_num_threads
     from .engines import ENGINES
-    from .zoo.catalogue import CATALOGUE
 
-    for kind, given, known in (("model", models, CATALOGUE), ("engine", rivals, ENGINES)):
-        if unknown := [name for name in given if name not in known]:
-            raise UsageError(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
+    entries = zoo_entries(models)
+    _check_names("engine", rivals, ENGINES)
     before = get_num_threads()
     try:
-        for entry in [CATALOGUE[name] for name in models] or CATALOGUE.values():
+        for entry in entries:
             for threads in thread_counts:
                 yield _race(entry, (OURS, *rivals), threads, rounds)
     finally:
         set_num_threads(before)
+
+
+def zoo_entries(models: Sequence[str]) -> list[Entry]:
+    """The models of these names, or all. Raises UsageError for a name that is not in the zoo."""
+    from .zoo.catalogue import CATALOGUE
+
+    _check_names("model", models, CATALOGUE)
+    return [CATALOGUE[name] for name in models] or list(CATALOGUE.values())
+
+
+def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise UsageError(f"there is no {kind} {unknown[0]!r}; there are {', '.join(known)}")
 
 
 def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Race:
