@@ -1,6 +1,7 @@
-"""Native code: Python functions → object code (through Numba) → addresses in this process (through llvmlite alone).
+"""Native code: Python functions → object code (through Numba) → addresses in this process.
 
-`compile_object` imports Numba; `load_object` and `ObjectCache` do not, so that a warm start never pays for the compiler.
+`compile_object` imports Numba; `load_object` and `ObjectCache` do not, and nothing of a warm start needs LLVM where `loader.py`
+knows the system: it never pays for the compiler.
 Object code is a function of the sources, the target CPU and the versions of Numba and llvmlite: the same in every process.
 """
 
@@ -11,6 +12,7 @@ import functools
 import hashlib
 import importlib.metadata
 import os
+import platform
 import re
 import struct
 import tempfile
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats.errors import CompileError, FormatError
-from . import knobs
+from . import knobs, loader
 
 # A code blob is: MAGIC, the length of the names (u32), the names of its symbols joined by line feeds, an object file.
 MAGIC = b"TRDLOBJ1"
@@ -54,16 +56,47 @@ def host_target() -> NativeTarget:
 
 @functools.cache
 def _target_of(override: str | None) -> NativeTarget:
+    host = _processor()
+    if not override:
+        return host
+    cpu, _, changes = override.partition(":")
+    # LLVM lets the last mention win
+    features = ",".join(filter(None, (host.features if cpu == host.cpu else "", changes)))
+    return NativeTarget(host.triple, cpu, features)
+
+
+@functools.cache
+def _processor() -> NativeTarget:
+    """This CPU as LLVM names it, or named it when it was asked before."""
+    identity = _processor_identity()
+    key = hashlib.sha256(f"processor {toolchain()} {identity}".encode()).hexdigest()
+    known = cache().get(key) if identity else None
+    if known is not None:
+        return NativeTarget(*known.decode().split("\n"))
     llvm = _llvm()
-    triple, cpu = llvm.get_process_triple(), llvm.get_host_cpu_name()
     # sorted: the order of LLVM's dictionary is nobody's promise, and the text is part of cache keys
     available = sorted(llvm.get_host_cpu_features().items())
     features = ",".join(f"{'+' if on else '-'}{name}" for name, on in available)
-    if override:
-        cpu, _, changes = override.partition(":")
-        # LLVM lets the last mention win
-        features = ",".join(filter(None, (features if cpu == llvm.get_host_cpu_name() else "", changes)))
-    return NativeTarget(triple, cpu, features)
+    found = NativeTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+    if identity:
+        cache().put(key, "\n".join((found.triple, found.cpu, found.features)).encode())
+    return found
+
+
+# Of /proc/cpuinfo, what LLVM's answer depends on
+_IDENTITY = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+
+
+def _processor_identity() -> str:
+    """Text that differs where LLVM would name the CPU differently; empty where there is none at hand."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            first = file.read(1 << 14).partition("\n\n")[0]
+    except OSError:
+        return ""
+    facts = dict(line.partition(":")[::2] for line in first.splitlines())
+    found = [value for name, value in facts.items() if name.strip() in _IDENTITY]
+    return "\n".join([platform.machine(), *found]) if len(found) == len(_IDENTITY) else ""
 
 
 @functools.cache
@@ -236,12 +269,25 @@ _loaded: list[Any] = []  # engines: code stays for the life of the process, sinc
 
 
 def load_objects(codes: Sequence[bytes]) -> list[dict[str, int]]:
-    """For each code blob of `compile_object`, the addresses of its symbols. Loads all into one engine: symbols of
-    different blobs must differ. Only the frame of a blob is checked (FormatError): LLVM trusts what is inside."""
-    llvm = _llvm()
+    """For each code blob of `compile_object`, the addresses of its symbols. Symbols of different blobs must differ. Only the
+    frame of a blob is checked (FormatError): what is inside is trusted."""
     if not codes:
         return []
     parsed = [_split(code) for code in codes]
+    files = [code for _, code in parsed]
+    exports = loader.load(files) or _load_with_llvm(parsed)
+    addresses = [
+        {name: found.get(name, 0) for name in names} for (names, _), found in zip(parsed, exports, strict=True)
+    ]
+    missing = [name for group in addresses for name, address in group.items() if not address]
+    if missing:
+        raise FormatError(f"object code lacks the symbols {', '.join(missing)}")
+    return addresses
+
+
+def _load_with_llvm(parsed: Sequence[tuple[list[str], bytes]]) -> list[dict[str, int]]:
+    """Whatever the system's object files are."""
+    llvm = _llvm()
     machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(jit=True)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     for _, code in parsed:
@@ -251,11 +297,7 @@ def load_objects(codes: Sequence[bytes]) -> list[dict[str, int]]:
             raise FormatError(f"not an object file: {error}") from error
     engine.finalize_object()
     _loaded.append(engine)
-    addresses = [{name: engine.get_function_address(name) for name in names} for names, _ in parsed]
-    missing = [name for group in addresses for name, address in group.items() if not address]
-    if missing:
-        raise FormatError(f"object code lacks the symbols {', '.join(missing)}")
-    return addresses
+    return [{name: engine.get_function_address(name) for name in names} for names, _ in parsed]
 
 
 def load_object(code: bytes) -> dict[str, int]:

@@ -1,0 +1,80 @@
+"""Object files loaded without LLVM: the same answers as with it, and nothing but FormatError for damaged files."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import platform
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treadle.formats.errors import FormatError
+from treadle.vm import loader, native
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="other systems' objects are loaded by LLVM"
+)
+
+
+def kernel(args, scratch, part, parts):
+    """Has constants in sections of their own, a table of jumps, and calls the C library."""
+    total = math.sin(part + 0.25) * 1e6
+    for i in range(parts):
+        if i % 5 == 0:
+            total += 3.5
+        elif i % 5 == 1:
+            total *= 1.0625
+        elif i % 5 == 2:
+            total -= math.cos(total)
+        elif i % 5 == 3:
+            total /= 1.75
+        else:
+            total = -total
+    return int(total)
+
+
+@pytest.fixture(scope="module")
+def parsed() -> tuple[list[str], bytes]:
+    return native._split(native.compile_object({"k": (kernel, "int64(uintp, uintp, int64, int64)")}))
+
+
+def call(address: int, part: int, parts: int) -> int:
+    result = (ctypes.c_int64 * 2)()
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * 6)(address)
+    assert function(ctypes.addressof(result), ctypes.addressof(result) + 8, 0, 0, part, parts) == 0
+    return result[0]
+
+
+def test_code_does_what_llvm_loads(parsed):
+    (plain,) = loader.load([parsed[1]])
+    (other,) = native._load_with_llvm([parsed])
+    assert [call(plain["k"], i, 7 * i) for i in range(9)] == [call(other["k"], i, 7 * i) for i in range(9)]
+
+
+def test_several_files_are_loaded_together(parsed):
+    first, second = loader.load([parsed[1], parsed[1]])
+    assert first["k"] != second["k"]
+    assert call(first["k"], 3, 4) == call(second["k"], 3, 4)
+
+
+def test_other_files_are_left_to_llvm(parsed):
+    assert loader.load([parsed[1][:18] + b"\xb7" + parsed[1][19:]]) is None  # of another machine
+
+
+@given(st.data())
+def test_damaged_files_are_refused_or_loaded(parsed, data):
+    """What is loaded is not called: that it is what was stored is the cache's business."""
+    damaged = bytearray(parsed[1])
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(FormatError):
+        loader.load([bytes(damaged[: data.draw(st.integers(0, len(damaged)))])])
+
+
+def test_a_warm_start_does_without_llvm():
+    source = "import sys; from treadle.vm import core; core.engine(); sys.exit('llvmlite' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", source], check=False).returncode == 0
