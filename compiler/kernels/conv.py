@@ -22,7 +22,7 @@ from .anchor import Anchored
 from .epilogue import Epilogue, Grid
 from .kernel import Kernel
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES, Tile, choose, step_cost, write_start, write_step
+from .tile import BLOCK, VECTOR_BYTES, Tile, choose, chunk_of, step_cost, write_chunks, write_start, write_step
 from .writer import Writer, estimate, shape_of
 
 GIGAHERTZ = 4.0  # of the machine that estimates are for
@@ -79,8 +79,17 @@ class Problem:
     @property
     def steps(self) -> int:
         """The length of a sum."""
-        width = 1 if self.is_planar else BLOCK
-        return self.channels * width * self.window[0].size * self.window[1].size
+        return self.channels * self._block_steps
+
+    @property
+    def _block_steps(self) -> int:
+        """The part of it that one block of input channels (or plane) gives."""
+        return (1 if self.is_planar else BLOCK) * self.window[0].size * self.window[1].size
+
+    @property
+    def chunk(self) -> int:
+        """Input blocks (planes) that are summed up apart from the others; 0 if the sum is short."""
+        return chunk_of(self.channels, self._block_steps)
 
     @property
     def pixels(self) -> int:
@@ -201,6 +210,7 @@ class _Conv:
             ("pad_left", horizontal.begin),
             ("band", self.band),
             ("last_channels", problem.last),
+            *([("chunk", problem.chunk)] if problem.chunk else []),
             ("nanoseconds", round(self._nanoseconds)),
         ):
             write.size(name, size)
@@ -317,7 +327,8 @@ class _Conv:
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
             write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
-            with write.block("for channel in range(channels)"):
+            chunk = "chunk" if problem.chunk else ""
+            with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
                 self._write_sum(tile)
             self.epilogue.tile(tile, skip="skip" if problem.columns % tile.rows else "")
             write("along += 1")

@@ -14,7 +14,7 @@ from .expression import bound_attributes
 from .kernel import Kernel
 from .sliding import Sliding
 from .target import Target
-from .tile import multiply_add
+from .tile import CHUNK, multiply_add
 from .writer import Odometer, Writer, estimate, scaled, shape_of
 
 _CHANNELS = 4  # output channels at a time
@@ -83,7 +83,7 @@ class _Direct:
         self.sliding.write_sizes(write)
         for name, size in (("image_size", "n"), ("result_size", "m"), ("taps", "k")):
             write(f"{name} = " + " * ".join(f"{size}{axis}" for axis in axes))
-        write(f"spans = (channels + {_CHANNELS - 1}) // {_CHANNELS}")
+        write(f"spans = (channels + {_CHANNELS - 1}) // {_CHANNELS}", f"chunk = max(1, {CHUNK} // max(1, taps))")
 
     def _write_row(self) -> None:
         """One row of the result, in a few channels."""
@@ -99,13 +99,17 @@ class _Direct:
             write(f"start_{i} = splat_{name}({start})")
         with write.block(f"for o{last} in range(0, m{last}, {write.lanes})"):
             write(f"rest = min({write.lanes}, m{last} - o{last})", f"y = o{last} * stride{last} - begin{last}")
-            write(*(f"sum_{i} = start_{i}" for i in range(_CHANNELS)))
-            with write.block("for plane in range(planes)"), self.sliding.loops(write, self.sliding.axes[:-1]):
-                self._write_taps()
+            write(*(f"total_{i} = start_{i}" for i in range(_CHANNELS)))
+            with write.block("for begin in range(0, planes, chunk)"):
+                write(*(f"sum_{i} = splat_{name}(0.0)" for i in range(_CHANNELS)))
+                planes = "for plane in range(begin, min(begin + chunk, planes))"
+                with write.block(planes), self.sliding.loops(write, self.sliding.axes[:-1]):
+                    self._write_taps()
+                write(*(f"total_{i} = total_{i} + sum_{i}" for i in range(_CHANNELS)))
             for i in range(_CHANNELS):
                 with write.block(f"if left > {i}"):
                     at = self._bytes(f"(image * groups * channels + c_{i}) * result_size + place + o{last}")
-                    write(f"vstore(target, {at}, sum_{i}, rest)")
+                    write(f"vstore(target, {at}, total_{i}, rest)")
 
     def _write_taps(self) -> None:
         """The part of the sums that one row of the image gives."""

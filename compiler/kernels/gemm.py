@@ -22,7 +22,7 @@ from .anchor import Anchored
 from .epilogue import Epilogue, Grid, merged_shape
 from .kernel import Kernel
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES, Tile, choose, tiles, write_start, write_step
+from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, choose, chunk_of, tiles, write_chunks, write_start, write_step
 from .writer import Writer, estimate, shape_of
 
 _SYMBOLIC_ROWS = (14, 4, 1)  # rows of the tiles among which a kernel chooses when it knows how many rows there are
@@ -290,9 +290,13 @@ class _Product:
             write("x = a + row * x_row", "w = w_unit")
             write(f"ahead = w_unit + ({tile.blocks} + tile % {tile.blocks}) * w_block")
             write_start(write, tile)
-            with write.block("for step in range(depth)"):
+            with write_chunks(write, tile, "depth", self._chunk) as steps, write.block(f"for step in {steps}"):
                 write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "")
             self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    @property
+    def _chunk(self) -> int:
+        return chunk_of(self.depth) if isinstance(self.depth, int) else CHUNK
 
     def _skip(self, tile: Tile) -> str:
         """The rows of a tile that another one has stored, where there can be any."""

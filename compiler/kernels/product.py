@@ -13,7 +13,7 @@ from ...formats.primitive import PrimitiveDefinition
 from .expression import computed_type, literal
 from .kernel import Kernel
 from .target import Target
-from .tile import multiply_add
+from .tile import CHUNK, multiply_add
 from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 
 _ROWS = 4  # whose sums are under way at once, to hide the latency of multiply-adds
@@ -85,13 +85,17 @@ class _Product:
             write(f"row_{i} = min(tile * {_ROWS} + {i}, rows - 1)", f"a_{i} = a + {self._bytes(f'row_{i} * depth')}")
         with write.block(f"for column in range(0, columns, {write.lanes})"):
             write(f"rest = min({write.lanes}, columns - column)")
-            write(*(f"sum_{i} = splat_{computed.name}({literal(0, computed)})" for i in range(_ROWS)))
-            with write.block("for step in range(depth)"):
-                self._write_step()
+            zero = f"splat_{computed.name}({literal(0, computed)})"
+            write(*(f"total_{i} = {zero}" for i in range(_ROWS)))
+            with write.block(f"for begin in range(0, depth, {CHUNK})"):
+                write(*(f"sum_{i} = {zero}" for i in range(_ROWS)))
+                with write.block(f"for step in range(begin, min(begin + {CHUNK}, depth))"):
+                    self._write_step()
+                write(*(f"total_{i} = total_{i} + sum_{i}" for i in range(_ROWS)))
             for i in range(_ROWS):
                 with write.block(f"if left > {i}"):
                     at = self._bytes(f"(matrix * rows + row_{i}) * columns + column")
-                    write(f"vstore(target, {at}, {stored(f'sum_{i}', self.dtype)}, rest)")
+                    write(f"vstore(target, {at}, {stored(f'total_{i}', self.dtype)}, rest)")
 
     def _write_step(self) -> None:
         write, name, computed = self.write, self.dtype.name, computed_type(self.dtype)

@@ -8,11 +8,16 @@ inner loop runs over what is summed. All distances in memory are run-time values
     w + j * w_block        the vector of tile block j              w += w_step
 
 Tiles of the last rows overlap the tiles before them, and the rows that were done already are not stored again.
+
+Long sums are made of the sums of chunks: the rounding errors of a sum grow with the sums before them, so that one of
+n steps in chunks of c errs about as much as one of c + n / c steps.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,6 +26,7 @@ from .writer import Writer
 
 BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
+CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
 # What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a
 # block's vector comes from the second. A second loop for blocks that are left over, and the test which rows of an overlapping
@@ -84,6 +90,30 @@ def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> 
         for j in range(tile.blocks):
             write(multiply_add(tile.accumulator(i, j), f"x_{i}", f"w_{j}", target))
     write("x += x_step", "w += w_step")
+
+
+def chunk_of(size: int, steps: int = 1) -> int:
+    """Into chunks of how many rounds, each of `steps` steps, a sum of `size` rounds is cut; 0 if it is short enough."""
+    chunk = max(1, CHUNK // steps)
+    return chunk if size > 3 * chunk // 2 else 0
+
+
+@contextlib.contextmanager
+def write_chunks(write: Writer, tile: Tile, size: str, chunk: str | int) -> Iterator[str]:
+    """`with write_chunks(…) as rounds:` adds to the accumulators what the block, a loop over `rounds`, sums up from zero.
+
+    `chunk` rounds at a time; all at once, and without a sum of their own, if there is no `chunk`.
+    """
+    if not chunk:
+        yield f"range({size})"
+        return
+    places = [(i, j) for i in range(tile.rows) for j in range(tile.blocks)]
+    with write.block(f"for begin in range(0, {size}, {chunk})"):
+        # the inner loop needs all registers: the totals wait in memory meanwhile
+        write(*(f"total_{i}_{j} = {tile.accumulator(i, j)}" for i, j in places))
+        write(*(f"{tile.accumulator(i, j)} = splat_float32(0.0)" for i, j in places))
+        yield f"range(begin, min(begin + {chunk}, {size}))"
+        write(*(f"{tile.accumulator(i, j)} = {tile.accumulator(i, j)} + total_{i}_{j}" for i, j in places))
 
 
 def _times(count: int, distance: str) -> str:

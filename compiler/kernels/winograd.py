@@ -22,7 +22,17 @@ from .conv import GIGAHERTZ
 from .epilogue import Epilogue, Grid
 from .kernel import Kernel
 from .target import Target
-from .tile import VECTOR_BYTES, Tile, choose, multiply_add, step_cost, write_start, write_step
+from .tile import (
+    VECTOR_BYTES,
+    Tile,
+    choose,
+    chunk_of,
+    multiply_add,
+    step_cost,
+    write_chunks,
+    write_start,
+    write_step,
+)
 from .writer import Writer, estimate, shape_of
 
 _LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from the third cache
@@ -249,7 +259,8 @@ class _Winograd:
             with write.block("for tile in range(row_tiles)"):
                 write("w = w_tile", f"ahead = w_tile + w_plane + tile % {tile.blocks} * w_block")
                 write_start(write, tile)
-                with write.block("for step in range(channels)"):
+                chunk = chunk_of(self.channels)
+                with write_chunks(write, tile, "channels", chunk) as steps, write.block(f"for step in {steps}"):
                     write_step(write, tile, self.target)
                 for i in range(tile.rows):
                     for j in range(tile.blocks):
