@@ -19,7 +19,7 @@ from ...formats.primitive import PrimitiveDefinition
 from ..operators.shapes import integer
 from ..operators.windows import Axis, axes
 from .anchor import Anchored
-from .epilogue import Epilogue, Grid
+from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, choose, chunk_of, step_cost, write_chunks, write_start, write_step
@@ -148,7 +148,7 @@ class _Conv:
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
-        if problem.is_pointwise and _ignores_lines(found):
+        if problem.is_pointwise and ignores_lines(found):
             problem = replace(problem, height=1, width=problem.height * problem.width, lines=1, columns=problem.pixels)
         self.problem = problem
         self.tile = choose(problem.columns, problem.blocks, target)
@@ -354,13 +354,3 @@ class _Conv:
                     write_step(write, tile, self.target)
                 if has_rest:
                     write(f"w += ({BLOCK} - inner) * {VECTOR_BYTES}")
-
-
-def _ignores_lines(found: Anchored) -> bool:
-    """True if no operand of the epilogue tells lines of the image from its columns."""
-    whole = (1, 1, *found.definition.values[found.number].shape)[-3:-1]
-    for number in found.epilogue.inputs:
-        inner = (1, 1, *found.definition.values[number].shape)[-3:-1]
-        if inner not in ((1, 1), whole):
-            return False
-    return True

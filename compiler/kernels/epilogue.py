@@ -121,7 +121,7 @@ class Epilogue:
     def tile(self, tile: Tile, skip: str = "", columns: str = "") -> None:
         """Applies the expression to the accumulators, and stores rows from `skip` on, of the last block `columns` lanes."""
         write = self._write
-        if not self._is_long:
+        if not self._is_long or tile.rows * tile.blocks == 1:
             for i in range(tile.rows):
                 rows = [(i, j) for j in range(tile.blocks)]
                 if skip and i < tile.rows - 1:
@@ -162,6 +162,16 @@ class Epilogue:
         size = str(operand.type.dtype.itemsize)
         terms = [_product(size, i, operand.row), _product(size, j, operand.block)]
         return f"{operand.name}_at, {' + '.join(term for term in terms if term != '0') or '0'}"
+
+
+def ignores_lines(found: Anchored) -> bool:
+    """True if no operand of the epilogue tells lines of the image from its columns."""
+    whole = (1, 1, *found.definition.values[found.number].shape)[-3:-1]
+    for number in found.epilogue.inputs:
+        inner = (1, 1, *found.definition.values[number].shape)[-3:-1]
+        if inner not in ((1, 1), whole):
+            return False
+    return True
 
 
 def _product(*factors: str) -> str:

@@ -15,6 +15,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import ShapeDim, TensorType
 from .linear import _conv, _matmul
+from .normalization import EPSILON, _group_normalization
 from .shapes import broadcast, lift, match_dim, mismatch, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, axes, result_shape
@@ -34,6 +35,11 @@ def _blocks(channels: ShapeDim) -> ShapeDim:
 def _is_blocked(x: TensorType) -> None:
     if x.rank != 5 or x.shape[4] != BLOCK:
         raise mismatch(f"a channel-blocked image [N, blocks, H, W, {BLOCK}]", x)
+
+
+def _check_vector(vector: TensorType, blocks: ShapeDim, what: str) -> None:
+    if vector.shape != (blocks, 1, 1, BLOCK):
+        raise mismatch(f"a packed {what} [{blocks}, 1, 1, {BLOCK}]", vector)
 
 
 # ---- packing ----
@@ -137,12 +143,34 @@ def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
     return padded.reshape(matrix.shape[0], padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2)
 
 
+# ---- normalisation ----
+
+
+def _infer_group_blocked(inputs: Sequence[TensorType], groups: int, channels: int, epsilon: float) -> TensorType:
+    x, scale, bias = inputs
+    same_dtype(inputs, _FLOAT32)
+    _is_blocked(x)
+    if groups < 1 or channels < 1 or channels % groups:
+        raise mismatch(f"channels that {groups} groups divide", channels)
+    match_dim(_blocks(channels), x.shape[1])
+    _check_vector(scale, _blocks(channels), "scale")
+    _check_vector(bias, _blocks(channels), "bias")
+    return x
+
+
+def _group_blocked(
+    x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int, channels: int, epsilon: float
+) -> np.ndarray:
+    flat = (vector.reshape(-1)[:channels] for vector in (scale, bias))
+    return _pack_channels(_group_normalization(_unpack_channels(x, channels), *flat, groups, epsilon))
+
+
 # ---- products of packed tensors ----
 
 
 def _check_bias(inputs: Sequence[TensorType], blocks: ShapeDim) -> None:
-    if len(inputs) > 2 and inputs[2].shape != (blocks, 1, 1, BLOCK):
-        raise mismatch(f"a packed bias [{blocks}, 1, 1, {BLOCK}]", inputs[2])
+    if len(inputs) > 2:
+        _check_vector(inputs[2], blocks, "bias")
 
 
 def _infer_conv_blocked(
@@ -285,6 +313,10 @@ register("pack_planar_weights", "weight", _infer_pack_planar_weights, _pack_plan
          "weights [M, C, KH, KW] for conv_planar and conv_depthwise: [M/16, C, KH, KW, 16]")
 register("pack_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
          "a matrix [K, N] in panels of 16 columns: [N/16, K, 16]")
+register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _group_blocked, Fusion.ANCHOR,
+         "group_normalization of a channel-blocked image; scale and bias are packed",
+         attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"),
+                     "channels": _CHANNELS, "epsilon": EPSILON})
 register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
          "convolution of a channel-blocked image; `groups` are groups of blocks",
          attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH})

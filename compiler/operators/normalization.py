@@ -11,10 +11,10 @@ from .reduction import mean
 from .shapes import FLOAT, axis_of, match_dim, mismatch, require, require_rank, same_dtype, text
 from .table import Attribute, Fusion, Kind, register
 
-_EPSILON = Attribute(Kind.FLOAT, "added to the variance", 1e-5)
+EPSILON = Attribute(Kind.FLOAT, "added to the variance", 1e-5)
 _AXIS = {"axis": Attribute(Kind.INT, "along which the elements sum to 1", -1)}
 _FIRST_AXIS = Attribute(Kind.INT, "the first of the axes that are normalised, up to the last", -1)
-_LAYER = {"axis": _FIRST_AXIS, "epsilon": _EPSILON}
+_LAYER = {"axis": _FIRST_AXIS, "epsilon": EPSILON}
 
 
 def _infer_softmax(inputs: Sequence[TensorType], axis: int) -> TensorType:
@@ -149,7 +149,7 @@ register(
     _batch_normalization,
     _ANCHOR,
     "(x - mean) / sqrt(variance + epsilon) scale + bias, of each channel (axis 1)",
-    attributes={"epsilon": _EPSILON},
+    attributes={"epsilon": EPSILON},
 )
 register(
     "layer_normalization",
@@ -176,7 +176,7 @@ register(
     _instance_normalization,
     _ANCHOR,
     "x [N, C, …] with mean 0 and variance 1 in each channel, times a scale [C], plus a bias [C]",
-    attributes={"epsilon": _EPSILON},
+    attributes={"epsilon": EPSILON},
 )
 register(
     "group_normalization",
@@ -185,7 +185,7 @@ register(
     _group_normalization,
     _ANCHOR,
     "x [N, C, …] with mean 0 and variance 1 in each group of channels, times a scale [C], plus a bias [C]",
-    attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"), "epsilon": _EPSILON},
+    attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"), "epsilon": EPSILON},
 )
 register(
     "local_response_normalization",

@@ -261,6 +261,19 @@ def _concat(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.V
     return blocker.emit("concat", *map(blocker.as_blocked, call.args), axis=1)
 
 
+def _group(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Group and instance normalisation, with a known scale and bias."""
+    x, *affine = call.args
+    channels = type_.shape[1]
+    known = all(isinstance(vector, ir.Constant) for vector in affine)
+    if not blocker.is_blocked(x) or not known or not isinstance(channels, int):
+        return None
+    attributes = lookup(call.operator).bind(call.attributes) | {"channels": channels}
+    attributes.setdefault("groups", channels)
+    vectors = [blocker.packed("pack_vector", vector) for vector in affine]
+    return blocker.emit("group_normalization_blocked", blocker.as_blocked(x), *vectors, **attributes)
+
+
 def _depth_to_space(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
     """If the channels that come to lie side by side are whole blocks: what moves is as long as a vector."""
     (x,) = call.args
@@ -298,6 +311,8 @@ _RULES: dict[str, _Rule] = {
     "sum": _reduce,
     "max": _reduce,
     "concat": _concat,
+    "group_normalization": _group,
+    "instance_normalization": _group,
     "depth_to_space": _depth_to_space,
     "slice": _slice,
     "resize": _resize,

@@ -16,7 +16,7 @@ from ...formats.errors import InferenceError
 from .. import ir
 from ..analysis import atoms_in
 from ..operators.table import lookup
-from . import recognise_attention
+from . import recognise_attention, recognise_groups
 from .patterns import Found, Matcher, number_of, parse
 from .rewriting import Rewriter
 
@@ -63,6 +63,9 @@ class _Recogniser(Rewriter):
                 joined = _joined(normal, other)
                 if joined is not None and _has_type(joined, type_):
                     yield joined
+        for made in recognise_groups.candidates(call, self.definitions, self.uses):
+            if _has_type(made, type_):
+                yield made
         for made in recognise_attention.candidates(call, self.matcher, self.uses):
             if _has_type(made, type_):
                 yield made

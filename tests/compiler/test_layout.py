@@ -69,6 +69,16 @@ def test_a_resized_image_stays_blocked():
     assert operators.count("pack_channels") == operators.count("unpack_channels") == 1
 
 
+@pytest.mark.parametrize("groups", [None, 4])
+def test_a_normalised_image_stays_blocked(groups):
+    x, array = image(16)
+    y = op.conv(x, constant(normal(24, 16, 1, 1)))
+    affine = constant(normal(24)), constant(normal(24))
+    y = op.group_normalization(y, *affine, groups=groups) if groups else op.instance_normalization(y, *affine)
+    operators = rewritten(Module(main=function([x], op.conv(op.silu(y), constant(normal(16, 24, 1, 1))))), array)
+    assert operators[1:-1] == ["conv_blocked", "group_normalization_blocked", "silu", "conv_blocked"]
+
+
 def test_concatenation_and_scales_of_channels():
     x, array = image(16)
     left = op.conv(x, constant(normal(32, 16, 1, 1)))

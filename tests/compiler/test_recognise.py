@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from treadle.compiler import ir
+from treadle.compiler.builder import Module, constant, function, op, var
 from treadle.compiler.evaluate import evaluate
+from treadle.compiler.infer import infer_types
 from treadle.compiler.passes import DeadCode, InferTypes, Recognise
 from treadle.compiler.text import parse_module, print_module
 
@@ -158,3 +161,33 @@ def test_attention_of_rows_that_no_kernel_takes_stays_in_parts(depth: str | int)
     text = "k = permute_dims(x) {axes=(0, 2, 1)}\ns = matmul(x, k)\nw = softmax(s)\nr = matmul(w, x)"
     module = InferTypes()(parse_module(f"func @main(x: float32[2, 6, {depth}]) {{\n{text}\nr\n}}"))
     assert "attention" not in print_module(Recognise()(module))
+
+
+def _normalized(shape: tuple[int, ...], view: tuple[int, ...], *, factor: tuple[int, ...] = (6, 1, 1)) -> ir.Module:
+    """What exporters make of group normalisation, where `view` is [N, groups, -1]; `factor` is the shape of its scale."""
+    random = np.random.default_rng(4)
+    x = var("x", shape)
+    vectors = (constant(random.standard_normal(view[1]).astype(np.float32)) for _ in range(2))
+    y = op.reshape(op.instance_normalization(op.reshape(x, shape=view), *vectors), shape=shape)
+    y = op.multiply(constant(random.standard_normal(factor).astype(np.float32)), y)
+    return infer_types(
+        Module(main=function([x], op.add(y, constant(random.standard_normal((6, 1, 1)).astype(np.float32)))))
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "operators"),
+    [
+        (_normalized((2, 6, 4, 2), (2, 3, 16)), ["group_normalization"]),
+        (_normalized((2, 6, 4, 2), (2, 3, 16), factor=(2, 1, 1, 1)), ["group_normalization", "multiply", "add"]),
+        (
+            _normalized((2, 6, 4, 2), (1, 3, 32)),
+            ["reshape", "instance_normalization", "reshape", "multiply", "add"],
+        ),
+    ],
+)
+def test_recognise_group_normalization(module: ir.Module, operators: list[str]) -> None:
+    after = DeadCode(("main",))(Recognise()(module))
+    assert [binding.value.operator for binding in after.functions["main"].body.bindings] == operators
+    x = np.random.default_rng(0).standard_normal((2, 6, 4, 2)).astype(np.float32)
+    np.testing.assert_allclose(evaluate(after, "main", x), evaluate(module, "main", x), rtol=1e-5, atol=1e-5)
