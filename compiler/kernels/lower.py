@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
 from . import (
+    arange,
     attention,
     conv,
     depthwise,
@@ -42,6 +43,7 @@ def _either(special: Template, general: Template) -> Template:
 TEMPLATES: dict[str, Template] = {
     **dict.fromkeys(reduce.REDUCTIONS, reduce.lower),
     **dict.fromkeys(movement.OPERATORS, movement.lower),
+    "arange": arange.lower,
     "log_sum_exp": reduce.lower_log_sum_exp,
     "max_pool": pooling.lower,
     "average_pool": pooling.lower,

@@ -115,21 +115,21 @@ def _tile(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
 
 def _join(definition: PrimitiveDefinition, axis: int, shapes: Sequence[tuple[Dim, ...]]) -> list[Copy]:
     """The inputs, seen as having `shapes`, one behind the other along an axis."""
-    copies, start = list[Copy](), 0
+    copies, start, target = list[Copy](), 0, len(definition.params)
     steps = steps_of(shape_of(definition.results[0]))
-    for i, shape in enumerate(shapes):
-        copies.append(Copy(i, len(shapes), _along(shape, steps_of(shape), steps), 0, dims.multiply(start, steps[axis])))
+    for source, shape in zip(definition.nodes[0].inputs, shapes, strict=True):
+        copies.append(Copy(source, target, _along(shape, steps_of(shape), steps), 0, dims.multiply(start, steps[axis])))
         start = dims.add(start, shape[axis])  # type: ignore[assignment]
     return copies
 
 
 def _concat(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shapes = [shape_of(param) for param in definition.params]
+    shapes = [shape_of(definition.params[i]) for i in node.inputs]
     return _join(definition, axis_of(bound_attributes(node)["axis"], len(shapes[0])), shapes)
 
 
 def _stack(definition: PrimitiveDefinition, node: PrimitiveNode) -> list[Copy]:
-    shapes = [shape_of(param) for param in definition.params]
+    shapes = [shape_of(definition.params[i]) for i in node.inputs]
     axis = axis_of(bound_attributes(node)["axis"], len(shapes[0]) + 1)
     return _join(definition, axis, [(*shape[:axis], 1, *shape[axis:]) for shape in shapes])
 
@@ -177,7 +177,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
     params = len(definition.params)
     outputs = tuple(range(params, params + len(node.results))) if node else ()
-    if node is None or node.inputs != tuple(range(params)) or definition.outputs != outputs:
+    if node is None or any(number >= params for number in node.inputs) or definition.outputs != outputs:
         return None
     copies = [copy.simplified() for copy in _COPIES[node.operator](definition, node)]
     itemsize = node.results[0].dtype.itemsize

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.formats import dims
+from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 
-from .harness import check, check_random, definition_of, random_array, run_kernel
+from .harness import Builder, check, check_random, definition_of, random_array, run_kernel
 
 dim = st.sampled_from([0, 1, 2, 5, 16, 37])
 
@@ -52,6 +54,19 @@ REPETITIONS = [
 @pytest.mark.parametrize(("operator", "shape", "attributes"), REPETITIONS)
 def test_repetition(operator, shape, attributes):
     check_random(definition_of(operator, [tensor("float32", shape)], **attributes), parts=2)
+
+
+@pytest.mark.parametrize("operator", ["concat", "stack"])
+def test_joining_a_tensor_with_itself(operator):
+    build = Builder(tensor("float32", (3, 5)), tensor("float32", (3, 5)))
+    check_random(build.definition(build(operator, 1, 0, 1, axis=1)), parts=2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float32", "float64"])
+def test_ranges(dtype):
+    for start, stop, step in (("n", "n + 37", 1), (-3, "5 * n", 7), (40, "n", -3), (5, 5, 1)):
+        bounds = {"start": dims.parse(str(start)), "stop": dims.parse(str(stop))}
+        check_random(definition_of("arange", [], **bounds, step=step, dtype=DType[dtype]), {"n": 4}, parts=3)
 
 
 @pytest.mark.parametrize("operator", ["concat", "stack"])
