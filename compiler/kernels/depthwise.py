@@ -1,14 +1,17 @@
 """Depthwise convolution of channel-blocked images: a block of channels is a vector, and so is each of its weights.
 
-A unit of the work is one output row of one block. Pixels whose windows lie inside the row are computed some at a time, so
-that several sums are under way at once; those at the sides, one by one with a shorter window.
+A unit of the work is one output row of one block, made in tiles of neighbouring pixels. For each row of the window, a tile
+reads every input vector that it needs once and adds it to all the pixels whose windows it lies in: the row of the window is
+written out, its weights are in registers. Vectors beside the image are read from a vector of zeros.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ...formats.primitive import PrimitiveDefinition
+from ..operators.blocked import WIDEST_DEPTHWISE
 from .anchor import Anchored
 from .conv import GIGAHERTZ, Problem, problem_of
 from .epilogue import Epilogue, Grid
@@ -17,14 +20,16 @@ from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add
 from .writer import Writer, estimate
 
-_TILES = range(6, 11)  # pixels at a time: enough to hide the latency of multiply-adds
+_PIXELS = 14  # of a tile at most
+_STEPS = 160  # of a tile's row of the window at most, unless the window alone is wider
+_TILE_CYCLES = 12  # what is left of a tile beside its multiply-adds
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_depthwise, with an elementwise epilogue."""
     found = Anchored.of(definition)
     problem = problem_of(found) if found else None
-    if found is None or problem is None or not Epilogue.takes(found):
+    if found is None or problem is None or problem.window[1].size > WIDEST_DEPTHWISE or not Epilogue.takes(found):
         return None
     return _Depthwise(found, problem, target).kernel()
 
@@ -35,30 +40,16 @@ class _Depthwise:
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
-        self.problem = problem
+        self.problem, self.window = problem, problem.window[1]
+        self.tile = Tile(_pixels(problem, target), 1)
+        self.reach = (self.tile.rows - 1) * self.window.stride + self.window.extent  # input pixels of a tile
         self._write_sizes()
         grid = Grid(("image", "block", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
         self.epilogue = Epilogue(self.write, found, grid)
 
-    @property
-    def _inside(self) -> tuple[int, int]:
-        """The output columns whose windows touch no padding: the first, and the one behind the last."""
-        axis = self.problem.window[1]
-        low = min(math.ceil(axis.begin / axis.stride), self.problem.columns)
-        high = (self.problem.width + axis.begin - axis.extent) // axis.stride + 1
-        return low, min(max(high, low), self.problem.columns)
-
-    @property
-    def _pixels(self) -> int:
-        """Pixels of a tile; 1 if so few lie inside that there are no tiles."""
-        low, high = self._inside
-        possible = [pixels for pixels in (*_TILES, high - low) if 1 <= pixels <= min(high - low, max(_TILES))]
-        return min(possible, key=lambda pixels: math.ceil((high - low) / pixels) * (pixels + 1), default=1)
-
     def _write_sizes(self) -> None:
         write, problem = self.write, self.problem
-        vertical, horizontal = problem.window
-        low, high = self._inside
+        vertical = problem.window[0]
         write.input("images_at", self.node.inputs[0])
         write.input("weight", self.node.inputs[1])
         if len(self.node.inputs) > 2:
@@ -70,16 +61,11 @@ class _Depthwise:
             ("width", problem.width),
             ("lines", problem.lines),
             ("columns", problem.columns),
-            ("low", low),
-            ("high", high),
             ("window_height", vertical.size),
             ("stride_down", vertical.stride),
             ("dilation_down", vertical.dilation),
             ("pad_top", vertical.begin),
-            ("window_width", horizontal.size),
-            ("stride_across", horizontal.stride),
-            ("dilation_across", horizontal.dilation),
-            ("pad_left", horizontal.begin),
+            ("pad_left", self.window.begin),
             ("nanoseconds", round(self._nanoseconds)),
         ):
             write.size(name, size)
@@ -88,66 +74,99 @@ class _Depthwise:
     def _nanoseconds(self) -> float:
         """The estimated time of one image."""
         problem = self.problem
-        return problem.blocks * problem.pixels * problem.steps / BLOCK * 0.7 / GIGAHERTZ
+        tiles = problem.blocks * problem.lines * math.ceil(problem.columns / self.tile.rows)
+        steps = self.tile.rows * problem.window[0].size * self.window.size
+        return tiles * (steps / 2 + _TILE_CYCLES) / GIGAHERTZ
+
+    @property
+    def _uncertain(self) -> Sequence[int]:
+        """The input pixels of a tile, counted from its left end, that can lie beside the image."""
+        problem = self.problem
+        over = max(problem.reach - self.window.begin - problem.width, 0)
+        return [at for at in range(self.reach) if at < self.window.begin or at >= self.reach - over]
 
     def kernel(self) -> Kernel:
         write = self.write
         write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
-        write(f"window_bytes = window_height * window_width * {VECTOR_BYTES}")
+        write(f"w_row = {self.window.size * VECTOR_BYTES}", "window_bytes = window_height * w_row")
         write.split("images * blocks * lines", "images * nanoseconds")
-        write(f"x_row = stride_across * {VECTOR_BYTES}", f"x_step = dilation_across * {VECTOR_BYTES}")
+        write("tap_row = dilation_down * row_bytes")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
+        write(f"zeros = scratch + {self.epilogue.buffer_bytes}", "vstore(zeros, 0, splat_float32(0.0))")
+        write("plane = first // lines", "line = first - plane * lines")
+        write("image = plane // blocks", "block = plane - image * blocks")
         with write.block("for unit in range(first, last)"):
-            write("plane = unit // lines", "line = unit - plane * lines")
-            write("image = plane // blocks", "block = plane - image * blocks")
-            write("top = line * stride_down - pad_top")
+            self._write_line()
+            write("line += 1")
+            with write.block("if line == lines"):
+                write("line = 0", "plane += 1", "block += 1")
+                with write.block("if block == blocks"):
+                    write("block = 0", "image += 1")
+        nanoseconds = estimate(self.problem.batch) * self._nanoseconds
+        return write.kernel(nanoseconds, self.epilogue.buffer_bytes + VECTOR_BYTES)
+
+    def _write_line(self) -> None:
+        write, problem, pixels = self.write, self.problem, self.tile.rows
+        write("top = line * stride_down - pad_top")
+        if problem.window[0].dilation == 1:
+            write("first_tap = max(0, -top)", "end_tap = min(window_height, height - top)")
+        else:
             write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
             write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
-            write("x_line = images_at + plane * plane_bytes + top * row_bytes")
-            self._write_inside()
-            self._write_sides()
-        return write.kernel(estimate(self.problem.batch) * self._nanoseconds, self.epilogue.buffer_bytes)
-
-    def _write_inside(self) -> None:
-        write, tile = self.write, Tile(self._pixels, 1)
-        low, high = self._inside
-        with write.block(f"for along in range(low, high, {tile.rows})"):
-            write(f"column = min(along, high - {tile.rows})", "skip = along - column")
-            write(f"x_tile = x_line + (column * stride_across - pad_left) * {VECTOR_BYTES}")
-            self._write_start(tile)
-            with write.block("for tap in range(first_tap, end_tap)"):
-                write("x = x_tile + tap * dilation_down * row_bytes")
-                write(f"w = weight + block * window_bytes + tap * window_width * {VECTOR_BYTES}")
-                with write.block("for step in range(window_width)"):
-                    self._write_step(tile)
-                    write("x += x_step", f"w += {VECTOR_BYTES}")
-            self.epilogue.tile(tile, skip="skip" if (high - low) % tile.rows else "")
-
-    def _write_sides(self) -> None:
-        write, tile = self.write, Tile(1, 1)
-        with write.block("for along in range(low + columns - high)"):
-            write("column = along if along < low else high + along - low")
-            write("left = column * stride_across - pad_left")
-            write("first_across = max(0, (dilation_across - 1 - left) // dilation_across)")
-            write("end_across = min(window_width, (width - left + dilation_across - 1) // dilation_across)")
-            self._write_start(tile)
-            with write.block("for tap in range(first_tap, end_tap)"):
-                write(f"x_tap = x_line + tap * dilation_down * row_bytes + left * {VECTOR_BYTES}")
-                write(f"w_tap = weight + block * window_bytes + tap * window_width * {VECTOR_BYTES}")
-                with write.block("for across in range(first_across, end_across)"):
-                    write("x = x_tap + across * x_step", f"w = w_tap + across * {VECTOR_BYTES}")
-                    self._write_step(tile)
-            self.epilogue.tile(tile)
-
-    def _write_start(self, tile: Tile) -> None:
-        write = self.write
+        write("x_line = images_at + plane * plane_bytes + top * row_bytes + first_tap * tap_row")
+        write("w_line = weight + block * window_bytes + first_tap * w_row")
         start = f"vload_float32(bias, block * {VECTOR_BYTES})" if len(self.node.inputs) > 2 else "splat_float32(0.0)"
-        self.epilogue.begin()
-        write(f"start = {start}", *(f"{tile.accumulator(i, 0)} = start" for i in range(tile.rows)))
+        write(f"start = {start}")
+        has_rest = problem.columns % pixels > 0
+        with write.block(f"for along in range(0, columns, {pixels})"):
+            write(f"column = min(along, columns - {pixels})" if has_rest else "column = along")
+            write(f"left = column * {self.window.stride} - pad_left", f"x_tile = x_line + left * {VECTOR_BYTES}")
+            write("w = w_line")
+            self.epilogue.begin()
+            write(*(f"{self.tile.accumulator(i, 0)} = start" for i in range(pixels)))
+            self._write_window()
+            if has_rest:
+                write("skip = along - column")
+            self.epilogue.tile(self.tile, skip="skip" if has_rest else "")
 
-    def _write_step(self, tile: Tile) -> None:
-        self.write("w_0 = vload_float32(w, 0)")
-        for i in range(tile.rows):
-            total = tile.accumulator(i, 0)
-            self.write(f"x_{i} = vload_float32(x, {i} * x_row)", multiply_add(total, f"x_{i}", "w_0", self.target))
+    def _write_window(self) -> None:
+        """The sums of a tile. Tests which pixels lie beside the image are left out where all lie inside."""
+        uncertain = self._uncertain
+        if not uncertain or self.problem.columns <= 2 * self.tile.rows:
+            self._write_taps(uncertain)
+            return
+        with self.write.block(f"if left >= 0 and left + {self.reach} <= width"):
+            self._write_taps(())
+        with self.write.block("else"):
+            self._write_taps(uncertain)
+
+    def _write_taps(self, uncertain: Sequence[int]) -> None:
+        write, window = self.write, self.window
+        for at in uncertain:
+            is_inside = f"if 0 <= left + {at} < width else"
+            write(f"x_{at} = x_tile + {at * VECTOR_BYTES} {is_inside} zeros", f"row_{at} = tap_row {is_inside} 0")
+        with write.block("for tap in range(first_tap, end_tap)"):
+            for tap in range(window.size):
+                write(f"w_{tap} = vload_float32(w, {tap * VECTOR_BYTES})")
+            for at in range(self.reach):
+                self._write_pixel(at, f"x_{at}, 0" if at in uncertain else f"x_tile, {at * VECTOR_BYTES}")
+            write("x_tile += tap_row", "w += w_row", *(f"x_{at} += row_{at}" for at in uncertain))
+
+    def _write_pixel(self, at: int, place: str) -> None:
+        """Adds input pixel `at` of a tile, times its weights, to the sums that it belongs to."""
+        window = self.window
+        taps = [(tap, at - tap * window.dilation) for tap in range(window.size)]
+        uses = [(start // window.stride, tap) for tap, start in taps if start >= 0 and start % window.stride == 0]
+        uses = [(pixel, tap) for pixel, tap in uses if pixel < self.tile.rows]
+        if uses:
+            self.write(f"x = vload_float32({place})")
+        for pixel, tap in uses:
+            self.write(multiply_add(self.tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
+
+
+def _pixels(problem: Problem, target: Target) -> int:
+    """Pixels of a tile: as many as there are registers for, in as few tiles as need be."""
+    registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
+    most = min(problem.columns, _PIXELS, max(registers - 3, 1), max(_STEPS // problem.window[1].size, 2))
+    return math.ceil(problem.columns / math.ceil(problem.columns / most))

@@ -21,6 +21,7 @@ from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, axes, result_shape
 
 BLOCK = 16
+WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have
 
 _FLOAT32 = frozenset({DType.float32})
 _GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}

@@ -18,7 +18,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
-from ..operators.blocked import BLOCK, merges
+from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE, merges
 from ..operators.shapes import axes_of, axis_of, integer
 from ..operators.table import Fusion, lookup
 from ..operators.winograd import WINDOW_SIZE, best_outputs
@@ -125,6 +125,8 @@ def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var
     outputs, channels = integer(type_.shape[1]), integer(image.shape[1])
     is_depthwise, is_merged = groups == channels == outputs, merges(outputs, channels // groups, groups)
     ends_in_blocks = groups == 1 or (outputs // groups % BLOCK == 0 and channels // groups % BLOCK == 0)
+    if is_depthwise and integer(kernel.shape[3]) > WIDEST_DEPTHWISE:
+        return None
     if not (is_depthwise or is_merged or ends_in_blocks):
         return _conv_of_groups(blocker, call, groups, type_)
     biases = [blocker.packed("pack_vector", atom) for atom in bias]

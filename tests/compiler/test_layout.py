@@ -99,6 +99,12 @@ def test_groups(channels, outputs, groups, operator):
     assert rewritten(Module(main=function([x], y)), array) == ["pack_channels", operator, "unpack_channels"]
 
 
+def test_very_wide_depthwise_windows_are_left_as_they_are():
+    x, array = image(16, size=70)
+    y = op.conv(x, constant(normal(16, 1, 1, 65)), groups=16)
+    assert rewritten(Module(main=function([x], y)), array) == ["conv"]
+
+
 def test_groups_that_do_not_fit_into_blocks_are_packed_apart():
     x, array = image(15)
     y = op.conv(x, constant(normal(9, 5, 3, 3)), constant(normal(9)), groups=3)

@@ -112,6 +112,24 @@ def test_depthwise(stride, size, width):
     convolve(normal(2, 24, 6, width), normal(24, 1, size, size), "relu", groups=24, pads=pads, strides=strides, parts=3)
 
 
+@given(st.data())
+@settings(max_examples=8, deadline=None, derandomize=True)
+def test_any_depthwise_window(data):
+    def draw(low, high):
+        return data.draw(st.integers(low, high))
+
+    kernel = (draw(1, 4), draw(1, 9))
+    strides, dilations = (draw(1, 3), draw(1, 3)), (draw(1, 3), draw(1, 2))
+    pads = tuple(draw(0, 5) for _ in range(4))
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    height = draw(max(1, reach[0] - pads[0] - pads[2]), 9)
+    width = draw(max(1, reach[1] - pads[1] - pads[3]), 50)
+    x, weight = normal(draw(1, 2), 20, height, width), normal(20, 1, *kernel)
+    epilogue = data.draw(st.sampled_from(["", "relu", "gelu add"]))
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    convolve(x, weight, epilogue, groups=20, parts=draw(1, 4), **window)
+
+
 def test_symbolic_batch():
     window = {"pads": (1, 1, 1, 1), "batch": "n"}
     kernels = {convolve(normal(n, 16, 4, 4), normal(16, 16, 3, 3), **window) for n in (1, 3)}
