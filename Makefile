@@ -26,6 +26,7 @@ bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench call
 	$(VENV)/bin/treadle bench cold
 	$(VENV)/bin/treadle bench compile
+	$(VENV)/bin/treadle bench accuracy
 	$(VENV)/bin/treadle bench models --report docs/benchmarks.md
 
 fuzz: $(VENV)/ready

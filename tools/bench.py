@@ -6,6 +6,7 @@ cold       a fresh process with a warm cache: import, load, first result        
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
 memory     a fresh process that loads a model of the zoo and runs it once           peak resident bytes
 models     the zoo, model by model: see tools/race.py                               ms
+accuracy   the zoo's errors against a float64 reference: see tools/accuracy.py      root mean square, largest
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import race
+from . import accuracy, race
 
 if TYPE_CHECKING:
     from .zoo.catalogue import Entry
@@ -231,4 +232,8 @@ _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "cold": (measure_cold, 5),
     "compile": (measure_compile, 1),
 }
-_OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {"memory": memory_command, "models": race.race_command}
+_OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {
+    "accuracy": accuracy.accuracy_command,
+    "memory": memory_command,
+    "models": race.race_command,
+}

@@ -69,7 +69,7 @@ class Race:
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """What the command line takes for `models` besides what all benchmarks take."""
-    group = bench.add_argument_group("models and memory")
+    group = bench.add_argument_group("models, accuracy and memory")
     group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
     group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
     group.add_argument("--threads", type=_counts, default=(1, 2), metavar="N,…", help="thread counts (default: 1,2)")
@@ -110,10 +110,9 @@ def run_races(
 ) -> Iterator[Race]:
     """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
     from .. import get_num_threads, set_num_threads
-    from .engines import ENGINES
 
     entries = zoo_entries(models)
-    _check_names("engine", rivals, ENGINES)
+    check_engines(rivals)
     before = get_num_threads()
     try:
         for entry in entries:
@@ -129,6 +128,13 @@ def zoo_entries(models: Sequence[str]) -> list[Entry]:
 
     _check_names("model", models, CATALOGUE)
     return [CATALOGUE[name] for name in models] or list(CATALOGUE.values())
+
+
+def check_engines(names: Sequence[str]) -> None:
+    """Raises UsageError for a name that is no engine's."""
+    from .engines import ENGINES
+
+    _check_names("engine", names, ENGINES)
 
 
 def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
@@ -154,7 +160,7 @@ def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Ra
         except ImportError:
             failures[name] = "not installed"
         except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result
-            failures[name] = _reason(error)
+            failures[name] = reason(error)
     times = interleaved(calls, rounds)
     reference = next((outputs[name] for name in engines if name != OURS and name in outputs), None)
     results = {
@@ -215,7 +221,7 @@ def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> fl
     return worst
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """On one line, without the lists that some messages end with."""
     text = error.message if isinstance(error, TreadleError) else str(error)
     return textwrap.shorten(text, _REASON_CHARACTERS, placeholder=" …") or type(error).__name__

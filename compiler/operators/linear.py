@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,9 +102,9 @@ def _conv(
     inputs = padded(x.astype(np.float64), windows, counts, 0)
     by_group: Any = _grouped(inputs, 1, groups)
     weights: Any = _grouped(weight.astype(np.float64), 0, groups)
-    result = np.zeros((x.shape[0], groups, weights.shape[1], *counts))
+    result = np.zeros((x.shape[0], groups, weights.shape[1], math.prod(counts)))
     for place, elements in taps(by_group, windows, counts):
-        result += np.einsum("ngc...,gmc->ngm...", elements, weights[(..., *place)])
+        result += weights[(..., *place)] @ elements.reshape(*elements.shape[:3], math.prod(counts))
     return _with_bias(result.reshape(x.shape[0], weight.shape[0], *counts), bias).astype(x.dtype)
 
 

@@ -74,9 +74,9 @@ CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in (
 # fmt: on
 
 
-def inputs(entry: Entry, model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """Arrays for the model's inputs, always the same."""
-    rng = np.random.default_rng(zlib.crc32(entry.name.encode()))
+def inputs(entry: Entry, model: onnx.ModelProto, number: int = 0) -> dict[str, np.ndarray]:
+    """Arrays for the model's inputs, for each number always the same."""
+    rng = np.random.default_rng(zlib.crc32(entry.name.encode()) + number)
     return dict(_inputs(model, entry.sizes, rng))
 
 
