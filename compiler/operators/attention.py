@@ -14,6 +14,7 @@ from .linear import _matmul
 from .normalization import _softmax
 from .shapes import FLOAT, Shape, axes_of, broadcast, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
+from .work import of_attention
 
 _ORDER = "the axes of {} in the order batch …, {}, depth; None: as they are"
 _ATTRIBUTES = {
@@ -100,4 +101,5 @@ register(
     Fusion.OPAQUE,
     "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]",
     attributes=_ATTRIBUTES,
+    work=of_attention,
 )

@@ -19,6 +19,7 @@ from .normalization import EPSILON, _group_normalization
 from .shapes import broadcast, lift, match_dim, mismatch, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, axes, result_shape
+from .work import of_blocked_convolution, of_product
 
 BLOCK = 16
 WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have
@@ -320,15 +321,18 @@ register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _g
                      "channels": _CHANNELS, "epsilon": EPSILON})
 register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
          "convolution of a channel-blocked image; `groups` are groups of blocks",
-         attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH})
+         attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH}, work=of_blocked_convolution)
 register("conv_planar", "x weight bias?", _infer_conv_planar, _conv_planar, Fusion.ANCHOR,
-         "convolution of an image of few channels [N, C, H, W], with a channel-blocked result", attributes=WINDOW)
+         "convolution of an image of few channels [N, C, H, W], with a channel-blocked result", attributes=WINDOW,
+         work=of_blocked_convolution)
 register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthwise, Fusion.ANCHOR,
-         "convolution of each channel of a channel-blocked image by itself", attributes=WINDOW)
+         "convolution of each channel of a channel-blocked image by itself", attributes=WINDOW,
+         work=of_blocked_convolution)
 register("matmul_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
-         "the matrix product with a packed matrix", attributes={"columns": Attribute(Kind.INT, "of the matrix")})
+         "the matrix product with a packed matrix", attributes={"columns": Attribute(Kind.INT, "of the matrix")},
+         work=of_product)
 register("matmul_transposed", "a b", _infer_matmul_transposed, _matmul_transposed, Fusion.ANCHOR,
          "the matrix product of operands whose last two axes are exchanged first",
          attributes={"transpose_a": Attribute(Kind.BOOL, "exchange those of a", False),
-                     "transpose_b": Attribute(Kind.BOOL, "exchange those of b", False)})
+                     "transpose_b": Attribute(Kind.BOOL, "exchange those of b", False)}, work=of_product)
 # fmt: on

@@ -17,6 +17,7 @@ from ...formats.errors import ExecutionError
 from ...formats.types import TensorType
 from .shapes import ANY, BOOL, FLOAT, INTEGER, NUMERIC, SIGNED, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
+from .work import no_arithmetic
 
 # ---- inference ----
 
@@ -270,4 +271,5 @@ register(
     Fusion.ELEMENTWISE,
     "x in another element type; float to integer is cut off towards zero, kept in range, and 0 for NaN",
     attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
+    work=no_arithmetic,
 )

@@ -25,6 +25,7 @@ from .shapes import (
 )
 from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, Axis, axes, padded, result_shape, static_shape, taps
+from .work import of_convolution, of_product, of_transposed_convolution
 
 _GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _OUTPUT_PADDING = Attribute(Kind.INTS, "elements added at the end of each axis of the result; None: 0", None)
@@ -184,7 +185,15 @@ def _conv_transpose(
     return _with_bias(result, bias).astype(x.dtype)
 
 
-register("matmul", "a b", _infer_matmul, _matmul, Fusion.ANCHOR, "the matrix product, batched and broadcast as NumPy's")
+register(
+    "matmul",
+    "a b",
+    _infer_matmul,
+    _matmul,
+    Fusion.ANCHOR,
+    "the matrix product, batched and broadcast as NumPy's",
+    work=of_product,
+)
 register(
     "conv",
     "x weight bias?",
@@ -193,6 +202,7 @@ register(
     Fusion.ANCHOR,
     "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
     attributes=WINDOW | _GROUPS,
+    work=of_convolution,
 )
 register(
     "conv_transpose",
@@ -202,4 +212,5 @@ register(
     Fusion.ANCHOR,
     "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
     attributes=WINDOW | _GROUPS | {"output_padding": _OUTPUT_PADDING},
+    work=of_transposed_convolution,
 )

@@ -10,6 +10,7 @@ from ...formats.types import ShapeDim, TensorType
 from .reduction import mean
 from .shapes import FLOAT, axis_of, match_dim, mismatch, require, require_rank, same_dtype, text
 from .table import Attribute, Fusion, Kind, register
+from .work import each_input
 
 EPSILON = Attribute(Kind.FLOAT, "added to the variance", 1e-5)
 _AXIS = {"axis": Attribute(Kind.INT, "along which the elements sum to 1", -1)}
@@ -140,8 +141,12 @@ def _local_response_normalization(x: np.ndarray, size: int, alpha: float, beta: 
 
 
 _ANCHOR = Fusion.ANCHOR
-register("softmax", "x", _infer_softmax, _softmax, _ANCHOR, "exp(x) / sum(exp(x))", attributes=_AXIS)
-register("log_softmax", "x", _infer_softmax, _log_softmax, _ANCHOR, "log(softmax(x))", attributes=_AXIS)
+register(
+    "softmax", "x", _infer_softmax, _softmax, _ANCHOR, "exp(x) / sum(exp(x))", attributes=_AXIS, work=each_input(5)
+)
+register(
+    "log_softmax", "x", _infer_softmax, _log_softmax, _ANCHOR, "log(softmax(x))", attributes=_AXIS, work=each_input(5)
+)
 register(
     "batch_normalization",
     "x scale bias mean variance",
@@ -150,6 +155,7 @@ register(
     _ANCHOR,
     "(x - mean) / sqrt(variance + epsilon) scale + bias, of each channel (axis 1)",
     attributes={"epsilon": EPSILON},
+    work=each_input(2),
 )
 register(
     "layer_normalization",
@@ -159,6 +165,7 @@ register(
     _ANCHOR,
     "x with mean 0 and variance 1 over the last axes, times a scale, plus a bias, both of those axes' shape",
     attributes=_LAYER,
+    work=each_input(8),
 )
 register(
     "rms_normalization",
@@ -168,6 +175,7 @@ register(
     _ANCHOR,
     "x divided by the root of its mean square over the last axes, times a scale of those axes' shape",
     attributes=_LAYER,
+    work=each_input(4),
 )
 register(
     "instance_normalization",
@@ -177,6 +185,7 @@ register(
     _ANCHOR,
     "x [N, C, …] with mean 0 and variance 1 in each channel, times a scale [C], plus a bias [C]",
     attributes={"epsilon": EPSILON},
+    work=each_input(7),
 )
 register(
     "group_normalization",
@@ -186,6 +195,7 @@ register(
     _ANCHOR,
     "x [N, C, …] with mean 0 and variance 1 in each group of channels, times a scale [C], plus a bias [C]",
     attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"), "epsilon": EPSILON},
+    work=each_input(7),
 )
 register(
     "local_response_normalization",
@@ -200,4 +210,5 @@ register(
         "beta": Attribute(Kind.FLOAT, "exponent", 0.75),
         "bias": Attribute(Kind.FLOAT, "offset", 1.0),
     },
+    work=each_input(5),
 )

@@ -10,6 +10,7 @@ from ...formats.types import TensorType
 from .shapes import FLOAT, NUMERIC, integer, mismatch, require
 from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, Axis, axes, padded, result_shape, static_shape, taps
+from .work import of_pooling
 
 _POOL = {
     "kernel": Attribute(Kind.INTS, "size of the window, one an axis"),
@@ -81,7 +82,14 @@ def _average_pool(
 
 
 register(
-    "max_pool", "x", _infer_max, _max_pool, Fusion.ANCHOR, "the greatest element under each window", attributes=_POOL
+    "max_pool",
+    "x",
+    _infer_max,
+    _max_pool,
+    Fusion.ANCHOR,
+    "the greatest element under each window",
+    attributes=_POOL,
+    work=of_pooling,
 )
 register(
     "average_pool",
@@ -91,4 +99,5 @@ register(
     Fusion.ANCHOR,
     "the mean of the elements under each window",
     attributes=_POOL | _COUNT,
+    work=of_pooling,
 )

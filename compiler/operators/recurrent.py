@@ -22,6 +22,7 @@ from ...formats.types import ShapeDim, TensorType
 from . import elementwise  # noqa: F401  (registers the activations)
 from .shapes import FLOAT, INDEX, Shape, lift, match_dim, mismatch, require, same_dtype, text
 from .table import Attribute, Fusion, Kind, lookup, register
+from .work import of_recurrence
 
 BLOCK = 16  # units whose weights lie together
 
@@ -221,6 +222,7 @@ register(
     Fusion.OPAQUE,
     "a simple recurrent layer: h' = f(projected + h · R)",
     attributes=_COMMON | _activations("tanh"),
+    work=of_recurrence,
 )
 register(
     "gru",
@@ -232,6 +234,7 @@ register(
     attributes=_COMMON
     | _activations("sigmoid tanh")
     | {"reset_after": Attribute(Kind.BOOL, "the reset gate scales what the state gives, not the state", False)},
+    work=of_recurrence,
 )
 register(
     "lstm",
@@ -241,4 +244,5 @@ register(
     Fusion.OPAQUE,
     "long short-term memory, with weights [directions, 3, hidden] by which gates i o f see the cell",
     attributes=_COMMON | _activations("sigmoid tanh tanh"),
+    work=of_recurrence,
 )

@@ -14,6 +14,7 @@ from ...formats.errors import ExecutionError
 from ...formats.types import TensorType
 from .shapes import BOOL, FLOAT, NUMERIC, Shape, axes_of, axis_of, mismatch, require
 from .table import Attribute, Fusion, Kind, register
+from .work import each_input
 
 _KEEPDIMS = Attribute(Kind.BOOL, "reduced axes stay, with size 1", False)
 AXES = {"axes": Attribute(Kind.INTS, "what to reduce over; None: all", None), "keepdims": _KEEPDIMS}
@@ -108,6 +109,22 @@ REDUCTIONS: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] =
 for _name, _kinds, _function, _doc in REDUCTIONS:
     register(_name, "x", partial(_infer, kinds=_kinds), _function, Fusion.REDUCTION, _doc, attributes=AXES)
 register(
-    "argmax", "x", _infer_index, _index(np.argmax), Fusion.OPAQUE, "index of the greatest element", attributes=AXIS
+    "argmax",
+    "x",
+    _infer_index,
+    _index(np.argmax),
+    Fusion.OPAQUE,
+    "index of the greatest element",
+    attributes=AXIS,
+    work=each_input(1),
 )
-register("argmin", "x", _infer_index, _index(np.argmin), Fusion.OPAQUE, "index of the least element", attributes=AXIS)
+register(
+    "argmin",
+    "x",
+    _infer_index,
+    _index(np.argmin),
+    Fusion.OPAQUE,
+    "index of the least element",
+    attributes=AXIS,
+    work=each_input(1),
+)

@@ -123,6 +123,9 @@ class Operator:
     **attributes)` takes NumPy arrays and gives an array or a tuple of them, of exactly the inferred types; dimensions in
     attributes are integers by then. Both are given every attribute: `bind` adds the defaults. `data_dependent` operators
     have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are always host operators.
+
+    `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
+    elementwise operator or reduction does one operation an element, and any other operator none.
     """
 
     name: str
@@ -134,6 +137,7 @@ class Operator:
     native: str = ""
     doc: str = ""
     data_dependent: bool = False
+    work: Callable[..., Any] | None = None
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -207,6 +211,7 @@ def register(
     *,
     attributes: Mapping[str, Attribute] | None = None,
     data_dependent: bool = False,
+    work: Callable[..., Any] | None = None,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -216,7 +221,7 @@ def register(
         raise ValueError(f"operator {name!r} is registered twice")
     native = "" if data_dependent else name
     names = tuple(inputs.split())
-    TABLE[name] = Operator(name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent)
+    TABLE[name] = Operator(name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent, work)
 
 
 def lookup(name: str) -> Operator:

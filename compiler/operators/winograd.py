@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from ...formats.types import TensorType
 from .blocked import _CHANNELS, _FLOAT32, BLOCK, _blocks, _check_bias, _is_blocked
-from .shapes import match_dim, mismatch, require_rank, same_dtype
+from .shapes import integer, match_dim, mismatch, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import axes, result_shape
+from .work import Types, Work, elements
 
 WINDOW_SIZE = 3
 
@@ -133,11 +135,23 @@ def _conv_winograd(
     return (result if bias is None else result + bias).astype(x.dtype)
 
 
+def _work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Work:
+    """The products of all tiles; and the transforms of inputs and outputs, zeros of the matrices left out."""
+    result = results[0]
+    batch, blocks, lines, columns = map(integer, result.shape[:4])
+    chosen = transforms(integer(inputs[1].shape[1]) - WINDOW_SIZE + 1)
+    tiles = batch * -(-lines // chosen.outputs) * -(-columns // chosen.outputs)
+    products = chosen.inputs**2 * channels * blocks * BLOCK
+    of_input = 2 * chosen.inputs * np.count_nonzero(chosen.of_input) * channels
+    of_output = (chosen.inputs + chosen.outputs) * np.count_nonzero(chosen.of_output) * blocks * BLOCK
+    return Work(2 * tiles * (products + of_input + of_output), 2 * elements(result) * channels * WINDOW_SIZE**2)
+
+
 # fmt: off
 register("pack_winograd_weights", "weight", _infer_pack_winograd_weights, _pack_winograd_weights, Fusion.OPAQUE,
          "weights [M, C, 3, 3] transformed for conv_winograd: [M/16, a, a, C, 16]",
          attributes={"outputs": Attribute(Kind.INT, "pixels along a side of a tile")})
 register("conv_winograd", "x weight bias?", _infer_conv_winograd, _conv_winograd, Fusion.ANCHOR,
          "convolution of a channel-blocked image with a 3x3 window, by Winograd's algorithm",
-         attributes={"pads": Attribute(Kind.INTS, "top, left, bottom, right", None), "channels": _CHANNELS})
+         attributes={"pads": Attribute(Kind.INTS, "top, left, bottom, right", None), "channels": _CHANNELS}, work=_work)
 # fmt: on
