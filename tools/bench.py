@@ -64,7 +64,7 @@ def bench_command(options: argparse.Namespace) -> int:
 # ---- dispatch ----
 
 
-def _dispatch_text(instructions: int) -> str:
+def dispatch_text(instructions: int) -> str:
     """A program of so many calls of the least kernel there is: `add` of two float32."""
     calls = "".join(f"  call add (r0, r{1 + i % 2}) -> (r{2 - i % 2})\n" for i in range(instructions))
     return f"""\
@@ -93,7 +93,7 @@ def measure_dispatch(repeat: int) -> dict[str, Any]:
     from ..formats.executable import Executable
 
     x = np.float32(1)
-    texts = [_dispatch_text(instructions) for instructions in (_INSTRUCTIONS, 0)]
+    texts = [dispatch_text(instructions) for instructions in (_INSTRUCTIONS, 0)]
     functions = [VirtualMachine(Executable(parse_assembly(text)))["main"] for text in texts]
     long, short = _interleaved([partial(function, x) for function in functions], repeat, calls=10)
     return {"ns_per_instruction": (min(long) - min(short)) / _INSTRUCTIONS * 1e9, "instructions": _INSTRUCTIONS}

@@ -195,12 +195,17 @@ def open_machine(executable: Executable, options: argparse.Namespace, **budgets:
     return VirtualMachine(executable, kernels=options.kernels, trust_native=options.trust_native, **budgets)
 
 
+def select_function(executable: Executable, options: argparse.Namespace) -> Function:
+    """The function that the call options name. Raises UsageError."""
+    functions = {f.name: f for f in executable.program.functions if not f.captured}
+    if options.function not in functions:
+        raise UsageError(f"there is no function {options.function!r}; there is {', '.join(functions)}")
+    return functions[options.function]
+
+
 def prepare_call(executable: Executable, options: argparse.Namespace) -> tuple[Function, list[np.ndarray]]:
     """The function and its arguments, from the call options. Raises UsageError for what does not fit."""
-    functions = {f.name: f for f in executable.program.functions if not f.captured}
-    function = functions.get(options.function)
-    if function is None:
-        raise UsageError(f"there is no function {options.function!r}; there is {', '.join(functions)}")
+    function = select_function(executable, options)
     given = arguments.match_names(list(map(arguments.parse, options.input)), function.param_names, "input")
     missing = [name for name in function.param_names if name not in given]
     if missing:

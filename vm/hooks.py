@@ -68,6 +68,16 @@ class Event:
         value = self.instruction.values[names.index(field)]
         return value if isinstance(value, tuple) else (value,)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The values of the dimension variables of a call of a primitive."""
+        return tuple(map(self._place.integer, self.registers("dims")))
+
+    def is_constant(self, register: int) -> bool:
+        """True if a reference register holds a constant of the program."""
+        constants = self._place.context.image.constants
+        return bool((constants[:, 1] == self._place.reference(register)).any())
+
     def tensor(self, register: int) -> np.ndarray:
         """A copy of the tensor in a reference register."""
         return self._view(register).copy()

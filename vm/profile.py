@@ -27,13 +27,13 @@ class Profiler(Listener):
     operations = CALLS
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], ProfileRow] = {}
+        self.by_place: dict[tuple[str, int], ProfileRow] = {}  # (function, offset of the instruction)
         self._since = 0.0
 
     @property
     def rows(self) -> list[ProfileRow]:
         """The places, the longest first."""
-        return sorted(self._rows.values(), key=lambda row: -row.seconds)
+        return sorted(self.by_place.values(), key=lambda row: -row.seconds)
 
     def before(self, event: Event) -> InstrumentAction | None:
         self._since = time.perf_counter()
@@ -42,8 +42,8 @@ class Profiler(Listener):
     def after(self, event: Event) -> None:
         seconds = time.perf_counter() - self._since
         place = event.function, event.instruction.offset
-        if place not in self._rows:
+        if place not in self.by_place:
             assert event.primitive is not None
-            self._rows[place] = ProfileRow(event.primitive.name, event.node)
-        self._rows[place].calls += 1
-        self._rows[place].seconds += seconds
+            self.by_place[place] = ProfileRow(event.primitive.name, event.node)
+        self.by_place[place].calls += 1
+        self.by_place[place].seconds += seconds

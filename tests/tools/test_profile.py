@@ -1,0 +1,91 @@
+"""`treadle profile`: every primitive, with its work and its share of what the machine can do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+from treadle.tools import machine_limits
+from treadle.tools.cli import main
+from treadle.tools.machine_limits import Level, Limits
+from treadle.tools.roofline import Row
+
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+agraph (float[n, 8] x, float[8, 4] w, int64[n] rows) => (float[n, 4] y) {
+    h = MatMul(x, w)
+    s = Softmax(h)
+    y = Gather(s, rows)
+}"""
+LIMITS = Limits(1, 1e11, 5e10, (Level("L2", 1 << 20, 1e11), Level("memory", 1 << 26, 1e10)))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("profile") / "model.onnx"
+    path.write_bytes(parser.parse_model(MODEL).SerializeToString())
+    return path
+
+
+@pytest.fixture(autouse=True)
+def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_limits, "limits", lambda threads, again=False: LIMITS)
+
+
+def profile(model: Path, capsys: pytest.CaptureFixture, *options: str) -> dict:
+    assert main(["profile", str(model), "--json", "--repeat", "2", *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_work_follows_from_the_shapes_of_the_run(model: Path, capsys: pytest.CaptureFixture) -> None:
+    report = profile(model, capsys, "--dim", "n=6")
+    rows = {row["template"]: row for row in report["primitives"]}
+    assert rows["matmul"]["operations"] == 2 * 6 * 8 * 4
+    assert rows["matmul"]["bytes"] == 4 * (6 * 8 + 8 * 4 + 6 * 4)
+    assert rows["matmul"]["node"] == "MatMul h"
+    assert rows["take"]["bytes"] == 4 * (6 * 4 + 6 * 4) + 8 * 6
+    assert {row["template"] for row in report["templates"]} == {"matmul", "softmax", "take"}
+    assert report["seconds"] == pytest.approx(sum(row["seconds"] for row in report["primitives"]))
+
+
+def test_sizes_are_those_of_the_inputs_that_are_given(model: Path, capsys: pytest.CaptureFixture) -> None:
+    report = profile(model, capsys, "--input", "x=3x8xf32=random:1")
+    assert sum(row["operations"] for row in report["primitives"] if row["template"] == "matmul") == 2 * 3 * 8 * 4
+
+
+def test_a_table_for_people(model: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["profile", str(model), "--roofline", "--repeat", "1", "--top", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "float32 100 GFLOP/s" in text
+    assert "% roofline" in text
+    assert "… 2 more; --top 0 shows all" in text
+
+
+def test_the_slower_of_arithmetic_and_traffic_is_the_roofline() -> None:
+    row = Row("p", "t", None, 1, seconds=1.0, compute_seconds=0.25, memory_seconds=0.5)
+    assert (row.bound, row.roofline) == ("memory", 0.5)
+
+
+def test_bandwidth_is_that_of_the_nearest_level() -> None:
+    assert LIMITS.bandwidth(1 << 20) == 1e11
+    assert LIMITS.bandwidth((1 << 20) + 1) == 1e10
+    assert LIMITS.bandwidth(1 << 40) == 1e10
+
+
+def test_limits_are_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    first = machine_limits.limits(1)
+    assert machine_limits.limits(1) == first
+    assert 0 < first.float64 < first.float32
+    assert np.isfinite([level.bandwidth for level in first.levels]).all()
+    (*_, last) = first.levels
+    assert last.name == "memory"
+
+
+@pytest.mark.parametrize(("option", "message"), [("n", "write NAME=SIZE"), ("n=x", "write NAME=SIZE")])
+def test_bad_dimensions_are_usage(model: Path, capsys: pytest.CaptureFixture, option: str, message: str) -> None:
+    assert main(["profile", str(model), "--dim", option]) == 2
+    assert message in capsys.readouterr().err

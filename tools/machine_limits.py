@@ -1,0 +1,181 @@
+"""What this machine can do at most, measured once by kernels that do nothing else: multiply-adds, and reading.
+
+It takes a fraction of a second, and is kept in the cache folder, for this machine and this number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import mmap
+import platform
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..compiler.kernels.target import Target, host
+from ..compiler.kernels.tile import multiply_add
+from ..compiler.kernels.worker import compile_kernel
+from ..vm import library, native
+
+_CHAINS = 12  # of multiply-adds that do not wait for each other: two units of four cycles need 8
+_STREAMS = 8  # vectors that are read at a time
+_RUNS = 5  # of which the best counts
+_RUN_SECONDS = 0.006
+_MOST_BYTES = 256 << 20  # to be read from memory
+_MEMORY = 4  # times the last cache
+
+
+@dataclass(frozen=True)
+class Level:
+    """A place that data comes from: how much of it one thread may take, and how fast all threads together read it."""
+
+    name: str
+    capacity: int  # bytes
+    bandwidth: float  # bytes a second
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of so many threads together. `levels` are from the nearest on; the last one is the memory."""
+
+    threads: int
+    float32: float  # operations a second, a multiply-add being two
+    float64: float
+    levels: tuple[Level, ...]
+
+    def bandwidth(self, size: int) -> float:
+        """That of the nearest level that holds so many bytes."""
+        return next((level for level in self.levels[:-1] if size <= level.capacity), self.levels[-1]).bandwidth
+
+
+def limits(threads: int, again: bool = False) -> Limits:
+    """This machine's limits with so many threads: from the cache, unless it does not have them or `again` is asked for."""
+    target, cache = host(), native.cache()
+    source = "".join(_multiply_text(name, target) for name in ("float32", "float64")) + _read_text("float32", target)
+    identity = f"limits {platform.node()} {target.key} {target.l3_bytes} {threads} {native.toolchain()}\n{source}"
+    key = hashlib.sha256(identity.encode()).hexdigest()
+    known = None if again else cache.get(key)
+    if known is not None:
+        facts = json.loads(known)
+        return Limits(**(facts | {"levels": tuple(Level(**level) for level in facts["levels"])}))
+    found = _measure(threads, target)
+    cache.put(key, json.dumps(asdict(found)).encode())
+    return found
+
+
+def _measure(threads: int, target: Target) -> Limits:
+    float32, float64 = (_peak(name, threads, target) for name in ("float32", "float64"))
+    memory = min(_MEMORY * target.l3_bytes, _MOST_BYTES // threads)
+    levels = tuple(
+        Level(name, capacity, _bandwidth(size, threads, target))
+        for name, capacity, size in (
+            ("L2", target.l2_bytes, target.l2_bytes // 2),
+            ("L3", target.l3_bytes * threads, target.l3_bytes // 2),
+            ("memory", memory * threads, memory),
+        )
+    )
+    return Limits(threads, float32, float64, levels)
+
+
+# ---- kernels, by the convention of compiler/kernels/kernel.py; words are their arguments ----
+
+
+def _multiply_text(name: str, target: Target) -> str:
+    """word 0: where to leave the sums, behind which there is a zero that the compiler must not know, word 1: how many rounds."""
+    sums = [f"sum_{i}" for i in range(_CHAINS)]
+    lines = [
+        f"x = splat_{name}(load_{name}(word(args, 0), {_CHAINS * target.vector_bytes}))",
+        *(f"{total} = splat_{name}(1.0)" for total in sums),
+    ]
+    lines += ["for i in range(word(args, 1)):", *("    " + multiply_add(total, total, "x", target) for total in sums)]
+    return _kernel([*lines, *_stores(sums, target)])
+
+
+def _read_text(name: str, target: Target) -> str:
+    """word 0: where to leave the sums, word 1: how many rounds, word 2: where to read, word 3: how many bytes."""
+    sums, size = [f"sum_{i}" for i in range(_STREAMS)], target.vector_bytes
+    lines = ["at = word(args, 2)", *(f"{total} = splat_{name}(0.0)" for total in sums)]
+    lines += ["for i in range(word(args, 1)):", f"    for place in range(0, word(args, 3), {_STREAMS * size}):"]
+    lines += [f"        {total} = {total} + vload_{name}(at, place + {i * size})" for i, total in enumerate(sums)]
+    return _kernel([*lines, *_stores(sums, target)])
+
+
+def _stores(sums: Sequence[str], target: Target) -> list[str]:
+    return [f"vstore(word(args, 0), {i * target.vector_bytes}, {total})" for i, total in enumerate(sums)]
+
+
+def _kernel(lines: Sequence[str]) -> str:
+    return "\n    ".join(["def kernel(args, scratch, part, parts):", *lines, "return 0\n"])
+
+
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
+
+
+class _Runner:
+    """A kernel, run by some threads at once, each with words of its own."""
+
+    def __init__(self, text: str, lanes: int, target: Target, words: Sequence[Sequence[int]]) -> None:
+        identity = f"{library.compiler_version()} {target.key} {lanes}\n{text}"
+        key = hashlib.sha256(identity.encode()).hexdigest()
+        code = native.cache().get(key)
+        if code is None:
+            code = compile_kernel(f"limit_{key}", text, lanes, target.native)
+            native.cache().put(key, code)
+        (address,) = native.load_object(code).values()
+        self._call = _PROTOTYPE(address)
+        self._sums = [np.zeros(_CHAINS * target.vector_bytes + 128, np.uint8) for _ in words]
+        self._words = [
+            np.array([-(-sums.ctypes.data // 64) * 64, 1, *more], np.int64)
+            for sums, more in zip(self._sums, words, strict=True)
+        ]
+
+    def rounds_a_second(self) -> float:
+        """Of all threads together, in the best of some runs."""
+        rounds = 1
+        while (seconds := self._run(rounds)) < _RUN_SECONDS / 4:
+            rounds *= 2 if seconds > _RUN_SECONDS / 64 else 16
+        rounds = max(1, round(rounds * _RUN_SECONDS / seconds))
+        return len(self._words) * rounds / min(self._run(rounds) for _ in range(_RUNS))
+
+    def _run(self, rounds: int) -> float:
+        """Seconds from when all threads begin to when the last one ends."""
+        barrier = threading.Barrier(len(self._words))
+        spans = [(0.0, 0.0)] * len(self._words)
+
+        def work(index: int) -> None:
+            words, outcome = self._words[index], (ctypes.c_int64 * 2)()
+            words[1] = rounds
+            at = ctypes.addressof(outcome)
+            barrier.wait()
+            start = time.perf_counter()
+            self._call(at, at + 8, words.ctypes.data, 0, 0, 1)
+            spans[index] = start, time.perf_counter()
+
+        helpers = [threading.Thread(target=work, args=(index,)) for index in range(1, len(self._words))]
+        for helper in helpers:
+            helper.start()
+        work(0)
+        for helper in helpers:
+            helper.join()
+        return max(end for _, end in spans) - min(start for start, _ in spans)
+
+
+def _peak(name: str, threads: int, target: Target) -> float:
+    lanes = target.lanes(4 if name == "float32" else 8)
+    runner = _Runner(_multiply_text(name, target), lanes, target, [()] * threads)
+    return 2 * lanes * _CHAINS * runner.rounds_a_second()
+
+
+def _bandwidth(size: int, threads: int, target: Target) -> float:
+    """Each thread reads so many bytes of its own, again and again."""
+    step = max(_STREAMS * target.vector_bytes, mmap.PAGESIZE)
+    size = size // step * step
+    memory = np.ones(threads * size + 64, np.uint8)
+    start = -(-memory.ctypes.data // 64) * 64
+    words = [(start + index * size, size) for index in range(threads)]
+    return size * _Runner(_read_text("float32", target), target.lanes(), target, words).rounds_a_second()

@@ -1,0 +1,188 @@
+"""`treadle profile`: where the time of a call goes, primitive by primitive, and with --roofline how much is left to gain."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..formats import dims
+from ..formats.types import TensorType, Type
+from . import arguments
+from .arguments import UsageError
+
+if TYPE_CHECKING:
+    from ..formats.executable import Executable
+    from ..formats.program import Function
+    from .machine_limits import Limits
+    from .roofline import Row
+
+_REPEAT = 10
+_ROWS = 30
+_SYMBOLIC_SIZE = 16
+
+_NOTES = """\
+A share of the peak or of the bandwidth is that of the machine's own, measured once with kernels that do nothing else. The work
+is that of the definition: every operand moved once, a multiply-add two operations. `eff.` counts what a plain algorithm would
+do, of which Winograd's does less. Constants are read from where all of them fit, other tensors from where a call's own fit.
+
+"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `profile` to the command line."""
+    from .execute import add_call_options
+
+    profile = commands.add_parser(
+        "profile",
+        help="show how long each primitive of a call takes",
+        epilog=_NOTES + (arguments.__doc__ or ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    profile.add_argument("executable", type=Path, help="a .trdl file; a .onnx model is compiled first")
+    add_call_options(profile)
+    profile.add_argument("--roofline", action="store_true", help="compare with what this machine can do at most")
+    profile.add_argument("--remeasure", action="store_true", help="measure the machine's limits anew")
+    profile.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help=f"a symbolic dimension of inputs that are not given, which are random (default: {_SYMBOLIC_SIZE})",
+    )
+    profile.add_argument("--repeat", type=int, default=_REPEAT, metavar="N", help=f"calls (default: {_REPEAT})")
+    profile.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
+    profile.set_defaults(command=profile_command)
+
+
+def profile_command(options: argparse.Namespace) -> int:
+    from .. import get_num_threads
+    from .execute import open_executable, open_machine, select_function
+    from .machine_limits import limits
+    from .roofline import by_template, measure
+
+    executable = open_executable(options.executable, options)
+    function = select_function(executable, options)
+    values = _arguments(function, options)
+    machine = open_machine(executable, options)
+    threads = get_num_threads()
+    bounds = limits(threads, options.remeasure)
+    constant_bytes = _constant_bytes(executable)
+    rows = measure(machine, function.name, values, bounds, constant_bytes, max(1, options.repeat))
+    groups = by_template(rows)
+    if options.json:
+        print(json.dumps(_report(rows, groups, bounds, constant_bytes)))
+        return 0
+    if options.roofline:
+        print(_limits_text(bounds, constant_bytes))
+    shown = rows[: options.top or None]
+    for table, heads in ((shown, "primitive"), (groups, "template")):
+        print(_table(table, heads, sum(row.seconds for row in rows), options.roofline))
+        if table is shown and len(shown) < len(rows):
+            print(f"… {len(rows) - len(shown)} more; --top 0 shows all")
+        print()
+    return 0
+
+
+def _constant_bytes(executable: Executable) -> int:
+    return sum(array.nbytes for array in executable.constants)
+
+
+def _report(rows: Sequence[Row], groups: Sequence[Row], bounds: Limits, constant_bytes: int) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "seconds": sum(row.seconds for row in rows),
+        "constant_bytes": constant_bytes,
+        "limits": asdict(bounds),
+        "primitives": [row.as_json() for row in rows],
+        "templates": [row.as_json() for row in groups],
+    }
+
+
+# ---- arguments ----
+
+
+def _arguments(function: Function, options: argparse.Namespace) -> list[np.ndarray]:
+    """Those of --input; for the others random ones, whose symbolic dimensions have one size each."""
+    given = arguments.match_names(list(map(arguments.parse, options.input)), function.param_names, "input")
+    pairs = list(zip(function.param_names, function.type.params, strict=True))
+    values = {name: given[name].load(declared) for name, declared in pairs if name in given}
+    sizes = dict(map(_dimension, options.dim))
+    for name, declared in pairs:
+        if name in values and isinstance(declared, TensorType):
+            for dim, size in zip(declared.shape, values[name].shape, strict=False):
+                if isinstance(dim, dims.SymbolicDim):
+                    sizes.setdefault(str(dim), size)
+    return [values[name] if name in values else _made(name, declared, sizes) for name, declared in pairs]
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, _, size = text.rpartition("=")
+    if not name or not size.isdigit():
+        raise UsageError(f"--dim {text!r}: write NAME=SIZE")
+    return name, int(size)
+
+
+def _made(name: str, declared: Type, sizes: dict[str, int]) -> np.ndarray:
+    """Random elements from a seed; integers are 0 or 1, which are indices into most tables."""
+    if not isinstance(declared, TensorType):
+        raise UsageError(f"no --input for {name!r}, which is {declared}")
+    shape = []
+    for dim in declared.shape:
+        if isinstance(dim, dims.SymbolicDim):
+            bound = {variable: sizes.get(variable, _SYMBOLIC_SIZE) for variable in dims.variables(dim)}
+            shape.append(dims.evaluate(dim, bound))
+        elif isinstance(dim, int):
+            shape.append(dim)
+        else:
+            raise UsageError(f"no --input for {name!r}, whose shape is not known: it is {declared}")
+    rng = np.random.default_rng(0)
+    if declared.dtype.is_float:
+        return rng.standard_normal(shape).astype(declared.dtype.numpy)
+    return rng.integers(0, 2, shape).astype(declared.dtype.numpy)
+
+
+# ---- tables ----
+
+
+def _limits_text(bounds: Limits, constant_bytes: int) -> str:
+    levels = ", ".join(f"{level.name} {level.bandwidth / 1e9:.0f}" for level in bounds.levels)
+    threads = f"{bounds.threads} thread{'s' * (bounds.threads > 1)}"
+    return (
+        f"this machine, {threads}: float32 {bounds.float32 / 1e9:.0f} GFLOP/s, float64 {bounds.float64 / 1e9:.0f}; "
+        f"reads GB/s: {levels}\nconstants: {constant_bytes / 1e6:.1f} MB, "
+        f"read at {bounds.bandwidth(constant_bytes) / 1e9:.0f} GB/s\n"
+    )
+
+
+def _table(rows: Iterable[Row], head: str, total: float, roofline: bool) -> str:
+    heads = ["ms", "%", "calls"]
+    if roofline:
+        heads += ["GFLOP/s", "eff.", "GB/s", "% peak", "% bandw.", "% roofline", "bound"]
+    cells = [[*heads, head, "node" if head == "primitive" else ""]]
+    for row in rows:
+        line = [f"{row.seconds * 1e3:.3f}", f"{100 * row.seconds / max(total, 1e-12):.1f}", str(row.calls)]
+        if roofline:
+            line += _roofline_cells(row)
+        cells.append([*line, row.primitive, row.node or ""])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = len(heads)
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at < right else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    )
+
+
+def _roofline_cells(row: Row) -> list[str]:
+    facts = row.as_json()
+    rates = [facts["gflops"], facts["effective_gflops"], facts["gbytes_per_second"]]
+    shares = [facts["peak_share"], facts["bandwidth_share"], facts["roofline_share"]]
+    return [*(f"{rate:.1f}" for rate in rates), *(f"{100 * share:.0f}" for share in shares), row.bound]
