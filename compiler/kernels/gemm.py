@@ -20,6 +20,7 @@ from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid, merged_shape
+from .few_rows import few_rows_bytes, write_few_rows
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, choose, chunk_of, tiles, write_chunks, write_start, write_step
@@ -140,11 +141,26 @@ class _Product:
         self._write_sizes()
         self._write_steps()
         self._write_split()
+        if self._may_be_one_row:
+            self._write_one_row()
         with write.block("for unit in range(first, last)"):
             self._write_unit()
         work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / _MACS_A_NANOSECOND
         traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / _BYTES_A_NANOSECOND
-        return write.kernel(work + traffic, self._scratch_bytes)
+        sums = few_rows_bytes(1) if self._may_be_one_row else 0
+        return write.kernel(work + traffic, self._scratch_bytes + sums)
+
+    @property
+    def _may_be_one_row(self) -> bool:
+        return self.is_packed and not self.batch and not isinstance(self.rows, int)
+
+    def _write_one_row(self) -> None:
+        """What decoding asks of a kernel that serves for a prompt too."""
+        with self.write.block("if rows == 1"):
+            self.write(f"sums = scratch + {self._scratch_bytes}")
+            self.write.share("blocks")
+            write_few_rows(self.write, self.epilogue, 1, self.target)
+            self.write("return 0")
 
     def _write_sizes(self) -> None:
         write = self.write

@@ -131,3 +131,29 @@ def test_a_cpu_without_fused_multiply_adds():
     plain = of(NativeTarget(TARGET.native.triple, "x86-64", ""))
     assert not plain.has_fma
     product((5, 9), (9, 20), target=plain)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("rows", [(1,), (2,), (1, 3), (2, 2)])
+def test_few_rows_of_packed_matrices(rows, target):
+    for depth, columns, parts in ((9, 37, 1), (300, 149, 2), (513, 16, 3), (1, 1, 1)):
+        panels = (-(-columns // 16), depth, 16)
+        epilogue = ((columns,), (*rows, columns), "gelu")
+        product((*rows, depth), panels, epilogue, None, parts, target, "matmul_packed", columns=columns)
+
+
+@pytest.mark.parametrize("added", [(149,), ("n", 149), (1, "s", 149)])
+def test_one_row_where_there_may_be_many(added):
+    shape = (1, "s", 300) if len(added) == 3 else ("n", 300)
+    for rows in (1, 2, 15):
+        product(shape, (10, 300, 16), (added, "gelu"), {"n": rows, "s": rows}, 3, operator="matmul_packed", columns=149)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_few_rows_have_the_same_bits_in_any_number_of_parts(rows):
+    build = Builder(tensor("float32", (rows, 300)), tensor("float32", (11, 300, 16)))
+    definition = build.definition(build("matmul_packed", 0, 1, columns=170))
+    arrays = [random_array(type_, seed) for seed, type_ in enumerate(definition.params)]
+    wanted = run_kernel(definition, arrays)[1][0]
+    for parts in (2, 3, 5, 11):
+        np.testing.assert_array_equal(run_kernel(definition, arrays, parts=parts)[1][0], wanted)
