@@ -24,6 +24,7 @@ _SOURCES = (
     "intrinsics.py",
     "heap.py",
     "engine.py",
+    "parallel.py",
     "native.py",
     "../formats/isa.py",
     "../formats/dtypes.py",
@@ -54,8 +55,9 @@ ENTRIES: dict[str, Entry] = {
     "new_record": Entry("heap", 5),
     "close": Entry("heap", 1),
     "work": Entry("parallel", 3, releases_gil=True),
-    "wake": Entry("parallel", 1),
+    "wake": Entry("parallel", 2),
     "own": Entry("parallel", 1),
+    "rest": Entry("parallel", 1),
 }
 
 _lock = threading.Lock()

@@ -30,6 +30,7 @@ from .heap import (
 )
 from .intrinsics import (
     add_overflows,
+    atomic_add,
     call_kernel,
     copy,
     load,
@@ -58,7 +59,7 @@ from .layout import (
     TRAP,
     WORD,
 )
-from .parallel import run_parts
+from .parallel import free_threads, run_parts
 
 
 @inlined
@@ -295,15 +296,24 @@ def call_primitive(context, primitive, at, refs, ints):
         store(filled, k, operand(load(at, 1 + k), ints))
     kernel = load(primitive, PRIMITIVE.KERNEL)
     if load(primitive, PRIMITIVE.PARALLEL) != 0:
-        threads = load(load(context, CONTEXT.POOL), POOL.THREADS)
+        threads = free_threads(load(context, CONTEXT.POOL))
         if threads > 1:
-            return run_parts(context, primitive, arguments, call_kernel(kernel, arguments, 0, -1, threads))
+            return run_parts(context, primitive, arguments, call_kernel(kernel, arguments, 0, -1, threads), threads)
     return call_kernel(kernel, arguments, load(context, CONTEXT.SCRATCH), 0, 1)
 
 
 @native
 def run(context):
-    """Executes from the context's program counter on. Returns a trap."""
+    """Executes from the context's program counter on, as one of the calls that run. Returns a trap."""
+    pool = load(context, CONTEXT.POOL)
+    atomic_add(pool, POOL.ACTIVE, 1)
+    trap = execute(context)
+    atomic_add(pool, POOL.ACTIVE, -1)
+    return trap
+
+
+@native
+def execute(context):
     code = load(context, CONTEXT.CODE)
     functions, primitives = load(context, CONTEXT.FUNCTIONS), load(context, CONTEXT.PRIMITIVES)
     pc = code + load(context, CONTEXT.PC)

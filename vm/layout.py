@@ -141,29 +141,46 @@ FREE = CHUNKS + 2 * MAX_CHUNKS  # then the heads of the free lists, one a size c
 CLASSES = 4 * 64
 CONTEXT_WORDS = FREE + CLASSES
 
-# The thread pool. Every word has a cache line of its own.
+# The thread pool. Every word has a cache line of its own. Behind these words: a MEMBER a thread, the caller's first.
 POOL = _names("POOL", """
-    NEXT        the ticket: epoch of the loop in the upper half, its next part in the lower
-    DONE        parts that are done
-    BUSY        1 while a call has the pool
-    STOP        1 when workers are to end
-    SLEEPERS    workers that sleep
-    THREADS     threads that a call may use: workers, and its own
+    BUSY         1 while a call has the workers
+    ACTIVE       calls that run
+    DONE         parts of the loop that are done
+    FAILURE      … failure code
+    EPOCH        … number
+    STOP         1 when workers are to end
+    THREADS      threads that a call may use: workers, and its own
+    WORKER_SPINS how often a worker looks for a loop before it sleeps
+    CALLER_SPINS how often a caller looks whether the workers are done before it lets other threads have the core
+    SCRATCH      address of the workers' scratch memory
+    STRIDE       bytes of it a worker
+    BLOCK        what malloc gave for it
+    LOCK         addresses of the C library's functions for what workers sleep on; 0 where there are none
+    UNLOCK
+    WAIT
+    SIGNAL
+    YIELD        … and of what lets other threads have the core
+""", step=8)  # fmt: skip
+
+# A thread's share of a loop, on one cache line …
+MEMBER = _names("MEMBER", """
+    TICKET      the loop's epoch in the upper half, then 16 bits each: the first part that is left, the end of those
     KERNEL      the loop's kernel
     ARGUMENTS   … arguments
     PARTS       … number of parts
-    FAILURE     … failure code
-    SCRATCH     address of the workers' scratch memory
-    STRIDE      bytes of it a worker
-    BLOCK       what malloc gave for it
-    MUTEX       address of what workers sleep on
+    MEMBERS     … number of threads
+    SCRATCH     address of the thread's scratch memory
+""")  # fmt: skip
+
+# … and what a worker sleeps on, on another.
+SLEEPER = _names("SLEEPER", """
+    ASLEEP      1 while the worker sleeps
+    MUTEX       address of the C library's mutex
     CONDITION   … and its condition
-    LOCK        addresses of the C library's functions for these; 0 where there are none
-    UNLOCK
-    WAIT
-    BROADCAST
-    YIELD       … and of what lets other threads have the core
-""", step=8)  # fmt: skip
+""", start=8)  # fmt: skip
+
+MEMBER_WORDS = 16
+MAX_THREADS = 1024
 
 # Byte offsets in the objects of this Python and NumPy.
 PYTHON = _names("PYTHON", """

@@ -1,8 +1,10 @@
 """Parallel kernels, the native side: one loop at a time, whose parts the calling thread and the pool's workers take.
 
-A loop is published by its *ticket*, the word NEXT: its epoch in the upper half, its next part in the lower. Taking a part is
-a compare-and-swap of the whole ticket, so a worker that comes late, from a loop that is over, takes nothing of the next
-one. Workers spin for a while between loops, then sleep; waking them is only paid for when one sleeps.
+Each thread has a share of the parts, neighbours: the same rows of one kernel after another, which are in its caches. Who has
+done its own share, from the first part on, takes of the others', from the last part on. What is left of a share is one
+word, the thread's *ticket*; taking a part is a compare-and-swap of it. The ticket has the loop's number in it, so a worker that
+comes late, from a loop that is over, takes nothing of the next one. A thread finds all that it needs on its ticket's
+cache line. Workers spin for a while between loops, then sleep; waking them is only paid for when they sleep.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from .intrinsics import (
     relax,
     store,
 )
-from .layout import CONTEXT, POOL, PRIMITIVE
+from .layout import CONTEXT, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, WORD
 
-CLOSED = 0xFFFFFFFF  # in place of a part: the loop is not ready
 EPOCHS = 0x7FFFFFFF
+MAX_PARTS = 0xFFFF
+FIRST_PART = 1 << 16  # of the first part in a ticket; the end counts in ones
 
-WORKER_SPINS = 20_000  # some 100 µs: from one parallel kernel to the next, also across a call from Python
-CALLER_SPINS = 2_000  # then other threads may have the core: a worker's, perhaps
+
+@inlined
+def member_at(pool, index):
+    return pool + WORD * (POOL.WORDS + MEMBER_WORDS * index)
 
 
 @inlined
@@ -36,24 +41,43 @@ def epoch_of(ticket):
 
 
 @inlined
-def part_of(ticket):
-    return ticket & CLOSED
+def first_of(ticket):
+    return ticket >> 16 & MAX_PARTS
+
+
+@inlined
+def end_of(ticket):
+    return ticket & MAX_PARTS
 
 
 @native
-def take_parts(pool, epoch, scratch):
+def take_parts(pool, index, epoch):
     """Does parts of the loop `epoch` until there are no more."""
-    kernel, arguments, parts = load(pool, POOL.KERNEL), load(pool, POOL.ARGUMENTS), load(pool, POOL.PARTS)
-    while True:
-        ticket = atomic_load(pool, POOL.NEXT)
-        if epoch_of(ticket) != epoch or part_of(ticket) >= parts:
-            return 0
-        # what was read above belongs to this loop if this succeeds: it cannot end before its parts are done
-        if atomic_replace(pool, POOL.NEXT, ticket, ticket + 1) == 1:
-            failure = call_kernel(kernel, arguments, scratch, part_of(ticket), parts)
+    member = member_at(pool, index)
+    kernel, arguments = load(member, MEMBER.KERNEL), load(member, MEMBER.ARGUMENTS)
+    parts, members = load(member, MEMBER.PARTS), load(member, MEMBER.MEMBERS)
+    scratch, is_new = load(member, MEMBER.SCRATCH), 1
+    for turn in range(members):
+        other = member_at(pool, index + turn if index + turn < members else index + turn - members)
+        done = 0
+        while True:
+            ticket = atomic_load(other, MEMBER.TICKET)
+            if epoch_of(ticket) != epoch or first_of(ticket) == end_of(ticket):
+                break
+            part = first_of(ticket) if turn == 0 else end_of(ticket) - 1
+            # what was read above belongs to this loop if this succeeds: it cannot end before its parts are done
+            if atomic_replace(other, MEMBER.TICKET, ticket, ticket + (FIRST_PART if turn == 0 else -1)) == 0:
+                continue
+            if is_new == 1 and scratch != 0:
+                store(scratch, 0, -1)
+            is_new = 0
+            failure = call_kernel(kernel, arguments, scratch, part, parts)
             if failure != 0:
                 atomic_store(pool, POOL.FAILURE, failure)
-            atomic_add(pool, POOL.DONE, 1)
+            done += 1
+        if done > 0:
+            atomic_add(pool, POOL.DONE, done)
+    return 0
 
 
 @native
@@ -72,38 +96,52 @@ def fit_scratch(pool, needed):
 
 @native
 def own(pool):
-    """Takes the pool for one loop, or to change it. 0 if someone else has it; who takes it clears BUSY."""
+    """Takes the workers for one loop, or to change them. 0 if someone else has them; who takes them clears BUSY."""
     return atomic_replace(pool, POOL.BUSY, 0, 1)
 
 
+@inlined
+def free_threads(pool):
+    """How many threads a call may use: those that other calls run on would only be shared."""
+    return load(pool, POOL.THREADS) + 1 - atomic_load(pool, POOL.ACTIVE)
+
+
 @native
-def run_parts(context, primitive, arguments, parts):
-    """A kernel's parts on the pool's threads; alone, in one part, while another call has the pool. Its failure code."""
+def run_parts(context, primitive, arguments, parts, threads):
+    """A kernel's parts on so many threads; alone, in one part, while another call has the workers. Its failure code."""
     pool, kernel, scratch = (
         load(context, CONTEXT.POOL),
         load(primitive, PRIMITIVE.KERNEL),
         load(context, CONTEXT.SCRATCH),
     )
+    needed = load(primitive, PRIMITIVE.SCRATCH)
     if parts <= 1 or own(pool) == 0:
         return call_kernel(kernel, arguments, scratch, 0, 1)
-    if fit_scratch(pool, load(primitive, PRIMITIVE.SCRATCH)) == 0:
+    if fit_scratch(pool, needed) == 0:
         atomic_store(pool, POOL.BUSY, 0)
         return call_kernel(kernel, arguments, scratch, 0, 1)
-    epoch = epoch_of(load(pool, POOL.NEXT)) + 1 & EPOCHS
-    atomic_store(pool, POOL.NEXT, (epoch << 32) + CLOSED)
-    store(pool, POOL.KERNEL, kernel)
-    store(pool, POOL.ARGUMENTS, arguments)
-    store(pool, POOL.PARTS, parts)
+    parts = min(parts, MAX_PARTS)
+    members, epoch = min(threads, parts), load(pool, POOL.EPOCH) + 1 & EPOCHS
+    store(pool, POOL.EPOCH, epoch)
     store(pool, POOL.FAILURE, 0)
     atomic_store(pool, POOL.DONE, 0)
-    atomic_store(pool, POOL.NEXT, epoch << 32)
-    wake(pool)
-    take_parts(pool, epoch, scratch)
+    for index in range(members - 1, -1, -1):
+        member = member_at(pool, index)
+        own_scratch = scratch if index == 0 else load(pool, POOL.SCRATCH) + (index - 1) * load(pool, POOL.STRIDE)
+        store(member, MEMBER.KERNEL, kernel)
+        store(member, MEMBER.ARGUMENTS, arguments)
+        store(member, MEMBER.PARTS, parts)
+        store(member, MEMBER.MEMBERS, members)
+        store(member, MEMBER.SCRATCH, own_scratch if needed > 0 else 0)
+        share = parts * index // members * FIRST_PART + parts * (index + 1) // members
+        atomic_store(member, MEMBER.TICKET, (epoch << 32) + share)
+    wake(pool, members)
+    take_parts(pool, 0, epoch)
     spins = 0
     while atomic_load(pool, POOL.DONE) < parts:
         relax()
         spins += 1
-        if spins > CALLER_SPINS and load(pool, POOL.YIELD) != 0:
+        if spins > load(pool, POOL.CALLER_SPINS) and load(pool, POOL.YIELD) != 0:
             call_function(load(pool, POOL.YIELD), 0, 0)
     failure = load(pool, POOL.FAILURE)
     atomic_store(pool, POOL.BUSY, 0)
@@ -111,50 +149,59 @@ def run_parts(context, primitive, arguments, parts):
 
 
 @native
-def wake(pool):
-    """Wakes the workers that sleep. The read orders itself behind the ticket: a worker counts itself as sleeping, then
-    looks at the ticket once more."""
-    if atomic_add(pool, POOL.SLEEPERS, 0) > 0:
-        call_function(load(pool, POOL.LOCK), load(pool, POOL.MUTEX), 0)
-        call_function(load(pool, POOL.BROADCAST), load(pool, POOL.CONDITION), 0)
-        call_function(load(pool, POOL.UNLOCK), load(pool, POOL.MUTEX), 0)
+def wake(pool, members):
+    """Wakes those workers of a loop that sleep."""
+    for index in range(1, members):
+        member = member_at(pool, index)
+        # orders itself behind the tickets: a worker says that it sleeps, then looks at its ticket once more
+        if atomic_add(member, SLEEPER.ASLEEP, 0) > 0:
+            call_function(load(pool, POOL.LOCK), load(member, SLEEPER.MUTEX), 0)
+            call_function(load(pool, POOL.SIGNAL), load(member, SLEEPER.CONDITION), 0)
+            call_function(load(pool, POOL.UNLOCK), load(member, SLEEPER.MUTEX), 0)
     return 0
 
 
 @inlined
-def is_idle(pool, seen):
-    """True while there is no loop but those that a worker has seen."""
-    ticket = atomic_load(pool, POOL.NEXT)
-    return (epoch_of(ticket) == seen or part_of(ticket) == CLOSED) and atomic_load(pool, POOL.STOP) == 0
+def is_idle(pool, member, seen):
+    """True while a worker has no share but that of the loop that it has seen."""
+    return epoch_of(atomic_load(member, MEMBER.TICKET)) == seen and atomic_load(pool, POOL.STOP) == 0
 
 
 @native
-def sleep(pool, seen):
+def sleep(pool, member, seen):
     """Waits for a loop without using the processor."""
-    call_function(load(pool, POOL.LOCK), load(pool, POOL.MUTEX), 0)
-    atomic_add(pool, POOL.SLEEPERS, 1)
-    while is_idle(pool, seen):
-        call_function(load(pool, POOL.WAIT), load(pool, POOL.CONDITION), load(pool, POOL.MUTEX))
-    atomic_add(pool, POOL.SLEEPERS, -1)
-    call_function(load(pool, POOL.UNLOCK), load(pool, POOL.MUTEX), 0)
+    call_function(load(pool, POOL.LOCK), load(member, SLEEPER.MUTEX), 0)
+    atomic_add(member, SLEEPER.ASLEEP, 1)
+    while is_idle(pool, member, seen):
+        call_function(load(pool, POOL.WAIT), load(member, SLEEPER.CONDITION), load(member, SLEEPER.MUTEX))
+    atomic_add(member, SLEEPER.ASLEEP, -1)
+    call_function(load(pool, POOL.UNLOCK), load(member, SLEEPER.MUTEX), 0)
     return 0
 
 
 @native
 def work(pool, index, seen):
-    """The life of worker `index`: until STOP, or, where there is nothing to sleep on, until it is idle. The last epoch that
-    it has seen, -1 after STOP."""
+    """The life of a worker, the member `index`: until STOP, or, where there is nothing to sleep on, until it is idle. The
+    last epoch that it has seen, -1 after STOP."""
+    member = member_at(pool, index)
     while True:
         spins = 0
-        while is_idle(pool, seen) and spins < WORKER_SPINS:
+        while is_idle(pool, member, seen) and spins < load(pool, POOL.WORKER_SPINS):
             relax()
             spins += 1
-        if is_idle(pool, seen):
+        if is_idle(pool, member, seen):
             if load(pool, POOL.WAIT) == 0:
                 return seen
-            sleep(pool, seen)
+            sleep(pool, member, seen)
         if atomic_load(pool, POOL.STOP) != 0:
             return -1
-        seen = epoch_of(atomic_load(pool, POOL.NEXT))
-        if index + 1 < load(pool, POOL.THREADS):
-            take_parts(pool, seen, load(pool, POOL.SCRATCH) + index * load(pool, POOL.STRIDE))
+        seen = epoch_of(atomic_load(member, MEMBER.TICKET))
+        take_parts(pool, index, seen)
+
+
+@native
+def rest(count):
+    """What a worker does between two looks, so often: to be measured."""
+    for _ in range(count):
+        relax()
+    return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -16,19 +17,27 @@ from typing import Any
 
 from ..formats.errors import ArgumentError
 from . import core, knobs
-from .layout import POOL
+from .layout import MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
+_WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
+_CALLER_SECONDS = 50e-6  # that a caller spins for its workers: then they may want the core
+_LINES = 16  # words of two cache lines, which processors like to fetch together
+_LOCK_BYTES = 256  # enough for a mutex, and for a condition, of any C library
 
 
 class Pool:
     """The words that workers and callers share, and the workers."""
 
     def __init__(self, threads: int) -> None:
-        self._words = (ctypes.c_int64 * POOL.WORDS)()
-        self._locks = ctypes.create_string_buffer(512)  # a mutex and a condition of the C library
+        words = POOL.WORDS + MEMBER_WORDS * MAX_THREADS
+        self._memory = (ctypes.c_int64 * (words + _LINES))()
+        start = -ctypes.addressof(self._memory) % (_LINES * WORD)
+        self._words = (ctypes.c_int64 * words).from_buffer(self._memory, start)
+        self._locks: list[Any] = []  # of the workers: what the C library's mutexes and conditions are made of
         self._workers: list[threading.Thread] = []
         self.address = ctypes.addressof(self._words)
+        self._set_spins()
         self._find_functions()
         self.resize(threads)
 
@@ -44,7 +53,8 @@ class Pool:
             words[POOL.STRIDE] = 0  # scratch memory is for as many workers as there were
             words[POOL.THREADS] = threads
             while len(self._workers) < threads - 1:
-                index = len(self._workers)
+                index = 1 + len(self._workers)  # the caller is member 0
+                self._make_lock(index)
                 worker = threading.Thread(target=self._work, args=(index,), name=f"treadle-{index}", daemon=True)
                 self._workers.append(worker)
                 worker.start()
@@ -56,16 +66,18 @@ class Pool:
         self._own()
         self._words[POOL.THREADS], self._words[POOL.STOP] = 1, 1
         self._words[POOL.BUSY] = 0
-        core.engine().wake(self.address)
+        core.engine().wake(self.address, 1 + len(self._workers))
         for worker in self._workers:
             worker.join()
         self._workers.clear()
 
     def forget_workers(self) -> None:
         """In a child of fork, which has none of its parent's threads: one thread, until more are asked for."""
+        words = self._words
+        words[POOL.THREADS], words[POOL.BUSY], words[POOL.ACTIVE] = 1, 0, 0
+        for index in range(1, 1 + len(self._workers)):
+            words[_place(index, SLEEPER.ASLEEP)] = 0
         self._workers.clear()
-        self._words[POOL.THREADS], self._words[POOL.BUSY], self._words[POOL.SLEEPERS] = 1, 0, 0
-        self._find_functions()
 
     def _own(self) -> None:
         """Waits until no call has the pool, and takes it."""
@@ -73,28 +85,54 @@ class Pool:
             time.sleep(_IDLE_SECONDS)
 
     def _work(self, index: int) -> None:
-        work, seen = core.engine().work, self._words[POOL.NEXT] >> 32
+        work, seen = core.engine().work, self._words[_place(index, MEMBER.TICKET)] >> 32
         while (seen := work(self.address, index, seen)) >= 0:
             time.sleep(_IDLE_SECONDS)
 
+    def _set_spins(self) -> None:
+        """Measures how long it takes to relax: between a nanosecond and fifty, by processor."""
+        count, rest = 1000, core.engine().rest
+        start = time.perf_counter()
+        rest(count)
+        each = max(time.perf_counter() - start, 1e-9) / count
+        self._words[POOL.WORKER_SPINS] = max(1, int(_WORKER_SECONDS / each))
+        self._words[POOL.CALLER_SPINS] = max(1, int(_CALLER_SECONDS / each))
+
     def _find_functions(self) -> None:
-        """The C library's locks. Where it has none that we know, workers look for work from time to time."""
-        words = self._words
+        """The C library's functions for locks. Where it has none that we know, workers look for work from time to time."""
         if sys.platform == "win32":
             return
-        library: Any = ctypes.CDLL(None)
-        mutex = ctypes.addressof(self._locks)
-        words[POOL.MUTEX], words[POOL.CONDITION] = mutex, mutex + 256
-        library.pthread_mutex_init(ctypes.c_void_p(mutex), None)
-        library.pthread_cond_init(ctypes.c_void_p(mutex + 256), None)
         for word, name in (
             (POOL.LOCK, "pthread_mutex_lock"),
             (POOL.UNLOCK, "pthread_mutex_unlock"),
             (POOL.WAIT, "pthread_cond_wait"),
-            (POOL.BROADCAST, "pthread_cond_broadcast"),
+            (POOL.SIGNAL, "pthread_cond_signal"),
             (POOL.YIELD, "sched_yield"),
         ):
-            words[word] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+            self._words[word] = ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value
+
+    def _make_lock(self, index: int) -> None:
+        """A mutex and a condition for a worker to sleep on."""
+        if sys.platform == "win32":
+            return
+        lock = ctypes.create_string_buffer(2 * _LOCK_BYTES)
+        self._locks.append(lock)  # for ever: a worker of a parent process may have died in the one before
+        mutex = ctypes.addressof(lock)
+        condition = mutex + _LOCK_BYTES
+        _c_library().pthread_mutex_init(ctypes.c_void_p(mutex), None)
+        _c_library().pthread_cond_init(ctypes.c_void_p(condition), None)
+        self._words[_place(index, SLEEPER.MUTEX)] = mutex
+        self._words[_place(index, SLEEPER.CONDITION)] = condition
+
+
+def _place(index: int, word: int) -> int:
+    """Where a word of a member stands among the pool's."""
+    return POOL.WORDS + MEMBER_WORDS * index + word
+
+
+@functools.cache
+def _c_library() -> Any:
+    return ctypes.CDLL(None)
 
 
 _pool: Pool | None = None
@@ -106,7 +144,7 @@ def pool() -> Pool:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = Pool(knobs.get("TREADLE_NUM_THREADS") or cpu_count())
+            _pool = Pool(min(knobs.get("TREADLE_NUM_THREADS") or cpu_count(), MAX_THREADS))
             atexit.register(_pool.stop)  # before the code that the workers run is gone
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=_pool.forget_workers)
@@ -125,6 +163,6 @@ def get_num_threads() -> int:
 
 def set_num_threads(count: int) -> None:
     """Sets how many threads a call may use for its larger kernels; 1 for none but its own. For the whole process."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ArgumentError(f"set_num_threads({count!r}): expected a number from 1 on")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
+        raise ArgumentError(f"set_num_threads({count!r}): expected a number from 1 to {MAX_THREADS}")
     pool().resize(count)

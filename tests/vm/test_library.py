@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from treadle.formats.executable import Executable, NativeKernel
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.vm import library, native
 from treadle.vm.intrinsics import load, store
+from treadle.vm.layout import MAX_THREADS
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.threads import get_num_threads, set_num_threads
 
@@ -141,7 +143,21 @@ def test_parts_on_threads_give_the_same(compiler, threads):
         set_num_threads(before)
 
 
-@pytest.mark.parametrize("count", [0, -1, True, "two"])
+def test_callers_that_want_the_workers_at_once_get_their_own_results(compiler):
+    compiler(8, 100_000)
+    before = get_num_threads()
+    try:
+        set_num_threads(6)
+        main = make()["main"]
+        with ThreadPoolExecutor(3) as callers:
+            doubled = list(callers.map(lambda turn: main(X + turn), range(600)))
+        for turn, result in enumerate(doubled):
+            assert np.array_equal(result, 2 * (X + turn))
+    finally:
+        set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "two", MAX_THREADS + 1])
 def test_number_of_threads_is_checked(count):
     with pytest.raises(ArgumentError):
         set_num_threads(count)
