@@ -234,6 +234,8 @@ class _Conv:
         write(f"row_bytes = width * {problem.pixel}", "plane_bytes = height * row_bytes")
         write(f"across = (columns + {tile.rows - 1}) // {tile.rows}", "tiles = lines * across")
         write("bands = (tiles + band - 1) // band", f"block_units = (blocks + {tile.blocks - 1}) // {tile.blocks}")
+        if problem.is_staged:
+            write.prepare("staged")
         write.split("images * groups * bands * block_units", "images * nanoseconds")
         write(f"x_row = stride_across * {problem.pixel}")
         write(f"x_step = {'dilation_across * 4' if problem.is_planar else 4}", f"w_step = {VECTOR_BYTES}")
@@ -241,7 +243,7 @@ class _Conv:
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         if problem.is_staged:
-            write(f"stage = scratch + {self.epilogue.buffer_bytes}", "staged = -1")
+            write(f"stage = scratch + {self.epilogue.buffer_bytes}")
         with write.block("for unit in range(first, last)"):
             self._write_unit()
         scratch = self.epilogue.buffer_bytes

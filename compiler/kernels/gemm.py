@@ -182,6 +182,8 @@ class _Product:
     def _write_steps(self) -> None:
         """Distances in bytes, where the tile expects them."""
         write = self.write
+        if self.copies_rows:
+            write.prepare("copied")
         write("a_row = 4 * rows" if self.turns_a else "a_row = 4 * depth")
         write("a_matrix = 4 * rows * depth", "b_matrix = 4 * depth * columns")
         if self.panels is _Panels.DIRECT:
@@ -197,7 +199,7 @@ class _Product:
         if self.panels in (_Panels.COPIED, _Panels.TURNED):
             write(f"panels = scratch + {self.epilogue.buffer_bytes}")
         if self.copies_rows:
-            write(f"apart = scratch + {self.epilogue.buffer_bytes + self._panel_bytes}", "copied = -1")
+            write(f"apart = scratch + {self.epilogue.buffer_bytes + self._panel_bytes}")
 
     def _write_split(self) -> None:
         write = self.write

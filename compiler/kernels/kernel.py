@@ -7,7 +7,8 @@ A kernel is generated as the text of a readable Python function, compiled by Num
     args      address of int64 words: [0] the address of the kernel's static words, [1…] the addresses of the inputs'
               elements, then of the outputs', then the values of the definition's dimension variables. Tensors are
               C-contiguous and aligned to 4 bytes at least (inputs from outside, results) or 64 (all others).
-    scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses
+    scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses. Where there are several parts, a
+              thread's first one finds the word -1 there, and each later one what the one before has left
     part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
               together write every output element exactly once, and any number of parts gives the same bits.
     returns   0, or a code that `vm/failures.py` words: an error that depends on the elements, such as an index out of range

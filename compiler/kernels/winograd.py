@@ -121,6 +121,7 @@ class _Winograd:
         write(f"tiles = (lines + {self.outputs - 1}) // {self.outputs} * across")
         write("chunks = (tiles + chunk - 1) // chunk")
         write(f"block_units = (blocks + {self.tile.blocks - 1}) // {self.tile.blocks}")
+        write.prepare("transformed")
         write.split("images * chunks * block_units", "images * nanoseconds")
         write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
         write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
@@ -170,7 +171,7 @@ class _Winograd:
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         write(f"patch = scratch + {self.epilogue.buffer_bytes}", f"half = patch + {tile_bytes}")
-        write(f"spectrum = half + {tile_bytes}", f"products = spectrum + {self.area} * x_plane", "transformed = -1")
+        write(f"spectrum = half + {tile_bytes}", f"products = spectrum + {self.area} * x_plane")
 
     def _write_constants(self) -> dict[float, str]:
         """The vectors of the transforms' coefficients, by value."""

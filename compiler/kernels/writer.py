@@ -18,6 +18,7 @@ from .kernel import Kernel
 from .target import Target
 
 NANOSECONDS_A_BYTE = 0.01  # that one thread moves from or to the caches
+_NOTE_BYTES = 64  # at the beginning of scratch memory that is prepared
 SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
 
 
@@ -29,6 +30,7 @@ class Writer:
         self.lanes = target.lanes()
         self.words: list[int] = []
         self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    words = word(args, 0)"]
+        self._prepared = ""
         self._indent = "    "
         first = 1 + len(definition.params) + len(definition.outputs)
         self._variables = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
@@ -65,6 +67,12 @@ class Writer:
         """Defines `name` to be the address of an output's elements."""
         return self.input(name, len(self.definition.params) + number)
 
+    def prepare(self, name: str) -> None:
+        """Defines `name` to say what the scratch memory has been prepared for, -1 at first: what one part leaves there
+        serves the thread's next ones. Before the split, and before anything else names places in the scratch memory."""
+        self._prepared = name
+        self(f"{name} = -1", "noted = scratch", f"scratch += {_NOTE_BYTES}")
+
     def split(self, units: str, nanoseconds: str) -> None:
         """Answers how many parts are worth it, and takes this part's share of the units."""
         self.ask(units, nanoseconds)
@@ -91,9 +99,15 @@ class Writer:
         self("first = 0", f"last = {units}")
         with self.block("if parts > 1"):  # two divisions take longer than a small kernel
             self(f"first = {units} * part // parts", f"last = {units} * (part + 1) // parts")
+            if self._prepared:
+                self(f"{self._prepared} = word(noted, 0)")
 
     def kernel(self, nanoseconds: float, scratch_bytes: int = 0) -> Kernel:
         """The finished kernel."""
+        if self._prepared:
+            scratch_bytes += _NOTE_BYTES
+            with self.block("if parts > 1"):
+                self(f"store_int64(noted, 0, {self._prepared})")
         source = "\n".join([*self._lines, "    return 0", ""])
         return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, max(1, int(nanoseconds)), self.title)
 

@@ -106,7 +106,7 @@ def run_kernel(
         poison = np.full(math.prod(shape) * type_.dtype.itemsize, 0xA5, np.uint8).view(type_.dtype.numpy)
         outputs.append(guarded(poison.reshape(shape), slack))
     words = np.array([*kernel.words, 0], np.int64)
-    scratch = np.zeros(kernel.scratch_bytes + 64, np.uint8)
+    scratch = np.full(kernel.scratch_bytes + 64, -1, np.int8)
     aligned = (scratch.ctypes.data + 63) // 64 * 64
     variables = [sizes[name] for name in definition.variables]
     addresses = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
