@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from ..formats import dims
+from ..formats.dims import Dim, SymbolicDim
+from ..formats.errors import InferenceError
 from ..formats.primitive import Attributes, PrimitiveDefinition, PrimitiveNode
-from ..formats.types import TensorType, TupleType, Type
+from ..formats.types import UNKNOWN, TensorType, TupleType, Type
 from . import ir
 from .operators.table import Fusion, lookup
 
@@ -62,6 +67,52 @@ def _variables(params: Sequence[Type], nodes: Sequence[PrimitiveNode]) -> tuple[
     types = (*params, *(result for node in nodes for result in node.results))
     attributes = tuple(value for node in nodes for _, value in node.attributes)
     return PrimitiveDefinition.variables_of(types, attributes)  # type: ignore[arg-type]
+
+
+def abstracted(definition: PrimitiveDefinition) -> tuple[PrimitiveDefinition, dict[str, Dim]]:
+    """The definition with a variable for each dimension of its parameters that is computed, such as (h - 1) // 2 + 1, and
+    what its variables stand for. So layers of a network that differ in how their sizes came about share a primitive.
+
+    It is the same definition where its types do not follow from those of the parameters alone.
+    """
+    own: dict[str, Dim] = {name: dims.variable(name) for name in definition.variables}
+    found = dict.fromkeys(
+        dim
+        for type_ in definition.params
+        for dim in type_.shape
+        if isinstance(dim, SymbolicDim) and str(dim) not in own
+    )
+    if not found or any(UNKNOWN in type_.shape for type_ in definition.values):
+        return definition, own
+    free = (name for number in range(len(found) + len(own)) if (name := f"size{number}") not in own)
+    names = dict(zip(found, free, strict=False))
+    meanings = own | {name: dim for dim, name in names.items()}
+    try:
+        general = _retyped(definition, {dim: dims.variable(name) for dim, name in names.items()})
+    except InferenceError:
+        return definition, own
+    back = tuple(_with_dims(type_, lambda dim: dims.substitute(dim, meanings)) for type_ in general.values)
+    return (general, meanings) if back == definition.values else (definition, own)
+
+
+def _retyped(definition: PrimitiveDefinition, names: Mapping[Any, Dim]) -> PrimitiveDefinition:
+    """The definition with other dimensions in place of some; the types of its values follow. Raises InferenceError."""
+
+    def renamed(value: Any) -> Any:
+        return tuple(map(renamed, value)) if isinstance(value, tuple) else names.get(value, value)
+
+    params = tuple(_with_dims(type_, renamed) for type_ in definition.params)
+    values, nodes = list(params), []
+    for node in definition.nodes:
+        attributes = tuple((name, renamed(value)) for name, value in node.attributes)
+        results = lookup(node.operator).result_types([values[number] for number in node.inputs], attributes)
+        nodes.append(dataclasses.replace(node, results=results, attributes=attributes))
+        values += results
+    return PrimitiveDefinition(params, tuple(nodes), definition.outputs, _variables(params, nodes))
+
+
+def _with_dims(type_: TensorType, change: Callable[[Any], Any]) -> TensorType:
+    return TensorType(type_.dtype, tuple(map(change, type_.shape)))
 
 
 def _is_immediate(atom: ir.Atom, calls: Sequence[ir.OperatorCall]) -> bool:

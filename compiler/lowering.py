@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import dims
 from ..formats.dtypes import DType
 from ..formats.isa import Kind
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import ir
 from .analysis import is_symbolic, type_of
-from .definitions import define
+from .definitions import abstracted, define
 from .emission import Emission, Fields, Number, Value
 from .matching import lower_match
 from .operators.table import Fusion, lookup
@@ -185,9 +184,10 @@ class _Lowering(Emission):
         return self._call_primitive(call.definition, call.args, type_)
 
     def _call_primitive(self, definition: PrimitiveDefinition, args: Sequence[ir.Atom], type_: Type) -> Value:
-        index = self.tables.primitive(definition)
+        general, meanings = abstracted(definition)
+        index = self.tables.primitive(general)
         inputs = self._registers(args)
-        variables = self.shape([dims.variable(name) for name in definition.variables])
+        variables = self.shape([meanings[name] for name in general.variables])
         if any(UNKNOWN in tensor.shape for tensor in (*definition.params, *definition.results)):
             results = tuple(self.new_ref(result) for result in definition.results)
             self.emit("call_host", index, results, inputs, variables)

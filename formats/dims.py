@@ -184,6 +184,12 @@ def _divide_exactly(left: Dim, right: Dim) -> Dim | None:
     return _from_terms(terms)
 
 
+def content(dim: SymbolicDim) -> tuple[int, Dim]:
+    """The greatest integer that divides all coefficients, and the dimension divided by it."""
+    factor = math.gcd(*(coefficient for _, coefficient in dim.terms))
+    return factor, _from_terms({monomial: coefficient // factor for monomial, coefficient in dim.terms})
+
+
 def floordiv(left: Dim, right: Dim) -> Dim:
     """⌊left / right⌋. Division by the constant 0 raises ZeroDivisionError; variables are taken to be non-zero divisors."""
     if isinstance(left, int) and isinstance(right, int):

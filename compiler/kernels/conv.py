@@ -103,11 +103,13 @@ class Problem:
 
 
 def problem_of(found: Anchored) -> Problem | None:
-    """The sizes of a convolution whose operands are parameters; None if they are not known."""
+    """The sizes of a convolution of an image whose operands are parameters; None if they are not known."""
     definition, node, attributes = found.definition, found.node, found.attributes
     if any(number >= len(definition.params) for number in node.inputs):
         return None
     x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
+    if len(node.results[0].shape) != 5:
+        return None
     result = shape_of(node.results[0])
     windows = axes(weight[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
     pads = [pad for axis in windows for pad in (axis.begin, axis.end)]

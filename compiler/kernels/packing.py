@@ -26,7 +26,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.output("target", 0)
     write.size("images", plain[0])
     write.size("channels", plain[1])
-    write.size("pixels", dims.multiply(plain[2], plain[3]))
+    write.size("pixels", dims.product(plain[2:]))
     write(f"blocks = (channels + {BLOCK - 1}) // {BLOCK}", f"spans = (pixels + {_PIXELS - 1}) // {_PIXELS}")
     write.split("images * blocks * spans", f"images * channels * pixels * {_PICOSECONDS} // 1000")
     with write.block("for unit in range(first, last)"):

@@ -5,7 +5,8 @@ are transformed once a chunk, for all input channels, to the scratch memory: `sp
 16 channels of one element. Then a register tile computes each of the a x a matrix products, tiles by output channels, to
 `products` [a x a, tile, block, 16], and these are transformed to pixels, which the epilogue takes line by line.
 
-Tiles of the last line and column overlap the ones before, and pixels that were done already are not stored again.
+Tiles of the last line and column overlap the ones before, or stick out at the beginning of an image that is smaller than a
+tile; pixels that were done already, or that there are not, are not stored.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.winograd import WINDOW_SIZE, transforms
 from .anchor import Anchored
@@ -46,12 +49,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     if any(number >= len(definition.params) for number in found.node.inputs):
         return None
-    x, result = (shape_of(definition.values[number]) for number in (found.node.inputs[0], found.number))
-    sizes = (*x[1:], *result[1:])
-    if not all(isinstance(size, int) for size in (*sizes, *(found.attributes["pads"] or ()))) or 0 in sizes:
-        return None
-    convolution = _Winograd(found, target)
-    return convolution.kernel() if convolution.is_possible else None
+    sizes = (*definition.values[found.node.inputs[0]].shape[1:], *definition.values[found.number].shape[1:])
+    return None if 0 in sizes else _Winograd(found, target).kernel()
 
 
 class _Winograd:
@@ -61,26 +60,23 @@ class _Winograd:
         self.found, self.node, self.target = found, found.node, target
         x, weight = (shape_of(found.definition.values[number]) for number in self.node.inputs[:2])
         result = shape_of(found.definition.values[found.number])
-        self.batch = x[0]
-        self.in_blocks, self.height, self.width = (estimate(size) for size in x[1:4])
-        self.blocks, self.lines, self.columns = (estimate(size) for size in result[1:4])
+        self.batch, self.height, self.width = x[0], *x[2:4]
+        self.lines, self.columns = result[2:4]
+        self.in_blocks, self.blocks = estimate(x[1]), estimate(weight[0])
         self.channels = found.attributes["channels"]
         self.pads = found.attributes["pads"] or (0, 0, 0, 0)
         self.matrices = transforms(estimate(weight[1]) - WINDOW_SIZE + 1)
         self.outputs, self.inputs = self.matrices.outputs, self.matrices.inputs
         self.area = self.inputs**2
-        self.tiles = -(-self.lines // self.outputs) * -(-self.columns // self.outputs)
+        self.tiles = dims.multiply(*(dims.ceildiv(size, self.outputs) for size in (self.lines, self.columns)))
         self.chunk = self._chunk()
         self.tile = choose(self.chunk, self.blocks, target)
-
-    @property
-    def is_possible(self) -> bool:
-        """Tiles may overlap, but not stick out."""
-        return self.outputs <= min(self.lines, self.columns)
 
     def _chunk(self) -> int:
         """Tiles that are transformed at once: about as many as fill half of the second cache."""
         most = max(_LEAST_CHUNK, self.target.l2_bytes // 2 // (self.area * self._spectrum_row))
+        if not isinstance(self.tiles, int):
+            return most
         return math.ceil(self.tiles / math.ceil(self.tiles / most))
 
     # ---- the scratch memory; rows and planes are an odd number of vectors apart, so that they spread over a cache's sets ----
@@ -104,9 +100,9 @@ class _Winograd:
 
     @property
     def _nanoseconds(self) -> float:
-        """The estimated time of one image."""
-        products = self.tiles / self.tile.rows * self.blocks / self.tile.blocks * self.channels * step_cost(self.tile)
-        transforming = self.tiles * (self.in_blocks + self.blocks) * _ELEMENT_CYCLES
+        """The estimated time of one tile."""
+        products = self.blocks / self.tile.rows / self.tile.blocks * self.channels * step_cost(self.tile)
+        transforming = (self.in_blocks + self.blocks) * _ELEMENT_CYCLES
         return self.area * (products + transforming) / GIGAHERTZ
 
     # ---- text ----
@@ -122,14 +118,15 @@ class _Winograd:
         write("chunks = (tiles + chunk - 1) // chunk")
         write(f"block_units = (blocks + {self.tile.blocks - 1}) // {self.tile.blocks}")
         write.prepare("transformed")
-        write.split("images * chunks * block_units", "images * nanoseconds")
+        write.split("images * chunks * block_units", "images * tiles * nanoseconds")
         write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
         write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
         self._write_places()
         self.constants = self._write_constants()
         with write.block("for unit in range(first, last)"):
             self._write_unit()
-        return write.kernel(estimate(self.batch) * self._nanoseconds, self._scratch_bytes)
+        tiles = estimate(dims.multiply(self.batch, self.tiles))
+        return write.kernel(tiles * self._nanoseconds, self._scratch_bytes)
 
     def _write_sizes(self) -> None:
         write = self.write
@@ -137,8 +134,8 @@ class _Winograd:
         write.input("weight", self.node.inputs[1])
         if self.has_bias:
             write.input("bias", self.node.inputs[2])
-        write.size("images", self.batch)
-        for name, size in (
+        sizes: list[tuple[str, Dim]] = [
+            ("images", self.batch),
             ("in_blocks", self.in_blocks),
             ("channels", self.channels),
             ("blocks", self.blocks),
@@ -153,7 +150,8 @@ class _Winograd:
             ("x_plane", self._spectrum_plane),
             ("product_plane", self._product_plane),
             ("nanoseconds", round(self._nanoseconds)),
-        ):
+        ]
+        for name, size in sizes:
             write.size(name, size)
 
     @property
@@ -295,7 +293,8 @@ class _Winograd:
         self._write_transform(self.matrices.of_output, self._half_line())
         for i in range(tile.rows):
             write(f"{tile.accumulator(i, 0)} = y_{i}{' + start' if self.has_bias else ''}")
-        self.epilogue.tile(tile, skip="skip" if self.columns % self.outputs else "")
+        is_exact = isinstance(self.columns, int) and self.columns % self.outputs == 0
+        self.epilogue.tile(tile, skip="" if is_exact else "skip")
 
     # ---- sums of multiples ----
 

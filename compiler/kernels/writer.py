@@ -52,11 +52,19 @@ class Writer:
     def size(self, name: str, dim: Dim) -> str:
         """Defines the variable `name` to be a dimension; returns the name."""
         if isinstance(dim, SymbolicDim):
-            self(f"{name} = {dims.substitute(dim, self._variables)}")
+            factor, rest = dims.content(dim)
+            text = str(dims.substitute(rest, self._variables))
+            if factor != 1:
+                text = f"{self._word(factor)} * {text}" if text.isalnum() else f"{self._word(factor)} * ({text})"
         else:
-            self(f"{name} = word(words, {len(self.words)})")
-            self.words.append(dim)
+            text = self._word(dim)
+        self(f"{name} = {text}")
         return name
+
+    def _word(self, value: int) -> str:
+        """A static word of that value."""
+        self.words.append(value)
+        return f"word(words, {len(self.words) - 1})"
 
     def input(self, name: str, number: int) -> str:
         """Defines `name` to be the address of a parameter's elements."""
@@ -89,7 +97,8 @@ class Writer:
         as an axis beside one of no elements is long, which may be any number."""
         counts = [dims.element_count(shape_of(result)) for result in self.definition.results]
         if any(isinstance(count, SymbolicDim) for count in counts):
-            empty = " and ".join(f"{dims.substitute(count, self._variables)} == 0" for count in counts)
+            factors = [dims.content(count)[1] if isinstance(count, SymbolicDim) else count for count in counts]
+            empty = " and ".join(f"{dims.substitute(factor, self._variables)} == 0" for factor in factors)
             with self.block(f"if {empty}"):
                 self("return 0")
 

@@ -1,6 +1,6 @@
 """Operators on packed tensors, which passes put in place of others for speed; no frontend makes them.
 
-A channel-blocked image is an ordinary tensor [N, C/16, H, W, 16]. Where 16 does not divide the channels, what the lanes
+A channel-blocked image is an ordinary tensor [N, C/16, *spatial, 16]. Where 16 does not divide the channels, what the lanes
 behind the last channel hold is nobody's business: no operator here lets them reach a channel. Weights are packed with zeros
 there. A matrix [K, N] is packed into panels of 16 columns, [N/16, K, 16].
 """
@@ -35,13 +35,18 @@ def _blocks(channels: ShapeDim) -> ShapeDim:
 
 
 def _is_blocked(x: TensorType) -> None:
-    if x.rank != 5 or x.shape[4] != BLOCK:
-        raise mismatch(f"a channel-blocked image [N, blocks, H, W, {BLOCK}]", x)
+    if x.rank < 4 or x.shape[-1] != BLOCK:
+        raise mismatch(f"a channel-blocked image [N, blocks, *spatial, {BLOCK}]", x)
+
+
+def _require_image(x: TensorType, what: str) -> None:
+    if x.rank < 3:
+        raise mismatch(what, x)
 
 
 def _check_vector(vector: TensorType, blocks: ShapeDim, what: str) -> None:
-    if vector.shape != (blocks, 1, 1, BLOCK):
-        raise mismatch(f"a packed {what} [{blocks}, 1, 1, {BLOCK}]", vector)
+    if vector.shape != (blocks, *(1,) * (vector.rank - 2), BLOCK):
+        raise mismatch(f"a packed {what} [{blocks}, 1 …, {BLOCK}]", vector)
 
 
 # ---- packing ----
@@ -56,15 +61,14 @@ def _pad_axis(x: np.ndarray, axis: int) -> np.ndarray:
 
 def _infer_pack_channels(inputs: Sequence[TensorType]) -> TensorType:
     (x,) = inputs
-    require_rank(x, 4, "an image [N, C, H, W]")
-    n, channels, height, width = x.shape
-    return TensorType(x.dtype, (n, _blocks(channels), height, width, BLOCK))
+    _require_image(x, "an image [N, C, *spatial]")
+    n, channels, *spatial = x.shape
+    return TensorType(x.dtype, (n, _blocks(channels), *spatial, BLOCK))
 
 
 def _pack_channels(x: np.ndarray) -> np.ndarray:
-    n, _, height, width = x.shape
     padded = _pad_axis(x, 1)
-    return padded.reshape(n, padded.shape[1] // BLOCK, BLOCK, height, width).transpose(0, 1, 3, 4, 2)
+    return np.moveaxis(padded.reshape(len(x), padded.shape[1] // BLOCK, BLOCK, *x.shape[2:]), 2, -1)
 
 
 def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int) -> TensorType:
@@ -72,22 +76,24 @@ def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int) -> Tenso
     _is_blocked(x)
     if _blocks(channels) != x.shape[1]:
         raise mismatch(f"{_blocks(channels)} blocks for {channels} channels", x)
-    return TensorType(x.dtype, (x.shape[0], channels, *x.shape[2:4]))
+    return TensorType(x.dtype, (x.shape[0], channels, *x.shape[2:-1]))
 
 
 def _unpack_channels(x: np.ndarray, channels: int) -> np.ndarray:
-    n, blocks, height, width, _ = x.shape
-    return x.transpose(0, 1, 4, 2, 3).reshape(n, blocks * BLOCK, height, width)[:, :channels]
+    n, blocks, *spatial, _ = x.shape
+    return np.moveaxis(x, -1, 2).reshape(n, blocks * BLOCK, *spatial)[:, :channels]
 
 
-def _infer_pack_vector(inputs: Sequence[TensorType]) -> TensorType:
+def _infer_pack_vector(inputs: Sequence[TensorType], axes: int) -> TensorType:
     (x,) = inputs
     require_rank(x, 1, "a vector")
-    return TensorType(x.dtype, (_blocks(x.shape[0]), 1, 1, BLOCK))
+    if axes < 1:
+        raise mismatch("a spatial axis at least", axes)
+    return TensorType(x.dtype, (_blocks(x.shape[0]), *(1,) * axes, BLOCK))
 
 
-def _pack_vector(x: np.ndarray) -> np.ndarray:
-    return _pad_axis(x, 0).reshape(-1, 1, 1, BLOCK)
+def _pack_vector(x: np.ndarray, axes: int) -> np.ndarray:
+    return _pad_axis(x, 0).reshape(-1, *(1,) * axes, BLOCK)
 
 
 def merges(outputs: int, inputs: int, groups: int) -> bool:
@@ -98,7 +104,7 @@ def merges(outputs: int, inputs: int, groups: int) -> bool:
 
 def _infer_pack_weights(inputs: Sequence[TensorType], groups: int) -> TensorType:
     (weight,) = inputs
-    require_rank(weight, 4, "weights [M, C / groups, KH, KW]")
+    _require_image(weight, "weights [M, C / groups, *window]")
     outputs, channels, *window = weight.shape
     if not isinstance(outputs, int) or not isinstance(channels, int) or groups < 1 or outputs % groups:
         raise mismatch(f"weights of a known size for {groups} groups", weight)
@@ -109,9 +115,9 @@ def _infer_pack_weights(inputs: Sequence[TensorType], groups: int) -> TensorType
 
 
 def _pack_weights(weight: np.ndarray, groups: int) -> np.ndarray:
-    outputs, inputs, height, width = weight.shape
+    outputs, inputs, *window = weight.shape
     if merges(outputs, inputs, groups):
-        wide = np.zeros((outputs, BLOCK, height, width), weight.dtype)
+        wide = np.zeros((outputs, BLOCK, *window), weight.dtype)
         for output in range(outputs):
             first = output % BLOCK // inputs * inputs
             wide[output, first : first + inputs] = weight[output]
@@ -119,19 +125,19 @@ def _pack_weights(weight: np.ndarray, groups: int) -> np.ndarray:
     by_group = weight.reshape(groups, outputs // groups, *weight.shape[1:])
     padded = _pad_axis(_pad_axis(by_group, 1), 2)
     rows = padded.shape[0] * padded.shape[1] // BLOCK
-    blocks = padded.reshape(rows, BLOCK, padded.shape[2] // BLOCK, BLOCK, height, width)
-    return blocks.transpose(0, 2, 4, 5, 3, 1)
+    blocks = padded.reshape(rows, BLOCK, padded.shape[2] // BLOCK, BLOCK, *window)
+    return np.moveaxis(blocks, (3, 1), (-2, -1))
 
 
 def _infer_pack_planar_weights(inputs: Sequence[TensorType]) -> TensorType:
     (weight,) = inputs
-    require_rank(weight, 4, "weights [M, C, KH, KW]")
+    _require_image(weight, "weights [M, C, *window]")
     return TensorType(weight.dtype, (_blocks(weight.shape[0]), *weight.shape[1:], BLOCK))
 
 
 def _pack_planar_weights(weight: np.ndarray) -> np.ndarray:
     padded = _pad_axis(weight, 0)
-    return padded.reshape(padded.shape[0] // BLOCK, BLOCK, *weight.shape[1:]).transpose(0, 2, 3, 4, 1)
+    return np.moveaxis(padded.reshape(padded.shape[0] // BLOCK, BLOCK, *weight.shape[1:]), 1, -1)
 
 
 def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
@@ -181,16 +187,16 @@ def _infer_conv_blocked(
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
     _is_blocked(x)
-    if weight.rank != 6 or weight.shape[4:] != (BLOCK, BLOCK):
-        raise mismatch(f"weights [blocks out, blocks in, KH, KW, {BLOCK}, {BLOCK}]", weight)
+    if weight.rank != x.rank + 1 or weight.shape[-2:] != (BLOCK, BLOCK):
+        raise mismatch(f"weights [blocks out, blocks in, *window, {BLOCK}, {BLOCK}]", weight)
     blocks_out, blocks_in = weight.shape[:2]
     if not isinstance(blocks_out, int) or groups < 1 or blocks_out % groups:
         raise mismatch(f"blocks that {groups} groups divide", weight)
     match_dim(_blocks(channels), blocks_in)
     match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_in), x.shape[1])
     _check_bias(inputs, blocks_out)
-    windows = axes(weight.shape[2:4], strides, pads, dilations)
-    return TensorType(x.dtype, (x.shape[0], blocks_out, *result_shape(x.shape[2:4], windows), BLOCK))
+    windows = axes(weight.shape[2:-2], strides, pads, dilations)
+    return TensorType(x.dtype, (x.shape[0], blocks_out, *result_shape(x.shape[2:-1], windows), BLOCK))
 
 
 def _conv_blocked(
@@ -204,10 +210,10 @@ def _conv_blocked(
     groups: int,
     channels: int,
 ) -> np.ndarray:
-    blocks_out, blocks_in, height, width, _, _ = weight.shape
-    plain = weight.transpose(0, 5, 1, 4, 2, 3).reshape(blocks_out * BLOCK, blocks_in * BLOCK, height, width)
+    blocks_out, blocks_in, *window, _, _ = weight.shape
+    plain = np.moveaxis(weight, (-1, -2), (1, 3)).reshape(blocks_out * BLOCK, blocks_in * BLOCK, *window)
     by_group = x.reshape(x.shape[0] * groups, blocks_in, *x.shape[2:])
-    image = _unpack_channels(by_group, channels).reshape(x.shape[0], groups * channels, *x.shape[2:4])
+    image = _unpack_channels(by_group, channels).reshape(x.shape[0], groups * channels, *x.shape[2:-1])
     plain = plain[:, :channels]
     flat = None if bias is None else bias.reshape(-1)
     result = _conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=groups)
@@ -215,21 +221,21 @@ def _conv_blocked(
 
 
 def _unpack_planar(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Weights [blocks, C, KH, KW, BLOCK] and a bias [blocks, 1, 1, BLOCK] as those of an ordinary convolution."""
-    plain = weight.transpose(0, 4, 1, 2, 3).reshape(weight.shape[0] * BLOCK, *weight.shape[1:4])
+    """Weights [blocks, C, *window, BLOCK] and a bias [blocks, 1 …, BLOCK] as those of an ordinary convolution."""
+    plain = np.moveaxis(weight, -1, 1).reshape(weight.shape[0] * BLOCK, *weight.shape[1:-1])
     return plain, None if bias is None else bias.reshape(-1)
 
 
 def _infer_conv_planar(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
-    require_rank(x, 4, "an image [N, C, H, W]")
-    if weight.rank != 5 or weight.shape[4] != BLOCK:
-        raise mismatch(f"weights [blocks out, C, KH, KW, {BLOCK}]", weight)
+    _require_image(x, "an image [N, C, *spatial]")
+    if weight.rank != x.rank + 1 or weight.shape[-1] != BLOCK:
+        raise mismatch(f"weights [blocks out, C, *window, {BLOCK}]", weight)
     match_dim(x.shape[1], weight.shape[1])
     _check_bias(inputs, weight.shape[0])
-    windows = axes(weight.shape[2:4], strides, pads, dilations)
-    return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:4], windows), BLOCK))
+    windows = axes(weight.shape[2:-1], strides, pads, dilations)
+    return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:], windows), BLOCK))
 
 
 def _conv_planar(
@@ -249,12 +255,12 @@ def _infer_conv_depthwise(inputs: Sequence[TensorType], strides: tuple, pads: tu
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
     _is_blocked(x)
-    if weight.rank != 5 or weight.shape[0] == 0 or weight.shape[1] != 1 or weight.shape[4] != BLOCK:
-        raise mismatch(f"weights [blocks, 1, KH, KW, {BLOCK}]", weight)
+    if weight.rank != x.rank or weight.shape[0] == 0 or weight.shape[1] != 1 or weight.shape[-1] != BLOCK:
+        raise mismatch(f"weights [blocks, 1, *window, {BLOCK}]", weight)
     match_dim(x.shape[1], weight.shape[0])
     _check_bias(inputs, weight.shape[0])
-    windows = axes(weight.shape[2:4], strides, pads, dilations)
-    return TensorType(x.dtype, (*x.shape[:2], *result_shape(x.shape[2:4], windows), BLOCK))
+    windows = axes(weight.shape[2:-1], strides, pads, dilations)
+    return TensorType(x.dtype, (*x.shape[:2], *result_shape(x.shape[2:-1], windows), BLOCK))
 
 
 def _conv_depthwise(
@@ -304,15 +310,16 @@ def _matmul_transposed(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpos
 
 # fmt: off
 register("pack_channels", "x", _infer_pack_channels, _pack_channels, Fusion.OPAQUE,
-         "an image [N, C, H, W] channel-blocked: [N, C/16, H, W, 16]")
+         "an image [N, C, *spatial] channel-blocked: [N, C/16, *spatial, 16]")
 register("unpack_channels", "x", _infer_unpack_channels, _unpack_channels, Fusion.OPAQUE,
-         "a channel-blocked image as [N, C, H, W]", attributes={"channels": _CHANNELS})
+         "a channel-blocked image as [N, C, *spatial]", attributes={"channels": _CHANNELS})
 register("pack_vector", "x", _infer_pack_vector, _pack_vector, Fusion.OPAQUE,
-         "one number a channel [C] as [C/16, 1, 1, 16], which broadcasts to channel-blocked images")
+         "one number a channel [C] as [C/16, 1 …, 16], which broadcasts to channel-blocked images",
+         attributes={"axes": Attribute(Kind.INT, "spatial axes of the images", 2)})
 register("pack_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
-         "weights [M, C / groups, KH, KW] for conv_blocked", attributes=_GROUPS)
+         "weights [M, C / groups, *window] for conv_blocked", attributes=_GROUPS)
 register("pack_planar_weights", "weight", _infer_pack_planar_weights, _pack_planar_weights, Fusion.OPAQUE,
-         "weights [M, C, KH, KW] for conv_planar and conv_depthwise: [M/16, C, KH, KW, 16]")
+         "weights [M, C, *window] for conv_planar and conv_depthwise: [M/16, C, *window, 16]")
 register("pack_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
          "a matrix [K, N] in panels of 16 columns: [N/16, K, 16]")
 register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _group_blocked, Fusion.ANCHOR,
@@ -323,7 +330,7 @@ register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, F
          "convolution of a channel-blocked image; `groups` are groups of blocks",
          attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH}, work=of_blocked_convolution)
 register("conv_planar", "x weight bias?", _infer_conv_planar, _conv_planar, Fusion.ANCHOR,
-         "convolution of an image of few channels [N, C, H, W], with a channel-blocked result", attributes=WINDOW,
+         "convolution of an image of few channels [N, C, *spatial], with a channel-blocked result", attributes=WINDOW,
          work=of_blocked_convolution)
 register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthwise, Fusion.ANCHOR,
          "convolution of each channel of a channel-blocked image by itself", attributes=WINDOW,

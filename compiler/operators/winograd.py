@@ -102,6 +102,7 @@ def _infer_conv_winograd(inputs: Sequence[TensorType], pads: tuple, channels: in
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
     _is_blocked(x)
+    require_rank(x, 5, "an image of two spatial axes")
     sizes = [transforms(outputs).inputs for outputs in _POINTS]
     if weight.rank != 5 or weight.shape[1] != weight.shape[2] or weight.shape[1] not in sizes:
         raise mismatch(f"transformed weights [blocks, a, a, C, {BLOCK}], a one of {sizes}", weight)

@@ -74,7 +74,8 @@ def of_blocked_convolution(inputs: Types, results: Types, channels: int | None =
     """Weights [blocks, C or blocks of it, *window, 16 …]; `channels` of a group where the last block has less than 16."""
     shape = inputs[1].shape
     depth = shape[1] if channels is None else channels
-    return 2 * elements(results[0]) * depth * math.prod(shape[2:4])  # type: ignore[operator,arg-type]
+    window = shape[2 : results[0].rank - 1]
+    return 2 * elements(results[0]) * depth * math.prod(window)  # type: ignore[operator,arg-type]
 
 
 def of_pooling(inputs: Types, results: Types, kernel: Sequence[int], **attributes: Any) -> int:

@@ -1,4 +1,4 @@
-"""Channel-blocked layout: convolutional networks computed on images [N, C/16, H, W, 16].
+"""Channel-blocked layout: convolutional networks computed on images [N, C/16, *spatial, 16].
 
 Every operator whose operands are known in blocked form, and that has one itself, is done on blocked images; its ordinary
 result is then unpacked, for whatever else needs it. Between convolutions nothing does: dead code elimination takes the
@@ -26,6 +26,9 @@ from .rewriting import Rewriter
 
 # A convolution of fewer channels, not blocked yet, reads the planes themselves.
 _FEW_CHANNELS = 16
+
+# What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
+_USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,11 @@ class _Blocker(Rewriter):
 
     def ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:
         """What the variable is, given its result in blocked form."""
-        if type_.rank != 4:  # a pooled image without its spatial axes
+        if type_.rank != _tensor(result).rank - 1:  # a pooled image without its spatial axes
             return _call("reshape", result, shape=type_.shape)
         self.blocked[var] = result
         channels = type_.shape[1]
-        if type_.shape[2:] == (1, 1) and isinstance(channels, int) and channels % BLOCK == 0:
+        if all(dim == 1 for dim in type_.shape[2:]) and isinstance(channels, int) and channels % BLOCK == 0:
             return _call("reshape", result, shape=type_.shape)
         return _call("unpack_channels", result, channels=channels)
 
@@ -129,7 +132,9 @@ def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var
         return None
     if not (is_depthwise or is_merged or ends_in_blocks):
         return _conv_of_groups(blocker, call, groups, type_)
-    biases = [blocker.packed("pack_vector", atom) for atom in bias]
+    if is_depthwise and not (image.rank == 4 and image.is_static):
+        return None
+    biases = [blocker.packed("pack_vector", atom, axes=image.rank - 2) for atom in bias]
     if is_depthwise:
         packed = blocker.packed("pack_planar_weights", weight)
         return blocker.emit("conv_depthwise", blocker.as_blocked(x), packed, *biases, **attributes)
@@ -152,7 +157,8 @@ def _winograd_tiles(weight: TensorType, attributes: dict[str, Any], result: Tens
     is_plain = all(step == 1 for name in ("strides", "dilations") for step in attributes[name] or ())
     if not is_plain or weight.shape[2:] != (WINDOW_SIZE, WINDOW_SIZE):
         return None
-    outputs, channels, lines, columns = map(integer, (*weight.shape[:2], *result.shape[2:]))
+    outputs, channels = map(integer, weight.shape[:2])
+    lines, columns = map(_likely, result.shape[2:])
     return best_outputs(channels, -(-outputs // BLOCK), lines, columns)
 
 
@@ -175,7 +181,7 @@ def _conv_of_groups(blocker: _Blocker, call: ir.OperatorCall, groups: int, type_
     if not bias:
         return _call("reshape", plain, shape=type_.shape)
     plain = blocker.emit("reshape", plain, shape=type_.shape)
-    return _call("add", plain, blocker.emit("reshape", bias[0], shape=(groups * outputs, 1, 1)))
+    return _call("add", plain, blocker.emit("reshape", bias[0], shape=(groups * outputs, *(1,) * (type_.rank - 2))))
 
 
 def _conv_of_line(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:
@@ -205,7 +211,7 @@ def _conv_of_line(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -
 
 def _elementwise(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
     """If at least one operand is blocked, and the others are as well, or numbers, or one constant a channel."""
-    if type_.rank != 4 or not any(map(blocker.is_blocked, call.args)):
+    if type_.rank < 4 or not any(map(blocker.is_blocked, call.args)):
         return None
     operands = [_operand(blocker, arg, type_) for arg in call.args]
     if any(operand is None for operand in operands):
@@ -220,9 +226,9 @@ def _operand(blocker: _Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | N
     shape = _tensor(arg).shape
     if all(dim == 1 for dim in shape):
         return _constant(arg.value.reshape(())) if isinstance(arg, ir.Constant) else arg if not shape else None
-    per_channel = (1,) * (4 - len(shape)) + shape
-    if isinstance(arg, ir.Constant) and per_channel == (1, result.shape[1], 1, 1):
-        return blocker.packed("pack_vector", _constant(arg.value.reshape(-1)))
+    per_channel, axes = (1,) * (result.rank - len(shape)) + shape, result.rank - 2
+    if isinstance(arg, ir.Constant) and per_channel == (1, result.shape[1], *(1,) * axes):
+        return blocker.packed("pack_vector", _constant(arg.value.reshape(-1)), axes=axes)
     return None
 
 
@@ -235,28 +241,29 @@ def _pool(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var
         if attributes[name] is not None:
             attributes[name] = (*attributes[name], neutral)
     if attributes["pads"] is not None:
-        top, left, bottom, right = attributes["pads"]
-        attributes["pads"] = (top, left, 0, bottom, right, 0)
+        axes = len(attributes["pads"]) // 2
+        attributes["pads"] = (*attributes["pads"][:axes], 0, *attributes["pads"][axes:], 0)
     return blocker.emit(call.operator, blocker.as_blocked(x), **attributes)
 
 
 def _reduce(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """Reductions over height and width, such as global pooling."""
+    """Reductions over all spatial axes, such as global pooling."""
     (x,) = call.args
-    attributes = dict(call.attributes)
-    if not blocker.is_blocked(x) or axes_of(attributes.get("axes"), 4) != (2, 3):  # type: ignore[arg-type]
+    attributes, image = dict(call.attributes), _tensor(x)
+    spatial = tuple(range(2, image.rank))
+    if not blocker.is_blocked(x) or axes_of(attributes.get("axes"), image.rank) != spatial:  # type: ignore[arg-type]
         return None
-    channels = _tensor(x).shape[1]
-    if type_.rank != 4 and (not isinstance(channels, int) or channels % BLOCK):
+    channels = image.shape[1]
+    if type_.rank != image.rank and (not isinstance(channels, int) or channels % BLOCK):
         return None
-    return blocker.emit(call.operator, blocker.as_blocked(x), axes=(2, 3), keepdims=True)
+    return blocker.emit(call.operator, blocker.as_blocked(x), axes=spatial, keepdims=True)
 
 
 def _concat(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
     """Along the channels, if all but the last image end with a whole block."""
-    if type_.rank != 4 or not all(map(blocker.is_blocked, call.args)):
+    if not all(map(blocker.is_blocked, call.args)):
         return None
-    axis = axis_of(dict(call.attributes).get("axis", 0), 4)  # type: ignore[arg-type]
+    axis = axis_of(dict(call.attributes).get("axis", 0), type_.rank)  # type: ignore[arg-type]
     ends = [_tensor(arg).shape[1] for arg in call.args[:-1]]
     if axis != 1 or any(not isinstance(end, int) or end % BLOCK for end in ends):
         return None
@@ -329,13 +336,20 @@ def _is_elementwise(call: ir.OperatorCall) -> bool:
 
 
 def _is_image(type_: TensorType) -> bool:
-    """A float32 tensor [N, C, H, W], of which only N may be unknown until the program runs."""
+    """A float32 tensor [N, C, *spatial], of two spatial axes at least, of which N and sizes may be known when the program
+    runs."""
     return (
-        type_.rank == 4
+        type_.rank >= 4
         and type_.dtype is DType.float32
-        and type_.shape[0] is not UNKNOWN
-        and all(isinstance(dim, int) and dim > 0 for dim in type_.shape[1:])
+        and UNKNOWN not in type_.shape
+        and isinstance(type_.shape[1], int)
+        and 0 not in type_.shape[1:]
     )
+
+
+def _likely(dim: Any) -> int:
+    """A size of an image, or what it is if the image that comes in has a usual size."""
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
 
 
 def _tensor(atom: ir.Atom) -> TensorType:

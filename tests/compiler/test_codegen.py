@@ -236,3 +236,18 @@ def test_instructions_know_their_model_node() -> None:
     text = 'func @main(x: float32[4]) {\na = exp(x)  from "Exp_1"\nr = relu(a)  from "Relu_2"\nr }'
     program = compile_module(parse_module(text)).program
     assert {item.node for item in dis(program) if item.opname == "call"} == {"Exp_1 + Relu_2"}
+
+
+def test_sizes_that_came_about_differently_share_a_primitive() -> None:
+    program = compile_module(
+        parse_module("""
+        func @main(x: float32[1, 16, h, w], weight: float32[16, 16, 3, 3]) {
+          a = conv(x, weight){strides=(2, 2), pads=(1, 1, 1, 1)}
+          b = conv(a, weight){strides=(2, 2), pads=(1, 1, 1, 1)}
+          c = conv(b, weight){strides=(2, 2), pads=(1, 1, 1, 1)}
+          c
+        }"""),
+        opt_level=0,
+    ).program
+    verify(program)
+    assert len(program.primitives) == 1

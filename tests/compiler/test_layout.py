@@ -117,6 +117,26 @@ def test_signals_are_images_of_height_one():
     assert "conv_planar" in rewritten(Module(main=function([x], y)), normal(2, 5, 20))
 
 
+def test_sizes_of_images_may_be_symbolic():
+    x = var("x", (1, 3, "h", "w"))
+    y = op.relu(op.conv(x, constant(normal(32, 3, 3, 3)), strides=(2, 2), pads=(1, 1, 1, 1)))
+    y = op.max_pool(y, kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
+    y = op.add(op.conv(y, constant(normal(32, 32, 3, 3)), pads=(1, 1, 1, 1)), y)
+    y = op.mean(op.relu(y), axes=(2, 3), keepdims=True)
+    operators = rewritten(Module(main=function([x], y)), normal(1, 3, 19, 24))
+    assert operators == ["conv_planar", "relu", "max_pool", "conv_winograd", "add", "relu", "mean", "reshape"]
+
+
+def test_volumes():
+    x = var("x", (2, 16, 3, 5, 6))
+    y = op.relu(op.conv(x, constant(normal(20, 16, 3, 3, 3)), constant(normal(20)), pads=(1,) * 6))
+    y = op.max_pool(y, kernel=(1, 2, 2), strides=(1, 2, 2))
+    y = op.multiply(op.conv(y, constant(normal(32, 20, 1, 1, 1))), constant(normal(32, 1, 1, 1)))
+    operators = rewritten(Module(main=function([x], y)), normal(2, 16, 3, 5, 6))
+    wanted = ["conv_blocked", "relu", "max_pool", "conv_blocked", "multiply"]
+    assert operators == ["pack_channels", *wanted, "unpack_channels"]
+
+
 def test_what_a_product_can_transpose_itself_is_not_moved():
     q, k = var("q", (2, 5, 4)), var("k", (2, 6, 4))
     y = op.matmul(q, op.permute_dims(k, axes=(0, 2, 1)))

@@ -25,35 +25,41 @@ def normal(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def convolve(x, weight, epilogue="", *, outputs=4, pads=(1, 1, 1, 1), bias=True, batch=None, parts=1, target=TARGET):
-    """Checks the kernel that a convolution of x with the weights gets. `batch`: the name of its symbolic dimension."""
+def convolve(x, weight, epilogue="", *, outputs=4, pads=(1, 1, 1, 1), bias=True, symbolic=(), parts=1, target=TARGET):
+    """Checks the kernel that a convolution of x with the weights gets. `symbolic`: axes of sizes that only the call tells."""
     vector = normal(len(weight))
     wanted = evaluate("conv", x, weight, *[vector] * bias, pads=pads)
     added = normal(*wanted.shape)
     packed = evaluate("pack_winograd_weights", weight, outputs=outputs)
     arrays = [evaluate("pack_channels", x), packed, evaluate("pack_vector", vector), evaluate("pack_channels", added)]
-    shapes = [(batch, *array.shape[1:]) if batch and i in (0, 3) else array.shape for i, array in enumerate(arrays)]
-    build = Builder(*(tensor("float32", shape) for shape in shapes))
-    value = build("conv_winograd", *range(2 + bias), pads=pads, channels=x.shape[1])
+    sizes = {f"s{axis}": x.shape[axis] for axis in symbolic}
+    shape = [f"s{axis}" if axis in symbolic else size for axis, size in enumerate(arrays[0].shape)]
+    types = [tensor("float32", shape), *(tensor("float32", array.shape) for array in arrays[1:3])]
+    attributes = {"pads": pads, "channels": x.shape[1]}
+    entry = lookup("conv_winograd")
+    build = Builder(*types, *entry.result_types(types, entry.canonical(attributes)))
+    value = build("conv_winograd", *range(2 + bias), **attributes)
     for step in epilogue.split():
         value = build("add", value, 3) if step == "add" else build(step, value)
         wanted = wanted + added if step == "add" else evaluate(step, wanted)
-    _, (got,) = run_kernel(build.definition(value), arrays, {batch: len(x)} if batch else None, parts, target)
+    _, (got,) = run_kernel(build.definition(value), arrays, sizes, parts, target)
     plain = evaluate("unpack_channels", got, channels=len(weight))
     np.testing.assert_allclose(plain, wanted, rtol=1e-4, atol=2e-6 * weight[0].size)
 
 
 @given(st.data())
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=16, deadline=None, derandomize=True)
 def test_any_image(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
 
     outputs, pads = data.draw(st.sampled_from([2, 4])), tuple(draw(0, 3) for _ in range(4))
-    height, width = (draw(max(1, outputs + 2 - pads[i] - pads[i + 2]), 15) for i in range(2))
+    height, width = (draw(max(1, 3 - pads[i] - pads[i + 2]), 15) for i in range(2))
     channels = data.draw(st.sampled_from([1, 16, 20, 32]))
     weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, 3, 3)
-    convolve(normal(draw(1, 2), channels, height, width), weight, outputs=outputs, pads=pads, parts=draw(1, 4))
+    symbolic = data.draw(st.sampled_from([(), (0,), (2, 3)]))
+    x = normal(draw(1, 2), channels, height, width)
+    convolve(x, weight, outputs=outputs, pads=pads, parts=draw(1, 4), symbolic=symbolic)
 
 
 @pytest.mark.parametrize("epilogue", ["relu", "add relu", "gelu add"])
@@ -67,7 +73,12 @@ def test_tiles_in_several_chunks():
 
 
 def test_symbolic_batch():
-    convolve(normal(3, 16, 6, 6), normal(16, 16, 3, 3), "relu", batch="n")
+    convolve(normal(3, 16, 6, 6), normal(16, 16, 3, 3), "relu", symbolic=(0,))
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 30])
+def test_symbolic_sizes(size):
+    convolve(normal(1, 16, size, 5), normal(16, 16, 3, 3), "add relu", symbolic=(2, 3), parts=2)
 
 
 @pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
