@@ -2,8 +2,9 @@
 
 A tensor of a static type that never leaves its function gets a place in the frame's memory, at an offset fixed here, so that a
 static function allocates nothing while it runs. Two tensors share memory when they are never wanted at the same time, and an
-elementwise primitive writes its output over an input that it is the last to read. Everything else is allocated on the
-heap, and released after its last use.
+elementwise primitive writes its output over an input that it is the last to read. What is joined lies in what it is joined
+to from the beginning, and what is split off stays where it is. Everything else is allocated on the heap, and released after
+its last use.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import TensorType
 from .liveness import Liveness, analyse, bits
 from .operators.table import Fusion, lookup
+from .parts import parts_of
 from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
 
 # What may be done with a tensor in the frame's memory; any other use shares it beyond the frame.
@@ -55,8 +57,10 @@ class _Buffer:
     lifetime: int = 0  # positions, as a mask; of a buffer that hosts others, theirs too
     private: bool = True  # never seen outside of its function
     in_frame: bool = False
-    host: _Buffer | None = None  # the buffer whose memory this one takes over
-    offset: int = 0
+    is_carried: bool = False  # wanted where it is not made yet: by the next round of a loop
+    host: _Buffer | None = None  # the buffer in whose memory this one lies
+    start: int = 0  # there, in bytes
+    offset: int = 0  # of one that has memory of its own
 
     @property
     def type(self) -> TensorType:
@@ -68,6 +72,11 @@ class _Buffer:
         return self if self.host is None else self.host.root
 
     @property
+    def place(self) -> int:
+        """The offset in the root's memory."""
+        return 0 if self.host is None else self.host.place + self.start
+
+    @property
     def size(self) -> int:
         """Bytes in the frame."""
         return -(-self.type.nbytes // limits.ALIGNMENT) * limits.ALIGNMENT
@@ -77,12 +86,13 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     """Rewrites the allocations of `function` and adds its `kill`s. `definition_of` gives a primitive by its index."""
     liveness = analyse(function)
     buffers, sources = _find_buffers(function, liveness)
+    _put_together(function, sources, definition_of)
     in_place = _write_in_place(function, liveness, sources, definition_of)
     framed = [buffer for buffer in buffers if buffer.in_frame]
     frame_bytes = _place([buffer for buffer in framed if buffer.host is None])
     for buffer in framed:
         dst, type_ = function.items[buffer.position].operands  # type: ignore[union-attr]
-        function.items[buffer.position] = instruction("frame_tensor", dst, type_, buffer.root.offset)
+        function.items[buffer.position] = instruction("frame_tensor", dst, type_, buffer.root.offset + buffer.place)
     _insert_kills(function)
     return MemoryReport(
         function.name,
@@ -127,6 +137,7 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
         # one that is still seen when it is made again (a loop's variable) needs new memory for each round
         carried = liveness.live_in[buffer.position] & buffer.aliases
         buffer.in_frame = buffer.private and buffer.type.is_static and not carried
+        buffer.is_carried = buffer.lifetime & (1 << buffer.position) - 1 != 0
     for register in foreign:
         sources.pop(register, None)
     return buffers, sources
@@ -147,6 +158,71 @@ def _spread(
             if source in foreign and target not in foreign:
                 foreign.add(target)
                 changed = True
+
+
+# ---- parts of tensors ----
+
+
+def _put_together(
+    function: VirtualFunction,
+    sources: dict[Register, set[_Buffer]],
+    definition_of: Callable[[int], PrimitiveDefinition],
+) -> None:
+    """Lets parts lie in the wholes that they are joined to or split off.
+
+    From the last primitive to the first: of tensors that grow by joins, the last holds all others. All that lies in a root has
+    the elements that the root has there, so it needs its memory for as long as any of them is wanted.
+    """
+    for item in reversed(function.items):
+        if not isinstance(item, Instruction) or item.name != "call":
+            continue
+        found = parts_of(definition_of(item.operands[0]))  # type: ignore[arg-type]
+        if found is None:
+            continue
+        inputs, outputs = item.registers("inputs"), item.registers("outputs")
+        wholes, parts = (outputs, inputs) if found.is_join else (inputs, outputs)
+        whole = _movable(sources, wholes[0])
+        if whole is None:
+            continue
+        places = [(_movable(sources, part), start) for part, start in zip(parts, found.starts, strict=True)]
+        if not _lies_among(whole, places):
+            _take_in(whole, places)
+
+
+def _movable(sources: dict[Register, set[_Buffer]], register: Register) -> _Buffer | None:
+    """The buffer that a register always holds, if it lies in the frame and is made before all that is made of it."""
+    held = sources.get(register, set())
+    (buffer,) = held if len(held) == 1 else (None,)
+    return buffer if buffer is not None and buffer.in_frame and not buffer.is_carried else None
+
+
+_Places = Sequence[tuple["_Buffer | None", int]]
+
+
+def _lies_among(whole: _Buffer, places: _Places) -> bool:
+    """Puts the whole where all of its parts lie together already. False if they do not."""
+    first, start = places[0]
+    if first is None or first.host is None or whole.host is not None or first.root is whole:
+        return False
+    root, place = first.root, first.place - start
+    if sum(part.type.nbytes for part, _ in places if part is not None) != whole.type.nbytes:
+        return False
+    if any(part is None or part.root is not root or part.place != place + start for part, start in places):
+        return False
+    _lay(whole, root, place)
+    return True
+
+
+def _take_in(whole: _Buffer, places: _Places) -> None:
+    """Puts those parts into the whole that lie nowhere else."""
+    for part, start in places:
+        if part is not None and part.host is None and part is not whole.root:
+            _lay(part, whole, start)
+
+
+def _lay(buffer: _Buffer, host: _Buffer, start: int) -> None:
+    buffer.host, buffer.start = host, start
+    host.root.lifetime |= buffer.lifetime
 
 
 # ---- writing in place ----
@@ -204,15 +280,13 @@ def _take_over(
     if liveness.live_out[position] & old.aliases or root.lifetime & new.lifetime & ~between:
         return False
     if old.in_frame and new.in_frame and old.size == new.size:
-        new.host = old
-        root.lifetime |= new.lifetime
+        _lay(new, old, 0)
         return True
     if old.in_frame or old.type.is_static or source.type != new.type:
         return False
     function.items[new.position] = instruction("move", new.register, source)
     function.items[position].replace(source, new.register)  # type: ignore[union-attr]
-    new.host = old
-    root.lifetime |= new.lifetime
+    _lay(new, old, 0)
     return True
 
 

@@ -1,7 +1,7 @@
 """Group and instance normalisation of channel-blocked images.
 
 A *span* is as few blocks as groups need to end where a block ends. A unit of the work is a band of the pixels of a span;
-the statistics of a span are taken when its first unit comes, by each part that has one. They are taken lane by lane, in
+the statistics of a span are taken when its first unit comes, by each thread that has one. They are taken lane by lane, in
 chunks of pixels that stay in the first cache: a chunk's mean, then its deviations from it; chunks, and then the channels of a
 group, are joined in double precision (Chan, Golub, LeVeque, 1979), so that nothing cancels.
 """
@@ -65,11 +65,12 @@ class _Group:
         self.epilogue = Epilogue(write, self.found, grid)
         write("spans = (blocks + span - 1) // span", "bands = (pixels + band - 1) // band")
         cost = round(1000 * BLOCK * nanoseconds)
+        write.prepare("known")
         write.split("images * spans * bands", f"images * blocks * pixels * {cost} // 1000")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         write(f"centres = scratch + {self.epilogue.buffer_bytes}", f"squares = centres + span * {2 * VECTOR_BYTES}")
-        write(f"means = squares + span * {2 * VECTOR_BYTES}", f"factors = means + span * {VECTOR_BYTES}", "known = -1")
+        write(f"means = squares + span * {2 * VECTOR_BYTES}", f"factors = means + span * {VECTOR_BYTES}")
         with write.block("for unit in range(first, last)"):
             write("place = unit // bands", "begin = (unit - place * bands) * band", "end = min(begin + band, pixels)")
             write("image = place // spans", "first_block = (place - image * spans) * span")

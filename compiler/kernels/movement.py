@@ -23,10 +23,10 @@ from ..operators.movement import placed, space_axes
 from ..operators.shapes import axis_of
 from .expression import bound_attributes
 from .kernel import Kernel
+from .runs import BLOCK, is_of_runs, write_runs
 from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of
 
-BLOCK = 4096  # elements of a run that are one unit of work
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
 
 
@@ -172,28 +172,41 @@ _COPIES: dict[str, Callable[[PrimitiveDefinition, PrimitiveNode], list[Copy]]] =
 OPERATORS = tuple(_COPIES)
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of one of `OPERATORS`, alone in its definition; else None."""
+def copies_of(definition: PrimitiveDefinition) -> list[Copy] | None:
+    """What one of `OPERATORS`, alone in its definition, copies; None for any other definition."""
     (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
     params = len(definition.params)
-    outputs = tuple(range(params, params + len(node.results))) if node else ()
-    if node is None or any(number >= params for number in node.inputs) or definition.outputs != outputs:
+    if node is None or node.operator not in _COPIES or any(number >= params for number in node.inputs):
         return None
-    copies = [copy.simplified() for copy in _COPIES[node.operator](definition, node)]
+    if definition.outputs != tuple(range(params, params + len(node.results))):
+        return None
+    return [copy.simplified() for copy in _COPIES[node.operator](definition, node)]
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of one of `OPERATORS`, alone in its definition; else None."""
+    copies = copies_of(definition)
+    if copies is None:
+        return None
+    (node,) = definition.nodes
     itemsize = node.results[0].dtype.itemsize
+    picoseconds = 40 * itemsize
+    total = sum(estimate(dims.element_count([axis.size for axis in copy.axes])) for copy in copies)
+    if all(map(is_of_runs, copies)):
+        write = Writer(definition, target, "copies of runs")
+        write_runs(write, copies, itemsize)
+        return write.kernel(total * picoseconds / 1000)
     write = Writer(definition, target, node.operator)
     nests = [_Nest(write, copy, itemsize, f"_{i}" if len(copies) > 1 else "") for i, copy in enumerate(copies)]
     for nest in nests:
         nest.define_sizes()
     units = " + ".join(nest.units for nest in nests)
     elements = " + ".join(nest.elements for nest in nests)
-    picoseconds = 40 * itemsize
     write.ask(
         units, f"({elements}) * {picoseconds} // 1000" if len(nests) > 1 else f"{elements} * {picoseconds} // 1000"
     )
     for nest in nests:
         nest.write_all()
-    total = sum(estimate(dims.element_count([axis.size for axis in copy.axes])) for copy in copies)
     return write.kernel(total * picoseconds / 1000)
 
 

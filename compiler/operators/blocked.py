@@ -19,7 +19,7 @@ from .normalization import EPSILON, _group_normalization
 from .shapes import broadcast, lift, match_dim, mismatch, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, axes, result_shape
-from .work import of_blocked_convolution, of_product
+from .work import each_input, of_blocked_convolution, of_product
 
 BLOCK = 16
 WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have
@@ -325,7 +325,7 @@ register("pack_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQU
 register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _group_blocked, Fusion.ANCHOR,
          "group_normalization of a channel-blocked image; scale and bias are packed",
          attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"),
-                     "channels": _CHANNELS, "epsilon": EPSILON})
+                     "channels": _CHANNELS, "epsilon": EPSILON}, work=each_input(7))
 register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
          "convolution of a channel-blocked image; `groups` are groups of blocks",
          attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH}, work=of_blocked_convolution)
