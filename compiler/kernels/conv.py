@@ -23,6 +23,7 @@ from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, choose, chunk_of, step_cost, write_chunks, write_start, write_step
+from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 GIGAHERTZ = 4.0  # of the machine that estimates are for
@@ -171,6 +172,7 @@ class _Conv:
             total = problem.lines
             each = problem.channels * problem.width * problem.window[0].stride * problem.pixel
         bands = math.ceil(total / max(1, half // each))
+        bands = decide("bands", bands, nearby(bands))
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across
 

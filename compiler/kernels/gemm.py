@@ -24,6 +24,7 @@ from .few_rows import few_rows_bytes, write_few_rows
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, choose, chunk_of, tiles, write_chunks, write_start, write_step
+from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 _SYMBOLIC_ROWS = (14, 4, 1)  # rows of the tiles among which a kernel chooses when it knows how many rows there are
@@ -128,6 +129,7 @@ class _Product:
             return 1 << 30
         rows = self.target.l2_bytes // 3 // max(1, 4 * estimate(self.depth))
         most = max(1, rows // self.tiles[0].rows)
+        most = decide("band", most, nearby(most))
         if not isinstance(self.rows, int):
             return most
         count = -(-self.rows // self.tiles[0].rows)

@@ -33,6 +33,7 @@ from . import (
 from .anchor import anchor_of
 from .kernel import Kernel
 from .target import Target
+from .variants import Decisions, deciding
 
 Template = Callable[[PrimitiveDefinition, Target], "Kernel | None"]
 
@@ -78,8 +79,29 @@ TEMPLATES: dict[str, Template] = {
 }
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of a definition, or None if no template takes it: then it must be split, or run as a host operator."""
+def lower(definition: PrimitiveDefinition, target: Target, variant: str = "") -> Kernel | None:
+    """The kernel of a definition, or None if no template takes it: then it must be split, or run as a host operator.
+
+    Raises CompileError for a variant that is none of the template's.
+    """
+    if not variant:
+        return _lower(definition, target)
+    decisions = Decisions(variant)
+    with deciding(decisions):
+        kernel = _lower(definition, target)
+    decisions.check()
+    return kernel
+
+
+def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[str, ...]]:
+    """What may be decided otherwise in the kernel of a definition: by name the possible texts, the default first."""
+    decisions = Decisions()
+    with deciding(decisions):
+        _lower(definition, target)
+    return decisions.space
+
+
+def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if any(dim is UNKNOWN for type_ in definition.values for dim in type_.shape):
         return None
     anchor = anchor_of(definition)

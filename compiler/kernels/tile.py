@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from .target import Target
+from .variants import decide
 from .writer import Writer
 
 BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
@@ -33,11 +34,16 @@ CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost 
 # tile are new, make the text longer.
 _ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
 
+_LIKELY = 8  # tiles that are worth measuring: the model's best ones
+
 
 @dataclass(frozen=True)
 class Tile:
     rows: int
     blocks: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.blocks}"
 
     def accumulator(self, row: int, block: int) -> str:
         return f"sum_{row}_{block}"
@@ -73,7 +79,8 @@ def choose(rows: int, blocks: int, target: Target) -> Tile:
         across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
         return down * across * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
 
-    return min((tile for tile in tiles(target) if tile.rows <= rows and tile.blocks <= blocks), key=cost)
+    possible = sorted((tile for tile in tiles(target) if tile.rows <= rows and tile.blocks <= blocks), key=cost)
+    return decide("tile", possible[0], lambda: possible[:_LIKELY])
 
 
 def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> None:
@@ -82,7 +89,8 @@ def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> 
     Meanwhile, vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an inference, and
     the memory is slower than the tile.
     """
-    write("prefetch(ahead, 0)", f"ahead += {VECTOR_BYTES}")
+    if decide("prefetch", True, lambda: (True, False)):
+        write("prefetch(ahead, 0)", f"ahead += {VECTOR_BYTES}")
     for j in range(tile.blocks):
         write(f"w_{j} = vload_float32(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
     for i in range(tile.rows):

@@ -36,6 +36,7 @@ from .tile import (
     write_start,
     write_step,
 )
+from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 _LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from the third cache
@@ -75,6 +76,7 @@ class _Winograd:
     def _chunk(self) -> int:
         """Tiles that are transformed at once: about as many as fill half of the second cache."""
         most = max(_LEAST_CHUNK, self.target.l2_bytes // 2 // (self.area * self._spectrum_row))
+        most = decide("chunk", most, nearby(most))
         if not isinstance(self.tiles, int):
             return most
         return math.ceil(self.tiles / math.ceil(self.tiles / most))
