@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,12 +23,16 @@ from ..formats.executable import Executable
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel
 from ..formats.types import TensorType
+from ..vm.library import variant_keys
 from . import ir
 from .codegen import Generated, generate
 from .kernels.lower import supports
 from .kernels.target import Target, host
 from .passes import Options, Timings, pipeline, run
 from .passes.rewriting import Rewriter
+
+if TYPE_CHECKING:
+    from .tune import Tuned
 
 OPT_LEVEL = 2
 
@@ -44,6 +48,8 @@ def compile(
     print_after: Iterable[str] = (),
     progress: bool = True,
     embed_native: bool = True,
+    tune: float | None = None,
+    tuned: bool = False,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, an onnx.ModelProto, or an IR module.
 
@@ -55,6 +61,8 @@ def compile(
     print_after   names of passes; the module behind each is printed
     progress      a progress bar while kernels are built
     embed_native  whether the executable carries the kernels' native code
+    tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices
+    tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
     """
@@ -65,7 +73,11 @@ def compile(
         module, params=params, entries=entries, target=target, opt_level=opt_level, print_after=print_after
     )
     executable = Executable(generated.program)
-    return _with_kernels(executable, target, progress) if embed_native else executable
+    if tuned:
+        executable = with_known_variants(executable, target)
+    if tune is not None:
+        executable, _ = tune_kernels(executable, target, tune, progress)
+    return with_kernels(executable, target, progress) if embed_native else executable
 
 
 def compile_module(
@@ -152,11 +164,40 @@ def _supports(target: Target) -> Callable[[PrimitiveDefinition], bool]:
     return has_kernel
 
 
-def _with_kernels(executable: Executable, target: Target, progress: bool) -> Executable:
+def with_known_variants(executable: Executable, target: Target | None = None) -> Executable:
+    """`executable` with the variants of its kernels that this machine remembers from tuning."""
+    from .tune import known
+
+    target = target or host()
+    return _with_variants(executable, target, known(executable.program, target))
+
+
+def tune_kernels(
+    executable: Executable, target: Target | None = None, seconds: float = 60.0, progress: bool = True
+) -> tuple[Executable, Tuned]:
+    """`executable` with the fastest variants of its kernels, as far as they can be measured in so many seconds."""
+    from .tune import tune
+
+    target = target or host()
+    found = tune(executable.program, target, seconds, progress)
+    return _with_variants(executable, target, found.variants), found
+
+
+def _with_variants(executable: Executable, target: Target, variants: Mapping[str, str]) -> Executable:
+    """An empty text for a definition is the default."""
+    all_ = {key: text for key, text in (dict(executable.tuning.get(target.key, {})) | variants).items() if text}
+    others = {key: choices for key, choices in executable.tuning.items() if key != target.key}
+    return executable.with_tuning(others | ({target.key: all_} if all_ else {}))
+
+
+def with_kernels(executable: Executable, target: Target | None = None, progress: bool = True) -> Executable:
     """`executable` with the native code of its primitives; those without a native lowering will be host operators."""
     from .kernels.build import build
 
-    built = build([primitive.definition for primitive in executable.program.primitives], target, progress=progress)
+    target = target or host()
+    definitions = [primitive.definition for primitive in executable.program.primitives]
+    _, variants = variant_keys(definitions, target.key, executable.tuning.get(target.key, {}))
+    built = build(definitions, target, variants=variants, progress=progress)
     kernels = {
         kernel.key: NativeKernel(kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
         for kernel in built

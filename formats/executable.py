@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,11 +27,13 @@ from .container import Container, Source
 from .errors import ChecksumError, FormatError, UnknownFunctionError
 from .library import Library
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
+from .tuning import Tuning
 from .types import TensorType
 
 __all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation", "load"]
 
 SUFFIX = ".trdl"
+_T = TypeVar("_T")
 _REQUIRED = {section.name: section.required for section in schema.SECTIONS}
 _KNOWN = frozenset(_REQUIRED)
 _LIBRARY = "native"  # the one section of the second part of save()
@@ -38,13 +42,13 @@ _LIBRARY = "native"  # the one section of the second part of save()
 class Executable:
     """A program, its constants and native code. Immutable: methods that change something give a new executable."""
 
-    __slots__ = ("_container", "_is_checked", "_late_bound", "_native", "_program", "_trust_native")
+    __slots__ = ("_container", "_is_checked", "_late_bound", "_native", "_program", "_trust_native", "_tuning")
 
-    def __init__(self, program: Program, native: Native | None = None) -> None:
+    def __init__(self, program: Program, native: Native | None = None, tuning: Tuning | None = None) -> None:
         """Copies constants that could change. Raises FormatError for tables that disagree."""
         sections.check(program)
         self._program = replace(program, constants=tuple(map(_frozen, program.constants)), code=_frozen(program.code))
-        self._native = _read_only(native or {})
+        self._native, self._tuning = _read_only(native or {}), _read_only(tuning or {})
         self._late_bound: dict[int, LateBoundConstant] = {}
         self._container: Container | None = None  # the file that the constants are mapped from
         self._is_checked = True
@@ -61,6 +65,11 @@ class Executable:
         return self._native
 
     @property
+    def tuning(self) -> Tuning:
+        """Variants of kernels: target key → definition key → variant. They change how fast the program is, and nothing else."""
+        return self._tuning
+
+    @property
     def trust_native(self) -> bool:
         """Whether the caller of `load` vouched for the native code in the file."""
         return self._trust_native
@@ -68,7 +77,7 @@ class Executable:
     # ---- saving ----
 
     def _pieces(self, native: Native | None) -> list[Buffer]:
-        contents = sections.encode(self._program, self._late_bound, native)
+        contents = sections.encode(self._program, self._late_bound, native, self._tuning)
         return container.layout(contents, _REQUIRED)
 
     def as_bytes(self) -> bytes:
@@ -81,7 +90,7 @@ class Executable:
 
     def save(self) -> tuple[bytes, bytes]:
         """The executable in two parts, (code, lib): everything but native code, and native code."""
-        contents = sections.encode(self._program, self._late_bound, self._native)
+        contents = sections.encode(self._program, self._late_bound, self._native, self._tuning)
         library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
         return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
 
@@ -107,6 +116,12 @@ class Executable:
         """This executable with other native code; {} for none."""
         copy = self._copy()
         copy._native = _read_only(native)
+        return copy
+
+    def with_tuning(self, tuning: Tuning) -> Executable:
+        """This executable with other variants of kernels; {} for the defaults."""
+        copy = self._copy()
+        copy._tuning = _read_only(tuning)
         return copy
 
     def move_late_bound_consts(self, path: str | os.PathLike, byte_limit: int = 1024) -> Executable:
@@ -228,9 +243,10 @@ def load(source: Source, *, constants: str | os.PathLike | None = None, trust_na
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
     opened.require(name for name, required in _REQUIRED.items() if required)
     folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
-    program, late_bound, native = sections.decode(opened.contents, _Binder(folder, constants))
+    program, late_bound, native, tuning = sections.decode(opened.contents, _Binder(folder, constants))
     executable = object.__new__(Executable)
-    executable._program, executable._native = program, _read_only(native)
+    executable._program = program
+    executable._native, executable._tuning = _read_only(native), _read_only(tuning)
     executable._late_bound = late_bound
     executable._container, executable._is_checked = opened, False
     executable._trust_native = trust_native
@@ -261,8 +277,8 @@ class _Binder:
         return array
 
 
-def _read_only(native: Native) -> Native:
-    return MappingProxyType({target: MappingProxyType(dict(kernels)) for target, kernels in native.items()})
+def _read_only(by_target: Mapping[str, Mapping[str, _T]]) -> Mapping[str, Mapping[str, _T]]:
+    return MappingProxyType({target: MappingProxyType(dict(items)) for target, items in by_target.items()})
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -42,3 +42,4 @@ TARGETS = 64  # in the native section
 KERNELS = 1 << 20  # of a target
 OBJECT_BYTES = 1 << 30  # of native code, each
 KERNEL_WORDS = 4096  # static words of a kernel
+VARIANT_BYTES = 512  # of the text of a kernel's variant

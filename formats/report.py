@@ -38,6 +38,7 @@ def information(executable: Executable) -> dict[str, Any]:
         "constant_bytes": sum(array.nbytes for array in executable.constants),
         "constants_files": sorted(files),
         "native": {target: len(kernels) for target, kernels in executable.native.items()},
+        "tuned": {target: len(choices) for target, choices in executable.tuning.items()},
         "metadata": dict(executable.program.metadata),
     }
 
@@ -53,7 +54,9 @@ def information_text(facts: dict[str, Any]) -> str:
         constants + (f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else "")
     )
     native = ", ".join(f"{count} for {target}" for target, count in facts["native"].items())
-    lines.append(f"  primitives: {facts['primitives']}; native kernels: {native or 'none'}")
+    tuned = ", ".join(f"{count} for {target}" for target, count in facts["tuned"].items())
+    tuned = f"; tuned: {tuned}" if tuned else ""
+    lines.append(f"  primitives: {facts['primitives']}; native kernels: {native or 'none'}{tuned}")
     lines += [f"  {key}: {value}" for key, value in facts["metadata"].items()]
     return "\n".join(lines)
 
@@ -61,7 +64,7 @@ def information_text(facts: dict[str, Any]) -> str:
 def statistics(executable: Executable) -> dict[str, Any]:
     """Counts and sizes, as JSON has them. Keys are stable."""
     program = executable.program
-    contents = sections.encode(program, executable.late_bound_consts, executable.native)
+    contents = sections.encode(program, executable.late_bound_consts, executable.native, executable.tuning)
     return {
         "format_version": container.FORMAT_VERSION,
         "constants": [str(constant_type(array)) for array in program.constants],

@@ -29,6 +29,7 @@ from .dims import SymbolicDim
 from .dtypes import DType
 from .errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
+from .tuning import check_variant
 from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
 
 # ---- values ----
@@ -197,6 +198,16 @@ NATIVE = Sequence(
     limits.TARGETS,
 )
 
+VARIANT = Converted("variant", Text(limits.VARIANT_BYTES), check_variant, check_variant)
+TUNING = Sequence(
+    row(
+        "tuned_target",
+        key=TEXT,
+        choices=Sequence(row("choice", definition_key=Text(128), variant=VARIANT), limits.KERNELS),
+    ),
+    limits.TARGETS,
+)
+
 SOURCE_MAP = row(
     "source_map",
     nodes=Sequence(TEXT, limits.STRINGS),
@@ -236,6 +247,7 @@ SECTIONS = (
         "definitions", True, DEFINITIONS, "of each primitive: the operators that it is made of, and their model nodes"
     ),
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
+    Section("tuning", False, TUNING, "which variants of kernels were the fastest, for any number of targets"),
     Section("source_map", False, SOURCE_MAP, "which model node an instruction comes from"),
     Section("metadata", False, METADATA, "what the compiler wants to remember, in order of the keys"),
 )

@@ -19,6 +19,7 @@ from .errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP
+from .tuning import Tuning
 from .types import FunctionType
 
 # ---- definitions ----
@@ -58,7 +59,10 @@ def _with_origins(definition: PrimitiveDefinition, origins: tuple[str, ...]) -> 
 
 
 def encode(
-    program: Program, late_bound: Mapping[int, LateBoundConstant] | None = None, native: Native | None = None
+    program: Program,
+    late_bound: Mapping[int, LateBoundConstant] | None = None,
+    native: Native | None = None,
+    tuning: Tuning | None = None,
 ) -> dict[str, list[Buffer]]:
     """The sections' contents by name, in order; optional ones that would be empty are left out.
 
@@ -80,6 +84,7 @@ def encode(
         "signatures": [function.type for function in program.functions],
         "definitions": [(p.definition, [node.origin for node in p.definition.nodes]) for p in program.primitives],
         "native": _native_rows(native or {}),
+        "tuning": [(target, sorted(choices.items())) for target, choices in sorted((tuning or {}).items())],
         "source_map": _source_rows(program.source_map),
         "metadata": sorted(program.metadata.items()),
     }
@@ -96,7 +101,7 @@ def encode(
 
 def decode(
     contents: Mapping[str, Buffer], bind: Callable[[LateBoundConstant], np.ndarray]
-) -> tuple[Program, dict[int, LateBoundConstant], Native]:
+) -> tuple[Program, dict[int, LateBoundConstant], Native, Tuning]:
     """The inverse of `encode`; `bind` finds the elements of late-bound constants. Raises FormatError."""
     tables = {
         section.name: _decode_table(section.name, section.codec, contents)
@@ -116,7 +121,7 @@ def decode(
         metadata=_decode_metadata(tables["metadata"]),
     )
     check(program)
-    return program, late_bound, _decode_native(tables["native"])
+    return program, late_bound, _decode_native(tables["native"]), _decode_tuning(tables["tuning"])
 
 
 def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer]) -> Any:
@@ -222,6 +227,13 @@ def _decode_native(rows: tuple) -> Native:
                 raise FormatError(f"object {number} of {len(objects)} does not exist", section="native")
             native[target][key] = NativeKernel(objects[number], words, scratch, nanoseconds)
     return native
+
+
+def _decode_tuning(rows: tuple) -> Tuning:
+    tuning = {target: dict(choices) for target, choices in rows}
+    if len(tuning) != len(rows) or any(len(tuning[target]) != len(choices) for target, choices in rows):
+        raise FormatError("a target or a primitive appears twice", section="tuning")
+    return tuning
 
 
 # ---- agreement between the tables ----

@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from .arguments import UsageError
 
 if TYPE_CHECKING:
     from ..compiler import ir
+    from ..compiler.tune import Tuned
     from ..formats.executable import Executable
     from ..formats.program import Function
 
@@ -27,6 +29,7 @@ _BUDGETS = {
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
+_TUNE_SECONDS = 60.0
 
 
 def add_commands(commands: Any) -> None:
@@ -43,6 +46,18 @@ def add_commands(commands: Any) -> None:
     )
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
+    compile_.add_argument(
+        "--tune",
+        nargs="?",
+        type=float,
+        const=_TUNE_SECONDS,
+        metavar="SECONDS",
+        help=f"measure which variants of the kernels are the fastest on this machine (default: for {_TUNE_SECONDS:g} s); "
+        "Ctrl-C ends it and keeps what was found",
+    )
+    compile_.add_argument(
+        "--tuned", action="store_true", help="take the variants that tuning found before, without measuring"
+    )
     compile_.add_argument(
         "--print-after",
         action="append",
@@ -89,17 +104,23 @@ def add_call_options(parser: argparse.ArgumentParser) -> None:
 
 def compile_command(options: argparse.Namespace) -> int:
     from .. import compile
+    from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
 
     start = time.perf_counter()
     module = read_model(options.model, options.shape, options.entry)
     try:
-        executable = compile(
-            module, entry=options.entry, print_after=options.print_after, embed_native=not options.no_kernels
-        )
+        executable = compile(module, entry=options.entry, print_after=options.print_after, embed_native=False)
     except TreadleError:
         raise
     except ValueError as error:  # the name of a pass that there is not
         raise UsageError(f"--print-after: {error}") from None
+    if options.tuned:
+        executable = with_known_variants(executable)
+    tuned = None
+    if options.tune is not None:
+        executable, tuned = tune_kernels(executable, seconds=options.tune, progress=not options.json)
+    if not options.no_kernels:
+        executable = with_kernels(executable)
     output = options.output or options.model.with_suffix(".trdl")
     executable.export_library(output)
     report = {
@@ -109,14 +130,36 @@ def compile_command(options: argparse.Namespace) -> int:
         "functions": len(executable.program.functions),
         "primitives": len(executable.program.primitives),
     }
+    if tuned is not None:
+        report["tuning"] = asdict(tuned)
     if options.json:
         print(json.dumps(report))
     else:
+        if tuned is not None:
+            print(_tuning_text(tuned))
         print(
             f"{output}: {report['bytes'] / 1e6:.1f} MB, {report['functions']} functions, "
             f"{report['primitives']} primitives, in {report['seconds']:.2f} s"
         )
     return 0
+
+
+def _tuning_text(tuned: Tuned) -> str:
+    """What was gained, kernel by kernel."""
+    lines = [
+        f"  {each.name}: {each.default * 1e6:.1f} → {each.best * 1e6:.1f} us, {each.variant}"
+        for each in tuned.outcomes
+        if each.variant
+    ]
+    ending = "interrupted; " if tuned.was_interrupted else ""
+    rest = f", {tuned.untried} not for want of time" if tuned.untried else ""
+    return "\n".join(
+        [
+            f"{ending}tuned {len(lines)} of {len(tuned.outcomes)} measured kernels{rest}: "
+            f"{tuned.default_seconds * 1e3:.3f} → {tuned.seconds * 1e3:.3f} ms on one thread",
+            *lines,
+        ]
+    )
 
 
 def read_model(path: Path, shapes: Sequence[str] = (), entry: str = "main") -> ir.Module:

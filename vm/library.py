@@ -21,6 +21,7 @@ from ..formats.errors import ArgumentError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
+from ..formats.tuning import Tuning
 from . import native
 
 Evaluate = Callable[[list[np.ndarray], list[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
@@ -43,8 +44,11 @@ class Compiler(Protocol):
     def target_key(self) -> str:
         """Names what kernels are made for here."""
 
-    def build(self, definitions: Sequence[PrimitiveDefinition]) -> Sequence[BuiltKernel | None]:
-        """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones."""
+    def build(
+        self, definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str]
+    ) -> Sequence[BuiltKernel | None]:
+        """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones, and variants
+        that there are not."""
 
     def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
         """The operators' reference implementation, checked like `build` does."""
@@ -91,6 +95,11 @@ def definition_key(definition: PrimitiveDefinition, target_key: str) -> str:
     return digest.hexdigest()
 
 
+def variant_key(key: str, variant: str) -> str:
+    """The identity of a variant of a definition's native code, which has this key itself."""
+    return hashlib.sha256(f"{key} {variant}".encode()).hexdigest() if variant else key
+
+
 # A kernel's record: digits of the key of its object code, scratch bytes, nanoseconds, then the static words. An
 # empty record: the definition has no native lowering.
 _RECORD = struct.Struct("<64sqq")
@@ -132,12 +141,16 @@ def find_kernels(keys: Sequence[str]) -> dict[str, BuiltKernel | None]:
 
 
 def link(
-    program: Program, kernels: str = "build", trusted: Mapping[str, Mapping[str, NativeKernel]] | None = None
+    program: Program,
+    kernels: str = "build",
+    trusted: Mapping[str, Mapping[str, NativeKernel]] | None = None,
+    tuning: Tuning | None = None,
 ) -> list[LinkedPrimitive]:
     """Native code for each primitive of a verified program.
 
     `kernels` is "build", or "cached": then nothing is compiled, and what the cache lacks runs by the reference evaluator.
-    `trusted` is native code of the executable that its user vouches for, tried after the cache.
+    `trusted` is native code of the executable that its user vouches for, tried after the cache. `tuning` says which variants
+    of the kernels are wanted.
     """
     if kernels not in ("build", "cached"):
         raise ArgumentError(f'kernels={kernels!r}: expected "build" or "cached"')
@@ -145,17 +158,27 @@ def link(
     if not definitions:
         return []
     target = compiler().target_key()
-    keys = [definition_key(definition, target) for definition in definitions]
+    keys, variants = variant_keys(definitions, target, (tuning or {}).get(target, {}))
     found = find_kernels(keys)
     for key in keys:
         kernel = (trusted or {}).get(target, {}).get(key)
         if kernel is not None and key not in found:
             found[key] = _from_file(key, kernel)
-    missing = {key: definition for key, definition in zip(keys, definitions, strict=True) if key not in found}
+    missing = {key: rest for key, *rest in zip(keys, definitions, variants, strict=True) if key not in found}
     if missing and kernels == "build":
-        found |= zip(missing, compiler().build(list(missing.values())), strict=True)
+        lacking, wanted = zip(*missing.values(), strict=True)
+        found |= zip(missing, compiler().build(lacking, variants=wanted), strict=True)
     addresses = _load({kernel.object_key: kernel.code for kernel in found.values() if kernel is not None})
     return [_linked(found.get(key), addresses) for key in keys]
+
+
+def variant_keys(
+    definitions: Sequence[PrimitiveDefinition], target_key: str, choices: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """For each definition the key of its kernel, and the variant that this is, by the choices for that target."""
+    keys = [definition_key(definition, target_key) for definition in definitions]
+    variants = [choices.get(key, "") for key in keys]
+    return list(map(variant_key, keys, variants)), variants
 
 
 def _from_file(key: str, kernel: NativeKernel) -> BuiltKernel:
@@ -168,6 +191,11 @@ def _linked(kernel: BuiltKernel | None, addresses: Mapping[str, int]) -> LinkedP
         return HOST
     address = addresses[kernel.object_key]
     return LinkedPrimitive(address, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+
+
+def address_of(kernel: BuiltKernel) -> int:
+    """Where a kernel is in this process."""
+    return _load({kernel.object_key: kernel.code})[kernel.object_key]
 
 
 _loaded: dict[str, int] = {}  # object key → address of the kernel, for all that this process has loaded

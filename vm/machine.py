@@ -63,7 +63,7 @@ class VirtualMachine:
         trusted = exe.native if trust_native or exe.trust_native else None
         self._program = exe.program
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
-        image = Image(verified, library.link(exe.program, kernels, trusted))
+        image = Image(verified, library.link(exe.program, kernels, trusted, exe.tuning))
         self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
         self._listeners: tuple[Listener, ...] = ()
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,13 @@ from .target import Target, host
 _SYMBOL = "kernel_"  # what the functions in object code are called, before their object key
 
 
+class _Wanted(NamedTuple):
+    """A kernel to build."""
+
+    definition: PrimitiveDefinition
+    variant: str
+
+
 def target_key() -> str:
     """Names what kernels are made for here."""
     return host().key
@@ -28,17 +36,23 @@ def build(
     definitions: Sequence[PrimitiveDefinition],
     target: Target | None = None,
     *,
+    variants: Sequence[str] = (),
     progress: bool = True,
     jobs: int | None = None,
 ) -> list[BuiltKernel | None]:
     """The kernel of each definition; None for one without a native lowering, which will be evaluated by reference.
 
-    What is built is stored in the cache. `jobs` bounds the processes. Raises InferenceError for a malformed definition.
+    What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
+    `jobs` bounds the processes. Raises InferenceError for a malformed definition, CompileError for a variant that there is not.
     """
     target = target or host()
-    keys = [library.definition_key(definition, target.key) for definition in definitions]
+    wanted = [
+        _Wanted(definition, variant)
+        for definition, variant in zip(definitions, variants or [""] * len(definitions), strict=True)
+    ]
+    keys = [library.variant_key(library.definition_key(each.definition, target.key), each.variant) for each in wanted]
     found = library.find_kernels(keys)
-    missing = {key: definition for key, definition in zip(keys, definitions, strict=True) if key not in found}
+    missing = {key: each for key, each in zip(keys, wanted, strict=True) if key not in found}
     if missing:
         found |= _build(missing, target, progress, jobs)
     return [found[key] for key in keys]
@@ -58,7 +72,7 @@ def evaluator(definition: PrimitiveDefinition) -> Evaluate:
 
 
 def _build(
-    missing: Mapping[str, PrimitiveDefinition], target: Target, progress: bool, jobs: int | None
+    missing: Mapping[str, _Wanted], target: Target, progress: bool, jobs: int | None
 ) -> dict[str, BuiltKernel | None]:
     """Each kernel is kept as soon as it is done, so that an interrupted build loses little."""
     from ..check import check_definition
@@ -66,9 +80,9 @@ def _build(
 
     kernels: dict[str, Kernel] = {}
     users: dict[str, list[str]] = {}  # object key → the definitions' keys that share the code
-    for key, definition in missing.items():
+    for key, (definition, variant) in missing.items():
         check_definition(definition)
-        kernel = lower(definition, target)
+        kernel = lower(definition, target, variant)
         if kernel is None:
             library.store_kernel(key, None)
         else:

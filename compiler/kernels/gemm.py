@@ -121,7 +121,8 @@ class _Product:
             return False
         if self.panels in (_Panels.COPIED, _Panels.TURNED) and not isinstance(self.rows, int):
             return False  # all rows are one band, and they would not have a known size
-        return 4 * self.depth % _SET_BYTES == 0 and estimate(self.columns) >= 8 * BLOCK
+        is_worth = 4 * self.depth % _SET_BYTES == 0 and estimate(self.columns) >= 8 * BLOCK
+        return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())  # type: ignore[operator]
 
     def _band(self) -> int:
         """Tiles of a band: about as many rows as fill a third of the second cache; all rows where b is copied."""

@@ -34,7 +34,7 @@ CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost 
 # tile are new, make the text longer.
 _ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
 
-_LIKELY = 8  # tiles that are worth measuring: the model's best ones
+_LIKELY = 6  # tiles that are worth measuring: the model's best ones
 
 
 @dataclass(frozen=True)

@@ -8,23 +8,21 @@ a file can make a kernel slow, not wrong. All variants of a kernel give the same
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TypeVar
 
 from ...formats.errors import CompileError
+from ...formats.tuning import parse_variant
 
 _T = TypeVar("_T")
-
-_CHOICE = re.compile(r"([a-z_]+)=([0-9A-Za-z_.]+)")
 
 
 class Decisions:
     """The decisions of one lowering. `space`: by name the texts of what was possible, the default first."""
 
     def __init__(self, variant: str = "") -> None:
-        self._wanted = parse(variant)
+        self._wanted = parse_variant(variant)
         self.space: dict[str, tuple[str, ...]] = {}
 
     def decide(self, name: str, default: _T, options: Callable[[], Sequence[_T]]) -> _T:
@@ -65,24 +63,6 @@ def deciding(decisions: Decisions) -> Iterator[None]:
         yield
     finally:
         _decisions.reset(token)
-
-
-def parse(variant: str) -> dict[str, str]:
-    """The choices of a variant's text. Raises CompileError for text that is not canonical."""
-    found = {}
-    for word in variant.split(" ") if variant else []:
-        match = _CHOICE.fullmatch(word)
-        if match is None:
-            raise CompileError(f"not a variant: {variant!r}")
-        found[match[1]] = match[2]
-    if variant != text_of(found):
-        raise CompileError(f"not a variant in its one form: {variant!r}")
-    return found
-
-
-def text_of(choices: dict[str, str]) -> str:
-    """The text of a variant."""
-    return " ".join(f"{name}={choice}" for name, choice in sorted(choices.items()))
 
 
 def nearby(size: int) -> Callable[[], Sequence[int]]:

@@ -35,4 +35,5 @@ func @keep(x: List[float32[2]]) captures (y: float32[2]) -> float32[2]  refs=2 i
 
 
 def executable() -> Executable:
-    return Executable(parse_assembly(TEXT), {"x86-64": {"00ff": NativeKernel(b"machine code", (2, 64), 0, 12)}})
+    native = {"x86-64": {"00ff": NativeKernel(b"machine code", (2, 64), 0, 12)}}
+    return Executable(parse_assembly(TEXT), native, {"x86-64": {"00ff": "band=2 tile=6x4"}})

@@ -1,0 +1,130 @@
+"""Tuning: what is measured is what is offered, choices are kept, and without being asked nothing depends on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+from treadle.compiler import tune
+from treadle.compiler.driver import compile, tune_kernels, with_kernels, with_known_variants
+from treadle.compiler.kernels.target import host
+from treadle.formats.executable import Executable, load
+from treadle.tools.cli import main
+from treadle.vm import native
+from treadle.vm.machine import VirtualMachine
+
+MODEL = """<ir_version: 8, opset_import: ["" : 17]>
+agraph (float[64, 64] x, float[64, 96] w) => (float[64, 96] y) { h = MatMul(x, w) y = Relu(h) }"""
+
+
+@pytest.fixture(scope="module")
+def executable() -> Executable:
+    return compile(parser.parse_model(MODEL), progress=False, embed_native=False)
+
+
+@pytest.fixture(autouse=True)
+def no_memory_of_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels may come from the user's cache; choices may not."""
+    kept: dict[str, bytes] = {}
+    original = native.ObjectCache.get, native.ObjectCache.put
+    choices = lambda key: f"choice {key}"  # noqa: E731
+    monkeypatch.setattr(tune, "_choice_key", choices)
+
+    def get(cache: native.ObjectCache, key: str) -> bytes | None:
+        return kept.get(key) if key.startswith("choice ") else original[0](cache, key)
+
+    def put(cache: native.ObjectCache, key: str, content: bytes) -> None:
+        kept.__setitem__(key, content) if key.startswith("choice ") else original[1](cache, key, content)
+
+    monkeypatch.setattr(native.ObjectCache, "get", get)
+    monkeypatch.setattr(native.ObjectCache, "put", put)
+
+
+@pytest.fixture
+def likes(monkeypatch: pytest.MonkeyPatch):
+    """Makes variants that contain a text twice as fast as all others, whatever they are."""
+
+    def use(text: str) -> None:
+        def seconds(kernel: tune._Timed, calls: int) -> float:
+            return 0.5e-3 if text in kernel.variant else 1e-3
+
+        monkeypatch.setattr(tune._Timed, "seconds", seconds)
+
+    return use
+
+
+def test_the_fastest_variant_is_kept(executable: Executable, likes) -> None:
+    likes("prefetch=False")
+    tuned, found = tune_kernels(executable, seconds=30, progress=False)
+    assert [each.variant for each in found.outcomes] == ["prefetch=False"]
+    assert found.seconds == pytest.approx(found.default_seconds / 2)
+    assert list(tuned.tuning[host().key].values()) == ["prefetch=False"]
+    x, w = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((64, 64), (64, 96)))
+    again = load(with_kernels(tuned, progress=False).as_bytes(), trust_native=True)
+    results = [VirtualMachine(each)["main"](x, w).numpy() for each in (executable, again)]
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_choices_are_used_only_when_asked_for(executable: Executable, likes) -> None:
+    likes("prefetch=False")
+    tune_kernels(executable, seconds=30, progress=False)
+    assert with_known_variants(executable).tuning
+    plain, again = (compile(parser.parse_model(MODEL), progress=False, embed_native=False) for _ in range(2))
+    assert plain.as_bytes() == again.as_bytes() == executable.as_bytes()
+
+
+def test_the_default_stays_where_nothing_is_faster(executable: Executable, likes) -> None:
+    likes("no such variant")
+    tuned, found = tune_kernels(executable, seconds=30, progress=False)
+    assert not tuned.tuning
+    assert len(found.outcomes) == 1
+
+
+def test_a_later_tuning_may_return_to_the_default(executable: Executable, likes) -> None:
+    likes("prefetch=False")
+    tuned, _ = tune_kernels(executable, seconds=30, progress=False)
+    likes("no such variant")
+    again, _ = tune_kernels(tuned, seconds=30, progress=False)
+    assert not again.tuning
+    assert not with_known_variants(executable).tuning
+
+
+def test_without_time_nothing_is_measured(executable: Executable) -> None:
+    tuned, found = tune_kernels(executable, seconds=0, progress=False)
+    assert not tuned.tuning
+    assert not found.outcomes
+
+
+def test_an_interruption_keeps_what_was_found(executable: Executable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune, "_tune_one", interrupted)
+    _, found = tune_kernels(executable, seconds=30, progress=False)
+    assert found.was_interrupted
+
+
+def test_measurements_are_of_real_calls(executable: Executable) -> None:
+    (use,) = tune._tunable(executable.program, host())
+    assert use.calls == 1
+    for cold in (0, 1 << 22):
+        data = tune._Data(use, tune._Memory(cold))
+        default, other = data.kernels(["", "prefetch=False"], host())
+        assert default is not None
+        assert other is not None
+        assert 1e-7 < default.seconds(2) < 1
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture, likes) -> None:
+    likes("prefetch=False")
+    (tmp_path / "m.onnx").write_bytes(parser.parse_model(MODEL).SerializeToString())
+    assert main(["compile", f"{tmp_path}/m.onnx", "--tune", "30", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["tuning"]["outcomes"][0]["variant"] == "prefetch=False"
+    assert main(["info", f"{tmp_path}/m.trdl"]) == 0
+    assert "; tuned: 1 for " in capsys.readouterr().out
+    assert main(["compile", f"{tmp_path}/m.onnx", "--tuned", "-o", f"{tmp_path}/again.trdl"]) == 0
+    assert (tmp_path / "again.trdl").read_bytes() == (tmp_path / "m.trdl").read_bytes()
