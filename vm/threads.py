@@ -21,7 +21,7 @@ from .layout import MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
-_CALLER_SECONDS = 50e-6  # that a caller spins for its workers: then they may want the core
+_CALLER_SECONDS = 10e-6  # that a caller spins for its workers: then one of them may want the core
 _LINES = 16  # words of two cache lines, which processors like to fetch together
 _LOCK_BYTES = 256  # enough for a mutex, and for a condition, of any C library
 
