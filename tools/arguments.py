@@ -133,10 +133,15 @@ def match_names(arguments: Sequence[TensorArgument], names: Sequence[str], what:
     return found
 
 
+def require_file(path: str | Path) -> None:
+    """Raises UsageError where there is no file."""
+    if not Path(path).is_file():
+        raise UsageError(f"there is no file {str(path)!r}")
+
+
 def read_array(path: str) -> np.ndarray:
     """An .npy file. Raises UsageError for anything else; pickled objects are refused."""
-    if not Path(path).is_file():
-        raise UsageError(f"there is no file {path!r}")
+    require_file(path)
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:

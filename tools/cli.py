@@ -1,7 +1,7 @@
 """The `treadle` command. Each module of `_COMMANDS` adds its commands; nothing heavy is imported before one of them runs.
 
 Exit codes: 0 all is well, 1 results differ from what was expected, 2 the command line is wrong, 3 a file or model is invalid,
-4 the program failed while it ran, 5 it passed one of its budgets.
+4 the program failed while it ran, or a file could not be written, 5 the program passed one of its budgets.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def exit_code(error: Exception) -> int:
     """What the process that met `error` exits with."""
     from .arguments import UsageError
 
-    if isinstance(error, (UsageError, OSError)):
+    if isinstance(error, UsageError):
         return USAGE
     if isinstance(error, BudgetExceededError):
         return EXHAUSTED
@@ -55,7 +55,14 @@ def exit_code(error: Exception) -> int:
 
 def _message(error: Exception) -> str:
     """One line; a mistake in a text keeps the line that it is in, and the caret."""
-    return str(error) if isinstance(error, ParseError) else " ".join(str(error).split())
+    if isinstance(error, ParseError):
+        return str(error)
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, BudgetExceededError) and error.budget:  # as the command line calls it
+        return text.replace(f"max_{error.budget}", f"--max-{error.budget}")
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,13 +94,21 @@ def _cache() -> Finding:
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
     value = f"{folder}, {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB"
     return Finding(
-        "cache", value, "" if _is_writable(folder) else "not writable; set TREADLE_CACHE to a folder that is"
+        "cache",
+        value,
+        "" if _is_writable(folder) else "nothing can be written there; set TREADLE_CACHE to another folder",
     )
 
 
 def _is_writable(folder: Path) -> bool:
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return os.access(existing, os.W_OK)
+    """Whether a file can be made there. What the system says of permissions does not know of full disks and file servers."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # as the cache does with what it keeps first
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"treadle")
+    except OSError:
+        return False
+    return True
 
 
 def _engine() -> Finding:

@@ -30,6 +30,7 @@ _BUDGETS = {
 }
 _SHOWN_ELEMENTS = 16
 _TUNE_SECONDS = 60.0
+_SNIFFED_BYTES = 1024
 
 
 def add_commands(commands: Any) -> None:
@@ -164,15 +165,22 @@ def _tuning_text(tuned: Tuned) -> str:
 
 def read_model(path: Path, shapes: Sequence[str] = (), entry: str = "main") -> ir.Module:
     """The IR of an ONNX model, or of a text. Raises UsageError, ParseError, ModelError, UnsupportedOperatorError."""
-    if not path.is_file():
-        raise UsageError(f"there is no file {str(path)!r}")
-    if path.suffix != ".onnx":
+    arguments.require_file(path)
+    if not _is_onnx(path):
         from ..compiler.text import parse_module
 
-        return parse_module(path.read_text())
+        return parse_module(path.read_text(encoding="utf-8"))
     from ..compiler.frontend.onnx import from_onnx
 
     return from_onnx(path, shapes=dict(map(_shape_argument, shapes)), entry=entry)
+
+
+def _is_onnx(path: Path) -> bool:
+    """By its name, or because it is no text: a protocol buffer has bytes near its beginning that no text has."""
+    if path.suffix == ".onnx":
+        return True
+    with path.open("rb") as file:
+        return any(byte < ord("\t") for byte in file.read(_SNIFFED_BYTES))
 
 
 def _shape_argument(text: str) -> tuple[str, list[int | str]]:
@@ -222,8 +230,7 @@ def open_executable(path: Path, options: argparse.Namespace) -> Executable:
 
     if path.suffix == ".onnx":
         return compile(read_model(path), embed_native=options.kernels == "build")
-    if not path.is_file():
-        raise UsageError(f"there is no file {str(path)!r}")
+    arguments.require_file(path)
     return load(path, trust_native=options.trust_native)
 
 

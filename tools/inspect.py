@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .arguments import require_file
+
 if TYPE_CHECKING:
     from ..formats.executable import Executable
 
@@ -47,6 +49,7 @@ def _add(commands: Any, name: str, function: Any, text: str) -> argparse.Argumen
 def _load(path: Path) -> Executable:
     from ..formats.executable import Executable, load
 
+    require_file(path)
     if path.suffix != ".tasm":
         return load(path)
     from ..formats.assembly import parse_assembly
@@ -61,7 +64,8 @@ def _print_json(value: Any) -> None:
 def _info(options: argparse.Namespace) -> None:
     from ..formats.report import information, information_text
 
-    facts = {"file": str(options.file), "bytes": os.stat(options.file).st_size, **information(_load(options.file))}
+    executable = _load(options.file)
+    facts = {"file": str(options.file), "bytes": os.stat(options.file).st_size, **information(executable)}
     if options.json:
         _print_json(facts)
     else:
@@ -150,6 +154,7 @@ def _assemble(options: argparse.Namespace) -> None:
     from ..formats.assembly import parse_assembly
     from ..formats.executable import SUFFIX, Executable
 
+    require_file(options.file)
     text = options.file.read_text(encoding="utf-8")
     executable = Executable(parse_assembly(text, folder=options.file.parent))
     output = options.output or options.file.with_suffix(SUFFIX)

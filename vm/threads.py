@@ -144,7 +144,7 @@ def pool() -> Pool:
     global _pool
     with _lock:
         if _pool is None:
-            _pool = Pool(min(knobs.get("TREADLE_NUM_THREADS") or cpu_count(), MAX_THREADS))
+            _pool = Pool(_default_threads())
             atexit.register(_pool.stop)  # before the code that the workers run is gone
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=_pool.forget_workers)
@@ -156,9 +156,13 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _default_threads() -> int:
+    return min(knobs.get("TREADLE_NUM_THREADS") or cpu_count(), MAX_THREADS)
+
+
 def get_num_threads() -> int:
-    """How many threads a call may use."""
-    return pool().threads
+    """How many threads a call may use. Starts nothing."""
+    return _default_threads() if _pool is None else _pool.threads
 
 
 def set_num_threads(count: int) -> None:

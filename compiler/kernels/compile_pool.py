@@ -6,6 +6,7 @@ main part. A worker that dies costs its text a second try; Ctrl-C, or any error,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
@@ -62,7 +63,7 @@ def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int) -> Itera
     clients = [_Client(target) for _ in range(jobs)]
     try:
         for client in clients:
-            threading.Thread(target=client.run, args=(waiting, finished), daemon=True).start()
+            client.start(waiting, finished)
         for _ in texts:
             text, result = finished.get()
             if isinstance(result, Exception):
@@ -81,11 +82,19 @@ class _Client:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()  # between starting a worker here and closing in another thread
         self._closed = False
+        self._thread: threading.Thread | None = None
 
-    def run(
+    def start(
         self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
     ) -> None:
-        """Compiles texts until none wait. Whatever goes wrong with one is its result."""
+        """Compiles texts, in a thread of its own, until none wait."""
+        self._thread = threading.Thread(target=self._run, args=(waiting, finished), daemon=True)
+        self._thread.start()
+
+    def _run(
+        self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
+    ) -> None:
+        """Whatever goes wrong with a text is its result."""
         while not self._closed:
             try:
                 text = waiting.get_nowait()
@@ -105,6 +114,7 @@ class _Client:
                 outcome, content = worker.receive(process.stdout)  # type: ignore[arg-type]
             except (EOFError, OSError):
                 status = process.wait()
+                _close_pipes(process)
                 continue
             if outcome == "error":
                 raise CompileError(content)
@@ -126,6 +136,18 @@ class _Client:
             if self._process is not None:
                 self._process.kill()
                 self._process.wait()
+        if self._thread is not None:
+            self._thread.join()  # it finds that its worker is dead
+        if self._process is not None:
+            _close_pipes(self._process)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    """Of a process that has ended."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what a request had not written is lost
+                pipe.close()
 
 
 def _start(target: NativeTarget) -> subprocess.Popen[bytes]:

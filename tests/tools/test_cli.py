@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,8 +91,11 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture) -> None:
         (["run", "{}/add.onnx.trdl"], 2, "there is no file"),
         (["compile", "{}/add.onnx", "--print-after", "magic"], 2, "no pass is called magic"),
         (["run", "{}/loop.tasm"], 3, "not a Treadle file"),
-        (["run", "{}/loop.trdl", "--max-steps", "100"], 5, "more than 100 steps"),
-        (["run", "{}/loop.trdl", "--max-seconds", "0.05"], 5, "seconds"),
+        (["run", "{}/loop.trdl", "--max-steps", "100"], 5, "more than 100 steps; raise --max-steps"),
+        (["run", "{}/loop.trdl", "--max-seconds", "0.05"], 5, "more than 0.05 s; raise --max-seconds"),
+        (["info", "{}/nowhere.trdl"], 2, "there is no file"),
+        (["as", "{}/nowhere.tasm"], 2, "there is no file"),
+        (["compile", "{}/add.onnx", "-o", "{}/no/such/folder.trdl", "--no-kernels"], 4, "No such file or directory"),
         (
             ["run", "{}/add.trdl", "--kernels", "cached", "--input", "1x3xf32=1", "--input", "1"],
             4,
@@ -142,6 +146,27 @@ def test_doctor_is_content_without_onnx(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(doctor, "_OPTIONAL", {"no_such_package": "pip install it, to do more"})
     (finding,) = (finding for finding in doctor.examine() if finding.name == "no_such_package")
     assert finding == doctor.Finding("no_such_package", "not installed; pip install it, to do more")
+
+
+def test_a_model_is_known_by_its_content(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    (folder / "plain").write_bytes((folder / "add.onnx").read_bytes())
+    assert main(["compile", f"{folder}/plain", "-o", f"{folder}/plain.trdl", "--no-kernels"]) == 0
+    assert (folder / "plain.trdl").read_bytes() == (folder / "add.trdl").read_bytes()
+
+
+def test_doctor_looks_and_builds_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "TREADLE_CACHE": str(tmp_path / "new")}
+    command = [sys.executable, "-m", "treadle.tools.cli", "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert found["engine"]["value"].startswith("not built yet")
+    assert not done.stderr
+
+
+def test_doctor_tries_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert doctor._is_writable(tmp_path / "new" / "folder")
+    assert not doctor._is_writable(tmp_path / "file" / "folder")
 
 
 def test_doctor_and_knobs(capsys: pytest.CaptureFixture) -> None:
