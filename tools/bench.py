@@ -6,6 +6,7 @@ cold       a fresh process with a warm cache: import, load, first result        
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
 memory     a fresh process that loads a model of the zoo and runs it once           peak resident bytes
 models     the zoo, model by model: see tools/race.py                               ms
+decode     a token with a key/value cache, against a read of the weights: see tools/decode.py      ms, share
 accuracy   the zoo's errors against a float64 reference: see tools/accuracy.py      root mean square, largest
 """
 
@@ -20,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import accuracy, race
+from . import accuracy, decode, race
 
 if TYPE_CHECKING:
     from .zoo.catalogue import Entry
@@ -234,6 +235,7 @@ _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
 }
 _OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {
     "accuracy": accuracy.accuracy_command,
+    "decode": decode.decode_command,
     "memory": memory_command,
     "models": race.race_command,
 }

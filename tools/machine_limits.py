@@ -137,12 +137,12 @@ class _Runner:
     def rounds_a_second(self) -> float:
         """Of all threads together, in the best of some runs."""
         rounds = 1
-        while (seconds := self._run(rounds)) < _RUN_SECONDS / 4:
+        while (seconds := self.run(rounds)) < _RUN_SECONDS / 4:
             rounds *= 2 if seconds > _RUN_SECONDS / 64 else 16
         rounds = max(1, round(rounds * _RUN_SECONDS / seconds))
-        return len(self._words) * rounds / min(self._run(rounds) for _ in range(_RUNS))
+        return len(self._words) * rounds / min(self.run(rounds) for _ in range(_RUNS))
 
-    def _run(self, rounds: int) -> float:
+    def run(self, rounds: int) -> float:
         """Seconds from when all threads begin to when the last one ends."""
         barrier = threading.Barrier(len(self._words))
         spans = [(0.0, 0.0)] * len(self._words)
@@ -163,6 +163,22 @@ class _Runner:
         for helper in helpers:
             helper.join()
         return max(end for _, end in spans) - min(start for start, _ in spans)
+
+
+class PlainRead:
+    """Some threads that read so many bytes from the memory, each its share."""
+
+    def __init__(self, size: int, threads: int) -> None:
+        target, step = host(), max(_STREAMS * host().vector_bytes, mmap.PAGESIZE)
+        share = max(1, size // threads // step) * step
+        self._memory = np.ones(threads * share + 64, np.uint8)
+        start = -(-self._memory.ctypes.data // 64) * 64
+        words = [(start + index * share, share) for index in range(threads)]
+        self._runner = _Runner(_read_text("float32", target), target.lanes(), target, words)
+
+    def seconds(self) -> float:
+        """What one read takes."""
+        return self._runner.run(1)
 
 
 def _peak(name: str, threads: int, target: Target) -> float:
