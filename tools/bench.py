@@ -5,6 +5,7 @@ call       a small network from Python, NumPy arrays in, NumPy arrays out       
 cold       a fresh process with a warm cache: import, load, first result            seconds
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
 memory     a fresh process that loads a model of the zoo and runs it once           peak resident bytes
+threads    sharing a primitive among threads, and models on 1, 2 … threads          us, ms
 models     the zoo, model by model: see tools/race.py                               ms
 decode     a token with a key/value cache, against a read of the weights: see tools/decode.py      ms, share
 accuracy   the zoo's errors against a float64 reference: see tools/accuracy.py      root mean square, largest
@@ -21,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import accuracy, decode, race
+from . import accuracy, decode, race, scaling
 
 if TYPE_CHECKING:
     from .zoo.catalogue import Entry
@@ -238,4 +239,5 @@ _OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {
     "decode": decode.decode_command,
     "memory": memory_command,
     "models": race.race_command,
+    "threads": scaling.threads_command,
 }

@@ -32,6 +32,9 @@ _REASON_CHARACTERS = 160
 _ROUNDS = 15
 _BURST_SECONDS = 0.02  # an engine's turn lasts about so long: small models are called many times
 _MODEL_SECONDS = 20.0  # and all turns of a model together no longer than this, however slow an engine is
+_SPIN_SECONDS = 0.25  # threads that are busy for longer are not waited for
+_NAP_SECONDS = 0.002
+_IDLE_SHARE = 0.1  # of one core
 _QUANTILES = {"p10": 10, "median": 50, "p90": 90}
 
 
@@ -175,8 +178,8 @@ def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Ra
 def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     """Seconds a call of each engine, a number for each round.
 
-    A turn begins with a call that does not count: it brings the engine's data back into the caches, and threads
-    of the engine before have stopped spinning when it ends.
+    A turn begins when the engines' threads are idle, with a call that does not count: it wakes the engine's threads and brings
+    its data back into the caches.
     """
     once = {name: _seconds(call, 1) for name, call in calls.items()}
     count = {name: max(1, int(_BURST_SECONDS / seconds)) for name, seconds in once.items()}
@@ -184,11 +187,23 @@ def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
     start = time.perf_counter()
     for _ in range(rounds):
         for name, call in calls.items():
+            await_idle_threads()
             call()
             times[name].append(_seconds(call, count[name]))
         if time.perf_counter() - start > _MODEL_SECONDS:
             break
     return times
+
+
+def await_idle_threads() -> None:
+    """Waits until the threads of this process are idle: after a run they look for more work for a while, onnxruntime's for some
+    50 ms, and would take the cores from another engine's."""
+    deadline = time.perf_counter() + _SPIN_SECONDS
+    while time.perf_counter() < deadline:
+        busy, start = time.process_time(), time.perf_counter()
+        time.sleep(_NAP_SECONDS)
+        if time.process_time() - busy < _IDLE_SHARE * (time.perf_counter() - start):
+            return
 
 
 def _seconds(call: Call, count: int) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -51,3 +53,17 @@ def test_a_wrong_answer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_names_are_usage_errors(option: list[str], capsys: pytest.CaptureFixture) -> None:
     assert main(["bench", "models", *option]) == USAGE
     assert capsys.readouterr().err
+
+
+def test_a_turn_begins_when_no_thread_is_busy() -> None:
+    end = time.perf_counter() + 0.05
+
+    def spin() -> None:
+        while time.perf_counter() < end:
+            pass
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    race.await_idle_threads()
+    assert time.perf_counter() >= end
+    thread.join()

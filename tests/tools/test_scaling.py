@@ -1,0 +1,34 @@
+"""What sharing work among threads costs and gives, as `treadle bench threads` tells it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from treadle import get_num_threads
+from treadle.tools import scaling
+from treadle.tools.cli import main
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scaling, "_TURN_SECONDS", 0.001)
+    monkeypatch.setattr(scaling, "_CALLS", 10)
+
+
+def test_starts_and_models_are_measured(capsys: pytest.CaptureFixture) -> None:
+    before = get_num_threads()
+    assert main(["bench", "threads", "--only", "mlp", "--threads", "1,3", "--repeat", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["start_us"]) == ["3"]
+    (model,) = found["models"]
+    assert model["speedup"]["1"] == 1.0
+    assert model["milliseconds"]["3"] > 0
+    assert get_num_threads() == before
+
+
+def test_the_table_names_counts_and_models(capsys: pytest.CaptureFixture) -> None:
+    assert main(["bench", "threads", "--only", "mlp", "--threads", "1,2", "--repeat", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("a start on 2 threads: ")
+    assert lines[-1].startswith("mlp ")

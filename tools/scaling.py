@@ -1,0 +1,140 @@
+"""`treadle bench threads`: what it costs to share a primitive among threads, and how much faster that makes models.
+
+The cost of a start is what one call of a primitive takes on some threads beyond its fair share of the time on one: finding
+out that it is worth it, publishing the work, until the others see it, and waiting for the last of them. Models are run on
+all counts of threads in turn, so that a slow moment of the machine hits all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .zoo.catalogue import Entry
+
+_CALLS = 1000  # of the primitive whose start is measured, in one program
+_ELEMENTS = 1 << 15  # that it works on: some 20 µs
+_ROUNDS = 15
+_TURN_SECONDS = 0.05  # of one count of threads
+_MODELS = ("resnet50", "minilm", "mobilenet-v2", "densenet121")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One model (or other work) on several counts of threads: the median milliseconds of a call."""
+
+    name: str
+    milliseconds: dict[int, float]
+
+    @property
+    def speedup(self) -> dict[int, float]:
+        """How many times faster than on the first count."""
+        first = next(iter(self.milliseconds.values()))
+        return {threads: first / time for threads, time in self.milliseconds.items()}
+
+
+def threads_command(options: argparse.Namespace) -> int:
+    """Prints the cost of a start, then each model's times."""
+    from .race import zoo_entries
+
+    entries = zoo_entries(options.only or _MODELS)
+    counts, rounds = options.threads, options.repeat or _ROUNDS
+    costs = start_costs([count for count in counts if count > 1], rounds)
+    if not options.json:
+        for threads, microseconds in costs.items():
+            print(f"a start on {threads} threads: {microseconds:.2f} us")
+        print(f"\n{'':24}" + "".join(f"{f'{count} thread' + 's' * (count > 1):>14}" for count in counts))
+    found = []
+    for entry in entries:
+        found.append(_scaling_of(entry, counts, rounds))
+        if not options.json:
+            print(_line(found[-1]), flush=True)
+    if options.json:
+        models = [asdict(scaling) | {"speedup": scaling.speedup} for scaling in found]
+        print(json.dumps({"start_us": costs, "models": models}))
+    return 0
+
+
+def _line(scaling: Scaling) -> str:
+    times = "".join(f"{time:11.3f} ms" for time in scaling.milliseconds.values())
+    return f"{scaling.name:24}{times}   x" + ", ".join(f"{factor:.2f}" for factor in scaling.speedup.values())
+
+
+def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
+    """Microseconds that a start costs, by the count of threads."""
+    import numpy as np
+
+    from .. import VirtualMachine
+    from ..formats.assembly import parse_assembly
+    from ..formats.executable import Executable
+
+    function = VirtualMachine(Executable(parse_assembly(_work_text(_CALLS))))["main"]
+    x = np.linspace(-3, 3, _ELEMENTS, dtype=np.float32)
+    times = _medians(lambda: function(x), (1, *counts), rounds)
+    return {count: (times[count] - times[1] / count) / _CALLS * 1e3 for count in counts}
+
+
+def _work_text(calls: int) -> str:
+    """A program that so often does what is computation alone."""
+    kind = f"float32[{_ELEMENTS}]"
+    lines = "".join(f"  call work (r{1 + i % 2}) -> (r{2 - i % 2})\n" for i in range(calls))
+    return f"""\
+prim work(%0: {kind}) -> {kind} {{
+  %1 = tanh(%0) : {kind}
+  return %1
+}}
+
+func @main(x: {kind}) -> {kind} {{
+  frame_tensor r1, {kind}, 0
+  frame_tensor r2, {kind}, {4 * _ELEMENTS}
+  alloc_tensor r3, {kind}
+  call work (r0) -> (r1)
+{lines}  call work (r1) -> (r3)
+  ret r3
+}}
+"""
+
+
+def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Scaling:
+    from .. import VirtualMachine, compile
+    from .zoo.catalogue import inputs
+
+    model = entry.build()
+    function, feeds = VirtualMachine(compile(model, progress=False))["main"], tuple(inputs(entry, model).values())
+    return Scaling(entry.name, _medians(lambda: function(*feeds), counts, rounds))
+
+
+def _medians(call: Callable[[], Any], counts: Sequence[int], rounds: int) -> dict[int, float]:
+    """The median milliseconds of a call on each count of threads."""
+    import statistics
+
+    from .. import get_num_threads, set_num_threads
+
+    times: dict[int, list[float]] = {count: [] for count in counts}
+    before = get_num_threads()
+    try:
+        for _ in range(rounds):
+            for count in counts:
+                set_num_threads(count)
+                times[count] += _turn(call)
+    finally:
+        set_num_threads(before)
+    return {count: statistics.median(found) for count, found in times.items()}
+
+
+def _turn(call: Callable[[], Any]) -> Iterator[float]:
+    """Milliseconds of calls, one by one, after one that wakes the workers and does not count."""
+    call()
+    end = time.perf_counter() + _TURN_SECONDS
+    while True:
+        start = time.perf_counter()
+        call()
+        now = time.perf_counter()
+        yield (now - start) * 1e3
+        if now > end:
+            return
