@@ -20,7 +20,7 @@ from ..operators.shapes import integer
 from ..operators.windows import Axis, axes
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid, ignores_lines
-from .kernel import Kernel
+from .kernel import Kernel, even_pieces
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, choose, chunk_of, step_cost, write_chunks, write_start, write_step
 from .variants import decide, nearby
@@ -171,7 +171,9 @@ class _Conv:
         else:
             total = problem.lines
             each = problem.channels * problem.width * problem.window[0].stride * problem.pixel
-        bands = math.ceil(total / max(1, half // each))
+        images = problem.batch if isinstance(problem.batch, int) else 1
+        others = max(1, images * problem.groups * math.ceil(problem.blocks / self.tile.blocks))
+        bands = even_pieces(total, math.ceil(total / max(1, half // each)), others)
         bands = decide("bands", bands, nearby(bands))
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across

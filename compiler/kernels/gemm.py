@@ -21,7 +21,7 @@ from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid, merged_shape
 from .few_rows import few_rows_bytes, write_few_rows
-from .kernel import Kernel
+from .kernel import Kernel, even_pieces
 from .target import Target
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, choose, chunk_of, tiles, write_chunks, write_start, write_step
 from .variants import decide, nearby
@@ -133,8 +133,9 @@ class _Product:
         most = decide("band", most, nearby(most))
         if not isinstance(self.rows, int):
             return most
-        count = -(-self.rows // self.tiles[0].rows)
-        return -(-count // -(-count // most)) if count else 1
+        count = max(1, -(-self.rows // self.tiles[0].rows))
+        others = max(1, estimate(dims.product(self.batch)) * -(-estimate(self.columns) // (BLOCK * self.blocks)))
+        return -(-count // even_pieces(count, -(-count // most), others))
 
     # ---- text ----
 

@@ -22,10 +22,13 @@ identity of the native code, so it must be a function of the definition and the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 # One thread is worth waking for this much work; below twice that, a kernel asks for one part.
 PART_NANOSECONDS = 4000
+_MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
+_EVEN = 1.05
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,19 @@ class Kernel:
     scratch_bytes: int = 0
     nanoseconds: int = 1000  # estimated, one thread; symbolic dimensions taken as 64
     description: str = ""  # one line: the template, the tile
+
+
+def even_pieces(length: int, least: int, others: int) -> int:
+    """Into how many pieces something is cut, at least `least`, each of which is `others` units of work: if these would be
+    few, the fewest pieces that two threads and four share evenly."""
+    if length < 1 or least * others >= _MANY_UNITS:
+        return least
+
+    def unevenness(pieces: int) -> float:
+        size = math.ceil(length / pieces)
+        units = math.ceil(length / size) * others
+        return max(math.ceil(units / threads) * threads for threads in (2, 4)) * size / (length * others)
+
+    possible = range(least, max(least, min(length, math.ceil(_MANY_UNITS / others))) + 1)
+    best = min(map(unevenness, possible))
+    return next(pieces for pieces in possible if unevenness(pieces) <= max(_EVEN, best))

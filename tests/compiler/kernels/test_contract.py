@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.compiler.kernels.kernel import even_pieces
 from treadle.compiler.kernels.lower import TEMPLATES
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import tensor
@@ -60,3 +61,13 @@ def test_parts_and_alignment_do_not_change_a_bit(name: str) -> None:
             assert got.tobytes() == wanted.tobytes()
 
     same()
+
+
+@pytest.mark.parametrize(
+    ("length", "least", "others"), [(224, 1, 3), (5, 1, 12), (7, 2, 1), (1, 1, 1), (100, 9, 2), (0, 1, 1)]
+)
+def test_few_units_are_cut_into_pieces_that_threads_share_evenly(length: int, least: int, others: int) -> None:
+    pieces = even_pieces(length, least, others)
+    assert least <= pieces <= max(least, length)
+    if length > 100:
+        assert pieces * others % 4 == 0
