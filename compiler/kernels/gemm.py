@@ -27,8 +27,9 @@ from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, choose, chunk_of, tiles, wri
 from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
-_SYMBOLIC_ROWS = (14, 4, 1)  # rows of the tiles among which a kernel chooses when it knows how many rows there are
+_SYMBOLIC_ROWS = (14, 8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _FEW_ROWS = 16  # up to so many, copying b costs more than it saves
+_WAY_BYTES = 4096  # of the first cache: a page, on most CPUs
 _SET_BYTES = 2048  # rows at multiples of this distance share few sets of the first cache
 _MACS_A_NANOSECOND = 100
 _BYTES_A_NANOSECOND = 16
@@ -106,7 +107,7 @@ class _Product:
         return _Panels.COPIED if is_large and is_apart else _Panels.DIRECT
 
     def _choose_tiles(self) -> list[Tile]:
-        """The one tile for known rows; else, falling, tiles of which the first that fits is taken."""
+        """The one tile for known rows; else, falling, tiles that fill up what the ones before leave over."""
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
             return [choose(max(1, self.rows), blocks, self.target)]
@@ -116,8 +117,9 @@ class _Product:
         return list(dict.fromkeys(Tile(min(rows, most), width) for rows in _SYMBOLIC_ROWS))
 
     def _is_copying_rows(self) -> bool:
-        """Rows of a at a distance of a multiple of the sets' size, and many columns that use them."""
-        if self.turns_a or not isinstance(self.depth, int) or self.tiles[0].rows < 8:
+        """More rows of a tile in the same sets of the first cache than these hold, and many columns that use them."""
+        ways = self.target.l1_bytes // _WAY_BYTES
+        if self.turns_a or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
             return False
         if self.panels in (_Panels.COPIED, _Panels.TURNED) and not isinstance(self.rows, int):
             return False  # all rows are one band, and they would not have a known size
@@ -125,10 +127,10 @@ class _Product:
         return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())  # type: ignore[operator]
 
     def _band(self) -> int:
-        """Tiles of a band: about as many rows as fill a third of the second cache; all rows where b is copied."""
+        """Tiles of a band: about as many rows as fill half of the second cache; all rows where b is copied."""
         if self.panels in (_Panels.COPIED, _Panels.TURNED):
             return 1 << 30
-        rows = self.target.l2_bytes // 3 // max(1, 4 * estimate(self.depth))
+        rows = self.target.l2_bytes // 2 // max(1, 4 * estimate(self.depth))
         most = max(1, rows // self.tiles[0].rows)
         most = decide("band", most, nearby(most))
         if not isinstance(self.rows, int):
@@ -175,7 +177,7 @@ class _Product:
         write.size("rows", self.rows)
         write.size("columns", self.columns)
         write.size("depth", self.depth)
-        write.size("band", self.band)
+        write.size("band", self.band * self.tiles[0].rows)
         coordinates = [f"at_{axis}" for axis in range(len(self.batch))]
         if self.merged > 1:
             grid = Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, self.merged)
@@ -207,25 +209,17 @@ class _Product:
 
     def _write_split(self) -> None:
         write = self.write
-        write("tile_rows = " + self._by_rows([str(tile.rows) for tile in self.tiles]))
-        write("row_tiles = (rows + tile_rows - 1) // tile_rows", "bands = (row_tiles + band - 1) // band")
+        write("bands = (rows + band - 1) // band")
         write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}", f"groups = (blocks + {self.blocks - 1}) // {self.blocks}")
         write("batch = " + (" * ".join(f"batch_{axis}" for axis in range(len(self.batch))) or "1"))
         work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
         write.split("batch * bands * groups", work)
 
-    def _by_rows(self, choices: Sequence[str]) -> str:
-        """The choice for the tile that fits the rows, as an expression."""
-        text = choices[-1]
-        for tile, choice in zip(self.tiles[-2::-1], choices[-2::-1], strict=True):
-            text = f"{choice} if rows >= {tile.rows} else {text}"
-        return text
-
     def _write_unit(self) -> None:
         write = self.write
         write("place = unit // groups", f"block = (unit - place * groups) * {self.blocks}")
-        write("matrix = place // bands", "first_tile = (place - matrix * bands) * band")
-        write("last_tile = min(first_tile + band, row_tiles)")
+        write("matrix = place // bands", "first_row = (place - matrix * bands) * band")
+        write("end_row = min(first_row + band, rows)")
         rest = "matrix"
         for axis in reversed(range(len(self.batch))):
             write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
@@ -240,12 +234,7 @@ class _Product:
             write("w_unit = panels")
         else:
             write("w_unit = b + block * w_block")
-        for number, tile in enumerate(self.tiles):
-            if len(self.tiles) == 1:
-                self._write_tiles(tile)
-            else:
-                with write.block(f"{'if' if number == 0 else 'elif'} tile_rows == {tile.rows}"):
-                    self._write_tiles(tile)
+        self._write_tiles()
 
     def _matrix_offset(self, shape: Sequence[Dim], matrix: str) -> str:
         """What leads from the first matrix of an operand to that of the unit."""
@@ -258,15 +247,16 @@ class _Product:
         return "".join(f" + {term}" for term in terms)
 
     def _write_copied_rows(self) -> None:
+        """Puts the band's rows, and those before it that its last tile may overlap, into the scratch memory."""
         write = self.write
+        write(f"first_copy = max(0, min(first_row, end_row - {self.tiles[0].rows}))")
         with write.block("if place != copied"):
-            write("copied = place", "first_row = first_tile * tile_rows", "end_row = min(last_tile * tile_rows, rows)")
-            write("first_row = max(0, min(first_row, end_row - tile_rows))")
-            with write.block("for row in range(first_row, end_row)"):
-                write("source = a + row * a_row", "target = apart + (row - first_row) * x_row")
+            write("copied = place")
+            with write.block("for row in range(first_copy, end_row)"):
+                write("source = a + row * a_row", "target = apart + (row - first_copy) * x_row")
                 with write.block(f"for at in range(0, depth, {BLOCK})"):  # a multiple of it, or rows were not copied
                     write("vstore(target, at * 4, vload_float32(source, at * 4))")
-        write("a = apart - max(0, min(first_tile * tile_rows, rows - tile_rows)) * x_row")
+        write("a = apart - first_copy * x_row")
 
     def _write_panels(self) -> None:
         """Puts the unit's blocks of b into the scratch memory. Lanes behind the last column hold anything."""
@@ -284,37 +274,53 @@ class _Product:
                 write(f"steps = min({BLOCK}, depth - step)")
                 write(f"transpose_uint32(from_square, source_step, to_square, {VECTOR_BYTES}, count, steps)")
 
-    def _write_tiles(self, tile: Tile) -> None:
+    def _write_tiles(self) -> None:
         """All tiles of the unit: whole blocks at once, blocks that are left over one by one."""
-        write, width = self.write, BLOCK * tile.blocks
+        write, width = self.write, BLOCK * self.blocks
         if isinstance(self.columns, int) and self.columns % width == 0:
-            self._write_rows(tile, "")
+            self._write_rows(self.tiles, "")
             return
         if not isinstance(self.columns, int) or self.columns >= width:
             with write.block(f"if columns_left >= {width}"):
-                self._write_rows(tile, "")
+                self._write_rows(self.tiles, "")
             with write.block("else"):
-                self._write_last_blocks(tile)
+                self._write_last_blocks()
         else:
-            self._write_last_blocks(tile)
+            self._write_last_blocks()
 
-    def _write_last_blocks(self, tile: Tile) -> None:
+    def _write_last_blocks(self) -> None:
         with self.write.block("for block in range(block, blocks)"):
             self.write(f"count = min({BLOCK}, columns - block * {BLOCK})")
-            self._write_rows(Tile(tile.rows, 1), "count")
+            self._write_rows([Tile(tile.rows, 1) for tile in self.tiles], "count")
             self.write("w_unit += w_block")
 
-    def _write_rows(self, tile: Tile, columns: str) -> None:
+    def _write_rows(self, tiles: Sequence[Tile], columns: str) -> None:
+        """The band's rows: each tile goes on until a smaller one can do the rest."""
         write = self.write
-        with write.block("for tile in range(first_tile, last_tile)"):
-            write(f"row = min(tile * {tile.rows}, rows - {tile.rows})", f"skip = tile * {tile.rows} - row")
-            self.epilogue.begin()
-            write("x = a + row * x_row", "w = w_unit")
-            write(f"ahead = w_unit + ({tile.blocks} + tile % {tile.blocks}) * w_block")
-            write_start(write, tile)
-            with write_chunks(write, tile, "depth", self._chunk) as steps, write.block(f"for step in {steps}"):
-                write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "")
-            self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+        write("next_row = first_row", "turn = 0")
+        for tile, rest in zip(tiles, (*(tile.rows for tile in tiles[1:]), 0), strict=True):
+            rest = 0 if rest == 1 else rest  # where there are enough rows, a larger one that overlaps takes less time
+            condition = f"end_row - next_row > {rest}" if rest else "next_row < end_row"
+            if len(tiles) > 1 and tile.rows > 1:
+                condition = f"rows >= {tile.rows} and {condition}"
+            with write.block(f"while {condition}"):
+                self._write_tile(tile, columns)
+
+    def _write_tile(self, tile: Tile, columns: str) -> None:
+        write, lines = self.write, self._lines_ahead(tile)
+        write(f"row = min(next_row, end_row - {tile.rows})", "skip = next_row - row", f"next_row += {tile.rows}")
+        self.epilogue.begin()
+        write("x = a + row * x_row", "w = w_unit")
+        write(f"ahead = w_unit + ({tile.blocks} + turn) * w_block", f"turn = (turn + {lines}) % {tile.blocks}")
+        write_start(write, tile)
+        with write_chunks(write, tile, "depth", self._chunk) as steps, write.block(f"for step in {steps}"):
+            write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "", lines)
+        self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    def _lines_ahead(self, tile: Tile) -> int:
+        """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
+        count = self.band if isinstance(self.rows, int) else 1  # there may be no more
+        return -(-tile.blocks // count)
 
     @property
     def _chunk(self) -> int:

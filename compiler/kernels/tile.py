@@ -83,14 +83,14 @@ def choose(rows: int, blocks: int, target: Target) -> Tile:
     return decide("tile", possible[0], lambda: possible[:_LIKELY])
 
 
-def write_step(write: Writer, tile: Tile, target: Target, columns: str = "") -> None:
+def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1) -> None:
     """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are.
 
-    Meanwhile, vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an inference, and
-    the memory is slower than the tile.
+    Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
+    inference, and the memory is slower than the tile.
     """
     if decide("prefetch", True, lambda: (True, False)):
-        write("prefetch(ahead, 0)", f"ahead += {VECTOR_BYTES}")
+        write(*(f"prefetch(ahead, {_times(i, 'w_block')})" for i in range(lines)), f"ahead += {VECTOR_BYTES}")
     for j in range(tile.blocks):
         write(f"w_{j} = vload_float32(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
     for i in range(tile.rows):

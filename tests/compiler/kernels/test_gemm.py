@@ -61,8 +61,16 @@ def test_rows_in_few_cache_sets_are_copied_apart():
 
 
 def test_symbolic_rows_serve_every_number_of_them():
-    for rows in (0, 1, 3, 4, 13, 14, 15, 40):
+    for rows in (0, 1, 3, 4, 7, 8, 9, 13, 14, 15, 22, 24, 40):
         product(("n", 9), (9, 37), ((37,), "relu"), {"n": rows}, parts=2)
+
+
+def test_symbolic_rows_in_several_bands_copied_apart():
+    depth = 4096
+    band = TARGET.l2_bytes // 2 // (4 * depth) // 14 * 14
+    for rows in (band - 1, band + 3, 2 * band + 9):
+        kernel = product(("n", depth), (depth, 132), (), {"n": rows}, parts=2)
+    assert kernel.scratch_bytes > 0
 
 
 def test_symbolic_batch_and_length_as_in_attention():
