@@ -9,6 +9,7 @@ imports Numba unless there is something to build.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,11 +29,12 @@ from . import ir
 from .codegen import Generated, generate
 from .kernels.lower import supports
 from .kernels.target import Target, host
+from .operators.winograd import WinogradChoice, best_outputs
 from .passes import Options, Timings, pipeline, run
 from .passes.rewriting import Rewriter
 
 if TYPE_CHECKING:
-    from .tune import Tuned
+    from .tune import Session
 
 OPT_LEVEL = 2
 
@@ -48,7 +50,7 @@ def compile(
     print_after: Iterable[str] = (),
     progress: bool = True,
     embed_native: bool = True,
-    tune: float | None = None,
+    tune: float | Session | None = None,
     tuned: bool = False,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, an onnx.ModelProto, or an IR module.
@@ -61,7 +63,8 @@ def compile(
     print_after   names of passes; the module behind each is printed
     progress      a progress bar while kernels are built
     embed_native  whether the executable carries the kernels' native code
-    tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices
+    tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
+                  A Session says afterwards what was found
     tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
@@ -69,14 +72,13 @@ def compile(
     target = target or host()
     entries = (entry,) if isinstance(entry, str) else tuple(entry)
     module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes)
-    generated = compile_module(
-        module, params=params, entries=entries, target=target, opt_level=opt_level, print_after=print_after
+    generate_with = functools.partial(
+        compile_module, module, params=params, entries=entries, target=target, opt_level=opt_level
     )
-    executable = Executable(generated.program)
-    if tuned:
-        executable = with_known_variants(executable, target)
-    if tune is not None:
-        executable, _ = tune_kernels(executable, target, tune, progress)
+    if tune is None and not tuned:
+        executable = Executable(generate_with(print_after=print_after).program)
+    else:
+        executable = _tuned(functools.partial(generate_with, print_after=print_after), target, tune, tuned, progress)
     return with_kernels(executable, target, progress) if embed_native else executable
 
 
@@ -89,15 +91,16 @@ def compile_module(
     opt_level: int = OPT_LEVEL,
     print_after: Iterable[str] = (),
     timings: Timings | None = None,
+    winograd: WinogradChoice = best_outputs,
 ) -> Generated:
-    """The program of a module, and the planner's reports; no kernel is built."""
+    """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions."""
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
     if params:
         module = bind_parameters(module, entries[0], params)
     names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
-    options = Options(tuple(entries), _supports(target or host()))
+    options = Options(tuple(entries), _supports(target or host()), winograd)
     module = run(module, pipeline(opt_level, options), print_after=print_after, timings=timings)
     return generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
 
@@ -164,6 +167,27 @@ def _supports(target: Target) -> Callable[[PrimitiveDefinition], bool]:
     return has_kernel
 
 
+def _tuned(
+    generated: Callable[..., Generated], target: Target, tune: float | Session | None, tuned: bool, progress: bool
+) -> Executable:
+    """What `generated` gives, by the fastest algorithms and with the fastest variants of kernels: measured now, if `tune` gives
+    time for it, and, if `tuned`, as this machine remembers from before."""
+    from .timing import Memory
+    from .tune import Session
+    from .tune_algorithms import Asked, choice, measure
+
+    session = Session(tune, progress) if isinstance(tune, (int, float)) else tune
+    measured = {}
+    if session is not None:
+        asked = Asked()
+        memory = Memory.of(generated(winograd=asked, print_after=()).program, target)
+        measured = measure(asked.problems, memory, target, session)
+    executable = Executable(generated(winograd=choice(target, measured, tuned)).program)
+    if tuned:
+        executable = with_known_variants(executable, target)
+    return executable if session is None else tune_kernels(executable, target, session)
+
+
 def with_known_variants(executable: Executable, target: Target | None = None) -> Executable:
     """`executable` with the variants of its kernels that this machine remembers from tuning."""
     from .tune import known
@@ -172,15 +196,13 @@ def with_known_variants(executable: Executable, target: Target | None = None) ->
     return _with_variants(executable, target, known(executable.program, target))
 
 
-def tune_kernels(
-    executable: Executable, target: Target | None = None, seconds: float = 60.0, progress: bool = True
-) -> tuple[Executable, Tuned]:
-    """`executable` with the fastest variants of its kernels, as far as they can be measured in so many seconds."""
-    from .tune import tune
+def tune_kernels(executable: Executable, target: Target | None = None, session: Session | None = None) -> Executable:
+    """`executable` with the fastest variants of its kernels, as far as the session's time allows to measure them."""
+    from .tune import Session, tune
 
     target = target or host()
-    found = tune(executable.program, target, seconds, progress)
-    return _with_variants(executable, target, found.variants), found
+    found = tune(executable.program, target, session or Session())
+    return _with_variants(executable, target, found.variants)
 
 
 def _with_variants(executable: Executable, target: Target, variants: Mapping[str, str]) -> Executable:

@@ -8,49 +8,27 @@ compared once more. What is found is kept in the cache, primitive by primitive.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from ..formats import dims
 from ..formats.bytecode import function_words, scan
-from ..formats.dtypes import DType
-from ..formats.errors import CompileError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Program
 from ..formats.tuning import parse_variant, print_variant
 from ..vm import library, native
 from .kernels.build import build
-from .kernels.lower import lower, space
+from .kernels.lower import space
 from .kernels.target import Target
-from .kernels.writer import SYMBOLIC_SIZE
+from .timing import GAIN, Memory, Operands, Use, compare, is_possible
 
 SECONDS = 60.0
 
 _BATCH = 4  # primitives whose variants are built together
-_ROUNDS = 7  # in which each kernel has a turn
-_TURN_SECONDS = 0.001
 _LEAST_SECONDS = 3e-6  # a call that is shorter is mostly the call itself
-_GAIN = 0.98  # the share of the default's time below which a variant is worth having
-_COLD = 3  # times the last cache: constants that were read so long ago have left it
-_MOST_COPIES = 512
-
-
-@dataclass(frozen=True)
-class Use:
-    """A primitive in a program."""
-
-    name: str
-    definition: PrimitiveDefinition
-    calls: int  # places that call it
-    constants: tuple[bool, ...]  # which inputs are constants, wherever it is called
 
 
 @dataclass
@@ -70,6 +48,9 @@ class Tuned:
 
     variants: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
+    algorithms: list[Outcome] = field(
+        default_factory=list
+    )  # convolutions that are done otherwise than the cost model says
     untried: int = 0  # primitives for which there was no time
     was_interrupted: bool = False
 
@@ -83,18 +64,33 @@ class Tuned:
         return sum(each.best * each.calls for each in self.outcomes)
 
 
-def tune(program: Program, target: Target, seconds: float = SECONDS, progress: bool = True) -> Tuned:
-    """Measures for about so many seconds, the primitives that take the most time first. Ctrl-C ends it early, and keeps what was
-    found."""
+@dataclass
+class Session:
+    """Tuning of one model: what it may take, and what it has found."""
+
+    seconds: float = SECONDS
+    progress: bool = True
+    found: Tuned = field(default_factory=Tuned)
+
+    def __post_init__(self) -> None:
+        self.start = time.perf_counter()
+
+    def deadline(self, share: float = 1.0) -> float:
+        """When that share of the time is over."""
+        return self.start + share * self.seconds
+
+
+def tune(program: Program, target: Target, session: Session) -> Tuned:
+    """Measures the primitives that take the most time first. Ctrl-C ends it early, and keeps what was found."""
     from tqdm import tqdm
 
-    deadline = time.perf_counter() + seconds
-    found = Tuned()
-    cold = sum(array.nbytes for array in program.constants) > target.l3_bytes
-    memory = _Memory(_COLD * target.l3_bytes if cold else 0)
+    memory = Memory.of(program, target)
+    found, deadline = session.found, session.deadline()
+    if found.was_interrupted:
+        return found
     try:
         work = _by_time(_tunable(program, target), memory, target)
-        hidden = None if progress else True  # None: hidden where stderr is no terminal
+        hidden = None if session.progress else True  # None: hidden where stderr is no terminal
         with tqdm(total=len(work), desc="tuning", unit=" kernels", leave=False, disable=hidden) as bar:
             for number, use in enumerate(work):
                 if time.perf_counter() >= deadline:
@@ -171,12 +167,12 @@ def _tunable(program: Program, target: Target) -> list[Use]:
     return list(found.values())
 
 
-def _by_time(work: Sequence[Use], memory: _Memory, target: Target) -> list[Use]:
+def _by_time(work: Sequence[Use], memory: Memory, target: Target) -> list[Use]:
     """Those that are long enough to be measured, what takes the most time first."""
     build([use.definition for use in work], target, progress=False)
     seconds = {}
     for use in work:
-        data = _Data(use, memory)
+        data = Operands(use, memory)
         (kernel,) = data.kernels([""], target)
         seconds[use.name] = min(kernel.seconds(1) for _ in range(3)) if kernel else 0.0
     worth = [use for use in work if seconds[use.name] > _LEAST_SECONDS]
@@ -192,18 +188,18 @@ def _build_variants(work: Sequence[Use], target: Target) -> None:
 # ---- one primitive ----
 
 
-def _tune_one(use: Use, memory: _Memory, target: Target, deadline: float) -> Outcome:
-    data = _Data(use, memory)
+def _tune_one(use: Use, memory: Memory, target: Target, deadline: float) -> Outcome:
+    data = Operands(use, memory)
     default, *others = data.kernels(["", *_alone(use.definition, target)], target)
     assert default is not None
     kernels = {kernel.variant: kernel for kernel in others if kernel is not None}
-    ratios = _compare(default, list(kernels.values()), deadline)
+    ratios = compare(default, list(kernels.values()), deadline)
     candidates = _promising(ratios)
     joined = [kernel for kernel in data.kernels(candidates, target) if kernel is not None]
-    finals = _compare(default, joined, deadline)
+    finals = compare(default, joined, deadline)
     best = min(finals, key=finals.__getitem__, default="")
     seconds = statistics.median(default.times)
-    if best and finals[best] < _GAIN:
+    if best and finals[best] < GAIN:
         return Outcome(use.name, use.calls, seconds, seconds * finals[best], best)
     return Outcome(use.name, use.calls, seconds, seconds)
 
@@ -211,14 +207,7 @@ def _tune_one(use: Use, memory: _Memory, target: Target, deadline: float) -> Out
 def _alone(definition: PrimitiveDefinition, target: Target) -> list[str]:
     """The variants that differ from the default in one choice, as far as they are possible: one choice may exclude another."""
     every = [print_variant({name: text}) for name, texts in space(definition, target).items() for text in texts[1:]]
-    return [variant for variant in every if _is_possible(definition, variant, target)]
-
-
-def _is_possible(definition: PrimitiveDefinition, variant: str, target: Target) -> bool:
-    try:
-        return lower(definition, target, variant) is not None
-    except CompileError:
-        return False
+    return [variant for variant in every if is_possible(definition, variant, target)]
 
 
 def _promising(ratios: Mapping[str, float]) -> list[str]:
@@ -226,7 +215,7 @@ def _promising(ratios: Mapping[str, float]) -> list[str]:
     best: dict[str, tuple[float, str]] = {}
     for variant, ratio in ratios.items():
         ((name, text),) = parse_variant(variant).items()
-        if ratio < best.get(name, (_GAIN, ""))[0]:
+        if ratio < best.get(name, (GAIN, ""))[0]:
             best[name] = ratio, text
     if not best:
         return []
@@ -236,130 +225,3 @@ def _promising(ratios: Mapping[str, float]) -> list[str]:
             [print_variant({first: best[first][1]}), print_variant({name: text for name, (_, text) in best.items()})]
         )
     )
-
-
-def _compare(default: _Timed, others: Sequence[_Timed], deadline: float) -> dict[str, float]:
-    """The times of variants as shares of the default's, which has a turn in every round. Medians over the rounds."""
-    if not others:
-        return {}
-    ratios: dict[str, list[float]] = {each.variant: [] for each in others}
-    calls = max(1, round(_TURN_SECONDS / max(default.seconds(1), 1e-7)))
-    for turn in range(_ROUNDS):
-        if turn > 2 and time.perf_counter() > deadline:
-            break
-        base = default.seconds(calls)
-        default.times.append(base)
-        for each in others:
-            ratios[each.variant].append(each.seconds(calls) / base)
-    return {variant: statistics.median(shares) for variant, shares in ratios.items()}
-
-
-class _Memory:
-    """A large stretch of numbers, from which constants are read; each time from another place if it is to be cold."""
-
-    def __init__(self, cold_bytes: int) -> None:
-        self.cold_bytes = cold_bytes
-        self._numbers = np.zeros(0, np.float32)
-
-    def places(self, size: int) -> list[np.ndarray]:
-        """Stretches of so many bytes, one behind the other."""
-        copies = min(_MOST_COPIES, math.ceil(self.cold_bytes / max(size, 1)) + 1) if self.cold_bytes else 1
-        step = -(-size // 64) * 64
-        if self._numbers.nbytes < copies * step + 64:
-            some = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
-            self._numbers = np.resize(some, (copies * step + 64) // 4 + 16)
-        start = -self._numbers.ctypes.data % 64 // 4
-        return [self._numbers[start + i * step // 4 :] for i in range(copies)]
-
-
-class _Data:
-    """Operands for the kernels of a primitive: random ones, indices zero; symbolic dimensions are of one size."""
-
-    def __init__(self, use: Use, memory: _Memory) -> None:
-        definition = use.definition
-        self.definition = definition
-        self._bound = dict.fromkeys(definition.variables, SYMBOLIC_SIZE)
-        rng = np.random.default_rng(0)
-        self._others: list[np.ndarray | None] = [
-            None if fixed and type_.dtype is DType.float32 else self._array(type_.dtype, type_.shape, rng)
-            for type_, fixed in zip(definition.params, use.constants, strict=True)
-        ]
-        self._results = [self._array(type_.dtype, type_.shape, rng) for type_ in definition.results]
-        sizes = [0 if array is not None else self._bytes(i) for i, array in enumerate(self._others)]
-        self.places = memory.places(sum(-(-size // 64) * 64 for size in sizes))
-        self._offsets = [sum(-(-size // 64) * 64 for size in sizes[:i]) for i in range(len(sizes))]
-
-    def _array(self, dtype: DType, shape: Sequence[object], rng: np.random.Generator) -> np.ndarray:
-        sizes = tuple(dims.evaluate(dim, self._bound) for dim in shape)  # type: ignore[arg-type]
-        if dtype.is_float:
-            return rng.standard_normal(sizes, np.float32).astype(dtype.numpy)
-        return np.zeros(sizes, dtype.numpy)
-
-    def _bytes(self, number: int) -> int:
-        type_ = self.definition.params[number]
-        return math.prod(dims.evaluate(dim, self._bound) for dim in type_.shape) * type_.dtype.itemsize  # type: ignore[arg-type]
-
-    def arguments(self, words: np.ndarray) -> list[np.ndarray]:
-        """The arguments of calls, whose constants lie in different places."""
-        variables = [self._bound[name] for name in self.definition.variables]
-        return [
-            np.array(
-                [
-                    words.ctypes.data,
-                    *(
-                        place.ctypes.data + offset if array is None else array.ctypes.data
-                        for array, offset in zip(self._others, self._offsets, strict=True)
-                    ),
-                    *(array.ctypes.data for array in self._results),
-                    *variables,
-                ],
-                np.int64,
-            )
-            for place in self.places
-        ]
-
-    def kernels(self, variants: Sequence[str], target: Target) -> list[_Timed | None]:
-        """The variants' kernels, ready to be timed; None for one that is not possible, or not native."""
-        possible = [variant for variant in variants if _is_possible(self.definition, variant, target)]
-        built = build([self.definition] * len(possible), target, variants=possible, progress=False)
-        timed = {
-            variant: _Timed(variant, kernel, self)
-            for variant, kernel in zip(possible, built, strict=True)
-            if kernel is not None
-        }
-        return [timed.get(variant) for variant in variants]
-
-
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
-
-
-class _Timed:
-    """A kernel, loaded, with its operands."""
-
-    def __init__(self, variant: str, kernel: library.BuiltKernel, data: _Data) -> None:
-        self.variant = variant
-        self.times: list[float] = []
-        address = library.address_of(kernel)
-        self._call = _PROTOTYPE(address)
-        self._scratch = np.zeros(kernel.scratch_bytes + 64, np.uint8)
-        self._words = np.array([*kernel.words, 0], np.int64)
-        self._arguments = data.arguments(self._words)
-        self._data = data
-        self._next = self._endless()
-        self.seconds(1)
-
-    def _endless(self) -> Iterator[int]:
-        while True:
-            for arguments in self._arguments:
-                yield arguments.ctypes.data
-
-    def seconds(self, calls: int) -> float:
-        """Of one call, the mean of so many."""
-        outcome = (ctypes.c_int64 * 2)()
-        at, scratch = ctypes.addressof(outcome), -(-self._scratch.ctypes.data // 64) * 64
-        places = [next(self._next) for _ in range(calls)]
-        call = self._call
-        start = time.perf_counter()
-        for place in places:
-            call(at, at + 8, place, scratch, 0, 1)
-        return (time.perf_counter() - start) / calls

@@ -105,23 +105,24 @@ def add_call_options(parser: argparse.ArgumentParser) -> None:
 
 def compile_command(options: argparse.Namespace) -> int:
     from .. import compile
-    from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
+    from ..compiler.tune import Session
 
     start = time.perf_counter()
+    session = None if options.tune is None else Session(options.tune, progress=not options.json)
     module = read_model(options.model, options.shape, options.entry)
     try:
-        executable = compile(module, entry=options.entry, print_after=options.print_after, embed_native=False)
+        executable = compile(
+            module,
+            entry=options.entry,
+            print_after=options.print_after,
+            embed_native=not options.no_kernels,
+            tune=session,
+            tuned=options.tuned,
+        )
     except TreadleError:
         raise
     except ValueError as error:  # the name of a pass that there is not
         raise UsageError(f"--print-after: {error}") from None
-    if options.tuned:
-        executable = with_known_variants(executable)
-    tuned = None
-    if options.tune is not None:
-        executable, tuned = tune_kernels(executable, seconds=options.tune, progress=not options.json)
-    if not options.no_kernels:
-        executable = with_kernels(executable)
     output = options.output or options.model.with_suffix(".trdl")
     executable.export_library(output)
     report = {
@@ -131,13 +132,13 @@ def compile_command(options: argparse.Namespace) -> int:
         "functions": len(executable.program.functions),
         "primitives": len(executable.program.primitives),
     }
-    if tuned is not None:
-        report["tuning"] = asdict(tuned)
+    if session is not None:
+        report["tuning"] = asdict(session.found)
     if options.json:
         print(json.dumps(report))
     else:
-        if tuned is not None:
-            print(_tuning_text(tuned))
+        if session is not None:
+            print(_tuning_text(session.found))
         print(
             f"{output}: {report['bytes'] / 1e6:.1f} MB, {report['functions']} functions, "
             f"{report['primitives']} primitives, in {report['seconds']:.2f} s"
@@ -152,12 +153,17 @@ def _tuning_text(tuned: Tuned) -> str:
         for each in tuned.outcomes
         if each.variant
     ]
+    algorithms = [
+        f"  {each.name}: {each.default * 1e6:.1f} → {each.best * 1e6:.1f} us, {each.variant}"
+        for each in tuned.algorithms
+    ]
     ending = "interrupted; " if tuned.was_interrupted else ""
     rest = f", {tuned.untried} not for want of time" if tuned.untried else ""
     return "\n".join(
         [
             f"{ending}tuned {len(lines)} of {len(tuned.outcomes)} measured kernels{rest}: "
             f"{tuned.default_seconds * 1e3:.3f} → {tuned.seconds * 1e3:.3f} ms on one thread",
+            *algorithms,
             *lines,
         ]
     )

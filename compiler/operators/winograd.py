@@ -9,7 +9,7 @@ that is folded. Here m is 2 or 4; a tile of 6 would multiply less still, but los
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -63,6 +63,12 @@ def transforms(outputs: int) -> Transforms:
     of_input = np.linalg.inv(powers(size)).T * scale
     fractions = np.round(of_input * 4096) / 4096  # what they are, without the inversion's rounding
     return Transforms(outputs, powers(WINDOW_SIZE) / scale, fractions, powers(outputs).T)
+
+
+TILES = tuple(_POINTS)  # the sides that tiles of outputs may have
+
+# (channels, blocks of output channels, lines, columns) → the side of the tiles; None for another algorithm
+WinogradChoice = Callable[[int, int, int, int], "int | None"]
 
 
 def best_outputs(channels: int, blocks: int, lines: int, columns: int) -> int | None:

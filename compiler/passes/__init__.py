@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .. import ir
+from ..operators.winograd import WinogradChoice, best_outputs
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
 from .fold_batch_norm import FoldBatchNorm
@@ -77,6 +78,7 @@ class Options:
 
     entries: tuple[str, ...] = ("main",)
     supports: Supports | None = None  # whether a definition has a native kernel
+    winograd: WinogradChoice = best_outputs
 
 
 # The order of passes, each with the least optimisation level at which it runs. Level 0 is what code generation needs.
@@ -90,7 +92,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: Simplify()),
     (1, lambda options: CommonSubexpressions()),
     (1, lambda options: Recognise()),
-    (2, lambda options: BlockChannels()),
+    (2, lambda options: BlockChannels(options.winograd)),
     (2, lambda options: PackMatrices()),
     (0, lambda options: LambdaLift()),
     (0, lambda options: DeadCode(options.entries)),

@@ -21,7 +21,7 @@ from .. import ir
 from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE, merges
 from ..operators.shapes import axes_of, axis_of, integer
 from ..operators.table import Fusion, lookup
-from ..operators.winograd import WINDOW_SIZE, best_outputs
+from ..operators.winograd import WINDOW_SIZE, WinogradChoice, best_outputs
 from .rewriting import Rewriter
 
 # A convolution of fewer channels, not blocked yet, reads the planes themselves.
@@ -33,17 +33,19 @@ _USUAL_SIZE = 224
 
 @dataclass(frozen=True)
 class BlockChannels:
+    winograd: WinogradChoice = best_outputs
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:
-        return _Blocker(module).run()
+        return _Blocker(module, self.winograd).run()
 
 
 class _Blocker(Rewriter):
     """`blocked` maps variables to what they are channel-blocked, in the block that is being rewritten and those around it."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, winograd: WinogradChoice) -> None:
         super().__init__(module)
+        self.winograd = winograd
         self.blocked: dict[ir.Var, ir.Var] = {}
         self.new: list[ir.Binding] = []
         self.origin = ""
@@ -141,7 +143,11 @@ def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var
     if groups == 1 and channels < _FEW_CHANNELS and not blocker.is_blocked(x):
         packed = blocker.packed("pack_planar_weights", weight)
         return blocker.emit("conv_planar", x, packed, *biases, **attributes)
-    if groups == 1 and isinstance(weight, ir.Constant) and (tiles := _winograd_tiles(kernel, attributes, type_)):
+    if (
+        groups == 1
+        and isinstance(weight, ir.Constant)
+        and (tiles := _winograd_tiles(blocker, kernel, attributes, type_))
+    ):
         packed = blocker.packed("pack_winograd_weights", weight, outputs=tiles)
         blocked = blocker.as_blocked(x)
         return blocker.emit("conv_winograd", blocked, packed, *biases, pads=attributes["pads"], channels=channels)
@@ -152,14 +158,16 @@ def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var
     return blocker.emit("conv_blocked", blocker.as_blocked(x), packed, *biases, **attributes)
 
 
-def _winograd_tiles(weight: TensorType, attributes: dict[str, Any], result: TensorType) -> int | None:
+def _winograd_tiles(
+    blocker: _Blocker, weight: TensorType, attributes: dict[str, Any], result: TensorType
+) -> int | None:
     """The side of the tiles by which Winograd's algorithm computes the convolution best; None if another one does."""
     is_plain = all(step == 1 for name in ("strides", "dilations") for step in attributes[name] or ())
     if not is_plain or weight.shape[2:] != (WINDOW_SIZE, WINDOW_SIZE):
         return None
     outputs, channels = map(integer, weight.shape[:2])
     lines, columns = map(_likely, result.shape[2:])
-    return best_outputs(channels, -(-outputs // BLOCK), lines, columns)
+    return blocker.winograd(channels, -(-outputs // BLOCK), lines, columns)
 
 
 def _conv_of_groups(blocker: _Blocker, call: ir.OperatorCall, groups: int, type_: TensorType) -> ir.OperatorCall:

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import parser
-from treadle.compiler import tune
+from onnx import numpy_helper, parser
+from treadle.compiler import timing, tune, tune_algorithms
 from treadle.compiler.driver import compile, tune_kernels, with_kernels, with_known_variants
 from treadle.compiler.kernels.target import host
+from treadle.compiler.tune import Session
 from treadle.formats.executable import Executable, load
 from treadle.tools.cli import main
 from treadle.vm import native
@@ -48,17 +50,18 @@ def likes(monkeypatch: pytest.MonkeyPatch):
     """Makes variants that contain a text twice as fast as all others, whatever they are."""
 
     def use(text: str) -> None:
-        def seconds(kernel: tune._Timed, calls: int) -> float:
+        def seconds(kernel: timing.Timed, calls: int) -> float:
             return 0.5e-3 if text in kernel.variant else 1e-3
 
-        monkeypatch.setattr(tune._Timed, "seconds", seconds)
+        monkeypatch.setattr(timing.Timed, "seconds", seconds)
 
     return use
 
 
 def test_the_fastest_variant_is_kept(executable: Executable, likes) -> None:
     likes("prefetch=False")
-    tuned, found = tune_kernels(executable, seconds=30, progress=False)
+    session = Session(30, progress=False)
+    tuned, found = tune_kernels(executable, session=session), session.found
     assert [each.variant for each in found.outcomes] == ["prefetch=False"]
     assert found.seconds == pytest.approx(found.default_seconds / 2)
     assert list(tuned.tuning[host().key].values()) == ["prefetch=False"]
@@ -70,7 +73,7 @@ def test_the_fastest_variant_is_kept(executable: Executable, likes) -> None:
 
 def test_choices_are_used_only_when_asked_for(executable: Executable, likes) -> None:
     likes("prefetch=False")
-    tune_kernels(executable, seconds=30, progress=False)
+    tune_kernels(executable, session=Session(30, progress=False))
     assert with_known_variants(executable).tuning
     plain, again = (compile(parser.parse_model(MODEL), progress=False, embed_native=False) for _ in range(2))
     assert plain.as_bytes() == again.as_bytes() == executable.as_bytes()
@@ -78,22 +81,26 @@ def test_choices_are_used_only_when_asked_for(executable: Executable, likes) -> 
 
 def test_the_default_stays_where_nothing_is_faster(executable: Executable, likes) -> None:
     likes("no such variant")
-    tuned, found = tune_kernels(executable, seconds=30, progress=False)
+    session = Session(30, progress=False)
+    tuned, found = tune_kernels(executable, session=session), session.found
     assert not tuned.tuning
     assert len(found.outcomes) == 1
 
 
 def test_a_later_tuning_may_return_to_the_default(executable: Executable, likes) -> None:
     likes("prefetch=False")
-    tuned, _ = tune_kernels(executable, seconds=30, progress=False)
+    session = Session(30, progress=False)
+    tuned, _ = tune_kernels(executable, session=session), session.found
     likes("no such variant")
-    again, _ = tune_kernels(tuned, seconds=30, progress=False)
+    session = Session(30, progress=False)
+    again, _ = tune_kernels(tuned, session=session), session.found
     assert not again.tuning
     assert not with_known_variants(executable).tuning
 
 
 def test_without_time_nothing_is_measured(executable: Executable) -> None:
-    tuned, found = tune_kernels(executable, seconds=0, progress=False)
+    session = Session(0, progress=False)
+    tuned, found = tune_kernels(executable, session=session), session.found
     assert not tuned.tuning
     assert not found.outcomes
 
@@ -103,7 +110,8 @@ def test_an_interruption_keeps_what_was_found(executable: Executable, monkeypatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr(tune, "_tune_one", interrupted)
-    _, found = tune_kernels(executable, seconds=30, progress=False)
+    session = Session(30, progress=False)
+    _, found = tune_kernels(executable, session=session), session.found
     assert found.was_interrupted
 
 
@@ -111,7 +119,7 @@ def test_measurements_are_of_real_calls(executable: Executable) -> None:
     (use,) = tune._tunable(executable.program, host())
     assert use.calls == 1
     for cold in (0, 1 << 22):
-        data = tune._Data(use, tune._Memory(cold))
+        data = timing.Operands(use, timing.Memory(cold))
         default, other = data.kernels(["", "prefetch=False"], host())
         assert default is not None
         assert other is not None
@@ -128,3 +136,40 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture, like
     assert "; tuned: 1 for " in capsys.readouterr().out
     assert main(["compile", f"{tmp_path}/m.onnx", "--tuned", "-o", f"{tmp_path}/again.trdl"]) == 0
     assert (tmp_path / "again.trdl").read_bytes() == (tmp_path / "m.trdl").read_bytes()
+
+
+CONVOLUTION = """<ir_version: 8, opset_import: ["" : 17]>
+agraph (float[1, 32, 24, 24] x) => (float[1, 32, 24, 24] y) { y = Conv<pads = [1, 1, 1, 1]>(x, w) }"""
+
+
+@pytest.fixture(scope="module")
+def convolution() -> onnx.ModelProto:
+    model = parser.parse_model(CONVOLUTION)
+    weight = np.random.default_rng(0).standard_normal((32, 32, 3, 3)).astype(np.float32) / 17
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    return model
+
+
+def anchors(executable: Executable) -> set[str]:
+    return {node.operator for primitive in executable.program.primitives for node in primitive.definition.nodes}
+
+
+def test_the_fastest_algorithm_is_taken(convolution: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the cost model says."""
+
+    def seconds(kernel: timing.Timed, calls: int) -> float:
+        return 0.5e-3 if (kernel.operands.definition.nodes[0].operator == "conv_winograd") == wants_winograd else 1e-3
+
+    monkeypatch.setattr(timing.Timed, "seconds", seconds)
+    monkeypatch.setattr(tune_algorithms, "_key", lambda problem, target: f"choice {problem}")
+    default = compile(convolution, progress=False, embed_native=False)
+    x = np.random.default_rng(1).standard_normal((1, 32, 24, 24)).astype(np.float32)
+    expected = VirtualMachine(default)["main"](x).numpy()
+    for wants_winograd in (True, False):
+        session = Session(30, progress=False)
+        tuned = compile(convolution, progress=False, embed_native=False, tune=session)
+        assert ("conv_winograd" in anchors(tuned)) == wants_winograd
+        np.testing.assert_allclose(VirtualMachine(tuned)["main"](x).numpy(), expected, rtol=1e-4, atol=1e-5)
+        remembered = compile(convolution, progress=False, embed_native=False, tuned=True)
+        assert anchors(remembered) == anchors(tuned)
+    assert compile(convolution, progress=False, embed_native=False).as_bytes() == default.as_bytes()
