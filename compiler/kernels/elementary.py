@@ -12,12 +12,14 @@ import math
 from collections.abc import Callable
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
 
 from .lanes import (
+    I32,
     I64,
     Lanes,
     absolute,
+    call_intrinsic,
     convert,
     copysign,
     floor,
@@ -41,6 +43,12 @@ def polynomial(x: Lanes, *coefficients: float) -> Lanes:
     for coefficient in reversed(coefficients[:-1]):
         result = fma(result, x, x.of(coefficient))
     return result
+
+
+def long_polynomial(x: Lanes, *coefficients: float) -> Lanes:
+    """The same, even and odd powers apart: one operation more, but half as long a chain of them."""
+    square = x * x
+    return fma(polynomial(square, *coefficients[1::2]), x, polynomial(square, *coefficients[::2]))
 
 
 def c_library(name: str, *operands: Lanes) -> Lanes:
@@ -69,43 +77,96 @@ def _call_c(like: Lanes, name: str, values: list[ir.Value]) -> ir.Value:
 
 
 def _split(x: Lanes) -> tuple[Lanes, Lanes]:
-    """Integer n and float r with x = n ln 2 + r and |r| <= ln 2 / 2."""
+    """Integer n and float r with x = n ln 2 + r and |r| <= ln 2 / 2. n is given as ROUNDER + n, whose low bits it is too."""
     shifted = fma(x, x.of(LOG2_E), x.of(ROUNDER))
     whole = shifted - ROUNDER
     rest = fma(whole, x.of(-LN2_LOW), fma(whole, x.of(-LN2_HIGH), x))
-    return reinterpret(shifted, types.int32) - 0x4B400000, rest
+    return shifted, rest
 
 
 def _expm1_reduced(r: Lanes) -> Lanes:
     """exp(r) - 1 for |r| <= ln 2 / 2."""
-    p = polynomial(r, 0.5, 0.16666667, 0.041666355, 0.0083332732, 0.0013941103, 0.00019914302)
+    p = polynomial(r, 0.49999993, 0.1666652, 0.0416684, 0.00836875, 0.0013814)
     return fma(r * r, p, r)
 
 
-def _power_of_two(n: Lanes) -> Lanes:
-    """2**n as float32, for -127 < n < 128."""
-    return reinterpret((n + 127) << 23, types.float32)
+def _exp_reduced(r: Lanes) -> Lanes:
+    """exp(r) for |r| <= ln 2 / 2."""
+    return polynomial(r, 1.0, 1.0, 0.49999993, 0.1666652, 0.0416684, 0.00836875, 0.0013814)
+
+
+def _power_of_two(shifted: Lanes) -> Lanes:
+    """2**n as float32, for -127 < n < 128 given as ROUNDER + n."""
+    return _times_small_power(shifted.of(1.0), shifted)
+
+
+def _times_small_power(a: Lanes, shifted: Lanes) -> Lanes:
+    """a 2**n, where a and the result are normal numbers. Adds to the bits of the exponent."""
+    bits = reinterpret(a, types.int32) + (reinterpret(shifted, types.int32) << 23)
+    return reinterpret(bits, types.float32)
+
+
+def _times_power(a: Lanes, shifted: Lanes) -> Lanes:
+    """a 2**n for -512 < n < 512: also where the result is infinite, or less than normal."""
+    if _has_scaling(a):
+        return _scaled(a, shifted - ROUNDER)
+    n = reinterpret(shifted, types.int32) - 0x4B400000
+    half = n >> 1  # two factors, since 2**n alone may be out of range where the result is not
+    first, second = (reinterpret((part + 127) << 23, types.float32) for part in (half, n - half))
+    return a * first * second
+
+
+_SCALED_LANES = 16  # of the instruction that multiplies with powers of two
+
+
+def _has_scaling(a: Lanes) -> bool:
+    """Whether the CPU that code is generated for has that instruction."""
+    is_whole = a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0
+    return is_whole and "+avx512f" in (config.CPU_FEATURES or "").split(",")
+
+
+def _scaled(a: Lanes, whole: Lanes) -> Lanes:
+    """a 2**whole, rounded once; whole may be any integer."""
+    parts = [_scaled_part(a, whole, start) for start in range(0, a.lanes, _SCALED_LANES)]
+    while len(parts) > 1:
+        parts = [_side_by_side(a.builder, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    return a.like(parts[0])
+
+
+def _scaled_part(a: Lanes, whole: Lanes, start: int) -> ir.Value:
+    lanes = ir.Constant(ir.VectorType(I32, _SCALED_LANES), list(range(start, start + _SCALED_LANES)))
+    undefined = ir.Constant(a.value.type, ir.Undefined)
+    x, n = (a.builder.shuffle_vector(vector.value, undefined, lanes) for vector in (a, whole))
+    everywhere, rounding = ir.Constant(ir.IntType(16), 0xFFFF), ir.Constant(I32, 4)  # the current mode
+    return call_intrinsic(a.builder, "x86.avx512.mask.scalef.ps.512", x.type, [x, n, x, everywhere, rounding])
+
+
+def _side_by_side(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    lanes = 2 * a.type.count
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), list(range(lanes))))
 
 
 def exp(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
         return c_library("exp", x)
-    n, r = _split(minimum(x.of(89.0), maximum(x.of(-104.0), x)))
-    half = n >> 1  # two factors, since 2**n alone may be out of range where the result is not
-    return (_expm1_reduced(r) + 1) * _power_of_two(half) * _power_of_two(n - half)
+    shifted, r = _split(minimum(x.of(89.0), maximum(x.of(-104.0), x)))
+    return _times_power(_exp_reduced(r), shifted)
 
 
 def exp_of_negative(x: Lanes) -> Lanes:
-    """exp(x) for float32 x <= 0; 0 where the result is no normal number."""
-    n, r = _split(maximum(x.of(-87.0), x))
-    return select(x < -87.0, x.of(0.0), (_expm1_reduced(r) + 1) * _power_of_two(n))
+    """exp(x) for float32 x <= 0; where the result is no normal number, it may be 0."""
+    if _has_scaling(x):
+        shifted, r = _split(maximum(x.of(-104.0), x))
+        return _times_power(_exp_reduced(r), shifted)
+    shifted, r = _split(maximum(x.of(-87.0), x))
+    return select(x < -87.0, x.of(0.0), _times_small_power(_exp_reduced(r), shifted))
 
 
 def expm1(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
         return c_library("expm1", x)
-    n, r = _split(minimum(x.of(89.0), maximum(x.of(-18.0), x)))
-    half = _power_of_two(n - 1)
+    shifted, r = _split(minimum(x.of(89.0), maximum(x.of(-18.0), x)))
+    half = _power_of_two(shifted - 1.0)
     return 2 * fma(half, _expm1_reduced(r), half - 0.5)
 
 
@@ -138,14 +199,14 @@ def log1p(x: Lanes) -> Lanes:
 def tanh(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
         return c_library("tanh", x)
-    n, r = _split(minimum(x.of(20.0), absolute(x + x)))
-    scale = _power_of_two(n)
+    shifted, r = _split(minimum(x.of(20.0), absolute(x + x)))
+    scale = _power_of_two(shifted)
     e = fma(scale, _expm1_reduced(r), scale - 1.0)  # exp(2x) - 1
     return copysign(e / (e + 2.0), x)
 
 
 def sigmoid(x: Lanes) -> Lanes:
-    e = exp(-absolute(x))
+    e = exp_of_negative(-absolute(x)) if _has_scaling(x) else exp(-absolute(x))
     return select(x < 0.0, e, x.of(1.0)) / (e + 1.0)
 
 
@@ -159,15 +220,27 @@ def erf(x: Lanes) -> Lanes:
     )
     near = fma(t, p, t)
     q = polynomial(t, -0.0003415207, -1.1270891, -0.6381448, -0.10310677, 0.021838068, -0.0029476597, 0.00018637933)
-    n, r = _split(q)
-    scale = _power_of_two(n)
+    shifted, r = _split(q)
+    scale = _power_of_two(shifted)
     far = -fma(scale, _expm1_reduced(r), scale - 1.0)  # 1 - exp(q)
     return copysign(select(t < 1.0, near, far), x)
 
 
 def gelu(x: Lanes) -> Lanes:
-    half = x * 0.5
-    return fma(half, erf(x * math.sqrt(0.5)), half)
+    """x Φ(x), with Φ(-t) = 2**q for t >= 0: q is nearly a parabola, so that one polynomial serves all arguments."""
+    if x.dtype != types.float32:
+        half = x * 0.5
+        return fma(half, erf(x * math.sqrt(0.5)), half)
+    q = long_polynomial(
+        minimum(x.of(32.0), absolute(x)), -0.99999993, -1.1511088, -0.45917444, -0.052613143,
+        0.0072546603, -0.00029963489, -0.00011271428, 2.2821305e-05, -1.3817318e-06,
+    )  # fmt: skip
+    q = maximum(q.of(-127.0), q)  # there 2**q comes out as 0
+    shifted = q + ROUNDER
+    r = q - (shifted - ROUNDER)
+    power = polynomial(r, 1, 0.69314718, 0.24022647, 0.05550362, 0.0096185292, 0.0013390226, 0.00015320475)
+    below = _times_small_power(power, shifted)
+    return x * select(x < 0.0, below, 1.0 - below)
 
 
 def gelu_tanh(x: Lanes) -> Lanes:

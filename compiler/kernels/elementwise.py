@@ -13,6 +13,9 @@ from .loops import BLOCK, Axis, Rows, merged_axes
 from .target import Target
 from .writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stored, widened
 
+# Nanoseconds an element from which on a vector waits for itself most of the time: two are worked on side by side
+_LONG = 0.6
+
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of a definition whose nodes are all elementwise, and whose outputs have one shape; None for others."""
@@ -30,6 +33,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if len(axes) > 1 and isinstance(depth, int) and depth in (write.lanes, 2 * write.lanes, 4 * write.lanes):
         chain: _Chain = _DeepChain(definition, expression, write, axes, depth)
     else:
+        if expression.cost > _LONG:
+            write.lanes *= 2
         depth, chain = 1, _Chain(definition, expression, write, Rows(write, axes))
     chain.write_all(max(1, round(cost * depth * 1000)))
     return write.kernel(cost * estimate(dims.element_count(whole)))

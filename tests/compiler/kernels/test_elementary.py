@@ -68,3 +68,8 @@ def test_the_error_of_gelu_is_small_beside_its_argument():
     x = np.linspace(-20, 20, 100_001, dtype=np.float32)
     error = np.abs(compute("gelu", x) - gelu(x.astype(np.float64)))
     assert np.all(error <= 2 * np.spacing(np.abs(x)))
+
+
+def test_gelu_far_from_zero_is_its_argument_or_nothing():
+    x = np.array([1e30, 3e38, np.inf, -1e30, -3e38, -0.0], np.float32)
+    np.testing.assert_array_equal(compute("gelu", x), np.array([1e30, 3e38, np.inf, 0, 0, 0], np.float32))
