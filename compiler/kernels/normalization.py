@@ -151,14 +151,14 @@ def _lower_standardized(
     def passes(program: RowProgram) -> None:
         if centered:
             program.reduce([sum_of("total", it.dtype)], it.reads, [], lambda step: {"total": it.element(step)})
-            program.statistic("mean", "{total} / length", ["total"], it.dtype)
+            program.statistic("mean", "{total} * share", ["total"], it.dtype)
 
         def square(step: Step) -> Mapping[str, str]:
             step.write(f"d{step.suffix} = {deviation(step)}")
             return {"squares": f"d{step.suffix} * d{step.suffix}"}
 
         program.reduce([sum_of("squares", it.dtype)], it.reads, [], square)
-        program.statistic("scale", f"1.0 / sqrt({{squares}} / length + {epsilon})", ["squares"], it.dtype)
+        program.statistic("scale", f"1.0 / sqrt({{squares}} * share + {epsilon})", ["squares"], it.dtype)
 
         def result(step: Step) -> str:
             text = f"{deviation(step)} * {step.statistic('scale')}"

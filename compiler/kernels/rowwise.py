@@ -7,6 +7,9 @@ two layouts, and a program is written for both in the same lines:
     along    the innermost axis is reduced: a vector holds neighbours in a row; accumulators end in a horizontal sum
     across   the innermost axis is kept: a vector holds the same place of neighbouring rows; rows are taken in strips
 
+Short rows along the innermost axis are taken in groups: a pass does the same vector of each, so that neither an accumulator
+nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once.
+
 What a pass has accumulated is a scalar in the first, a vector in the second: `statistic` makes a vector of either.
 """
 
@@ -16,6 +19,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
@@ -26,6 +30,7 @@ from .writer import Odometer, Writer, scaled, shape_of, stored, widened
 
 # float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
+_GROUP = 4  # rows that are worked on side by side, if they are no longer than _BLOCK
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
 _LONG = 0.2  # nanoseconds an element
 
@@ -126,34 +131,44 @@ def greatest_of(name: str, dtype: DType) -> Accumulator:
 
 @dataclass(frozen=True)
 class Step:
-    """One vector of a pass: where it is, and how its variables are told from those of its neighbours."""
+    """One vector of a pass: where it is, and how its variables are told from those of its neighbours.
+
+    `row` marks what belongs to its row, where several are worked on side by side.
+    """
 
     program: RowProgram
     index: str  # of its first element in the innermost axis's part that the pointers point to
     count: str  # the variable that says how many lanes count; empty if all do
     suffix: str
+    row: str = ""
 
     def write(self, *lines: str) -> None:
         self.program.write(*lines)
 
     def statistic(self, name: str) -> str:
         """The variable of a statistic that an earlier pass has left."""
-        return name + self.suffix if self.program.across else name
+        return name + (self.suffix if self.program.across else self.row)
 
     def load(self, tensor: int) -> str:
         """The variable of a tensor's elements."""
         program = self.program
+        row = program.mark(tensor, self.row)
         if not program.is_vector(tensor):
-            return f"s{tensor}"
-        dtype, name = program.tensors[tensor].dtype, f"x{tensor}{self.suffix}"
+            return f"s{tensor}{row}"
+        dtype, name = program.tensors[tensor].dtype, f"x{tensor}{row or self.suffix}"
+        if self.row and not row:  # the rows' own: the first of them has loaded it
+            name = f"x{tensor}_shared"
+            if self.row != program.rows[0]:
+                return name
         place = scaled(self.index, dtype.itemsize)
-        self.write(f"{name} = " + widened(f"vload_{dtype.name}(p{tensor}, {place}{self._ending})", dtype))
+        self.write(f"{name} = " + widened(f"vload_{dtype.name}(p{tensor}{row}, {place}{self._ending})", dtype))
         return name
 
     def store(self, tensor: int, value: str) -> None:
         dtype = self.program.tensors[tensor].dtype
         place = scaled(self.index, dtype.itemsize)
-        self.write(f"vstore(p{tensor}, {place}, {stored(value, dtype)}{self._ending})")
+        row = self.program.mark(tensor, self.row)
+        self.write(f"vstore(p{tensor}{row}, {place}, {stored(value, dtype)}{self._ending})")
 
     def evaluate(self, expression: Expression, given: Mapping[int, str], tensors: Mapping[int, int]) -> dict[int, str]:
         """Writes an expression. `tensors` says in which tensor a value number is found; `given` are in variables already."""
@@ -186,6 +201,7 @@ class RowProgram:
         self.outer_reduced = [axis for axis in range(self.inner) if not kept[axis]]
         self.indices = Odometer(write, [(f"i{axis}", f"n{axis}") for axis in self.outer_kept])
         self._steps: list[Step] = []  # of the strip that is being written, in the layout `across`
+        self.rows: list[str] = []  # the marks of the rows of the group that is being written
 
     # ---- where things are ----
 
@@ -198,6 +214,11 @@ class RowProgram:
         if self.tensors[tensor].is_output:
             return False
         return not present[self.inner] and not any(present[axis] for axis in self.outer_reduced)
+
+    def mark(self, tensor: int, row: str) -> str:
+        """What marks a tensor's pointer, elements and scalar in a group's row: nothing if it is the same for all rows."""
+        present = self.tensors[tensor].present
+        return row if any(present[axis] for axis in self.outer_kept) else ""
 
     def _place(self, tensor: int) -> str:
         """The element of a tensor at the present outer indices, the innermost index being 0 (`begin` in a strip)."""
@@ -216,11 +237,11 @@ class RowProgram:
         place, itemsize = self._place(tensor), self.tensors[tensor].dtype.itemsize
         self.write(f"{name} = t{tensor}" + (f" + {scaled(place, itemsize)}" if place else ""))
 
-    def _load_scalar(self, tensor: int) -> None:
+    def _load_scalar(self, tensor: int, row: str = "") -> None:
         dtype = self.tensors[tensor].dtype
-        self._point(tensor, f"p{tensor}")
-        text = widened(f"load_{dtype.name}(p{tensor}, 0)", dtype)
-        self.write(f"s{tensor} = splat_{computed_type(dtype).name}({text})")
+        self._point(tensor, f"p{tensor}{row}")
+        text = widened(f"load_{dtype.name}(p{tensor}{row}, 0)", dtype)
+        self.write(f"s{tensor}{row} = splat_{computed_type(dtype).name}({text})")
 
     # ---- the outer loops ----
 
@@ -232,7 +253,7 @@ class RowProgram:
         for k, tensor in enumerate(self.tensors):
             write(f"t{k} = word(args, {1 + tensor.address})")
         reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.kept[axis]) or "1"
-        write(f"rows = {self.indices.count}", f"length = {reduced}")
+        write(f"rows = {self.indices.count}", f"length = {reduced}", "share = 1.0 / length")
         self._run_units(picoseconds, program)
 
     def _run_units(self, picoseconds: int, program: Callable[[], None]) -> None:
@@ -240,15 +261,92 @@ class RowProgram:
         if self.across:
             write(f"strips = (n{self.inner} + {width - 1}) // {width}")
             write.split("rows * strips", f"rows * n{self.inner} * length * {picoseconds} // 1000")
+        elif self._has_groups:
+            write(f"groups = (rows + {_GROUP - 1}) // {_GROUP}")
+            write.split("groups", f"rows * length * {picoseconds} // 1000")
         else:
             write.split("rows", f"rows * length * {picoseconds} // 1000")
         with write.block("if first == last"):
             write("return 0")
-        write("row = first // strips", "strip = first - row * strips") if self.across else write("row = first")
+        if self.across:
+            write("row = first // strips", "strip = first - row * strips")
+        else:
+            write(f"row = first * {_GROUP}" if self._has_groups else "row = first")
         self.indices.start("row")
         with write.block("for _ in range(first, last)"):
-            self._write_unit(program, width)
+            if self._has_groups:
+                self._write_group(program)
+                write(f"row += {_GROUP}")
+            else:
+                self._write_unit(program, width)
+                self._advance()
+
+    # ---- groups of rows ----
+
+    @property
+    def _has_groups(self) -> bool:
+        """Whether rows can be short and several, as far as is known."""
+        length, count = self.axes[self.inner].size, dims.product([self.axes[axis].size for axis in self.outer_kept])
+        is_long = isinstance(length, int) and length > _BLOCK
+        is_few = isinstance(count, int) and count < _GROUP
+        return not (self.across or self.outer_reduced or is_long or is_few)
+
+    def _write_group(self, program: Callable[[], None]) -> None:
+        """A group's rows side by side, or one after the other where they are too few or too long."""
+        write, length = self.write, self.axes[self.inner].size
+        count = dims.product([self.axes[axis].size for axis in self.outer_kept])
+        conditions = []
+        if not isinstance(length, int):
+            conditions.append(f"n{self.inner} <= {_BLOCK}")
+        if not isinstance(count, int) or count % _GROUP:
+            conditions.append(f"row + {_GROUP} <= rows")
+        if not conditions:
+            self._write_together(program)
+            return
+        with write.block(f"if {' and '.join(conditions)}"):
+            self._write_together(program)
+        with write.block("else"), write.block(f"for _ in range(min({_GROUP}, rows - row))"):
+            self._write_unit(program, 0)
             self._advance()
+
+    def _write_together(self, program: Callable[[], None]) -> None:
+        self.rows = [f"_r{k}" for k in range(_GROUP)]
+        for k in range(len(self.tensors)):
+            if not self.mark(k, "row"):
+                self._load_scalar(k) if self._is_of_row(k) else self._point(k, f"p{k}")
+        for row in self.rows:
+            for k in range(len(self.tensors)):
+                if self.mark(k, row):
+                    self._load_scalar(k, row) if self._is_of_row(k) else self._point(k, f"p{k}{row}")
+            self.indices.advance()
+        program()
+        self.rows = []
+
+    def _reduce_together(self, accumulators: Sequence[Accumulator], body: Body) -> None:
+        """A pass over a group's rows."""
+        write, lanes, length = self.write, self.write.lanes, f"n{self.inner}"
+        for each in accumulators:
+            write(*(f"{each.name}_lanes{row} = splat_{each.dtype.name}({each.identity})" for row in self.rows))
+        write(f"whole = {length} - {length} % {lanes}")
+        with write.block(f"for i in range(0, whole, {lanes})"):
+            for row in self.rows:
+                values = body(Step(self, "i", "", row, row))
+                for each in accumulators:
+                    name = f"{each.name}_lanes{row}"
+                    write(f"{name} = {each.merged(name, values[each.name])}")
+        with write.block(f"if whole < {length}"):
+            write(f"rest = {length} - whole")
+            for row in self.rows:
+                values = body(Step(self, "whole", "rest", row, row))
+                for each in accumulators:
+                    name = f"{each.name}_lanes{row}"
+                    inside = f"select(inside(rest), {values[each.name]}, splat_{each.dtype.name}({each.identity}))"
+                    write(f"{name} = {each.merged(name, inside)}")
+        for each in accumulators:
+            for row in self.rows:
+                total = f"{each.name}_lanes{row}"
+                wide = f"convert_{each.wide.name}({total})" if each.wide is not each.dtype else total
+                write(f"{each.name}{row} = {each.horizontal}({wide})")
 
     def _write_unit(self, program: Callable[[], None], width: int) -> None:
         write, lanes = self.write, self.write.lanes
@@ -285,14 +383,17 @@ class RowProgram:
         """Writes a pass. Afterwards each accumulator's name holds its result: see `statistic`."""
         if self.across:
             self._reduce_across(accumulators, reads, writes, body)
+        elif self.rows:
+            self._reduce_together(accumulators, body)
         else:
             self._reduce_along(accumulators, reads, writes, body)
 
     def statistic(self, name: str, text: str, accumulators: Sequence[str] = (), dtype: DType = DType.float32) -> None:
         """Defines a vector from results of passes: `text` names them in braces."""
         if not self.across:
-            values = {each: each for each in accumulators}
-            self.write(f"{name} = splat_{dtype.name}({text.format(**values)})")
+            for row in self.rows or [""]:
+                values = {each: each + row for each in accumulators}
+                self.write(f"{name}{row} = splat_{dtype.name}({text.format(**values)})")
             return
         for step in self._steps:
             values = {each: each + step.suffix for each in accumulators}
@@ -300,17 +401,18 @@ class RowProgram:
 
     def define(self, name: str, text: str, operands: Sequence[str]) -> None:
         """Defines a vector from other statistics, which `text` names in braces."""
-        for suffix in [step.suffix for step in self._steps] if self.across else [""]:
+        for suffix in [step.suffix for step in self._steps] if self.across else self.rows or [""]:
             self.write(f"{name}{suffix} = {text.format(**{each: each + suffix for each in operands})}")
 
     def row_steps(self, tensors: Sequence[int]) -> list[Step]:
         """The steps over the elements of the row itself (not along it), with pointers to the tensors that have one a row."""
-        for k in tensors:
-            self._point(k, f"p{k}")
+        if not self.rows:
+            for k in tensors:
+                self._point(k, f"p{k}")
         if self.across:
             return self._steps
         self.write("one = 1")
-        return [Step(self, "0", "one", "")]
+        return [Step(self, "0", "one", row, row) for row in self.rows or [""]]
 
     @contextlib.contextmanager
     def _outer_loops(self, tensors: Sequence[int]) -> Iterator[None]:
