@@ -100,9 +100,9 @@ def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lin
     write("x += x_step", "w += w_step")
 
 
-def chunk_of(size: int, steps: int = 1) -> int:
+def chunk_of(size: int, steps: int = 1, most: int = CHUNK) -> int:
     """Into chunks of how many rounds, each of `steps` steps, a sum of `size` rounds is cut; 0 if it is short enough."""
-    chunk = max(1, CHUNK // steps)
+    chunk = max(1, most // steps)
     return chunk if size > 3 * chunk // 2 else 0
 
 

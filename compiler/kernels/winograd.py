@@ -40,6 +40,7 @@ from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 _LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from the third cache
+_CHUNK = 16  # steps of a sum that are added up apart: the output transform enlarges their errors
 _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
 
@@ -124,7 +125,6 @@ class _Winograd:
         write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
         write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
         self._write_places()
-        self.constants = self._write_constants()
         with write.block("for unit in range(first, last)"):
             self._write_unit()
         tiles = estimate(dims.multiply(self.batch, self.tiles))
@@ -172,15 +172,6 @@ class _Winograd:
             write("buffer = scratch")
         write(f"patch = scratch + {self.epilogue.buffer_bytes}", f"half = patch + {tile_bytes}")
         write(f"spectrum = half + {tile_bytes}", f"products = spectrum + {self.area} * x_plane")
-
-    def _write_constants(self) -> dict[float, str]:
-        """The vectors of the transforms' coefficients, by value."""
-        both = (*self.matrices.of_input.ravel(), *self.matrices.of_output.ravel())
-        values = sorted({float(value) for value in both} - {0.0, 1.0})
-        constants = {value: f"c_{number}" for number, value in enumerate(values)}
-        for value, name in constants.items():
-            self.write(f"{name} = splat_float32({value})")
-        return constants
 
     def _write_unit(self) -> None:
         write, blocks = self.write, self.tile.blocks
@@ -260,7 +251,7 @@ class _Winograd:
             with write.block("for tile in range(row_tiles)"):
                 write("w = w_tile", f"ahead = w_tile + w_plane + tile % {tile.blocks} * w_block")
                 write_start(write, tile)
-                chunk = chunk_of(self.channels)
+                chunk = chunk_of(self.channels, most=_CHUNK)
                 with write_chunks(write, tile, "channels", chunk) as steps, write.block(f"for step in {steps}"):
                     write_step(write, tile, self.target)
                 for i in range(tile.rows):
@@ -332,22 +323,34 @@ class _Winograd:
                 row[f"even_{column}" if first == second else f"odd_{column}"] = first
 
     def _write_pair(self, row: int, terms: list[dict[str, float]]) -> None:
-        first, second = terms[row], terms[row + 1]
+        """Two rows that differ in the signs of what is odd, a multiple of a sum that takes one rounding less."""
+        write, (first, second) = self.write, terms[row : row + 2]
         self._write_sum("even", {name: value for name, value in first.items() if value == second[name]})
-        self._write_sum("odd", {name: value for name, value in first.items() if value != second[name]})
-        self.write(f"y_{row} = even + odd", f"y_{row + 1} = even - odd")
+        odd = {name: value for name, value in first.items() if value != second[name]}
+        factor = list(odd.values())[-1]
+        self._write_sum("odd", {name: value / factor for name, value in odd.items()})
+        for place, value in ((row, factor), (row + 1, -factor)):
+            write(f"y_{place} = even")
+            self._write_multiple(f"y_{place}", "odd", value)
 
     def _write_sum(self, total: str, terms: dict[str, float]) -> None:
         """Defines a sum of multiples; it begins with a vector as it is, if there is one."""
-        write = self.write
         ordered = sorted(((name, value) for name, value in terms.items() if value), key=lambda term: term[1] != 1)
         (name, value), *rest = ordered
-        write(f"{total} = {name}" if value == 1 else f"{total} = {name} * {self.constants[value]}")
+        self.write(f"{total} = {name}" if value == 1 else f"{total} = {name} * {_constant(value)}")
         for name, value in rest:
-            if abs(value) == 1:
-                write(f"{total} = {total} {'+' if value > 0 else '-'} {name}")
-            else:
-                write(multiply_add(total, name, self.constants[value], self.target))
+            self._write_multiple(total, name, value)
+
+    def _write_multiple(self, total: str, name: str, value: float) -> None:
+        """Adds a multiple of a vector to a sum."""
+        if abs(value) == 1:
+            self.write(f"{total} = {total} {'+' if value > 0 else '-'} {name}")
+        else:
+            self.write(multiply_add(total, name, _constant(value), self.target))
+
+
+def _constant(value: float) -> str:
+    return f"splat_float32({value})"
 
 
 def _is_pair(a: np.ndarray, b: np.ndarray) -> bool:

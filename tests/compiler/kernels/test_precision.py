@@ -48,3 +48,15 @@ def test_blocked_convolutions(size):
 def test_convolutions_of_ordinary_images():
     x, weight = positive(1, DEPTH // 4, 1, 20), positive(3, DEPTH // 4, 1, 4)
     assert relative_error("conv", [x, weight], evaluate("conv", x.astype(np.float64), weight.astype(np.float64))) < 5
+
+
+@pytest.mark.parametrize(("outputs", "units"), [(2, 2.5), (4, 6)])
+def test_winograd_convolutions(outputs, units):
+    """Of elements of both signs, relative to the root mean square of the result."""
+    x, weight = (RNG.standard_normal(shape).astype(np.float32) for shape in ((1, 128, 14, 14), (32, 128, 3, 3)))
+    wanted = evaluate("conv", x.astype(np.float64), weight.astype(np.float64), pads=(1, 1, 1, 1))
+    arrays = [evaluate("pack_channels", x), evaluate("pack_winograd_weights", weight, outputs=outputs)]
+    params = [tensor("float32", array.shape) for array in arrays]
+    _, (got,) = run_kernel(definition_of("conv_winograd", params, pads=(1, 1, 1, 1), channels=128), arrays)
+    difference = evaluate("unpack_channels", got, channels=32) - wanted
+    assert np.sqrt(np.mean(difference**2) / np.mean(wanted**2)) * 2**23 < units

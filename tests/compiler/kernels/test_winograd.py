@@ -90,7 +90,7 @@ def test_narrow_vectors(target):
 def test_transforms_are_exact_fractions(outputs):
     chosen = transforms(outputs)
     for matrix in (chosen.of_input, chosen.of_output):
-        np.testing.assert_array_equal(matrix * 64, np.round(matrix * 64))
+        np.testing.assert_array_equal(matrix * 4096, np.round(matrix * 4096))
 
 
 def test_the_larger_an_image_the_larger_its_tiles():
