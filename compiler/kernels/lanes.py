@@ -308,6 +308,11 @@ def even_lanes(a: Lanes, b: Lanes) -> Lanes:
     return shuffle(a, b, list(range(0, 2 * a.lanes, 2)))
 
 
+def interleaved(a: Lanes, b: Lanes) -> Lanes:
+    """The lanes of the first halves of a and b in turns."""
+    return shuffle(a, b, [lane // 2 + lane % 2 * a.lanes for lane in range(a.lanes)])
+
+
 def transposed(rows: list[Lanes]) -> list[Lanes]:
     """The columns of a square of rows: in round k, every second block of 2**k lanes changes places between two rows."""
     rows, lanes, width = list(rows), len(rows), 1

@@ -9,6 +9,7 @@ from ...formats.types import UNKNOWN
 from . import (
     arange,
     attention,
+    channels,
     conv,
     depthwise,
     direct,
@@ -71,6 +72,7 @@ TEMPLATES: dict[str, Template] = {
     "attention": attention.lower,
     "pack_channels": packing.lower,
     "unpack_channels": packing.lower,
+    "join_channels": channels.lower,
     "conv": direct.lower,
     **dict.fromkeys(("conv_blocked", "conv_planar"), _either(conv.lower, im2col.lower)),
     "conv_depthwise": depthwise.lower,

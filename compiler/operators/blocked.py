@@ -151,6 +151,36 @@ def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
     return padded.reshape(matrix.shape[0], padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2)
 
 
+# ---- joining ----
+
+
+def _infer_join_channels(
+    inputs: Sequence[TensorType], channels: tuple[int, ...], start: int, count: int, interleaved: bool
+) -> TensorType:
+    same_dtype(inputs, _FLOAT32)
+    if len(channels) != len(inputs) or min(channels, default=0) < 1:
+        raise mismatch(f"channels of {len(inputs)} images", channels)
+    for x, each in zip(inputs, channels, strict=True):
+        _is_blocked(x)
+        match_dim(_blocks(each), x.shape[1])
+        for axis in (0, 2, 3):
+            match_dim(inputs[0].shape[axis], x.shape[axis])
+    if start < 0 or count < 1 or start + count > sum(channels) or (interleaved and count % 2):
+        raise mismatch(f"some of {sum(channels)} channels, an even number to be interleaved", (start, count))
+    return TensorType(inputs[0].dtype, (inputs[0].shape[0], _blocks(count), *inputs[0].shape[2:]))
+
+
+def _join_channels(
+    *images: np.ndarray, channels: tuple[int, ...], start: int, count: int, interleaved: bool
+) -> np.ndarray:
+    whole = np.concatenate([_unpack_channels(x, each) for x, each in zip(images, channels, strict=True)], axis=1)
+    taken = whole[:, start : start + count]
+    if interleaved:
+        halves = taken.reshape(len(taken), 2, count // 2, *taken.shape[2:])
+        taken = halves.swapaxes(1, 2).reshape(taken.shape)
+    return _pack_channels(taken)
+
+
 # ---- normalisation ----
 
 
@@ -322,6 +352,12 @@ register("pack_planar_weights", "weight", _infer_pack_planar_weights, _pack_plan
          "weights [M, C, *window] for conv_planar and conv_depthwise: [M/16, C, *window, 16]")
 register("pack_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
          "a matrix [K, N] in panels of 16 columns: [N/16, K, 16]")
+register("join_channels", "*images", _infer_join_channels, _join_channels, Fusion.OPAQUE,
+         "some of the channels of channel-blocked images, one behind the other",
+         attributes={"channels": Attribute(Kind.INTS, "of each image"),
+                     "start": Attribute(Kind.INT, "the first that is taken", 0),
+                     "count": Attribute(Kind.INT, "how many are taken"),
+                     "interleaved": Attribute(Kind.BOOL, "those of the first half take turns with the others", False)})
 register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _group_blocked, Fusion.ANCHOR,
          "group_normalization of a channel-blocked image; scale and bias are packed",
          attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...formats import dims
 from ...formats.dtypes import DType
-from ...formats.types import UNKNOWN, TensorType
+from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import ir
 from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE, merges
 from ..operators.shapes import axes_of, axis_of, integer
@@ -47,6 +47,8 @@ class _Blocker(Rewriter):
         super().__init__(module)
         self.winograd = winograd
         self.blocked: dict[ir.Var, ir.Var] = {}
+        self.calls: dict[ir.Var, ir.OperatorCall] = {}  # whose results variables are
+        self.splits: dict[ir.Var, ir.Var] = {}  # tuples of the parts of images, and of the parts of these blocked
         self.new: list[ir.Binding] = []
         self.origin = ""
 
@@ -58,19 +60,37 @@ class _Blocker(Rewriter):
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
-        call, type_ = binding.value, binding.var.type
-        if not isinstance(call, ir.OperatorCall) or not isinstance(type_, TensorType):
+        call, type_ = self._call_of(binding.value), binding.var.type
+        if call is None:
             return (binding,)
-        rule = _RULES.get(call.operator) or (_elementwise if _is_elementwise(call) else None)
-        if rule is None:
-            return (binding,)
+        self.calls[binding.var] = call
         self.new, self.origin = [], binding.origin
-        result = rule(self, call, type_)
+        if not isinstance(type_, TensorType):
+            _split(self, binding.var, call)
+            return (*self.new, binding)
+        rule = _RULES.get(call.operator) or (_elementwise if _is_elementwise(call) else None)
+        result = self.part_of(binding.value) or (rule(self, call, type_) if rule else None)
         if result is None:
             return (binding,)
         if isinstance(result, ir.Var):
             result = self.ordinary(binding.var, result, type_)
         return (*self.new, dataclasses.replace(binding, value=result))
+
+    def part_of(self, value: ir.Expr) -> ir.Var | None:
+        """A part of what has been split in blocked form."""
+        whole = self.splits.get(value.tuple) if isinstance(value, ir.GetItem) else None  # type: ignore[arg-type]
+        if whole is None:
+            return None
+        assert isinstance(value, ir.GetItem)
+        assert isinstance(whole.type, TupleType)
+        return self.bind(ir.GetItem(whole, value.index), whole.type.fields[value.index], "split")
+
+    def _call_of(self, value: ir.Expr) -> ir.OperatorCall | None:
+        """The operator call that a value is. A part of what is split counts as a slice."""
+        if isinstance(value, ir.GetItem) and isinstance(value.tuple, ir.Var) and value.tuple in self.calls:
+            call = self.calls[value.tuple]
+            return _part(call, value.index) if call.operator == "split" else None
+        return value if isinstance(value, ir.OperatorCall) else None
 
     def ordinary(self, var: ir.Var, result: ir.Var, type_: TensorType) -> ir.OperatorCall:
         """What the variable is, given its result in blocked form."""
@@ -88,8 +108,13 @@ class _Blocker(Rewriter):
         """A new binding before the present one; its variable."""
         call = _call(operator, *args, **attributes)
         types = lookup(operator).result_types([_tensor(arg) for arg in args], call.attributes)
-        var = ir.Var(operator, types[0])
-        self.new.append(ir.Binding(var, call, self.origin))
+        var = self.bind(call, types[0] if len(types) == 1 else TupleType(types), operator)
+        self.calls[var] = call
+        return var
+
+    def bind(self, value: ir.Expr, type_: Type, name: str) -> ir.Var:
+        var = ir.Var(name, type_)
+        self.new.append(ir.Binding(var, value, self.origin))
         return var
 
     def packed(self, operator: str, atom: ir.Atom, **attributes: Any) -> ir.Atom:
@@ -268,14 +293,36 @@ def _reduce(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.V
 
 
 def _concat(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """Along the channels, if all but the last image end with a whole block."""
-    if not all(map(blocker.is_blocked, call.args)):
+    """Along the channels. If all but the last image end with a whole block, they need not even be moved."""
+    if type_.rank != 4 or not all(map(blocker.is_blocked, call.args)):
         return None
-    axis = axis_of(dict(call.attributes).get("axis", 0), type_.rank)  # type: ignore[arg-type]
-    ends = [_tensor(arg).shape[1] for arg in call.args[:-1]]
-    if axis != 1 or any(not isinstance(end, int) or end % BLOCK for end in ends):
+    axis = axis_of(dict(call.attributes).get("axis", 0), 4)  # type: ignore[arg-type]
+    channels = [_tensor(arg).shape[1] for arg in call.args]
+    if axis != 1 or not all(isinstance(each, int) and each > 0 for each in channels):
         return None
-    return blocker.emit("concat", *map(blocker.as_blocked, call.args), axis=1)
+    images = map(blocker.as_blocked, call.args)
+    if all(integer(each) % BLOCK == 0 for each in channels[:-1]):
+        return blocker.emit("concat", *images, axis=1)
+    return blocker.emit("join_channels", *images, channels=channels, count=type_.shape[1])
+
+
+def _shuffle(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Two halves of the channels in turns: a reshape of a transposition of a reshape. What was joined before is joined
+    that way at once."""
+    turned = blocker.calls.get(call.args[0])  # type: ignore[arg-type]
+    apart = blocker.calls.get(turned.args[0]) if turned and turned.operator == "permute_dims" else None  # type: ignore[arg-type]
+    if turned is None or apart is None or apart.operator != "reshape" or not blocker.is_blocked(apart.args[0]):
+        return None
+    n, channels, *size = type_.shape
+    halves = (n, 2, integer(channels) // 2, *size) if isinstance(channels, int) else ()
+    order = tuple(axis % 5 for axis in dict(turned.attributes).get("axes") or ())  # type: ignore[union-attr]
+    if order != (0, 2, 1, 3, 4) or _tensor(apart.args[0]) != type_ or _tensor(turned.args[0]).shape != halves:
+        return None
+    image = blocker.as_blocked(apart.args[0])
+    joined = blocker.calls.get(image)
+    if joined is not None and joined.operator == "join_channels" and not dict(joined.attributes).get("interleaved"):
+        return blocker.emit("join_channels", *joined.args, **dict(joined.attributes), interleaved=True)
+    return blocker.emit("join_channels", image, channels=(channels,), count=channels, interleaved=True)
 
 
 def _group(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
@@ -301,14 +348,51 @@ def _depth_to_space(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType)
 
 
 def _slice(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """A part of the pixels of all channels."""
+    """A part of the pixels of all channels, or some neighbouring channels of all pixels."""
     (x,) = call.args
     attributes = lookup(call.operator).bind(call.attributes)
     over = range(len(attributes["starts"])) if attributes["axes"] is None else attributes["axes"]
     axes = tuple(axis_of(axis, type_.rank) for axis in over)
-    if not blocker.is_blocked(x) or min(axes, default=2) < 2:
+    if not blocker.is_blocked(x):
+        return None
+    if axes == (1,) and attributes["steps"] in (None, (1,)):
+        return _channels(blocker, x, attributes["starts"][0], type_)
+    if min(axes, default=2) < 2:
         return None
     return blocker.emit(call.operator, blocker.as_blocked(x), **(attributes | {"axes": axes}))
+
+
+def _channels(blocker: _Blocker, x: ir.Atom, start: Any, type_: TensorType) -> ir.Var | None:
+    """Those from `start` on that the type of the result asks for: whole blocks, if they begin with one."""
+    channels, count = _tensor(x).shape[1], type_.shape[1]
+    if not isinstance(channels, int) or not isinstance(count, int) or not isinstance(start, int) or count < 1:
+        return None
+    start = max(start + channels if start < 0 else start, 0)
+    if start % BLOCK:
+        return blocker.emit("join_channels", blocker.as_blocked(x), channels=(channels,), start=start, count=count)
+    first, end = start // BLOCK, -(-(start + count) // BLOCK)
+    return blocker.emit("slice", blocker.as_blocked(x), starts=(first,), ends=(end,), axes=(1,))
+
+
+def _split(blocker: _Blocker, parts: ir.Var, call: ir.OperatorCall) -> None:
+    """An image into parts that begin with a block."""
+    attributes: Any = lookup(call.operator).bind(call.attributes) if call.operator == "split" else {}
+    if not attributes or not blocker.is_blocked(call.args[0]) or axis_of(attributes["axis"], 4) != 1:
+        return
+    sizes = attributes["sizes"]
+    if all(isinstance(size, int) and size > 0 for size in sizes) and all(size % BLOCK == 0 for size in sizes[:-1]):
+        blocks = [-(-size // BLOCK) for size in sizes]
+        blocker.splits[parts] = blocker.emit("split", blocker.as_blocked(call.args[0]), axis=1, sizes=blocks)
+
+
+def _part(call: ir.OperatorCall, index: int) -> ir.OperatorCall:
+    """One of the results of a split."""
+    attributes: Any = lookup(call.operator).bind(call.attributes)
+    start: Any = 0
+    for size in attributes["sizes"][:index]:
+        start = dims.add(start, size)
+    end = dims.add(start, attributes["sizes"][index])
+    return _call("slice", *call.args, starts=(start,), ends=(end,), axes=(attributes["axis"],))
 
 
 def _resize(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
@@ -331,6 +415,7 @@ _RULES: dict[str, _Rule] = {
     "group_normalization": _group,
     "instance_normalization": _group,
     "depth_to_space": _depth_to_space,
+    "reshape": _shuffle,
     "slice": _slice,
     "resize": _resize,
 }

@@ -89,6 +89,41 @@ def test_concatenation_and_scales_of_channels():
     assert "concat" in operators
 
 
+def test_channels_are_joined_and_cut_anywhere():
+    x, array = image(16)
+    left, right = op.conv(x, constant(normal(10, 16, 1, 1))), op.conv(x, constant(normal(23, 16, 1, 1)))
+    joined = op.relu(op.concat(left, right, left, axis=1))
+    inner = op.slice(joined, starts=(5,), ends=(-3,), axes=(1,))
+    first = op.slice(joined, starts=(16,), ends=(40,), axes=(1,))
+    y = op.add(op.conv(inner, constant(normal(7, 35, 1, 1))), op.conv(first, constant(normal(7, 24, 1, 1))))
+    operators = rewritten(Module(main=function([x], y)), array)
+    assert operators.count("pack_channels") == operators.count("unpack_channels") == 1
+    assert operators.count("join_channels") == 2
+    assert operators.count("slice") == 1
+
+
+@pytest.mark.parametrize(("sizes", "joins"), [((16, 16, 8), 0), ((10, 30), 1)])
+def test_parts_of_a_split_stay_blocked(sizes, joins):
+    x, array = image(16)
+    parts = op.split(op.conv(x, constant(normal(40, 16, 1, 1))), axis=1, sizes=sizes)
+    whole = op.concat(*(op.relu(parts[i]) for i in reversed(range(len(sizes)))), axis=1)
+    operators = rewritten(Module(main=function([x], op.conv(whole, constant(normal(7, 40, 1, 1))))), array)
+    assert operators.count("pack_channels") == operators.count("unpack_channels") == 1
+    assert operators.count("join_channels") == joins + 1
+
+
+@pytest.mark.parametrize(("batch", "groups"), [(1, 2), ("n", 2), (2, 4)])
+def test_shuffled_channels(batch, groups):
+    x, array = image(16, batch=batch)
+    left, right = (op.conv(x, constant(normal(26, 16, 1, 1))) for _ in range(2))
+    joined = op.concat(left, right, axis=1)
+    apart = op.reshape(joined, shape=(batch, groups, 52 // groups, 6, 6))
+    y = op.reshape(op.permute_dims(apart, axes=(0, 2, 1, 3, 4)), shape=(batch, 52, 6, 6))
+    operators = rewritten(Module(main=function([x], op.conv(y, constant(normal(7, 52, 1, 1))))), array)
+    assert ("permute_dims" in operators) == (groups != 2)
+    assert operators.count("join_channels") == 1
+
+
 @pytest.mark.parametrize(
     ("channels", "outputs", "groups", "operator"),
     [(32, 32, 32, "conv_depthwise"), (32, 32, 8, "conv_blocked"), (64, 32, 2, "conv_blocked")],

@@ -1,0 +1,87 @@
+"""Joining, splitting and shuffling the channels of channel-blocked images where these do not end with a block.
+
+The pixels of a tile are first laid down with all their channels side by side, in the scratch memory, and read again from where
+a block of the result begins. Lanes behind an image's last channel are overwritten by the next image's.
+"""
+
+from __future__ import annotations
+
+from ...formats import dims
+from ...formats.primitive import PrimitiveDefinition
+from .expression import bound_attributes
+from .kernel import Kernel
+from .target import Target
+from .tile import BLOCK, VECTOR_BYTES
+from .writer import Writer, estimate, shape_of
+
+_TILE_BYTES = 1 << 14  # of the scratch memory: what the first cache holds with ease
+_MOST_PIXELS = 32  # of a tile; with few, elements would be read before they have left the store buffer
+_PICOSECONDS = 100  # that an element takes
+_FIELDS = ("image_number", "lane_bytes", "first_block", "end_block", "image_blocks")
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The template of join_channels, alone in its definition."""
+    (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
+    if node is None or any(number >= len(definition.params) for number in node.inputs):
+        return None
+    attributes = bound_attributes(node)
+    start, count, channels = attributes["start"], attributes["count"], attributes["channels"]
+    image = shape_of(definition.params[node.inputs[0]])
+    row = (-(-4 * sum(channels) // VECTOR_BYTES) + 2 | 1) * VECTOR_BYTES
+    tile = max(1, min(_MOST_PIXELS, _TILE_BYTES // row))
+    write = Writer(definition, target, "join_channels" + (", interleaved" if attributes["interleaved"] else ""))
+    write.lanes = BLOCK
+    write.output("result", 0)
+    write.size("images", image[0])
+    write.size("pixels", dims.multiply(image[2], image[3]))
+    table = _entries(node.inputs, channels, start, start + count)
+    sizes = {"row": row, "tile": tile, "blocks": -(-count // BLOCK), "start": 4 * start, "half": 2 * count}
+    for name, size in (sizes | {"entries": len(table)}).items():
+        write.size(name, size)
+    write(f"table = words + {8 * len(write.words)}", "tiles = (pixels + tile - 1) // tile")
+    write.words.extend(word for entry in table for word in entry)
+    picoseconds = _PICOSECONDS * BLOCK
+    write.split("images * tiles", f"images * blocks * pixels * {picoseconds} // 1000")
+    with write.block("for unit in range(first, last)"):
+        write("image = unit // tiles", "begin = (unit - image * tiles) * tile", "width = min(tile, pixels - begin)")
+        _write_pixels(write)
+        _write_blocks(write, attributes["interleaved"])
+    elements = estimate(dims.element_count(shape_of(definition.results[0])))
+    return write.kernel(elements * _PICOSECONDS / 1000, row * tile)
+
+
+def _entries(
+    numbers: tuple[int, ...], channels: tuple[int, ...], start: int, end: int
+) -> list[tuple[int, int, int, int, int]]:
+    """For each image of which some channels from `start` to `end` are taken: the values of `_FIELDS`."""
+    found, place = [], 0
+    for number, count in zip(numbers, channels, strict=True):
+        low, high = max(start - place, 0), min(end - place, count)
+        if low < high:
+            found.append((1 + number, 4 * place, low // BLOCK, -(-high // BLOCK), -(-count // BLOCK)))
+        place += count
+    return found
+
+
+def _write_pixels(write: Writer) -> None:
+    with write.block("for number in range(entries)"):
+        write(f"entry = table + number * {8 * len(_FIELDS)}")
+        write(*(f"{name} = word(entry, {place})" for place, name in enumerate(_FIELDS)))
+        write(f"source = word(args, image_number) + (image * image_blocks * pixels + begin) * {VECTOR_BYTES}")
+        with write.block("for block in range(first_block, end_block)"):
+            write(f"a = source + block * pixels * {VECTOR_BYTES}", f"b = scratch + lane_bytes + block * {VECTOR_BYTES}")
+            with write.block("for pixel in range(width)"):
+                write(f"vstore(b, pixel * row, vload_float32(a, pixel * {VECTOR_BYTES}))")
+
+
+def _write_blocks(write: Writer, is_interleaved: bool) -> None:
+    step = VECTOR_BYTES // 2 if is_interleaved else VECTOR_BYTES
+    with write.block("for block in range(blocks)"):
+        write(f"a = scratch + start + block * {step}")
+        write(f"b = result + ((image * blocks + block) * pixels + begin) * {VECTOR_BYTES}")
+        with write.block("for pixel in range(width)"):
+            write("v = vload_float32(a, pixel * row)")
+            if is_interleaved:
+                write("v = interleaved(v, vload_float32(a, pixel * row + half))")
+            write(f"vstore(b, pixel * {VECTOR_BYTES}, v)")

@@ -1,0 +1,63 @@
+"""Channels of blocked images, joined, cut and interleaved, compiled, against the reference evaluator on what are channels."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.compiler.operators import lookup
+from treadle.formats.types import tensor
+
+from .harness import TARGET, Builder, run_kernel
+
+NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
+RNG = np.random.default_rng(6)
+
+
+def evaluate(operator, *arrays, **attributes):
+    entry = lookup(operator)
+    return entry.evaluate(arrays, entry.canonical(attributes))[0]
+
+
+def join(channels, size, start, count, *, interleaved=False, images=1, batch=None, parts=1, target=TARGET):
+    plain = [RNG.standard_normal((images, each, *size), np.float32) for each in channels]
+    arrays = [evaluate("pack_channels", x) for x in plain]
+    for each, array in zip(channels, arrays, strict=True):
+        array[:, -1, :, :, each - array.shape[1] * 16 :] = np.nan if each % 16 else array[:, -1]
+    params = [tensor("float32", (batch or images, *array.shape[1:])) for array in arrays]
+    build = Builder(*params)
+    attributes = {"channels": channels, "start": start, "count": count, "interleaved": interleaved}
+    definition = build.definition(build("join_channels", *range(len(arrays)), **attributes))
+    code, (got,) = run_kernel(definition, arrays, {batch: images} if batch else None, parts, target)
+    assert code == 0
+    wanted = np.concatenate(plain, axis=1)[:, start : start + count]
+    if interleaved:
+        wanted = wanted.reshape(images, 2, count // 2, *size).swapaxes(1, 2).reshape(wanted.shape)
+    np.testing.assert_array_equal(evaluate("unpack_channels", got, channels=count), wanted)
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None, derandomize=True)
+def test_any_channels(data):
+    channels = tuple(data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4)))
+    start = data.draw(st.integers(0, sum(channels) - 1))
+    count = data.draw(st.integers(1, sum(channels) - start))
+    size = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+    interleaved = count % 2 == 0 and data.draw(st.booleans())
+    images, parts = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 3))
+    join(channels, size, start, count, interleaved=interleaved, images=images, parts=parts)
+
+
+@pytest.mark.parametrize("target", NARROW)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_narrow_vectors(target, interleaved):
+    join((20, 12, 9), (5, 7), 3, 30, interleaved=interleaved, target=target)
+
+
+def test_symbolic_batch_and_an_image_that_is_given_twice():
+    join((24, 3, 24), (4, 4), 0, 51, images=3, batch="n")
+
+
+def test_many_channels():
+    join((700, 900), (7, 7), 10, 1500, interleaved=True, parts=2)
