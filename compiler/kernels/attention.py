@@ -24,7 +24,7 @@ from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
 from .writer import Writer, estimate, shape_of
 
-_SPAN = 128  # keys at once: a multiple of two vectors
+_SPAN = 256  # keys at once: a multiple of two vectors
 _BAND = 128  # queries of a unit, about
 _FEW = 4  # queries for which tiles do not pay
 _MOST = 256  # elements of a row of queries, keys or values
@@ -71,9 +71,10 @@ class _Layout:
             "values": _SPAN * self.sum_row,
             "scores": self.tile * self.score_row,
             "sums": self.rows * self.sum_row,  # of values, weighted
-            "peaks": self.rows * VECTOR_BYTES,  # the greatest score so far, in all lanes
+            "peaks": 4 * self.rows + VECTOR_BYTES,  # the greatest score of each row so far
             "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
-            "factors": self.tile * VECTOR_BYTES,  # of what was gathered before, in all lanes
+            "highest": VECTOR_BYTES,  # the greatest score of each row of the tile in this span
+            "factors": VECTOR_BYTES,  # of what was gathered before, for each row of the tile
         }
 
 
@@ -105,14 +106,20 @@ class _Attention:
         )
 
     @cached_property
+    def rows(self) -> int:
+        """Queries of a unit: bands of equal size, longer ones where there are many queries, since each turns all keys."""
+        if not isinstance(self.queries, int):
+            return _BAND
+        bands = -(-self.queries // (_BAND if self.queries < 4 * _BAND else 2 * _BAND))
+        return -(-self.queries // max(1, bands)) or 1
+
+    @cached_property
     def tile(self) -> Tile:
-        rows = self.queries if isinstance(self.queries, int) else _BAND
-        return choose(min(max(1, rows), _BAND), 2, self.target)
+        return choose(self.rows, 2, self.target)
 
     @cached_property
     def layout(self) -> _Layout:
-        queries = min(self.queries, _BAND) if isinstance(self.queries, int) else _BAND
-        band = -(-max(1, queries) // self.tile.rows) * self.tile.rows
+        band = -(-self.rows // self.tile.rows) * self.tile.rows
         return _Layout(band, self.tile.rows, self.depth, self.width)
 
     # ---- text ----
@@ -210,15 +217,18 @@ class _Attention:
             for at in depths:
                 write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
             write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
-            write(f"vstore(peaks, 0, splat_float32({_LEAST}))", "vstore(totals, 0, splat_float32(0.0))")
+            write(f"store_float32(peaks, 0, {_LEAST})", "vstore(totals, 0, splat_float32(0.0))", "top = 0")
             with write.block(f"for key in range(0, keys, {_SPAN})"):
                 write(f"count = min({_SPAN}, keys - key)")
                 with write.block("for at in range(count)"):
                     write(f"source = k + (key + at) * {self._step('k')}")
                     terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
                     write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
-                self._write_exponentials("0", "row", "0")
-                write("factor = vload_float32(factors, 0)", *(f"sum_{at} = sum_{at} * factor" for at in widths))
+                self._write_exponentials("1", "row")
+                write(
+                    "factor = splat_float32(load_float32(factors, 0))",
+                    *(f"sum_{at} = sum_{at} * factor" for at in widths),
+                )
                 with write.block("for at in range(count)"):
                     write(f"source = v + (key + at) * {self._step('v')}")
                     write("weight = splat_float32(load_float32(scores, at * 4))")
@@ -240,7 +250,7 @@ class _Attention:
     def _write_tiles(self) -> None:
         write, layout = self.write, self.layout
         with write.block("for row in range(rows)"):
-            write(f"vstore(peaks, row * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+            write(f"store_float32(peaks, row * 4, {_LEAST})")
             write(f"vstore(totals, row * {VECTOR_BYTES}, splat_float32(0.0))")
             for at in range(0, layout.sum_row, VECTOR_BYTES):
                 write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
@@ -250,8 +260,7 @@ class _Attention:
             self._write_values()
             with write.block(f"for top in range(0, rows, {self.tile.rows})"):
                 self._write_scores()
-                with write.block(f"for row in range(min({self.tile.rows}, rows - top))"):
-                    self._write_exponentials("row", "(top + row)", "(top + row)")
+                self._write_exponentials(f"min({self.tile.rows}, rows - top)", "top + line")
                 self._write_sums()
         with write.block("for row in range(rows)"):
             self._write_norm("row")
@@ -317,7 +326,7 @@ class _Attention:
         write(f"w = values + block * {VECTOR_BYTES}", "x = scores", "ahead = w")
         write(f"sum = sums + top * {layout.sum_row} + block * {VECTOR_BYTES}")
         for i in range(tile.rows):
-            write(f"factor = vload_float32(factors, {i * VECTOR_BYTES})")
+            write(f"factor = splat_float32(load_float32(factors, {4 * i}))")
             for j in range(tile.blocks):
                 place = i * layout.sum_row + j * VECTOR_BYTES
                 write(f"{tile.accumulator(i, j)} = vload_float32(sum, {place}) * factor")
@@ -329,38 +338,51 @@ class _Attention:
 
     # ---- the softmax of a span ----
 
-    def _write_exponentials(self, row: str, query: str, kept: str) -> None:
-        """Makes the scores of a row of the tile exponentials; notes the greatest, the total, and the factor for what there was.
+    def _write_exponentials(self, lines: str, query: str) -> None:
+        """Makes the scores of the tile's first `lines` rows exponentials; notes the greatest, the totals, and the factors for
+        what there was. Row `line` of the tile is row `query` of the band.
 
-        `row` counts in the tile, `query` in the band; `kept` says where the row's statistics are.
+        Row after row three times, so that the rows, each of which is a chain of dependent steps, overlap.
         """
+        write, row = self.write, self.layout.score_row
+        write(f"lines = {lines}", f"even = count - count % {BLOCK}")
+        with write.block("for line in range(lines)"):
+            write(f"scores_at = scores + line * {row}")
+            if self.mask is not None:
+                self._write_mask_line(f"({query})")
+            self._write_highest()
+            write("store_float32(highest, line * 4, horizontal_maximum(most))")
+        write("peak = vload_float32(peaks, top * 4, lines)", "most = vload_float32(highest, 0)")
+        write("most = select(most > peak, most, peak)", "vstore(factors, 0, exp_of_negative(peak - most))")
+        write("vstore(peaks, top * 4, most, lines)")
+        with write.block("for line in range(lines)"):
+            write(f"scores_at = scores + line * {row}", f"total_at = totals + (top + line) * {VECTOR_BYTES}")
+            write("peak = splat_float32(load_float32(peaks, (top + line) * 4))")
+            write("total = vload_float32(total_at, 0) * load_float32(factors, line * 4)")
+            with write.block(f"for at in range(0, count, {BLOCK})"):
+                write(
+                    "weight = exp_of_negative(vload_float32(scores_at, at * 4) - peak)",
+                    "vstore(scores_at, at * 4, weight)",
+                    "total = total + weight",
+                )
+            write("vstore(total_at, 0, total)")
+
+    def _write_highest(self) -> None:
+        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞."""
         write = self.write
-        write(f"line = scores + {row} * {self.layout.score_row}", f"kept = {kept} * {VECTOR_BYTES}")
-        if self.mask is not None:
-            self._write_mask_line(query)
-        write("peak = vload_float32(peaks, kept)", "highest = peak", f"even = count - count % {BLOCK}")
+        write(f"most = splat_float32({_LEAST})")
         with write.block(f"for at in range(0, even, {BLOCK})"):
-            write("score = vload_float32(line, at * 4)")
+            write("score = vload_float32(scores_at, at * 4)")
             if self.mask is not None:
                 self._write_mask("")
-                write("vstore(line, at * 4, score)")
-            write("highest = select(score > highest, score, highest)")
+                write("vstore(scores_at, at * 4, score)")
+            write("most = select(score > most, score, most)")
         with write.block("if even < count"):
-            write("at = even", "left = count - at", "score = vload_float32(line, at * 4)")
+            write("at = even", "left = count - at", "score = vload_float32(scores_at, at * 4)")
             if self.mask is not None:
                 self._write_mask(", left")
-            write("score = select(inside(left), score, splat_float32(-math.inf))", "vstore(line, at * 4, score)")
-            write("highest = select(score > highest, score, highest)")
-        write("highest = splat_float32(horizontal_maximum(highest))", "factor = exp_of_negative(peak - highest)")
-        write("total = vload_float32(totals, kept) * factor")
-        with write.block(f"for at in range(0, count, {BLOCK})"):
-            write(
-                "weight = exp_of_negative(vload_float32(line, at * 4) - highest)",
-                "vstore(line, at * 4, weight)",
-                "total = total + weight",
-            )
-        write("vstore(peaks, kept, highest)", "vstore(totals, kept, total)")
-        write(f"vstore(factors, {row} * {VECTOR_BYTES}, factor)")
+            write("score = select(inside(left), score, splat_float32(-math.inf))", "vstore(scores_at, at * 4, score)")
+            write("most = select(score > most, score, most)")
 
     def _mask_step(self, axis: int) -> str:
         """The bytes from one place of the mask to the next on one of the scores' axes."""
