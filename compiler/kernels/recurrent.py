@@ -3,7 +3,7 @@
 A step multiplies the hidden state with the recurrent weights, which come from the second cache again and again. So a tile
 takes several sequences, as many as the registers hold gates for, and 16 units of each: what the activations need is in
 registers when the sum is done. The last hidden state is read where it was stored, among the outputs. Sequences and
-directions are independent of each other: they are the units of work.
+directions are independent of each other: they are the units of work. The tiles of a part go from step to step together.
 """
 
 from __future__ import annotations
@@ -80,19 +80,28 @@ class _Layer:
         write(f"tiles = batch // {self.rows}", f"rest = batch - tiles * {self.rows}", "chains = tiles + rest")
         work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {_MACS_A_NANOSECOND}"
         write.split("directions * chains", work)
-        with write.block("for unit in range(first, last)"):
+        write("unit = first")
+        with write.block("while unit < last"):
             write("direction = unit // chains", "chain = unit - direction * chains")
-            write(f"row = chain * {self.rows}")
             if alone and self.rows > 1:
                 with write.block("if chain < tiles"):
+                    write(self._side_by_side("tiles"), f"row = chain * {self.rows}")
                     self._write_chain(self.rows)
                 with write.block("else"):
-                    write(f"row = tiles * {self.rows} + chain - tiles")
+                    write(self._side_by_side("chains"), f"row = tiles * {self.rows} + chain - tiles")
                     self._write_chain(1)
             else:
+                write(self._side_by_side("chains"), f"row = chain * {self.rows}")
                 self._write_chain(self.rows)
+            write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
         return write.kernel(macs / _MACS_A_NANOSECOND, 2 * self._row_bytes * self.rows if self.resets_before else 0)
+
+    def _side_by_side(self, end: str) -> str:
+        """How many tiles are taken together, up to chain number `end`: one where sequences end at steps of their own, or need
+        scratch memory from gate to gate."""
+        is_alone = "lengths" in self.optional or self.resets_before
+        return "count = 1" if is_alone else f"count = min(last - unit, {end} - chain)"
 
     @property
     def _row_bytes(self) -> int:
@@ -113,27 +122,28 @@ class _Layer:
             write.size(name, dim)
 
     def _write_chain(self, rows: int) -> None:
-        """Some sequences from the first step to the last."""
+        """`count` tiles of sequences from the first step to the last, side by side: what weights the second cache does not
+        hold come from behind it once a step for all of them."""
         write, row_bytes = self.write, self._row_bytes
-        write(f"place = (direction * batch + row) * {row_bytes}", "before = hidden + place")
+        write(f"place = (direction * batch + row) * {row_bytes}", "before_first = hidden + place")
         write(f"w_cell = weights + direction * {self.blocks * self._block_bytes}", "end = steps")
         if "lengths" in self.optional:
             dtype = self.write.definition.params[self.optional["lengths"]].dtype
             write(f"length = convert_int64(load_{dtype.name}(lengths, row * {dtype.itemsize}))")
             write("end = max(0, min(length, steps))")
         if self.operator == "lstm":
-            write("c = last_cell + place")
-            self._write_copy("cell + place", "c", rows)
+            write("c_first = last_cell + place")
+            self._write_copy("cell + place", "c_first", rows)
         with write.block("for step in range(end)"):
-            write(f"t = {self._step}", f"after = {self._state('t')}")
-            write(f"p = projected + ((t * batch + row) * directions + direction) * {self.gates * row_bytes}")
+            write(f"t = {self._step}", f"after_first = {self._state('t')}")
+            write(f"p_first = projected + ((t * batch + row) * directions + direction) * {self.gates * row_bytes}")
             if self.resets_before:
                 self._write_blocks(rows, (0, 1))
                 self._write_blocks(rows, (2,))
             else:
                 self._write_blocks(rows, range(self.gates))
-            write("before = after")
-        self._write_copy("before", "last_hidden + place", rows)
+            write("before_first = after_first")
+        self._write_copy("before_first", "last_hidden + place", rows)
         if "lengths" in self.optional:
             with write.block("for t in range(end, steps)"):
                 write(f"after = {self._state('t')}")
@@ -152,10 +162,10 @@ class _Layer:
 
     def _write_copy(self, source: str, target: str, rows: int) -> None:
         """Copies the states of neighbouring sequences."""
-        write, count = self.write, rows * self.hidden
-        write(f"source = {source}", f"target = {target}")
-        with write.block(f"for i in range(0, {count}, {BLOCK})"):
-            write(f"vstore(target, i * 4, vload_float32(source, i * 4, {count} - i), {count} - i)")
+        write = self.write
+        write(f"source = {source}", f"target = {target}", f"elements = count * {rows * self.hidden}")
+        with write.block(f"for i in range(0, elements, {BLOCK})"):
+            write("vstore(target, i * 4, vload_float32(source, i * 4, elements - i), elements - i)")
 
     # ---- a step ----
 
@@ -169,10 +179,20 @@ class _Layer:
         width = self._width(rows * len(gates))
         whole = self.blocks - self.blocks % width
         with self.write.block(f"for block in range(0, {whole}, {width})"):
-            self._write_block(rows, width, gates)
+            self._write_tiles(rows, width, gates)
         if whole < self.blocks:
             with self.write.block(f"for block in range({whole}, {self.blocks})"):
-                self._write_block(rows, 1, gates)
+                self._write_tiles(rows, 1, gates)
+
+    def _write_tiles(self, rows: int, width: int, gates: Sequence[int]) -> None:
+        """A block of units for each tile of the sequences."""
+        write, tile_bytes = self.write, rows * self._row_bytes
+        with write.block("for tile in range(count)"):
+            write(f"before = before_first + tile * {tile_bytes}", f"after = after_first + tile * {tile_bytes}")
+            write(f"p = p_first + tile * directions * {self.gates * tile_bytes}")
+            if self.operator == "lstm":
+                write(f"c = c_first + tile * {tile_bytes}")
+            self._write_block(rows, width, gates)
 
     def _width(self, sums: int) -> int:
         """Blocks of 16 units at a time, of so many sums each.
@@ -188,7 +208,7 @@ class _Layer:
         places = [(i, j) for i in range(rows) for j in range(width)]
         write(f"here = block * {VECTOR_BYTES}")
         if self.hidden % BLOCK:
-            write(f"count = {self.hidden} - block * {BLOCK}")
+            write(f"lanes = {self.hidden} - block * {BLOCK}")
         for i, j in places:
             for gate in gates:
                 write(f"{self._sum(i, j, gate)} = {self._start(i, j, gate)}")
@@ -229,7 +249,7 @@ class _Layer:
         """The argument of loads and stores that keeps them in the state."""
         if self.hidden % BLOCK == 0:
             return ""
-        return f", count - {j * BLOCK}" if j else ", count"
+        return f", lanes - {j * BLOCK}" if j else ", lanes"
 
     def _load(self, name: str, j: int, offset: str) -> str:
         return f"vload_float32({name}, here + {j * VECTOR_BYTES} + {offset}{self._count(j)})"
