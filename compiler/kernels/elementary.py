@@ -19,6 +19,7 @@ from .lanes import (
     I64,
     Lanes,
     absolute,
+    any_lane,
     call_intrinsic,
     convert,
     copysign,
@@ -28,6 +29,7 @@ from .lanes import (
     maximum,
     minimum,
     reinterpret,
+    round_even,
     select,
     sqrt,
 )
@@ -35,6 +37,10 @@ from .lanes import (
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440054690583e-4  # their sum is ln 2; n * LN2_HIGH is exact
 ROUNDER = 12582912.0  # 1.5 * 2**23: adding it leaves a float32's nearest integer in the low bits
+
+# Their sum is pi / 2; a product with the first is exact up to LARGEST_ANGLE, at which there are less than 2**20 right angles.
+RIGHT_ANGLE_HIGH, RIGHT_ANGLE_LOW = 1.5707963267341256, 6.077100506506192e-11
+LARGEST_ANGLE = 1.6e6
 
 
 def polynomial(x: Lanes, *coefficients: float) -> Lanes:
@@ -295,11 +301,38 @@ def sign(x: Lanes) -> Lanes:
 
 
 def sin(x: Lanes) -> Lanes:
-    return c_library("sin", x)
+    return _circular("sin", x, 0)
 
 
 def cos(x: Lanes) -> Lanes:
-    return c_library("cos", x)
+    return _circular("cos", x, 1)
+
+
+def _circular(name: str, x: Lanes, quarter: int) -> Lanes:
+    """The sine of x and so many right angles. Vectors with an argument that is too large to reduce here, which are rare, take
+    the C library's."""
+    if x.dtype != types.float32 or not x.lanes:
+        return c_library(name, x)
+    result = cgutils.alloca_once_value(x.builder, _sine(x, quarter).value)
+    with x.builder.if_then(any_lane(absolute(x) > LARGEST_ANGLE).value, likely=False):
+        x.builder.store(c_library(name, x).value, result)
+    return x.like(x.builder.load(result))
+
+
+def _sine(x: Lanes, quarter: int) -> Lanes:
+    """In float64, x less its nearest multiple of a right angle is exact enough even near the multiples."""
+    wide = convert(x, types.float64)
+    turns = round_even(wide * (2 / math.pi))
+    r = convert(fma(turns, wide.of(-RIGHT_ANGLE_LOW), fma(turns, wide.of(-RIGHT_ANGLE_HIGH), wide)), types.float32)
+    place = convert(turns, types.int32) + quarter
+    z = r * r
+    sine = fma(z * polynomial(z, -0.16666667, 0.0083333319, -0.00019840087, 2.7249964e-06), r, r)
+    cosine = fma(
+        z * z, polynomial(z, 0.041666668, -0.0013888888, 2.48006e-05, -2.7300987e-07), fma(z, z.of(-0.5), z.of(1.0))
+    )
+    value = select((place & 1) != 0, cosine, sine)
+    value = select((place & 2) != 0, -value, value)
+    return value if quarter else select(x == 0.0, x, value)
 
 
 def tan(x: Lanes) -> Lanes:

@@ -34,6 +34,7 @@ FUNCTIONS = {
     "erf": erf,
     "softplus": lambda x: np.logaddexp(x, 0),
     "sin": np.sin,
+    "cos": np.cos,
     "rsqrt": lambda x: 1 / np.sqrt(x),
 }
 
@@ -73,3 +74,11 @@ def test_the_error_of_gelu_is_small_beside_its_argument():
 def test_gelu_far_from_zero_is_its_argument_or_nothing():
     x = np.array([1e30, 3e38, np.inf, -1e30, -3e38, -0.0], np.float32)
     np.testing.assert_array_equal(compute("gelu", x), np.array([1e30, 3e38, np.inf, 0, 0, 0], np.float32))
+
+
+@pytest.mark.parametrize("operator", ["sin", "cos"])
+def test_angles_near_multiples_of_right_angles(operator):
+    turns = np.concatenate([np.arange(-3000, 3000), np.random.default_rng(0).integers(-1_000_000, 1_000_000, 30_000)])
+    x = (turns * (np.pi / 2)).astype(np.float32)
+    wanted = FUNCTIONS[operator](x.astype(np.float64))
+    assert np.max(np.abs(compute(operator, x) - wanted) / np.spacing(np.abs(wanted.astype(np.float32)))) < 2
