@@ -207,7 +207,8 @@ def tune_kernels(executable: Executable, target: Target | None = None, session: 
 
 def _with_variants(executable: Executable, target: Target, variants: Mapping[str, str]) -> Executable:
     """An empty text for a definition is the default."""
-    all_ = {key: text for key, text in (dict(executable.tuning.get(target.key, {})) | variants).items() if text}
+    before = executable.tuning.get(target.key, {})
+    all_ = {key: text for key, text in {**before, **variants}.items() if text}
     others = {key: choices for key, choices in executable.tuning.items() if key != target.key}
     return executable.with_tuning(others | ({target.key: all_} if all_ else {}))
 

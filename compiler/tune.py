@@ -147,7 +147,7 @@ def uses(program: Program) -> list[Use]:
                 constant[number] = [a and b for a, b in zip(before, now, strict=True)]  # type: ignore[index]
             for operand, value in zip(instruction.operation.fields, values, strict=True):
                 if operand.is_written and operand.kind.value == "r":
-                    holds_constant -= set(value if isinstance(value, tuple) else (value,))  # type: ignore[arg-type]
+                    holds_constant -= set(value if isinstance(value, tuple) else (value,))
     primitives = program.primitives
     return [
         Use(primitives[number].name, primitives[number].definition, count, tuple(constant[number]))

@@ -115,6 +115,7 @@ def _definition(problem: Problem, outputs: int | None) -> PrimitiveDefinition:
     """The convolution alone, with a bias; padded, so that the image is as large as the result."""
     channels, blocks, lines, columns = problem
     operator = "conv_winograd" if outputs else "conv_blocked"
+    weight: tuple[int, ...]
     if outputs:
         size = transforms(outputs).inputs
         weight = (blocks, size, size, channels, BLOCK)

@@ -59,7 +59,7 @@ class Contest:
         self.models = {"treadle": folder / "model.trdl", "onnxruntime": folder / "model.onnx"}
         self.models["onnxruntime"].write_bytes(model.SerializeToString())
         compile(model, progress=False).export_library(self.models["treadle"])
-        np.savez(self.feeds, **feeds)
+        np.savez(self.feeds, **feeds)  # type: ignore[arg-type]
 
     def run(self, repeat: int) -> dict[str, list[dict[str, float]]]:
         """What each process measured, by engine: "seconds" from its first statement to its first result, "wall_seconds" and

@@ -132,9 +132,9 @@ def measure(
         watch = _Watch(limits, constant_bytes)
         with machine.listening(watch):
             machine[function](*values)
-        for place, row in watch.by_place.items():
-            times.setdefault(place, []).append(row.seconds)
-            watch.table[place].calls = row.calls
+        for place, timed in watch.by_place.items():
+            times.setdefault(place, []).append(timed.seconds)
+            watch.table[place].calls = timed.calls
     trap = trap_seconds()
     for place, row in watch.table.items():
         least = row.operations / limits.float32  # a trap's cost is no more than known about

@@ -124,7 +124,7 @@ class _Product:
         if self.panels in (_Panels.COPIED, _Panels.TURNED) and not isinstance(self.rows, int):
             return False  # all rows are one band, and they would not have a known size
         is_worth = 4 * self.depth % _SET_BYTES == 0 and estimate(self.columns) >= 8 * BLOCK
-        return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())  # type: ignore[operator]
+        return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
 
     def _band(self) -> int:
         """Tiles of a band: about as many rows as fill half of the second cache; all rows where b is copied."""

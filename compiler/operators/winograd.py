@@ -149,8 +149,8 @@ def _work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Wo
     chosen = transforms(integer(inputs[1].shape[1]) - WINDOW_SIZE + 1)
     tiles = batch * -(-lines // chosen.outputs) * -(-columns // chosen.outputs)
     products = chosen.inputs**2 * channels * blocks * BLOCK
-    of_input = 2 * chosen.inputs * np.count_nonzero(chosen.of_input) * channels
-    of_output = (chosen.inputs + chosen.outputs) * np.count_nonzero(chosen.of_output) * blocks * BLOCK
+    of_input = 2 * chosen.inputs * int(np.count_nonzero(chosen.of_input)) * channels
+    of_output = (chosen.inputs + chosen.outputs) * int(np.count_nonzero(chosen.of_output)) * blocks * BLOCK
     return Work(2 * tiles * (products + of_input + of_output), 2 * elements(result) * channels * WINDOW_SIZE**2)
 
 

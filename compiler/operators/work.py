@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
 from ...formats.types import TensorType
+from .shapes import integer
 from .table import Fusion, Operator
 
 
@@ -57,7 +58,7 @@ def of_product(inputs: Types, results: Types, transpose_a: bool = False, **attri
     """A matrix product."""
     a = inputs[0].shape
     depth = a[-2] if transpose_a and len(a) > 1 else a[-1]
-    return 2 * elements(results[0]) * depth  # type: ignore[operator]
+    return 2 * elements(results[0]) * integer(depth)
 
 
 def of_convolution(inputs: Types, results: Types, **attributes: Any) -> int:
@@ -87,13 +88,12 @@ def of_attention(
     inputs: Types, results: Types, q_axes: Sequence[int] | None, k_axes: Sequence[int] | None, **attributes: Any
 ) -> int:
     """Two products, and a softmax of the scores. What a mask hides counts."""
-    q = [inputs[0].shape[axis] for axis in q_axes or range(inputs[0].rank)]
-    keys = inputs[1].shape[k_axes[-2] if k_axes else -2]
-    scores = math.prod(q[:-1]) * keys  # type: ignore[arg-type,operator]
-    values = elements(results[0]) // max(1, math.prod(q[:-1]))  # type: ignore[arg-type]
-    return scores * (2 * (q[-1] + values) + 5)  # type: ignore[operator]
+    *queries, depth = (integer(inputs[0].shape[axis]) for axis in q_axes or range(inputs[0].rank))
+    keys = integer(inputs[1].shape[k_axes[-2] if k_axes else -2])
+    values = elements(results[0]) // max(1, math.prod(queries))
+    return math.prod(queries) * keys * (2 * (depth + values) + 5)
 
 
 def of_recurrence(inputs: Types, results: Types, **attributes: Any) -> int:
     """The state times the weights of all gates, at every step; and what the gates do to it."""
-    return elements(inputs[0]) * (2 * inputs[2].shape[-1] + 4)  # type: ignore[operator]
+    return elements(inputs[0]) * (2 * integer(inputs[2].shape[-1]) + 4)
