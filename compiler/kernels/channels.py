@@ -34,7 +34,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.lanes = BLOCK
     write.output("result", 0)
     write.size("images", image[0])
-    write.size("pixels", dims.multiply(image[2], image[3]))
+    write.size("pixels", dims.product(image[2:-1]))
     table = _entries(node.inputs, channels, start, start + count)
     sizes = {"row": row, "tile": tile, "blocks": -(-count // BLOCK), "start": 4 * start, "half": 2 * count}
     for name, size in (sizes | {"entries": len(table)}).items():

@@ -162,8 +162,9 @@ def _infer_join_channels(
         raise mismatch(f"channels of {len(inputs)} images", channels)
     for x, each in zip(inputs, channels, strict=True):
         _is_blocked(x)
+        require_rank(x, inputs[0].rank, "images of one rank")
         match_dim(_blocks(each), x.shape[1])
-        for axis in (0, 2, 3):
+        for axis in (0, *range(2, x.rank - 1)):
             match_dim(inputs[0].shape[axis], x.shape[axis])
     if start < 0 or count < 1 or start + count > sum(channels) or (interleaved and count % 2):
         raise mismatch(f"some of {sum(channels)} channels, an even number to be interleaved", (start, count))

@@ -294,9 +294,9 @@ def _reduce(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.V
 
 def _concat(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
     """Along the channels. If all but the last image end with a whole block, they need not even be moved."""
-    if type_.rank != 4 or not all(map(blocker.is_blocked, call.args)):
+    if not all(map(blocker.is_blocked, call.args)):
         return None
-    axis = axis_of(dict(call.attributes).get("axis", 0), 4)  # type: ignore[arg-type]
+    axis = axis_of(dict(call.attributes).get("axis", 0), type_.rank)  # type: ignore[arg-type]
     channels = [_tensor(arg).shape[1] for arg in call.args]
     if axis != 1 or not all(isinstance(each, int) and each > 0 for each in channels):
         return None
@@ -313,10 +313,12 @@ def _shuffle(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.
     apart = blocker.calls.get(turned.args[0]) if turned and turned.operator == "permute_dims" else None  # type: ignore[arg-type]
     if turned is None or apart is None or apart.operator != "reshape" or not blocker.is_blocked(apart.args[0]):
         return None
+    if _tensor(apart.args[0]) != type_:
+        return None
     n, channels, *size = type_.shape
     halves = (n, 2, integer(channels) // 2, *size) if isinstance(channels, int) else ()
     order = tuple(axis % 5 for axis in dict(turned.attributes).get("axes") or ())  # type: ignore[union-attr]
-    if order != (0, 2, 1, 3, 4) or _tensor(apart.args[0]) != type_ or _tensor(turned.args[0]).shape != halves:
+    if order != (0, 2, 1, 3, 4) or _tensor(turned.args[0]).shape != halves:
         return None
     image = blocker.as_blocked(apart.args[0])
     joined = blocker.calls.get(image)
@@ -330,7 +332,7 @@ def _group(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Va
     x, *affine = call.args
     channels = type_.shape[1]
     known = all(isinstance(vector, ir.Constant) for vector in affine)
-    if not blocker.is_blocked(x) or not known or not isinstance(channels, int):
+    if not blocker.is_blocked(x) or type_.rank != 4 or not known or not isinstance(channels, int):
         return None
     attributes = lookup(call.operator).bind(call.attributes) | {"channels": channels}
     attributes.setdefault("groups", channels)
@@ -377,7 +379,9 @@ def _channels(blocker: _Blocker, x: ir.Atom, start: Any, type_: TensorType) -> i
 def _split(blocker: _Blocker, parts: ir.Var, call: ir.OperatorCall) -> None:
     """An image into parts that begin with a block."""
     attributes: Any = lookup(call.operator).bind(call.attributes) if call.operator == "split" else {}
-    if not attributes or not blocker.is_blocked(call.args[0]) or axis_of(attributes["axis"], 4) != 1:
+    if not attributes or not blocker.is_blocked(call.args[0]):
+        return
+    if axis_of(attributes["axis"], _tensor(call.args[0]).rank) != 1:
         return
     sizes = attributes["sizes"]
     if all(isinstance(size, int) and size > 0 for size in sizes) and all(size % BLOCK == 0 for size in sizes[:-1]):

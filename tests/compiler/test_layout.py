@@ -112,6 +112,14 @@ def test_parts_of_a_split_stay_blocked(sizes, joins):
     assert operators.count("join_channels") == joins + 1
 
 
+def test_channels_of_volumes():
+    x, array = var("x", (1, 16, 3, 4, 5)), normal(1, 16, 3, 4, 5)
+    y = op.conv(x, constant(normal(24, 16, 1, 1, 1)))
+    parts = op.split(op.instance_normalization(y, constant(normal(24)), constant(normal(24))), axis=1, sizes=(10, 14))
+    y = op.concat(op.slice(y, starts=(3,), ends=(20,), axes=(1,)), y, parts[0], parts[1], axis=1)
+    rewritten(Module(main=function([x], op.conv(y, constant(normal(7, 65, 1, 1, 1))))), array)
+
+
 @pytest.mark.parametrize(("batch", "groups"), [(1, 2), ("n", 2), (2, 4)])
 def test_shuffled_channels(batch, groups):
     x, array = image(16, batch=batch)

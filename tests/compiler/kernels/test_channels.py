@@ -24,7 +24,7 @@ def join(channels, size, start, count, *, interleaved=False, images=1, batch=Non
     plain = [RNG.standard_normal((images, each, *size), np.float32) for each in channels]
     arrays = [evaluate("pack_channels", x) for x in plain]
     for each, array in zip(channels, arrays, strict=True):
-        array[:, -1, :, :, each - array.shape[1] * 16 :] = np.nan if each % 16 else array[:, -1]
+        array[:, -1, ..., each - array.shape[1] * 16 :] = np.nan if each % 16 else array[:, -1]
     params = [tensor("float32", (batch or images, *array.shape[1:])) for array in arrays]
     build = Builder(*params)
     attributes = {"channels": channels, "start": start, "count": count, "interleaved": interleaved}
@@ -57,6 +57,10 @@ def test_narrow_vectors(target, interleaved):
 
 def test_symbolic_batch_and_an_image_that_is_given_twice():
     join((24, 3, 24), (4, 4), 0, 51, images=3, batch="n")
+
+
+def test_volumes():
+    join((20, 30), (2, 3, 4), 7, 40, parts=2)
 
 
 def test_many_channels():
