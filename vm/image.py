@@ -24,7 +24,7 @@ from .verify import Verified, VerifiedFunction
 TICK_NANOSECONDS = 4  # what one instruction is taken to cost
 
 # Kernels that are estimated to take this long are asked into how many parts they want to be split.
-_WORTH_PARTS = 8000
+_WORTH_PARTS = 4000
 
 
 class Image:

@@ -151,6 +151,7 @@ class _Conv:
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
+        self.epilogue_cost = found.epilogue.cost
         if problem.is_pointwise and ignores_lines(found):
             problem = replace(problem, height=1, width=problem.height * problem.width, lines=1, columns=problem.pixels)
         self.problem = problem
@@ -233,7 +234,8 @@ class _Conv:
         """The estimated time of one image."""
         problem = self.problem
         tiles = problem.groups * problem.lines * self.across * math.ceil(problem.blocks / self.tile.blocks)
-        return tiles * problem.steps * step_cost(self.tile) / GIGAHERTZ
+        elements = problem.groups * problem.blocks * problem.pixels * BLOCK
+        return tiles * problem.steps * step_cost(self.tile) / GIGAHERTZ + elements * self.epilogue_cost
 
     def kernel(self) -> Kernel:
         write, problem, tile = self.write, self.problem, self.tile

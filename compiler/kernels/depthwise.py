@@ -40,6 +40,7 @@ class _Depthwise:
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
+        self.epilogue_cost = found.epilogue.cost
         self.problem, self.window = problem, problem.window[1]
         self.tile = Tile(_pixels(problem, target), 1)
         self.reach = (self.tile.rows - 1) * self.window.stride + self.window.extent  # input pixels of a tile
@@ -76,7 +77,8 @@ class _Depthwise:
         problem = self.problem
         tiles = problem.blocks * problem.lines * math.ceil(problem.columns / self.tile.rows)
         steps = self.tile.rows * problem.window[0].size * self.window.size
-        return tiles * (steps / 2 + _TILE_CYCLES) / GIGAHERTZ
+        elements = problem.blocks * problem.pixels * BLOCK
+        return tiles * (steps / 2 + _TILE_CYCLES) / GIGAHERTZ + elements * self.epilogue_cost
 
     @property
     def _uncertain(self) -> Sequence[int]:

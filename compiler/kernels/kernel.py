@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass
 
 # One thread is worth waking for this much work; below twice that, a kernel asks for one part.
-PART_NANOSECONDS = 4000
+PART_NANOSECONDS = 2000
 _MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
 _EVEN = 1.05
 
