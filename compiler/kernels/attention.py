@@ -169,8 +169,13 @@ class _Attention:
         for axis in reversed(range(row)):
             write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
             rest = f"rest_{axis}"
+        if self.attributes["repeat"] > 1:
+            write(f"group = at_{row - 1} // {self.attributes['repeat']}")
         for name in self.tensors:
-            terms = [f"at_{axis} * {name}_step_{axis}" for axis in range(row)]
+            places = [f"at_{axis}" for axis in range(row)]
+            if name in ("k", "v") and self.attributes["repeat"] > 1:
+                places[-1] = "group"
+            terms = [f"{place} * {name}_step_{axis}" for axis, place in enumerate(places)]
             terms += [f"begin * {name}_step_{row}"] if name in ("q", "out") else []
             write(" + ".join([f"{name} = {name}_at", *terms]))
         if self.mask is not None:

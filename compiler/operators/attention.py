@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .linear import _matmul
 from .normalization import _softmax
-from .shapes import FLOAT, Shape, axes_of, broadcast, match_dim, mismatch, require, same_dtype
+from .shapes import FLOAT, Shape, axes_of, broadcast, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import of_attention
 
@@ -20,6 +21,7 @@ _ORDER = "the axes of {} in the order batch …, {}, depth; None: as they are"
 _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
     "masked": Attribute(Kind.FLOAT, "the score where a mask of truth values does not hold", float("-inf")),
+    "repeat": Attribute(Kind.INT, "neighbours on the last axis of q's batch (heads) that share a matrix of k and v", 1),
     "q_axes": Attribute(Kind.INTS, _ORDER.format("q", "query"), None),
     "k_axes": Attribute(Kind.INTS, _ORDER.format("k", "key"), None),
     "v_axes": Attribute(Kind.INTS, _ORDER.format("v", "key"), None),
@@ -42,6 +44,7 @@ def _infer(
     inputs: Sequence[TensorType],
     scale: float,
     masked: float,
+    repeat: int,
     q_axes: tuple | None,
     k_axes: tuple | None,
     v_axes: tuple | None,
@@ -51,9 +54,12 @@ def _infer(
     dtype = same_dtype(inputs[:3], FLOAT)
     if min(len(q), len(k), len(v)) < 2 or not len(q) == len(k) == len(v):
         raise mismatch("q, k and v of one rank, 2 at least", " and ".join(map(str, inputs[:3])))
-    for axis in range(len(q) - 2):
-        match_dim(q[axis], k[axis])
-        match_dim(q[axis], v[axis])
+    if repeat < 1 or (repeat > 1 and len(q) < 3):
+        raise mismatch("heads that are repeated", repeat)
+    for shape in (k, v):
+        for axis, dim in enumerate(shape[:-2]):
+            times = repeat if axis == len(q) - 3 else 1
+            match_dim(q[axis], lift(lambda dim, times=times: dims.multiply(dim, times), dim))
     match_dim(q[-1], k[-1])
     match_dim(k[-2], v[-2])
     if len(inputs) > 3:
@@ -75,6 +81,7 @@ def _attention(
     *,
     scale: float,
     masked: float,
+    repeat: int,
     q_axes: tuple | None,
     k_axes: tuple | None,
     v_axes: tuple | None,
@@ -83,6 +90,8 @@ def _attention(
     queries, keys, values = (
         _transposed(x.astype(np.float64), axes) for x, axes in ((q, q_axes), (k, k_axes), (v, v_axes))
     )
+    if repeat > 1:
+        keys, values = np.repeat(keys, repeat, -3), np.repeat(values, repeat, -3)
     scores = _matmul(queries, np.swapaxes(keys, -1, -2)) * scale
     if mask is not None:
         scores = np.where(mask, scores, masked) if mask.dtype == np.bool_ else scores + mask

@@ -8,9 +8,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
+from ..operators.shapes import lift
 from ..operators.table import lookup
 from .patterns import Found, Matcher, number_of, parse
 
@@ -61,6 +63,7 @@ def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> i
     )
     operands: list[Any] = []
     attributes: dict[str, Any] = {"scale": scale, "masked": masked}
+    repeats: dict[str, tuple[Any, int]] = {}
     for name in "qkv":
         source, order = _source(found[name], definitions)
         if name == "k":  # its rows are the columns of the product's operand
@@ -71,6 +74,10 @@ def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> i
             source, order = found[name], tuple(range(len(order)))
         operands.append(source)
         attributes[f"{name}_axes"] = order
+        repeats[name] = _unrepeated(source, order[-3], definitions)
+    (key, times), (value, same) = repeats["k"], repeats["v"]
+    if times == same > 1:
+        operands[1:], attributes["repeat"] = [key, value], times
     mask = [found["mask"]] if "mask" in found else []
     return _call([*operands, *mask], attributes)
 
@@ -89,6 +96,36 @@ def _source(atom: Any, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[A
     if call is None or call.operator != "permute_dims":
         return atom, tuple(range(_type(atom).rank))
     return call.args[0], _order(call)
+
+
+def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, int]:
+    """What an operand is made of by repeating each element along an axis, and how often: once if it is not.
+
+    Exporters insert an axis behind it, broadcast along that, and merge the two: so groups of heads share keys and values.
+    """
+    merged = definitions.get(atom)
+    spread = _maker(merged, ("reshape",), definitions)
+    inserted = _maker(spread, ("broadcast_to",), definitions)
+    source = None if inserted is None or inserted.operator not in ("expand_dims", "reshape") else inserted.args[0]
+    if source is None or merged is None or spread is None:
+        return atom, 1
+    shape, wide = _type(source).shape, _type(merged.args[0]).shape
+    before, behind = shape[: axis + 1], shape[axis + 1 :]
+    times = wide[axis + 1] if len(wide) == len(shape) + 1 else 1
+    if not isinstance(times, int) or times < 2 or _type(spread.args[0]).shape != (*before, 1, *behind):
+        return atom, 1
+    whole = lift(lambda dim: dims.multiply(dim, times), shape[axis])
+    is_merged = wide == (*before, times, *behind) and _type(atom).shape == (*shape[:axis], whole, *behind)
+    return (source, times) if is_merged else (atom, 1)
+
+
+def _maker(
+    call: ir.OperatorCall | None, operators: tuple[str, ...], definitions: Mapping[ir.Var, ir.OperatorCall]
+) -> ir.OperatorCall | None:
+    """What makes the first operand of a call, if that is one of these operators."""
+    if call is None or call.operator not in operators:
+        return None
+    return definitions.get(call.args[0])  # type: ignore[arg-type]
 
 
 def _order(call: ir.OperatorCall) -> tuple[int, ...]:

@@ -156,6 +156,35 @@ def test_recognise_attention(bindings: str, recognised: str | None) -> None:
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
 
 
+_GROUPED = """
+a = expand_dims(y) {axes=(2,)}
+b = broadcast_to(a) {shape=(2, 2, 3, <n>, 6)}
+c = reshape(b) {shape=(2, 6, <n>, 6)}
+k = permute_dims(c) {axes=(0, 1, 3, 2)}
+d = reshape(z) {shape=(2, 2, 1, <n>, 6)}
+e = broadcast_to(d) {shape=(2, 2, 3, <n>, 6)}
+v = reshape(e) {shape=(2, 6, <n>, 6)}
+s = matmul(x, k)
+w = softmax(s)
+r = matmul(w, v)
+"""
+
+
+@pytest.mark.parametrize("axis", [2, 1])
+def test_recognise_heads_that_share_keys_and_values(axis: int) -> None:
+    """Heads that repeat in turns (0, 1, 0, 1 …) are another thing."""
+    text = _GROUPED if axis == 2 else _GROUPED.replace("axes=(2,)", "axes=(1,)").replace("2, 2, 3", "2, 3, 2")
+    text = text if axis == 2 else text.replace("(2, 2, 1,", "(2, 1, 2,")
+    signature = "x: float32[2, 6, 4, 6], y: float32[2, 2, n, 6], z: float32[2, 2, n, 6]"
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
+    after = DeadCode(("main",))(Recognise()(module))
+    assert ("attention(x, y, z) {repeat=3}" in print_module(after)) == (axis == 2)
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in ((2, 6, 4, 6), (2, 2, 5, 6), (2, 2, 5, 6))]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("depth", ["n", 300])
 def test_attention_of_rows_that_no_kernel_takes_stays_in_parts(depth: str | int) -> None:
     text = "k = permute_dims(x) {axes=(0, 2, 1)}\ns = matmul(x, k)\nw = softmax(s)\nr = matmul(w, x)"

@@ -34,6 +34,14 @@ def test_heads_stay_where_the_projection_left_them():
     attention((2, 19, 3, 32), (2, 21, 3, 32), (2, 21, 3, 32), scale=0.2, **axes)
 
 
+@pytest.mark.parametrize("queries", [1, 20])
+def test_groups_of_heads_share_keys_and_values(queries):
+    attention((2, 6, queries, 24), (2, 2, 40, 24), (2, 2, 40, 32), ("float32", (6, queries, 1)), parts=3, repeat=3)
+    axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
+    sizes = {"b": 2, "l": queries, "m": 40}
+    attention(("b", "l", 4, 24), ("b", "m", 1, 24), ("b", "m", 1, 24), sizes=sizes, repeat=4, **axes)
+
+
 @pytest.mark.parametrize("shape", [(2, 1, 1, 140), (1, 3, 20, 140), (140,), (20, 1), ()])
 def test_masks_broadcast(shape):
     attention((2, 3, 20, 16), (2, 3, 140, 16), (2, 3, 140, 16), ("float32", shape))
