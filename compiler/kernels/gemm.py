@@ -28,6 +28,7 @@ from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 _SYMBOLIC_ROWS = (14, 8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
+_SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
 _FEW_ROWS = 16  # up to so many, copying b costs more than it saves
 _WAY_BYTES = 4096  # of the first cache: a page, on most CPUs
 _SET_BYTES = 2048  # rows at multiples of this distance share few sets of the first cache
@@ -209,11 +210,19 @@ class _Product:
 
     def _write_split(self) -> None:
         write = self.write
+        if not isinstance(self.rows, int):
+            self._write_even_bands()
         write("bands = (rows + band - 1) // band")
         write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}", f"groups = (blocks + {self.blocks - 1}) // {self.blocks}")
         write("batch = " + (" * ".join(f"batch_{axis}" for axis in range(len(self.batch))) or "1"))
         work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
         write.split("batch * bands * groups", work)
+
+    def _write_even_bands(self) -> None:
+        """Makes bands that are about as long as each other, for threads to share; none shorter than the largest tile."""
+        least, step = self.tiles[0].rows, min(_SYMBOLIC_STEP, self.tiles[0].rows)
+        self.write("bands = max(1, (rows + band - 1) // band)", "even = (rows + bands - 1) // bands")
+        self.write(f"band = min(band, max({least}, (even + {step - 1}) // {step} * {step}))")
 
     def _write_unit(self) -> None:
         write = self.write
