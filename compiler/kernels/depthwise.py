@@ -9,27 +9,68 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.blocked import WIDEST_DEPTHWISE
+from ..operators.shapes import integer
+from ..operators.windows import axes
 from .anchor import Anchored
-from .conv import GIGAHERTZ, Problem, problem_of
+from .conv import Window
 from .epilogue import Epilogue, Grid
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add
-from .writer import Writer, estimate
+from .writer import Writer, estimate, shape_of
 
 _PIXELS = 14  # of a tile at most
 _STEPS = 160  # of a tile's row of the window at most, unless the window alone is wider
-_TILE_CYCLES = 12  # what is left of a tile beside its multiply-adds
+_STEPS_A_NANOSECOND = 6  # of vectors
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The sizes of a convolution: channels in blocks, lengths in pixels, of the input and of the result."""
+
+    batch: Dim
+    blocks: int
+    height: Dim
+    width: Dim
+    lines: Dim
+    columns: Dim
+    window: tuple[Window, Window]
+
+    @property
+    def over(self) -> int:
+        """How far windows reach out of the image at its right side, at most."""
+        axis = self.window[1]
+        if not isinstance(self.columns, int) or not isinstance(self.width, int):
+            return axis.end
+        return max((self.columns - 1) * axis.stride + axis.extent - axis.begin - self.width, 0)
+
+
+def _problem_of(found: Anchored) -> _Problem | None:
+    """The sizes of a convolution whose operands are parameters; None if its window is not known, or too wide."""
+    definition, node, attributes = found.definition, found.node, found.attributes
+    if any(number >= len(definition.params) for number in node.inputs):
+        return None
+    x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
+    result = shape_of(node.results[0])
+    window = axes(weight[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
+    known = [number for axis in window for number in (axis.size, axis.begin, axis.end)]
+    if not all(isinstance(number, int) for number in (*known, x[1])) or integer(weight[3]) > WIDEST_DEPTHWISE:
+        return None
+    down, across = (Window(integer(a.size), a.stride, a.dilation, integer(a.begin), integer(a.end)) for a in window)
+    return _Problem(x[0], integer(x[1]), x[2], x[3], result[2], result[3], (down, across))
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_depthwise, with an elementwise epilogue."""
     found = Anchored.of(definition)
-    problem = problem_of(found) if found else None
-    if found is None or problem is None or problem.window[1].size > WIDEST_DEPTHWISE or not Epilogue.takes(found):
+    problem = _problem_of(found) if found else None
+    if found is None or problem is None or not Epilogue.takes(found):
         return None
     return _Depthwise(found, problem, target).kernel()
 
@@ -37,13 +78,12 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 class _Depthwise:
     """Writes one convolution."""
 
-    def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
+    def __init__(self, found: Anchored, problem: _Problem, target: Target) -> None:
         self.write, self.node, self.target = Writer(found.definition, target, found.title), found.node, target
         self.write.lanes = BLOCK
         self.epilogue_cost = found.epilogue.cost
         self.problem, self.window = problem, problem.window[1]
         self.tile = Tile(_pixels(problem, target), 1)
-        self.reach = (self.tile.rows - 1) * self.window.stride + self.window.extent  # input pixels of a tile
         self._write_sizes()
         grid = Grid(("image", "block", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
         self.epilogue = Epilogue(self.write, found, grid)
@@ -67,31 +107,30 @@ class _Depthwise:
             ("dilation_down", vertical.dilation),
             ("pad_top", vertical.begin),
             ("pad_left", self.window.begin),
-            ("nanoseconds", round(self._nanoseconds)),
+            ("picoseconds", round(self._nanoseconds * 1000)),
         ):
             write.size(name, size)
 
     @property
     def _nanoseconds(self) -> float:
-        """The estimated time of one image."""
-        problem = self.problem
-        tiles = problem.blocks * problem.lines * math.ceil(problem.columns / self.tile.rows)
-        steps = self.tile.rows * problem.window[0].size * self.window.size
-        elements = problem.blocks * problem.pixels * BLOCK
-        return tiles * (steps / 2 + _TILE_CYCLES) / GIGAHERTZ + elements * self.epilogue_cost
+        """The estimated time of one output vector."""
+        down, across = self.problem.window
+        return down.size * across.size / _STEPS_A_NANOSECOND + BLOCK * self.epilogue_cost
 
-    @property
-    def _uncertain(self) -> Sequence[int]:
+    def _reach(self, tile: Tile) -> int:
+        """The input pixels of a tile, from the first to the last."""
+        return (tile.rows - 1) * self.window.stride + self.window.extent
+
+    def _uncertain(self, tile: Tile) -> Sequence[int]:
         """The input pixels of a tile, counted from its left end, that can lie beside the image."""
-        problem = self.problem
-        over = max(problem.reach - self.window.begin - problem.width, 0)
-        return [at for at in range(self.reach) if at < self.window.begin or at >= self.reach - over]
+        reach = self._reach(tile)
+        return [at for at in range(reach) if at < self.window.begin or at >= reach - self.problem.over]
 
     def kernel(self) -> Kernel:
         write = self.write
         write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
         write(f"w_row = {self.window.size * VECTOR_BYTES}", "window_bytes = window_height * w_row")
-        write.split("images * blocks * lines", "images * nanoseconds")
+        write.split("images * blocks * lines", "images * blocks * lines * columns * picoseconds // 1000")
         write("tap_row = dilation_down * row_bytes")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
@@ -105,11 +144,12 @@ class _Depthwise:
                 write("line = 0", "plane += 1", "block += 1")
                 with write.block("if block == blocks"):
                     write("block = 0", "image += 1")
-        nanoseconds = estimate(self.problem.batch) * self._nanoseconds
-        return write.kernel(nanoseconds, self.epilogue.buffer_bytes + VECTOR_BYTES)
+        problem = self.problem
+        pixels = dims.product([problem.batch, problem.blocks, problem.lines, problem.columns])
+        return write.kernel(estimate(pixels) * self._nanoseconds, self.epilogue.buffer_bytes + VECTOR_BYTES)
 
     def _write_line(self) -> None:
-        write, problem, pixels = self.write, self.problem, self.tile.rows
+        write, problem = self.write, self.problem
         write("top = line * stride_down - pad_top")
         if problem.window[0].dilation == 1:
             write("first_tap = max(0, -top)", "end_tap = min(window_height, height - top)")
@@ -120,30 +160,41 @@ class _Depthwise:
         write("w_line = weight + block * window_bytes + first_tap * w_row")
         start = f"vload_float32(bias, block * {VECTOR_BYTES})" if len(self.node.inputs) > 2 else "splat_float32(0.0)"
         write(f"start = {start}")
-        has_rest = problem.columns % pixels > 0
+        if isinstance(problem.columns, int):
+            self._write_tiles(self.tile)
+            return
+        with write.block(f"if columns >= {self.tile.rows}"):
+            self._write_tiles(self.tile)
+        with write.block("else"):
+            self._write_tiles(Tile(1, 1))
+
+    def _write_tiles(self, tile: Tile) -> None:
+        """A line of at least so many pixels as a tile has. The last tile overlaps the one before it."""
+        write, pixels, columns = self.write, tile.rows, self.problem.columns
+        has_rest = columns % pixels > 0 if isinstance(columns, int) else pixels > 1
         with write.block(f"for along in range(0, columns, {pixels})"):
             write(f"column = min(along, columns - {pixels})" if has_rest else "column = along")
             write(f"left = column * {self.window.stride} - pad_left", f"x_tile = x_line + left * {VECTOR_BYTES}")
             write("w = w_line")
             self.epilogue.begin()
-            write(*(f"{self.tile.accumulator(i, 0)} = start" for i in range(pixels)))
-            self._write_window()
+            write(*(f"{tile.accumulator(i, 0)} = start" for i in range(pixels)))
+            self._write_window(tile)
             if has_rest:
                 write("skip = along - column")
-            self.epilogue.tile(self.tile, skip="skip" if has_rest else "")
+            self.epilogue.tile(tile, skip="skip" if has_rest else "")
 
-    def _write_window(self) -> None:
+    def _write_window(self, tile: Tile) -> None:
         """The sums of a tile. Tests which pixels lie beside the image are left out where all lie inside."""
-        uncertain = self._uncertain
-        if not uncertain or self.problem.columns <= 2 * self.tile.rows:
-            self._write_taps(uncertain)
+        uncertain, columns = self._uncertain(tile), self.problem.columns
+        if not uncertain or (isinstance(columns, int) and columns <= 2 * tile.rows):
+            self._write_taps(tile, uncertain)
             return
-        with self.write.block(f"if left >= 0 and left + {self.reach} <= width"):
-            self._write_taps(())
+        with self.write.block(f"if left >= 0 and left + {self._reach(tile)} <= width"):
+            self._write_taps(tile, ())
         with self.write.block("else"):
-            self._write_taps(uncertain)
+            self._write_taps(tile, uncertain)
 
-    def _write_taps(self, uncertain: Sequence[int]) -> None:
+    def _write_taps(self, tile: Tile, uncertain: Sequence[int]) -> None:
         write, window = self.write, self.window
         for at in uncertain:
             is_inside = f"if 0 <= left + {at} < width else"
@@ -151,24 +202,26 @@ class _Depthwise:
         with write.block("for tap in range(first_tap, end_tap)"):
             for tap in range(window.size):
                 write(f"w_{tap} = vload_float32(w, {tap * VECTOR_BYTES})")
-            for at in range(self.reach):
-                self._write_pixel(at, f"x_{at}, 0" if at in uncertain else f"x_tile, {at * VECTOR_BYTES}")
+            for at in range(self._reach(tile)):
+                self._write_pixel(tile, at, f"x_{at}, 0" if at in uncertain else f"x_tile, {at * VECTOR_BYTES}")
             write("x_tile += tap_row", "w += w_row", *(f"x_{at} += row_{at}" for at in uncertain))
 
-    def _write_pixel(self, at: int, place: str) -> None:
+    def _write_pixel(self, tile: Tile, at: int, place: str) -> None:
         """Adds input pixel `at` of a tile, times its weights, to the sums that it belongs to."""
         window = self.window
         taps = [(tap, at - tap * window.dilation) for tap in range(window.size)]
         uses = [(start // window.stride, tap) for tap, start in taps if start >= 0 and start % window.stride == 0]
-        uses = [(pixel, tap) for pixel, tap in uses if pixel < self.tile.rows]
+        uses = [(pixel, tap) for pixel, tap in uses if pixel < tile.rows]
         if uses:
             self.write(f"x = vload_float32({place})")
         for pixel, tap in uses:
-            self.write(multiply_add(self.tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
+            self.write(multiply_add(tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
 
 
-def _pixels(problem: Problem, target: Target) -> int:
+def _pixels(problem: _Problem, target: Target) -> int:
     """Pixels of a tile: as many as there are registers for, in as few tiles as need be."""
     registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
-    most = min(problem.columns, _PIXELS, max(registers - 3, 1), max(_STEPS // problem.window[1].size, 2))
+    most = min(_PIXELS, max(registers - 3, 1), max(_STEPS // problem.window[1].size, 2))
+    if not isinstance(problem.columns, int):
+        return most
     return math.ceil(problem.columns / math.ceil(problem.columns / most))

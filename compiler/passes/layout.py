@@ -159,7 +159,7 @@ def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var
         return None
     if not (is_depthwise or is_merged or ends_in_blocks):
         return _conv_of_groups(blocker, call, groups, type_)
-    if is_depthwise and not (image.rank == 4 and image.is_static):
+    if is_depthwise and (image.rank != 4 or not all(isinstance(pad, int) for pad in attributes["pads"] or ())):
         return None
     biases = [blocker.packed("pack_vector", atom, axes=image.rank - 2) for atom in bias]
     if is_depthwise:

@@ -170,6 +170,14 @@ def test_sizes_of_images_may_be_symbolic():
     assert operators == ["conv_planar", "relu", "max_pool", "conv_winograd", "add", "relu", "mean", "reshape"]
 
 
+def test_depthwise_convolutions_of_symbolic_sizes_are_blocked():
+    x = var("x", ("n", 32, "h", "w"))
+    y = op.relu(op.conv(x, constant(normal(32, 1, 3, 3)), strides=(2, 2), pads=(1, 1, 1, 1), groups=32))
+    y = op.conv(y, constant(normal(16, 32, 1, 1)))
+    operators = rewritten(Module(main=function([x], y)), normal(2, 32, 11, 40))
+    assert operators == ["pack_channels", "conv_depthwise", "relu", "conv_blocked", "unpack_channels"]
+
+
 def test_volumes():
     x = var("x", (2, 16, 3, 5, 6))
     y = op.relu(op.conv(x, constant(normal(20, 16, 3, 3, 3)), constant(normal(20)), pads=(1,) * 6))

@@ -130,6 +130,20 @@ def test_any_depthwise_window(data):
     convolve(x, weight, epilogue, groups=20, parts=draw(1, 4), **window)
 
 
+@pytest.mark.parametrize(("width", "stride"), [(40, 1), (9, 1), (14, 1), (33, 2), (3, 2)])
+def test_depthwise_of_symbolic_sizes(width, stride):
+    x, weight = normal(2, 20, 7, width), normal(20, 1, 3, 5)
+    window = {"strides": (stride, stride), "pads": (1, 2, 0, 1)}
+    wanted = evaluate("relu", evaluate("conv", x, weight, groups=20, **window))
+    image, packed = evaluate("pack_channels", x), evaluate("pack_planar_weights", weight)
+    build = Builder(tensor("float32", ("n", 2, "h", "w", 16)), tensor("float32", packed.shape))
+    definition = build.definition(build("relu", build("conv_depthwise", 0, 1, **window)))
+    for parts in (1, 3):
+        _, (got,) = run_kernel(definition, [image, packed], {"n": 2, "h": 7, "w": width}, parts)
+        plain = evaluate("unpack_channels", got, channels=20)
+        np.testing.assert_allclose(plain, wanted, rtol=1e-5, atol=1e-4)
+
+
 def test_symbolic_batch():
     window = {"pads": (1, 1, 1, 1), "batch": "n"}
     kernels = {convolve(normal(n, 16, 4, 4), normal(16, 16, 3, 3), **window) for n in (1, 3)}
