@@ -195,26 +195,40 @@ def _winograd_tiles(
     return blocker.winograd(channels, -(-outputs // BLOCK), lines, columns)
 
 
-def _conv_of_groups(blocker: _Blocker, call: ir.OperatorCall, groups: int, type_: TensorType) -> ir.OperatorCall:
-    """Groups that do not end with a block: each is packed as if it were an image, and each of the results unpacked."""
+def _conv_of_groups(blocker: _Blocker, call: ir.OperatorCall, groups: int, type_: TensorType) -> ir.Var:
+    """Groups that do not end with a block: they are cut apart, each to begin with one, and the results joined again."""
     x, weight, *bias = call.args
-    n, channels, *size = _tensor(x).shape
-    each, outputs = integer(channels) // groups, integer(type_.shape[1]) // groups
-    images = dims.multiply(n, groups)  # type: ignore[arg-type]
-    apart = blocker.emit("reshape", x, shape=(images, each, *size))
-    packed = blocker.as_blocked(apart)
-    blocks = _tensor(packed).shape[1]
-    together = blocker.emit("reshape", packed, shape=(n, groups * integer(blocks), *size, BLOCK))
+    each, outputs = integer(_tensor(x).shape[1]) // groups, integer(type_.shape[1]) // groups
+    image = blocker.as_blocked(x)
+    together = _apart(blocker, image, each, groups)
     weights = blocker.packed("pack_weights", weight, groups=groups)
+    biases = [_bias_of_groups(blocker, vector, groups, type_.rank - 2) for vector in bias]
     attributes = dict(call.attributes) | {"channels": each}
-    result = blocker.emit("conv_blocked", together, weights, **attributes)
-    _, blocks, *size = _tensor(result).shape
-    apart = blocker.emit("reshape", result, shape=(images, integer(blocks) // groups, *size))
-    plain = blocker.emit("unpack_channels", apart, channels=outputs)
-    if not bias:
-        return _call("reshape", plain, shape=type_.shape)
-    plain = blocker.emit("reshape", plain, shape=type_.shape)
-    return _call("add", plain, blocker.emit("reshape", bias[0], shape=(groups * outputs, *(1,) * (type_.rank - 2))))
+    result = blocker.emit("conv_blocked", together, weights, *biases, **attributes)
+    if outputs % BLOCK == 0:
+        return result
+    parts = blocker.emit("split", result, axis=1, sizes=(-(-outputs // BLOCK),) * groups)
+    assert isinstance(parts.type, TupleType)
+    images = [blocker.bind(ir.GetItem(parts, i), part, "split") for i, part in enumerate(parts.type.fields)]
+    return blocker.emit("join_channels", *images, channels=(outputs,) * groups, count=groups * outputs)
+
+
+def _apart(blocker: _Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
+    """Groups of so many channels, with whole blocks for each."""
+    if each % BLOCK == 0:
+        return image
+    cut = {"channels": (each * groups,), "count": each}
+    parts = [blocker.emit("join_channels", image, start=group * each, **cut) for group in range(groups)]
+    return blocker.emit("concat", *parts, axis=1)
+
+
+def _bias_of_groups(blocker: _Blocker, bias: ir.Atom, groups: int, axes: int) -> ir.Atom:
+    """A bias for each channel, those of a group beginning with a block."""
+    (channels,) = map(integer, _tensor(bias).shape)
+    apart = blocker.packed("reshape", bias, shape=(groups, channels // groups))
+    padded = blocker.packed("pad", apart, pads=(0, 0, 0, -(channels // groups) % BLOCK))
+    flat = blocker.packed("reshape", padded, shape=(groups * -(-channels // groups // BLOCK) * BLOCK,))
+    return blocker.packed("pack_vector", flat, axes=axes)
 
 
 def _conv_of_line(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:

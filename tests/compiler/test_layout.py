@@ -151,6 +151,7 @@ def test_very_wide_depthwise_windows_are_left_as_they_are():
 def test_groups_that_do_not_fit_into_blocks_are_packed_apart():
     x, array = image(15)
     y = op.conv(x, constant(normal(9, 5, 3, 3)), constant(normal(9)), groups=3)
+    assert rewritten(Module(main=function([x], op.conv(op.relu(y), constant(normal(48, 3, 1, 1)), groups=3))), array)
     assert "conv_blocked" in rewritten(Module(main=function([x], y)), array)
 
 
