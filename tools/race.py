@@ -33,7 +33,7 @@ _ROUNDS = 15
 _BURST_SECONDS = 0.02  # an engine's turn lasts about so long: small models are called many times
 _MODEL_SECONDS = 20.0  # and all turns of a model together no longer than this, however slow an engine is
 _SPIN_SECONDS = 0.25  # threads that are busy for longer are not waited for
-_NAP_SECONDS = 0.002
+_NAP_SECONDS = 0.02  # several ticks of the system's clock: by these it counts what a running thread has used
 _IDLE_SHARE = 0.1  # of one core
 _QUANTILES = {"p10": 10, "median": 50, "p90": 90}
 
