@@ -23,7 +23,14 @@ from ...formats.errors import (
 )
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import ir
-from . import onnx_elementwise, onnx_networks, onnx_recurrent, onnx_resize, onnx_shapes  # noqa: F401  (they register importers)
+from . import (  # noqa: F401  (they register importers)
+    onnx_elementwise,
+    onnx_indexing,
+    onnx_networks,
+    onnx_recurrent,
+    onnx_resize,
+    onnx_shapes,
+)
 from .onnx_table import attribute_value, find
 from .onnx_tensors import ModelSource, element_type, read_model, to_array
 from .onnx_values import GraphBuilder, UnsupportedError, Value, constant

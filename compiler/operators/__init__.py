@@ -5,6 +5,7 @@ from . import (  # noqa: F401  (they register entries)
     blocked,
     creation,
     elementwise,
+    indexing,
     linear,
     movement,
     normalization,

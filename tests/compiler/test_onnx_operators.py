@@ -110,6 +110,48 @@ CASES = [
     recurrent("RNN", 1, activations=["Relu"]),
     *[case(op, normal(2, 5), opset=18) for op in UNARY.split()],
     *[case(op, positive(2, 5)) for op in ("Log", "Sqrt", "Reciprocal")],
+    *[case(op, positive(2, 5) / 2 - 0.1) for op in ("Acos", "Asin", "Atan", "Atanh", "Asinh", "Cosh", "Sinh")],
+    case("Acosh", positive(2, 5) + 1),
+    *[
+        case("CumSum", normal(2, 5), ints(axis).reshape(()), constants=(1,), exclusive=axis, reverse=axis)
+        for axis in (0, 1)
+    ],
+    case("CumSum", integers(2, 5), ints(-1).reshape(()), constants=(1,), exclusive=1),
+    case("TopK", np.float32([[1, 3, 2, 3], [4, 4, 0, 1]]), ints(3), constants=(1,), outputs=2),
+    case("TopK", normal(2, 5, 3), ints(2), constants=(1,), outputs=2, axis=1, largest=0),
+    case("GatherND", normal(3, 4, 5), integers(2, 2, low=-3, high=3)),
+    case("GatherND", normal(3, 4, 5), integers(3, 2, 1, high=4), batch_dims=1, symbolic=False),
+    case("ScatterND", normal(3, 4, 5), ints(0, 2)[:, None], normal(2, 4, 5)),
+    case("ScatterND", normal(3, 4, 5), integers(6, 2, high=3), normal(6, 5), opset=18, reduction="add"),
+    case("ScatterElements", normal(3, 4), np.int64([[0, 2, 1, 2], [1, 0, 2, -3]]), normal(2, 4), symbolic=False),
+    case(
+        "ScatterElements",
+        normal(3, 4),
+        np.int64([[0, 0], [1, 3], [2, 2]]),
+        normal(3, 2),
+        opset=18,
+        axis=1,
+        reduction="max",
+    ),
+    case("OneHot", ints(0, -1, 3, 7), ints(4), np.float32([0.5, 2]), constants=(1,)),
+    case("OneHot", integers(2, 3), ints(9), ints(0, 1), constants=(1,), axis=1),
+    case("EyeLike", normal(3, 4), k=1),
+    case("EyeLike", normal(3, 4), dtype=onnx.TensorProto.INT64, k=-1),
+    *[
+        case("Einsum", *[normal(*shape) for shape in shapes], equation=equation)
+        for equation, shapes in {
+            "bhqd,bhkd->bhqk": [(2, 3, 4, 5), (2, 3, 6, 5)],
+            "bqhd,bkhd->bhqk": [(2, 4, 3, 5), (2, 6, 3, 5)],
+            "ij,jk->ik": [(2, 3), (3, 4)],
+            "ij,jk": [(2, 3), (3, 4)],
+            "i,j->ji": [(2,), (3,)],
+            "...ij,...jk->...ik": [(2, 1, 3, 4), (2, 1, 4, 5)],
+            "bij->bji": [(2, 3, 4)],
+            "bij->b": [(2, 3, 4)],
+            "ij,ij,j->i": [(2, 3), (2, 3), (3,)],
+            "abc,cd,def->fa": [(2, 3, 4), (4, 5), (5, 6, 7)],
+        }.items()
+    ],
     case("Gelu", normal(2, 5), opset=20),
     case("Gelu", normal(2, 5), opset=20, approximate="tanh"),
     case("Not", truths(2, 5)),
