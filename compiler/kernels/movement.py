@@ -28,6 +28,10 @@ from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
+_CROWDED = 1024  # bytes between lines of the target, or a multiple: those of so many tiles do not fit into the first cache's sets
+_RUN = (
+    32  # tiles, one behind the other along the innermost axis, before the next one beside them where lines are crowded
+)
 
 
 @dataclass(frozen=True)
@@ -257,7 +261,7 @@ class _Nest:
             write.size(f"target_start{mark}", copy.target_start)
         write(f"rows{mark} = {self.rows.count}")
         block, size = (
-            (self.side, self._size(self.turned)) if self.turned is not None else (BLOCK, self._size(self.inner))
+            (self.strip, self._size(self.turned)) if self.turned is not None else (BLOCK, self._size(self.inner))
         )
         write(f"blocks{mark} = ({size} + {block - 1}) // {block}")
 
@@ -315,7 +319,12 @@ class _Nest:
         write(f"begin = block * {self.strip}", f"end = min(begin + {self.strip}, {width})")
         write(f"a_step = {scaled(self._step('source', self.inner), itemsize)}")
         write(f"b_step = {scaled(self._step('target', self.turned), itemsize)}")
-        with write.block(f"for i in range(0, {height}, {side})"), write.block(f"for j in range(begin, end, {side})"):
+        write(f"deep = {side}", f"if b_step % {_CROWDED} == 0:", f"    deep = {_RUN * side}")
+        with (
+            write.block(f"for top in range(0, {height}, deep)"),
+            write.block(f"for j in range(begin, end, {side})"),
+            write.block(f"for i in range(top, min(top + deep, {height}), {side})"),
+        ):
             write(f"from_tile = a + i * a_step + {scaled('j', itemsize)}")
             write(f"to_tile = b + j * b_step + {scaled('i', itemsize)}")
             with write.block(f"if {height} - i >= {side} and end - j >= {side}"):
