@@ -121,7 +121,8 @@ def run_parts(context, primitive, arguments, parts, threads):
         atomic_store(pool, POOL.BUSY, 0)
         return call_kernel(kernel, arguments, scratch, 0, 1)
     parts = min(parts, MAX_PARTS)
-    members, epoch = min(threads, parts), load(pool, POOL.EPOCH) + 1 & EPOCHS
+    # of the threads that were free when the kernel was asked, some may have gone: there is scratch memory for THREADS
+    members, epoch = min(threads, parts, load(pool, POOL.THREADS)), load(pool, POOL.EPOCH) + 1 & EPOCHS
     store(pool, POOL.EPOCH, epoch)
     store(pool, POOL.FAILURE, 0)
     atomic_store(pool, POOL.DONE, 0)

@@ -1,11 +1,13 @@
-"""Eight threads call one machine on a convolutional network: each gets the bits that one thread alone gets."""
+"""Calls from many threads, and on changing numbers of them: each gets the bits that one thread alone gets."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import treadle
 from treadle import tools
+from treadle.compiler.builder import Module, function, op, var
 
 DIGITS = Path(tools.__file__).parent / "models" / "digits.onnx"
 
@@ -19,3 +21,29 @@ def test_eight_threads_get_the_bits_of_one() -> None:
         together = list(threads.map(lambda turn: classify(batches[turn % 8]).numpy(), range(400)))
     for turn, result in enumerate(together):
         np.testing.assert_array_equal(result, alone[turn % 8])
+
+
+def test_the_number_of_threads_may_change_while_a_call_runs() -> None:
+    """A call that has asked how many threads there are may find fewer, and scratch memory for no more than these."""
+    x = var("x", (1, 16, 24, 24))
+    weight = np.random.default_rng(0).standard_normal((32, 16, 3, 3)).astype(np.float32)
+    module = Module(main=function([x], op.conv(x, weight, pads=(1, 1, 1, 1))))
+    convolve = treadle.VirtualMachine(treadle.compile(module, progress=False))["main"]
+    image = np.random.default_rng(1).standard_normal((1, 16, 24, 24)).astype(np.float32)
+    alone, before = convolve(image).numpy(), treadle.get_num_threads()
+    is_over = threading.Event()
+
+    def change() -> None:
+        while not is_over.is_set():
+            for count in (8, 1, 5, 2):
+                treadle.set_num_threads(count)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(300):
+            np.testing.assert_array_equal(convolve(image).numpy(), alone)
+    finally:
+        is_over.set()
+        changing.join()
+        treadle.set_num_threads(before)
