@@ -128,7 +128,7 @@ _SCALED_LANES = 16  # of the instruction that multiplies with powers of two
 def _has_scaling(a: Lanes) -> bool:
     """Whether the CPU that code is generated for has that instruction."""
     is_whole = a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0
-    return is_whole and "+avx512f" in (config.CPU_FEATURES or "").split(",")
+    return is_whole and "+avx512f" in (config.CPU_FEATURES or "").split(",")  # type: ignore[attr-defined]
 
 
 def _scaled(a: Lanes, whole: Lanes) -> Lanes:

@@ -200,8 +200,8 @@ def _infer_group_blocked(inputs: Sequence[TensorType], groups: int, channels: in
 def _group_blocked(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int, channels: int, epsilon: float
 ) -> np.ndarray:
-    flat = (vector.reshape(-1)[:channels] for vector in (scale, bias))
-    return _pack_channels(_group_normalization(_unpack_channels(x, channels), *flat, groups, epsilon))
+    scale, bias = scale.reshape(-1)[:channels], bias.reshape(-1)[:channels]
+    return _pack_channels(_group_normalization(_unpack_channels(x, channels), scale, bias, groups, epsilon))
 
 
 # ---- products of packed tensors ----

@@ -331,7 +331,8 @@ def _shuffle(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.
         return None
     n, channels, *size = type_.shape
     halves = (n, 2, integer(channels) // 2, *size) if isinstance(channels, int) else ()
-    order = tuple(axis % 5 for axis in dict(turned.attributes).get("axes") or ())  # type: ignore[union-attr]
+    axes: Any = dict(turned.attributes).get("axes")
+    order = tuple(axis % 5 for axis in axes or ())
     if order != (0, 2, 1, 3, 4) or _tensor(turned.args[0]).shape != halves:
         return None
     image = blocker.as_blocked(apart.args[0])
