@@ -133,7 +133,8 @@ def is_possible(definition: PrimitiveDefinition, variant: str, target: Target) -
         return False
 
 
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
+# Of a kernel, as Numba compiles it: where its result and its exception go, then `args`, `scratch`, `part`, `parts`
+PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
 
 
 class Timed:
@@ -143,7 +144,7 @@ class Timed:
         self.variant = variant
         self.times: list[float] = []
         address = library.address_of(kernel)
-        self._call = _PROTOTYPE(address)
+        self._call = PROTOTYPE(address)
         self._scratch = np.zeros(kernel.scratch_bytes + 64, np.uint8)
         self._words = np.array([*kernel.words, 0], np.int64)
         self._arguments = data.arguments(self._words)

@@ -48,9 +48,7 @@ class Tuned:
 
     variants: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
-    algorithms: list[Outcome] = field(
-        default_factory=list
-    )  # convolutions that are done otherwise than the cost model says
+    algorithms: list[Outcome] = field(default_factory=list)  # of convolutions: not those that the cost model chooses
     untried: int = 0  # primitives for which there was no time
     was_interrupted: bool = False
 

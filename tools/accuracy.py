@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .race import OURS, WRONG, check_engines, reason, zoo_entries
+from .race import OURS, WRONG, check_engines, reason, told, zoo_entries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,11 +59,7 @@ def _ratio(ours: float, theirs: float) -> float:
 
 def accuracy_command(options: argparse.Namespace) -> int:
     """Prints each comparison when it is made."""
-    found = []
-    for comparison in compare_models(options.only, options.against, options.repeat or _INPUTS):
-        found.append(comparison)
-        if not options.json:
-            print(_line(comparison), flush=True)
+    found = told(compare_models(options.only, options.against, options.repeat or _INPUTS), _line, options)
     if options.json:
         print(json.dumps([asdict(comparison) | {"ratios": comparison.ratios} for comparison in found]))
     else:
@@ -104,8 +100,6 @@ def _compare(entry: Entry, engines: Sequence[str], count: int) -> Comparison:
     for name in engines:
         try:
             found[name] = _deviation(_outputs(name, model, samples), wanted)
-        except ImportError:
-            found[name] = Deviation(failure="not installed")
         except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result
             found[name] = Deviation(failure=reason(error))
     return Comparison(entry.name, found)

@@ -17,7 +17,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,15 +171,15 @@ def measure_cold(repeat: int) -> dict[str, Any]:
 
 def memory_command(options: argparse.Namespace) -> int:
     """Models of the zoo, each alone in fresh processes. Exits with 1 if one takes more memory than onnxruntime does."""
-    rows = []
-    for row in measure_memory(race.zoo_entries(options.only), options.repeat or 3):
-        rows.append(row)
-        if not options.json:
-            sizes = "  ".join(f"{engine} {row[engine] / 1e6:6.1f} MB" for engine in ("treadle", "onnxruntime"))
-            print(f"{row['model']:24}  {sizes}  {row['treadle'] / row['onnxruntime']:.2f}", flush=True)
+    rows = race.told(measure_memory(race.zoo_entries(options.only), options.repeat or 3), _memory_line, options)
     if options.json:
         print(json.dumps(rows))
     return int(any(row["treadle"] > row["onnxruntime"] for row in rows))
+
+
+def _memory_line(row: Mapping[str, Any]) -> str:
+    sizes = "  ".join(f"{engine} {row[engine] / 1e6:6.1f} MB" for engine in ("treadle", "onnxruntime"))
+    return f"{row['model']:24}  {sizes}  {row['treadle'] / row['onnxruntime']:.2f}"
 
 
 def measure_memory(entries: Iterable[Entry], repeat: int) -> Iterator[dict[str, Any]]:

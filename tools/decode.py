@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from .race import OURS, check_engines, interleaved, reason, zoo_entries
+from .race import OURS, each_count, interleaved, prepare, told, zoo_entries
 
 if TYPE_CHECKING:
     import onnx
 
-    from .engines import Call
     from .zoo.catalogue import Entry
 
 _MODELS = ("gpt2-decode", "llama-decode")
@@ -50,11 +49,9 @@ class Decoding:
 
 def decode_command(options: argparse.Namespace) -> int:
     """Prints each model when it is measured."""
-    found = []
-    for decoding in measure(options.only or _MODELS, options.against, options.threads, options.repeat or _ROUNDS):
-        found.append(decoding)
-        if not options.json:
-            print(_line(decoding), flush=True)
+    found = told(
+        measure(options.only or _MODELS, options.against, options.threads, options.repeat or _ROUNDS), _line, options
+    )
     if options.json:
         print(json.dumps([asdict(decoding) | {"share": decoding.share} for decoding in found]))
     return 0
@@ -74,38 +71,29 @@ def measure(
     models: Sequence[str], rivals: Sequence[str], thread_counts: Sequence[int], rounds: int
 ) -> Iterator[Decoding]:
     """Raises UsageError for a name that is not in the zoo, or no engine's."""
-    from .. import get_num_threads, set_num_threads
-
-    entries = zoo_entries(models)
-    check_engines(rivals)
-    before = get_num_threads()
-    try:
-        for entry in entries:
-            for threads in thread_counts:
-                yield _measure(entry, (OURS, *rivals), threads, rounds)
-    finally:
-        set_num_threads(before)
+    return each_count(
+        zoo_entries(models),
+        rivals,
+        thread_counts,
+        lambda entry, engines, threads: _measure(entry, engines, threads, rounds),
+    )
 
 
 def _measure(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Decoding:
-    from .engines import ENGINES
     from .machine_limits import PlainRead
     from .zoo.catalogue import inputs
 
     model = entry.build()
     feeds, weights = inputs(entry, model), weight_bytes(model)
     reader = PlainRead(weights, threads)
-    calls: dict[str, Call] = {}
-    failures: dict[str, str] = {}
-    for name in engines:
-        try:
-            call = ENGINES[name](model, feeds, threads)
-            call()
-            calls[name] = call
-        except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result
-            failures[name] = reason(error)
+    calls, _, failures = prepare(engines, model, feeds, threads)
     reads: list[float] = []
-    times = interleaved({**calls, _READ: lambda: reads.append(reader.seconds()) or []}, rounds)
+
+    def read() -> list:
+        reads.append(reader.seconds())
+        return []
+
+    times = interleaved({**calls, _READ: read}, rounds)
     medians = {name: 1e3 * statistics.median(times[name]) for name in calls}
     return Decoding(entry.name, threads, weights, medians, 1e3 * statistics.median(reads), failures)
 

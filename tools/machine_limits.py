@@ -20,6 +20,7 @@ import numpy as np
 from ..compiler.kernels.target import Target, host
 from ..compiler.kernels.tile import multiply_add
 from ..compiler.kernels.worker import compile_kernel
+from ..compiler.timing import PROTOTYPE
 from ..vm import library, native
 
 _CHAINS = 12  # of multiply-adds that do not wait for each other: two units of four cycles need 8
@@ -113,9 +114,6 @@ def _kernel(lines: Sequence[str]) -> str:
     return "\n    ".join(["def kernel(args, scratch, part, parts):", *lines, "return 0\n"])
 
 
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
-
-
 class _Runner:
     """A kernel, run by some threads at once, each with words of its own."""
 
@@ -127,7 +125,7 @@ class _Runner:
             code = compile_kernel(f"limit_{key}", text, lanes, target.native)
             native.cache().put(key, code)
         (address,) = native.load_object(code).values()
-        self._call = _PROTOTYPE(address)
+        self._call = PROTOTYPE(address)
         self._sums = [np.zeros(_CHAINS * target.vector_bytes + 128, np.uint8) for _ in words]
         self._words = [
             np.array([-(-sums.ctypes.data // 64) * 64, 1, *more], np.int64)

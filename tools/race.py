@@ -11,18 +11,21 @@ import json
 import math
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..formats.errors import TreadleError
 from .arguments import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
+    import onnx
 
     from .engines import Call
     from .zoo.catalogue import Entry
+
+_T = TypeVar("_T")
 
 OURS = "treadle"
 RIVALS = ("onnxruntime", "openvino")
@@ -44,9 +47,7 @@ class Measurement:
 
     milliseconds: dict[str, float] = field(default_factory=dict)  # by the names of _QUANTILES
     failure: str = ""
-    error: float | None = (
-        None  # the largest difference from the first rival's outputs, as a share of the largest element
-    )
+    error: float | None = None  # the largest difference from the first rival's outputs, a share of the largest element
 
     @property
     def median(self) -> float:
@@ -94,11 +95,9 @@ def race_command(options: argparse.Namespace) -> int:
     """Prints each race when it is over."""
     from . import race_report
 
-    races = []
-    for race in run_races(options.only, options.against, options.threads, options.repeat or _ROUNDS):
-        races.append(race)
-        if not options.json:
-            print(race_report.line(race), flush=True)
+    races = told(
+        run_races(options.only, options.against, options.threads, options.repeat or _ROUNDS), race_report.line, options
+    )
     if options.json:
         print(json.dumps([asdict(race) | {"ratio": race.ratio} for race in races]))
     else:
@@ -108,19 +107,43 @@ def race_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def told(found: Iterable[_T], line: Callable[[_T], str], options: argparse.Namespace) -> list[_T]:
+    """All that is found. Prints a line for each when it is there, unless JSON is asked for."""
+    kept = []
+    for each in found:
+        kept.append(each)
+        if not options.json:
+            print(line(each), flush=True)
+    return kept
+
+
 def run_races(
     models: Sequence[str], rivals: Sequence[str], thread_counts: Iterable[int], rounds: int
 ) -> Iterator[Race]:
     """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
+    return each_count(
+        zoo_entries(models),
+        rivals,
+        thread_counts,
+        lambda entry, engines, threads: _race(entry, engines, threads, rounds),
+    )
+
+
+def each_count(
+    entries: Sequence[Entry],
+    rivals: Sequence[str],
+    thread_counts: Iterable[int],
+    measure: Callable[[Entry, Sequence[str], int], _T],
+) -> Iterator[_T]:
+    """What is measured of each model with us and the rivals on each count of threads, which is put back in the end."""
     from .. import get_num_threads, set_num_threads
 
-    entries = zoo_entries(models)
     check_engines(rivals)
     before = get_num_threads()
     try:
         for entry in entries:
             for threads in thread_counts:
-                yield _race(entry, (OURS, *rivals), threads, rounds)
+                yield measure(entry, (OURS, *rivals), threads)
     finally:
         set_num_threads(before)
 
@@ -147,23 +170,10 @@ def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
 
 def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Race:
     """The engines' sessions live for this race only: their threads and memory must not burden the next."""
-    from .engines import ENGINES
     from .zoo.catalogue import inputs
 
     model = entry.build()
-    feeds = inputs(entry, model)
-    calls: dict[str, Call] = {}
-    outputs: dict[str, list[np.ndarray]] = {}
-    failures: dict[str, str] = {}
-    for name in engines:
-        try:
-            call = ENGINES[name](model, feeds, threads)
-            outputs[name] = [array.copy() for array in call()]
-            calls[name] = call
-        except ImportError:
-            failures[name] = "not installed"
-        except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result
-            failures[name] = reason(error)
+    calls, outputs, failures = prepare(engines, model, inputs(entry, model), threads)
     times = interleaved(calls, rounds)
     reference = next((outputs[name] for name in engines if name != OURS and name in outputs), None)
     results = {
@@ -173,6 +183,25 @@ def _race(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Ra
         for name in engines
     }
     return Race(entry.name, threads, results)
+
+
+def prepare(
+    engines: Sequence[str], model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], threads: int
+) -> tuple[dict[str, Call], dict[str, list[np.ndarray]], dict[str, str]]:
+    """By engine: its call, what this gave, and, of those that cannot run the model, why."""
+    from .engines import ENGINES
+
+    calls: dict[str, Call] = {}
+    outputs: dict[str, list[np.ndarray]] = {}
+    failures: dict[str, str] = {}
+    for name in engines:
+        try:
+            call = ENGINES[name](model, feeds, threads)
+            outputs[name] = [array.copy() for array in call()]
+            calls[name] = call
+        except Exception as error:  # whatever a runtime raises: that it cannot run this model is a result
+            failures[name] = reason(error)
+    return calls, outputs, failures
 
 
 def interleaved(calls: dict[str, Call], rounds: int) -> dict[str, list[float]]:
@@ -237,6 +266,8 @@ def _error(outputs: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> fl
 
 
 def reason(error: Exception) -> str:
-    """On one line, without the lists that some messages end with."""
+    """Why an engine fails, on one line, without the lists that some messages end with."""
+    if isinstance(error, ImportError):
+        return "not installed"
     text = error.message if isinstance(error, TreadleError) else str(error)
     return textwrap.shorten(text, _REASON_CHARACTERS, placeholder=" …") or type(error).__name__

@@ -40,7 +40,7 @@ class Scaling:
 
 def threads_command(options: argparse.Namespace) -> int:
     """Prints the cost of a start, then each model's times."""
-    from .race import zoo_entries
+    from .race import told, zoo_entries
 
     entries = zoo_entries(options.only or _MODELS)
     counts, rounds = options.threads, options.repeat or _ROUNDS
@@ -49,11 +49,7 @@ def threads_command(options: argparse.Namespace) -> int:
         for threads, microseconds in costs.items():
             print(f"a start on {threads} threads: {microseconds:.2f} us")
         print(f"\n{'':24}" + "".join(f"{f'{count} thread' + 's' * (count > 1):>14}" for count in counts))
-    found = []
-    for entry in entries:
-        found.append(_scaling_of(entry, counts, rounds))
-        if not options.json:
-            print(_line(found[-1]), flush=True)
+    found = told((_scaling_of(entry, counts, rounds) for entry in entries), _line, options)
     if options.json:
         models = [asdict(scaling) | {"speedup": scaling.speedup} for scaling in found]
         print(json.dumps({"start_us": costs, "models": models}))

@@ -15,6 +15,7 @@ from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.target import Target, host
 from treadle.compiler.operators import TABLE
+from treadle.compiler.timing import PROTOTYPE
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
@@ -64,14 +65,13 @@ def call(kernel: BuiltKernel, args: int, scratch: int, part: int, parts: int) ->
     if kernel.object_key not in _addresses:
         (_addresses[kernel.object_key],) = load_object(kernel.code).values()
     result, exception = ctypes.c_int64(-99), ctypes.c_void_p()
-    status = _PROTOTYPE(_addresses[kernel.object_key])(
+    status = PROTOTYPE(_addresses[kernel.object_key])(
         ctypes.addressof(result), ctypes.addressof(exception), args, scratch, part, parts
     )
     assert status == 0
     return result.value
 
 
-_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 4)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
