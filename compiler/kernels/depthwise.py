@@ -52,12 +52,15 @@ class _Problem:
 
 
 def _problem_of(found: Anchored) -> _Problem | None:
-    """The sizes of a convolution whose operands are parameters; None if its window is not known, or too wide."""
+    """The sizes of a convolution whose operands are parameters; None if it has not two spatial axes, or its window is not
+    known, or too wide."""
     definition, node, attributes = found.definition, found.node, found.attributes
     if any(number >= len(definition.params) for number in node.inputs):
         return None
     x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
     result = shape_of(node.results[0])
+    if len(result) != 5:
+        return None
     window = axes(weight[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
     known = [number for axis in window for number in (axis.size, axis.begin, axis.end)]
     if not all(isinstance(number, int) for number in (*known, x[1])) or integer(weight[3]) > WIDEST_DEPTHWISE:

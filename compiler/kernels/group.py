@@ -30,9 +30,11 @@ _NANOSECONDS = 0.05  # that an element takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The template of group_normalization_blocked, with an elementwise epilogue."""
+    """The template of group_normalization_blocked of two spatial axes, with an elementwise epilogue."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or not ignores_lines(found):
+    if found is None or not Epilogue.takes(found) or definition.values[found.number].rank != 5:
+        return None
+    if not ignores_lines(found):
         return None
     if any(number >= len(definition.params) for number in found.node.inputs):
         return None

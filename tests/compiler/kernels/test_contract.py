@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.compiler.kernels.kernel import even_pieces
-from treadle.compiler.kernels.lower import TEMPLATES
+from treadle.compiler.kernels.lower import TEMPLATES, lower
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import tensor
 
-from .harness import Builder, definition_of, random_array, run_kernel
+from .harness import TARGET, Builder, definition_of, random_array, run_kernel
 
 
 def of(operator: str, *shapes: tuple, dtype: str = "float32", **attributes: object) -> PrimitiveDefinition:
@@ -38,6 +38,10 @@ DEFINITIONS = {
     "permute_dims": of("permute_dims", (5, 18, 33), axes=(2, 0, 1)),
     "concat": of("concat", (3, 18), (3, 7), axis=1),
     "pad": of("pad", (3, 18), pads=(1, 2, 0, 1), mode="reflect"),
+    "few rows": of("matmul_packed", (3, 300), (9, 300, 16), columns=141),
+    "im2col": of("conv_blocked", (1, 2, 70, 16), (3, 2, 3, 16, 16), channels=21, pads=(1, 1)),
+    "join_channels": of("join_channels", (2, 1, 9, 7, 16), (2, 2, 9, 7, 16), channels=(5, 21), start=2, count=22),
+    "normalised groups": of("group_normalization_blocked", (2, 3, 24, 25, 16), (3, 16), (3, 16), groups=4, channels=40),
 }
 
 
@@ -71,3 +75,19 @@ def test_few_units_are_cut_into_pieces_that_threads_share_evenly(length: int, le
     assert least <= pieces <= max(least, length)
     if length > 100:
         assert pieces * others % 4 == 0
+
+
+@pytest.mark.parametrize("sizes", [(9,), (9, 7), (9, 7, 5)])
+def test_images_of_any_rank_have_kernels_or_none(sizes: tuple[int, ...]) -> None:
+    """What inference lets through, a file may hold: no template may fail for it."""
+    image, window = (1, 2, *sizes, 16), (3,) * len(sizes)
+    for operator, shapes, attributes in (
+        ("conv_blocked", (image, (3, 2, *window, 16, 16)), {"channels": 32}),
+        ("conv_planar", ((1, 3, *sizes), (3, 3, *window, 16)), {}),
+        ("conv_depthwise", (image, (2, 1, *window, 16)), {}),
+        ("group_normalization_blocked", (image, (2, 16), (2, 16)), {"groups": 4, "channels": 32}),
+        ("join_channels", (image, image), {"channels": (20, 32), "count": 52}),
+        ("pack_channels", ((1, 20, *sizes),), {}),
+        ("unpack_channels", (image,), {"channels": 20}),
+    ):
+        lower(of(operator, *shapes, **attributes), TARGET)
