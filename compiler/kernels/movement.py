@@ -28,10 +28,11 @@ from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
-_CROWDED = 1024  # bytes between lines of the target, or a multiple: those of so many tiles do not fit into the first cache's sets
-_RUN = (
-    32  # tiles, one behind the other along the innermost axis, before the next one beside them where lines are crowded
-)
+
+# Lines of the target that lie a multiple of so many bytes apart crowd the sets of the first cache. There, so many tiles are turned
+# one behind the other, along those lines, before the next one beside them.
+_CROWDED = 1024
+_RUN = 32
 
 
 @dataclass(frozen=True)
