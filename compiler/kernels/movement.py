@@ -29,8 +29,8 @@ from .writer import Odometer, Writer, estimate, scaled, shape_of
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
 
-# Lines of the target that lie a multiple of so many bytes apart crowd the sets of the first cache. There, so many tiles are turned
-# one behind the other, along those lines, before the next one beside them.
+# Lines of the target that lie a multiple of so many bytes apart crowd the sets of the first cache. There, so many tiles are
+# turned one behind the other, along those lines, before the next one beside them.
 _CROWDED = 1024
 _RUN = 32
 
