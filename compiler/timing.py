@@ -40,6 +40,13 @@ class Use:
     calls: int  # places that call it
     constants: tuple[bool, ...]  # which inputs are constants, wherever it is called
 
+    @property
+    def is_measurable(self) -> bool:
+        """Whether there are tensors of its types where symbolic dimensions have the size that they are given here."""
+        bound = dict.fromkeys(self.definition.variables, SYMBOLIC_SIZE)
+        shapes = (type_.shape for type_ in self.definition.values)
+        return all(dims.evaluate(dim, bound) >= 0 for shape in shapes for dim in shape)  # type: ignore[arg-type]
+
 
 class Memory:
     """A large stretch of numbers, from which constants are read; each time from another place if it is to be cold."""

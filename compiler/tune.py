@@ -160,7 +160,7 @@ def _tunable(program: Program, target: Target) -> list[Use]:
         if use.definition in found:
             before = found[use.definition]
             found[use.definition] = Use(use.name, use.definition, before.calls + use.calls, before.constants)
-        elif any(len(texts) > 1 for texts in space(use.definition, target).values()):
+        elif use.is_measurable and any(len(texts) > 1 for texts in space(use.definition, target).values()):
             found[use.definition] = use
     return list(found.values())
 

@@ -152,7 +152,7 @@ def _put_along(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: in
         if place != axis % x.ndim
     ):
         raise IndexOutOfRangeError(f"indices {indices.shape} reach beyond a tensor {x.shape}")
-    places = list(np.indices(indices.shape))
+    places: list[np.ndarray] = list(np.indices(indices.shape))
     places[axis] = _checked(indices, x.shape[axis])
     return _put(x, tuple(places), updates, reduction)
 

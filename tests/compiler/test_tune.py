@@ -173,3 +173,15 @@ def test_the_fastest_algorithm_is_taken(convolution: onnx.ModelProto, monkeypatc
         remembered = compile(convolution, progress=False, embed_native=False, tuned=True)
         assert anchors(remembered) == anchors(tuned)
     assert compile(convolution, progress=False, embed_native=False).as_bytes() == default.as_bytes()
+
+
+def test_what_has_no_size_to_measure_at_is_left_alone() -> None:
+    """A result of h - 69 lines, of an image of 64."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        agraph (float[1, 16, h, 9] x, float[16, 16, 70, 1] w) => (float[1, 16, k, 9] y) { y = Conv(x, w) }""")
+    weight = numpy_helper.from_array(np.ones((16, 16, 70, 1), np.float32), "w")
+    model.graph.initializer.append(weight)
+    del model.graph.input[1]
+    session = Session(1.0, progress=False)
+    compile(model, progress=False, tune=session)
+    assert all("conv" not in outcome.name for outcome in session.found.outcomes)
