@@ -358,7 +358,7 @@ class _Attention:
             self._write_highest()
             write("store_float32(highest, line * 4, horizontal_maximum(most))")
         write("peak = vload_float32(peaks, top * 4, lines)", "most = vload_float32(highest, 0)")
-        write("most = select(most > peak, most, peak)", "vstore(factors, 0, exp_of_negative(peak - most))")
+        write("most = select(most > peak, most, peak)", "vstore(factors, 0, weight_of(peak - most))")
         write("vstore(peaks, top * 4, most, lines)")
         with write.block("for line in range(lines)"):
             write(f"scores_at = scores + line * {row}", f"total_at = totals + (top + line) * {VECTOR_BYTES}")
@@ -366,7 +366,7 @@ class _Attention:
             write("total = vload_float32(total_at, 0) * load_float32(factors, line * 4)")
             with write.block(f"for at in range(0, count, {BLOCK})"):
                 write(
-                    "weight = exp_of_negative(vload_float32(scores_at, at * 4) - peak)",
+                    "weight = weight_of(vload_float32(scores_at, at * 4) - peak)",
                     "vstore(scores_at, at * 4, weight)",
                     "total = total + weight",
                 )

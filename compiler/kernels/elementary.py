@@ -9,7 +9,7 @@ call the C library for each lane.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba.core import cgutils, config, types
@@ -122,29 +122,44 @@ def _times_power(a: Lanes, shifted: Lanes) -> Lanes:
     return a * first * second
 
 
-_SCALED_LANES = 16  # of the instruction that multiplies with powers of two
+_SCALED_LANES = 16  # of the instructions that multiply with powers of two, and that find what lies behind the point
 
 
-def _has_scaling(a: Lanes) -> bool:
-    """Whether the CPU that code is generated for has that instruction."""
+def _has_scaling(a: Lanes, feature: str = "+avx512f") -> bool:
+    """Whether the CPU that code is generated for has those instructions."""
     is_whole = a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0
-    return is_whole and "+avx512f" in (config.CPU_FEATURES or "").split(",")  # type: ignore[attr-defined]
+    return is_whole and feature in (config.CPU_FEATURES or "").split(",")  # type: ignore[attr-defined]
 
 
-def _scaled(a: Lanes, whole: Lanes) -> Lanes:
-    """a 2**whole, rounded once; whole may be any integer."""
-    parts = [_scaled_part(a, whole, start) for start in range(0, a.lanes, _SCALED_LANES)]
+def _scaled(a: Lanes, exponent: Lanes) -> Lanes:
+    """a 2**floor(exponent), rounded once, whatever the exponent."""
+    return _by_registers("scalef", 4, a, exponent)  # rounding in the current mode
+
+
+def _behind_point(x: Lanes) -> Lanes:
+    """x - floor(x); 0 for what is infinite."""
+    return _by_registers("reduce", 1, x)
+
+
+def _by_registers(instruction: str, how: int, *operands: Lanes) -> Lanes:
+    """An instruction of AVX-512 on 16 lanes after the other. `how`: the constant that steers it."""
+    first = operands[0]
+    parts = [_register(instruction, how, operands, start) for start in range(0, first.lanes, _SCALED_LANES)]
     while len(parts) > 1:
-        parts = [_side_by_side(a.builder, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
-    return a.like(parts[0])
+        parts = [_side_by_side(first.builder, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    return first.like(parts[0])
 
 
-def _scaled_part(a: Lanes, whole: Lanes, start: int) -> ir.Value:
-    lanes = ir.Constant(ir.VectorType(I32, _SCALED_LANES), list(range(start, start + _SCALED_LANES)))
-    undefined = ir.Constant(a.value.type, ir.Undefined)
-    x, n = (a.builder.shuffle_vector(vector.value, undefined, lanes) for vector in (a, whole))
-    everywhere, rounding = ir.Constant(ir.IntType(16), 0xFFFF), ir.Constant(I32, 4)  # the current mode
-    return call_intrinsic(a.builder, "x86.avx512.mask.scalef.ps.512", x.type, [x, n, x, everywhere, rounding])
+def _register(instruction: str, how: int, operands: Sequence[Lanes], start: int) -> ir.Value:
+    builder, lanes = operands[0].builder, list(range(start, start + _SCALED_LANES))
+    undefined = ir.Constant(operands[0].value.type, ir.Undefined)
+    places = ir.Constant(ir.VectorType(I32, _SCALED_LANES), lanes)
+    values = [builder.shuffle_vector(operand.value, undefined, places) for operand in operands]
+    everywhere, steering = ir.Constant(ir.IntType(16), 0xFFFF), ir.Constant(I32, how)
+    arguments = [*values, values[0], everywhere, steering]
+    if len(values) == 1:  # the constant comes before what lanes keep that are not computed
+        arguments = [values[0], steering, values[0], everywhere, ir.Constant(I32, 4)]
+    return call_intrinsic(builder, f"x86.avx512.mask.{instruction}.ps.512", values[0].type, arguments)
 
 
 def _side_by_side(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -166,6 +181,18 @@ def exp_of_negative(x: Lanes) -> Lanes:
         return _times_power(_exp_reduced(r), shifted)
     shifted, r = _split(maximum(x.of(-87.0), x))
     return select(x < -87.0, x.of(0.0), _times_small_power(_exp_reduced(r), shifted))
+
+
+def weight_of(x: Lanes) -> Lanes:
+    """exp(x) for float32 x <= 0, about: x is the difference of two numbers, and its error is taken to be that of rounding it.
+
+    So the error is |x| units in the last place, and two.
+    """
+    if not _has_scaling(x, "+avx512dq"):
+        return exp_of_negative(x)
+    exponent = x * LOG2_E
+    r = _behind_point(exponent)
+    return _scaled(polynomial(r, 1.0, 0.6931513, 0.24016444, 0.055799913, 0.00901703, 0.0018671304), exponent)
 
 
 def expm1(x: Lanes) -> Lanes:
@@ -397,7 +424,7 @@ def _quotient(a: Lanes, b: Lanes) -> Lanes:
 
 
 FUNCTIONS: tuple[Callable[..., Lanes], ...] = (
-    exp, exp_of_negative, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
+    exp, exp_of_negative, weight_of, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
     relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sin, cos, tan,
     power, power_half, divide, fmod, remainder, floor_divide,
 )  # fmt: skip
