@@ -6,6 +6,9 @@ exponentials relative to the greatest score so far, and multiply the values; wha
 when a greater score appears (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A band of very
 few queries, as in decoding, takes products of rows instead, which reads keys and values once and turns nothing.
 
+The last keys of a span that a mask hides from all queries of a tile, as causal masks do, are left out where that gives the
+same bits: where their weights come out as 0, and 0 times their values is 0.
+
 Scratch memory of a unit, in bytes from `scratch`: see `_Layout`.
 """
 
@@ -25,12 +28,16 @@ from .tile import BLOCK, VECTOR_BYTES, Tile, choose, write_start, write_step
 from .writer import Writer, estimate, shape_of
 
 _SPAN = 256  # keys at once: a multiple of two vectors
-_BAND = 128  # queries of a unit, about
+_BAND = 256  # queries of a unit where their number is not known
+_UNITS = 8  # for threads to share, if bands of that many queries are worth it:
+_LEAST_BAND = 128
 _FEW = 4  # queries for which tiles do not pay
 _MOST = 256  # elements of a row of queries, keys or values
 _PITCH = 64  # that keeps rows in the scratch memory out of one set of the first cache
 _MACS_A_NANOSECOND = 80
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
+_HIDING = -1000.0  # a mask's value from which on it is worth looking which keys are hidden
+_VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -107,11 +114,15 @@ class _Attention:
 
     @cached_property
     def rows(self) -> int:
-        """Queries of a unit: bands of equal size, longer ones where there are many queries, since each turns all keys."""
+        """Queries of a unit: few bands of equal size, since each turns all keys, whose sums stay in the second cache."""
         if not isinstance(self.queries, int):
             return _BAND
-        bands = -(-self.queries // (_BAND if self.queries < 4 * _BAND else 2 * _BAND))
-        return -(-self.queries // max(1, bands)) or 1
+        matrices, row = max(1, estimate(dims.product(self.batch))), _Layout(1, 1, self.depth, self.width)
+        most = max(_LEAST_BAND, self.target.l2_bytes // 2 // (row.query_row + row.sum_row))
+        bands = max(1, -(-self.queries // most), min(_UNITS // matrices, self.queries // _LEAST_BAND))
+        if matrices * bands % 2 and matrices * bands < _UNITS and self.queries >= 2 * _FEW:
+            bands += 1  # two threads would not share an odd number of units evenly
+        return -(-self.queries // bands) or 1
 
     @cached_property
     def tile(self) -> Tile:
@@ -131,7 +142,10 @@ class _Attention:
         scores = dims.product([*self.batch, self.queries, self.keys])
         work = f"matrices * queries * keys * {self.depth + self.width} // {_MACS_A_NANOSECOND}"
         write(f"matrices = {' * '.join(f'batch_{axis}' for axis in range(len(self.batch))) or '1'}")
-        write(f"bands = (queries + {self.layout.rows - 1}) // {self.layout.rows}")
+        write(
+            f"bands = max(1, (queries + {self.layout.rows - 1}) // {self.layout.rows})",
+            "band = (queries + bands - 1) // bands",
+        )
         write.split("matrices * bands", work)
         with write.block("for unit in range(first, last)"):
             self._write_unit()
@@ -163,8 +177,8 @@ class _Attention:
 
     def _write_unit(self) -> None:
         write, row = self.write, len(self.batch)
-        write("matrix = unit // bands", f"begin = (unit - matrix * bands) * {self.layout.rows}")
-        write(f"rows = min({self.layout.rows}, queries - begin)")
+        write("matrix = unit // bands", "begin = (unit - matrix * bands) * band")
+        write("rows = min(band, queries - begin)")
         rest = "matrix"
         for axis in reversed(range(row)):
             write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
@@ -222,14 +236,14 @@ class _Attention:
             for at in depths:
                 write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
             write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
-            write(f"store_float32(peaks, 0, {_LEAST})", "vstore(totals, 0, splat_float32(0.0))", "top = 0")
+            write(f"store_float32(peaks, 0, {_LEAST})", "vstore(totals, 0, splat_float32(0.0))", "top = 0", "lines = 1")
             with write.block(f"for key in range(0, keys, {_SPAN})"):
                 write(f"count = min({_SPAN}, keys - key)")
                 with write.block("for at in range(count)"):
                     write(f"source = k + (key + at) * {self._step('k')}")
                     terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
                     write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
-                self._write_exponentials("1", "row")
+                self._write_exponentials("row")
                 write(
                     "factor = splat_float32(load_float32(factors, 0))",
                     *(f"sum_{at} = sum_{at} * factor" for at in widths),
@@ -260,13 +274,21 @@ class _Attention:
             for at in range(0, layout.sum_row, VECTOR_BYTES):
                 write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
         with write.block(f"for key in range(0, keys, {_SPAN})"):
-            write(f"count = min({_SPAN}, keys - key)")
-            self._write_panels()
-            self._write_values()
+            write(f"length = min({_SPAN}, keys - key)", "count = length", "is_ready = 0")
+            if self.may_hide:
+                write("bound = -1.0")
             with write.block(f"for top in range(0, rows, {self.tile.rows})"):
-                self._write_scores()
-                self._write_exponentials(f"min({self.tile.rows}, rows - top)", "top + line")
-                self._write_sums()
+                write(f"lines = min({self.tile.rows}, rows - top)")
+                if self.may_hide:
+                    self._write_seen()
+                with write.block("if count > 0"):
+                    with write.block("if is_ready == 0"):
+                        self._write_panels()
+                        self._write_values()
+                        write("is_ready = 1")
+                    self._write_scores()
+                    self._write_exponentials("top + line")
+                    self._write_sums()
         with write.block("for row in range(rows)"):
             self._write_norm("row")
             write(f"source = sums + row * {layout.sum_row}", f"target = out + row * {self._step('out')}")
@@ -276,8 +298,8 @@ class _Attention:
 
     def _write_panels(self) -> None:
         write, step = self.write, self._step("k")
-        with write.block(f"for block in range((count + {BLOCK - 1}) // {BLOCK})"):
-            write(f"left = min({BLOCK}, count - block * {BLOCK})")
+        with write.block(f"for block in range((length + {BLOCK - 1}) // {BLOCK})"):
+            write(f"left = min({BLOCK}, length - block * {BLOCK})")
             with write.block(f"for at in range(0, {self.depth}, {BLOCK})"):
                 write(f"source = k + (key + block * {BLOCK}) * {step} + at * 4")
                 write(f"target = panels + block * {VECTOR_BYTES * self.depth} + at * {VECTOR_BYTES}")
@@ -297,10 +319,10 @@ class _Attention:
             f"w_block = {VECTOR_BYTES * self.depth}",
         )
         with write.block(f"for block in range(0, (count + {BLOCK - 1}) // {BLOCK}, {tile.blocks})"):
-            write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block", "ahead = w")
+            write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block")
             write_start(write, tile)
             with write.block(f"for step in range({self.depth})"):
-                write_step(write, tile, self.target)
+                write_step(write, tile, self.target, lines=0)
             for i in range(tile.rows):
                 for j in range(tile.blocks):
                     place = f"block * {VECTOR_BYTES} + {i * layout.score_row + j * VECTOR_BYTES}"
@@ -309,7 +331,7 @@ class _Attention:
     def _write_values(self) -> None:
         """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
         write, width = self.write, self.layout.sum_row
-        with write.block("for at in range(count)"):
+        with write.block("for at in range(length)"):
             write(f"source = v + (key + at) * {self._step('v')}", f"target = values + at * {width}")
             for at in range(0, self.width, BLOCK):
                 write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
@@ -328,7 +350,7 @@ class _Attention:
 
     def _write_sum(self, tile: Tile) -> None:
         write, layout = self.write, self.layout
-        write(f"w = values + block * {VECTOR_BYTES}", "x = scores", "ahead = w")
+        write(f"w = values + block * {VECTOR_BYTES}", "x = scores")
         write(f"sum = sums + top * {layout.sum_row} + block * {VECTOR_BYTES}")
         for i in range(tile.rows):
             write(f"factor = splat_float32(load_float32(factors, {4 * i}))")
@@ -336,21 +358,21 @@ class _Attention:
                 place = i * layout.sum_row + j * VECTOR_BYTES
                 write(f"{tile.accumulator(i, j)} = vload_float32(sum, {place}) * factor")
         with write.block("for step in range(count)"):
-            write_step(write, tile, self.target)
+            write_step(write, tile, self.target, lines=0)
         for i in range(tile.rows):
             for j in range(tile.blocks):
                 write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
 
     # ---- the softmax of a span ----
 
-    def _write_exponentials(self, lines: str, query: str) -> None:
+    def _write_exponentials(self, query: str) -> None:
         """Makes the scores of the tile's first `lines` rows exponentials; notes the greatest, the totals, and the factors for
         what there was. Row `line` of the tile is row `query` of the band.
 
         Row after row three times, so that the rows, each of which is a chain of dependent steps, overlap.
         """
         write, row = self.write, self.layout.score_row
-        write(f"lines = {lines}", f"even = count - count % {BLOCK}")
+        write(f"even = count - count % {BLOCK}")
         with write.block("for line in range(lines)"):
             write(f"scores_at = scores + line * {row}")
             if self.mask is not None:
@@ -400,13 +422,96 @@ class _Attention:
 
     def _write_mask(self, ending: str) -> None:
         assert self.mask is not None
+        if self.mask.dtype is DType.bool:
+            self.write(f"score = select({self._held(ending)}, score, splat_float32({self._masked}))")
+        else:
+            self.write(f"score = score + {self._held(ending)}")
+
+    def _held(self, ending: str) -> str:
+        """The mask's vector at `at`."""
+        assert self.mask is not None
         dtype = self.mask.dtype
         if self.mask.rank and self.mask.shape[-1] != 1:
-            held = f"vload_{dtype.name}(mask_line, at * {dtype.itemsize}{ending})"
-        else:
-            held = f"splat_{dtype.name}(load_{dtype.name}(mask_line, 0))"
-        if dtype is DType.bool:
-            masked = literal(self.attributes["masked"], DType.float32)
-            self.write(f"score = select({held}, score, splat_float32({masked}))")
-        else:
-            self.write(f"score = score + {held}")
+            return f"vload_{dtype.name}(mask_line, at * {dtype.itemsize}{ending})"
+        return f"splat_{dtype.name}(load_{dtype.name}(mask_line, 0))"
+
+    @property
+    def _masked(self) -> str:
+        return literal(self.attributes["masked"], DType.float32)
+
+    # ---- keys that no query of a tile sees ----
+
+    @property
+    def may_hide(self) -> bool:
+        """Whether the mask may hide keys from all queries of a tile."""
+        if self.mask is None or not self.mask.rank or self.mask.shape[-1] == 1:
+            return False
+        return self.mask.dtype is DType.float32 or self.attributes["masked"] < _HIDING
+
+    def _write_seen(self) -> None:
+        """Makes `count` the number of the span's keys without the last ones that are hidden from the whole tile.
+
+        Most masks show the last query the last keys, or show that they do not hide: these cost one look. It is the last
+        query of causal masks that sees most, so that the others' keys need not be searched.
+        """
+        write = self.write
+        write("count = length", f"at = (length - 1) // {BLOCK} * {BLOCK}")
+        self._write_mask_line("(top + lines - 1)")
+        with write.block(f"if {self._is_hidden}"):
+            with write.block("if bound < 0.0"):
+                self._write_bound()
+            write("count = 0")
+            with write.block("for row in range(top + lines - 1, top - 1, -1)"):
+                self._write_mask_line("row")
+                self._write_limit()
+                write(f"at = (length - 1) // {BLOCK} * {BLOCK}")
+                with write.block("while at >= count"):
+                    write("left = length - at", f"shift = {self._shift}")
+                    with write.block("if any_lane(inside(left) & ~(shift < limit))"):
+                        write(f"count = min(length, at + {BLOCK})")
+                    write(f"at -= {BLOCK}")
+
+    @property
+    def _is_hidden(self) -> str:
+        assert self.mask is not None
+        if self.mask.dtype is DType.bool:
+            return "not load_bool(mask_line, at)"
+        return f"load_float32(mask_line, at * 4) < {_HIDING}"
+
+    @property
+    def _shift(self) -> str:
+        """What the mask adds to scores at least, in sight; at most, where it hides. `left` keys are left."""
+        assert self.mask is not None
+        held = self._held(f", min({BLOCK}, left)")
+        if self.mask.dtype is DType.bool:
+            return f"select({held}, splat_float32(0.0), splat_float32({self._masked}))"
+        return held
+
+    def _write_bound(self) -> None:
+        """No product of the band's queries and the span's keys is greater than `bound` (Cauchy and Schwarz). It is no number, or
+        infinite, where there are such queries, keys or values: then nothing counts as hidden."""
+        write = self.write
+        for name, rows, first, step, length in (
+            ("queries", "rows", "queries_at", str(self.layout.query_row), self.depth),
+            ("keys", "length", f"k + key * {self._step('k')}", self._step("k"), self.depth),
+            ("values", "length", f"v + key * {self._step('v')}", self._step("v"), self.width),
+        ):
+            squares = [f"square_of_{name}_{at}" for at in range(0, length, BLOCK)]
+            write(*(f"{square} = splat_float32(0.0)" for square in squares))
+            with write.block(f"for row in range({rows})"):
+                write(f"source = {first} + row * {step}")
+                for at, square in zip(range(0, length, BLOCK), squares, strict=True):
+                    write(f"x = vload_float32(source, {4 * at}{self._lanes(at, length)})")
+                    write(f"{square} = {square} + x * x")
+            write(f"squares_of_{name} = horizontal_sum({' + '.join(squares)})")
+        write("norms = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
+        write("bound = norms * 1.01 + squares_of_values * 0.0")
+
+    def _write_limit(self) -> None:
+        """Scores that the mask puts below `limit` have no weight, since the query's greatest score is `least` at least: that
+        of an earlier span, or one of this span's first keys."""
+        write = self.write
+        write("at = 0", "left = length", f"shift = {self._shift}")
+        write("least = horizontal_maximum(select(inside(left), shift, splat_float32(-math.inf))) - bound")
+        write("least = max(least, load_float32(peaks, row * 4))")
+        write(f"limit = least - absolute(least) * 0.000001 - bound - {_VANISHING}")

@@ -87,9 +87,9 @@ def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lin
     """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are.
 
     Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
-    inference, and the memory is slower than the tile.
+    inference, and the memory is slower than the tile. None are where what is read is in the caches.
     """
-    if decide("prefetch", True, lambda: (True, False)):
+    if lines and decide("prefetch", True, lambda: (True, False)):
         write(*(f"prefetch(ahead, {_times(i, 'w_block')})" for i in range(lines)), f"ahead += {VECTOR_BYTES}")
     for j in range(tile.blocks):
         write(f"w_{j} = vload_float32(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")

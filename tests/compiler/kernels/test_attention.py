@@ -72,6 +72,8 @@ def test_symbolic_batch_and_length(batch, length):
 def test_narrow_vectors(vector_bytes):
     target = dataclasses.replace(TARGET, vector_bytes=vector_bytes, vector_registers=16)
     attention((2, 33, 24), (2, 40, 24), (2, 40, 24), ("float32", (33, 40)), target=target)
+    mask = np.where(np.tri(33, 40, dtype=bool), 0, -np.inf).astype(np.float32)
+    attention((2, 33, 24), (2, 40, 24), (2, 40, 24), ("float32", (33, 40)), arrays=[mask], target=target)
 
 
 @pytest.mark.parametrize("queries", [1, 20])
@@ -80,3 +82,30 @@ def test_weights_far_below_the_greatest_vanish_and_what_is_no_number_spreads(que
     mask = np.zeros((queries, 200), np.float32)
     mask[0, 7] = special
     attention((queries, 16), (200, 16), (200, 16), ("float32", (queries, 200)), arrays=[mask])
+
+
+@pytest.mark.parametrize("lowest", [-1e4, -3.4028234663852886e38, -np.inf])
+@pytest.mark.parametrize(("queries", "keys"), [(40, 40), (70, 600), (300, 300)])
+def test_what_causal_masks_hide_is_left_out(queries, keys, lowest):
+    seen, q = np.tri(queries, keys, keys - queries, dtype=bool), (2, queries, 20)
+    mask = np.where(seen, 0, lowest).astype(np.float32)
+    attention(q, (2, keys, 20), (2, keys, 24), ("float32", mask.shape), arrays=[mask])
+    attention(q, (2, keys, 20), (2, keys, 24), ("bool", mask.shape), arrays=[seen], masked=lowest)
+
+
+@pytest.mark.parametrize("operand", ["q", "k", "v"])
+@pytest.mark.parametrize("special", [np.nan, np.inf, 1e30])
+def test_hidden_keys_count_where_a_product_with_nothing_is_no_number(operand, special):
+    shapes = {"q": (40, 16), "k": (280, 16), "v": (280, 16)}
+    operands = [random_array(tensor("float32", shape), seed) for seed, shape in enumerate(shapes.values())]
+    operands["qkv".index(operand)][39, 3] = special
+    mask = np.where(np.tri(40, 280, dtype=bool), 0, -np.inf).astype(np.float32)
+    attention(*shapes.values(), ("float32", mask.shape), arrays=[*operands, mask])
+
+
+def test_the_first_keys_may_be_hidden_and_whole_rows():
+    for lowest in (-np.inf, np.finfo(np.float32).min):
+        mask = np.where(np.tri(50, 300, 20, dtype=bool), 0, lowest).astype(np.float32)
+        mask[:, :30] = lowest
+        mask[7] = mask[45] = lowest
+        attention((50, 16), (300, 16), (300, 16), ("float32", mask.shape), arrays=[mask])
