@@ -1,16 +1,18 @@
-"""Convolutions of channel-blocked images, dense and grouped, and of planar images of few channels.
+"""Convolutions of channel-blocked signals, images and volumes, dense and grouped, and of planar ones of few channels.
 
 A dense convolution is a register tile of pixels of one output row by blocks of output channels; the sum runs over blocks of
 input channels, the window, and the channels of a block. Rows that the window meets in the padding above and below are left
 out. Where it meets padding at the sides, the rows of an image that one band of output rows needs are first copied, with
-zeros around, to the scratch memory. A 1x1 window that meets every pixel sees the image as one long row.
+zeros around, to the scratch memory. A 1x1 window that meets every pixel sees the image as one long row. A signal is an image
+of one row; a volume is a pile of slices, and the sum runs over slices of the window too.
 
-The work is cut into units: an image, a group, a band of tiles, and blocks of output channels, the last varying fastest, so
-that a band's pixels stay in the second cache while the weights stream by.
+The work is cut into units: an image, a group, a slice, a band of tiles, and blocks of output channels, the last varying
+fastest, so that a band's pixels stay in the second cache while the weights stream by.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 
@@ -46,6 +48,15 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Pile:
+    """The third axis, of a volume."""
+
+    depth: int
+    slices: int  # of the output
+    window: Window
+
+
+@dataclass(frozen=True)
 class Problem:
     """The sizes of a convolution. Lengths are in pixels, channels in blocks, or planes where the input is planar."""
 
@@ -60,6 +71,17 @@ class Problem:
     lines: int  # of the output
     columns: int
     window: tuple[Window, Window]
+    pile: Pile | None  # of a volume
+
+    @property
+    def slices(self) -> int:
+        """Of the output."""
+        return self.pile.slices if self.pile else 1
+
+    @property
+    def deep(self) -> int:
+        """Slices of the window."""
+        return self.pile.window.size if self.pile else 1
 
     @property
     def pixel(self) -> int:
@@ -85,7 +107,7 @@ class Problem:
     @property
     def _block_steps(self) -> int:
         """The part of it that one block of input channels (or plane) gives."""
-        return (1 if self.is_planar else BLOCK) * self.window[0].size * self.window[1].size
+        return (1 if self.is_planar else BLOCK) * self.deep * self.window[0].size * self.window[1].size
 
     @property
     def chunk(self) -> int:
@@ -94,29 +116,43 @@ class Problem:
 
     @property
     def pixels(self) -> int:
-        """Of an output image."""
+        """Of an output image, or of a slice of it."""
         return self.lines * self.columns
 
     @property
     def is_pointwise(self) -> bool:
         """True if input and output pixels correspond one to one."""
-        return all((a.size, a.stride, a.begin, a.end) == (1, 1, 0, 0) for a in self.window)
+        windows = (*self.window, self.pile.window) if self.pile else self.window
+        return all((a.size, a.stride, a.begin, a.end) == (1, 1, 0, 0) for a in windows)
+
+    def as_one_row(self) -> Problem:
+        """The same pixels side by side."""
+        width = self.slices * self.height * self.width
+        return replace(self, pile=None, height=1, width=width, lines=1, columns=self.slices * self.pixels)
 
 
 def problem_of(found: Anchored) -> Problem | None:
-    """The sizes of a convolution of an image whose operands are parameters; None if they are not known."""
+    """The sizes of a convolution whose operands are parameters; None if they are not known."""
     definition, node, attributes = found.definition, found.node, found.attributes
     if any(number >= len(definition.params) for number in node.inputs):
         return None
     x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
-    if len(node.results[0].shape) != 5:
-        return None
     result = shape_of(node.results[0])
-    windows = axes(weight[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
+    spatial = len(result) - 3
+    if spatial > 3:
+        return None
+    windows = axes(weight[2 : 2 + spatial], attributes["strides"], attributes["pads"], attributes["dilations"])
     pads = [pad for axis in windows for pad in (axis.begin, axis.end)]
     if not all(isinstance(size, int) for size in (*x[1:], *weight, *result[1:], *pads)) or 0 in (*x[1:], *result[1:]):
         return None
     groups, channels = attributes.get("groups", 1), attributes.get("channels", BLOCK)
+    known = [
+        (integer(size), integer(outputs), _window(axis))
+        for size, outputs, axis in zip(x[2 : 2 + spatial], result[2:-1], windows, strict=True)
+    ]
+    if spatial == 1:
+        known.insert(0, (1, 1, Window(1, 1, 1, 0, 0)))
+    *pile, (height, lines, vertical), (width, columns, horizontal) = known
     return Problem(
         is_planar=node.operator == "conv_planar",
         batch=x[0],
@@ -124,11 +160,12 @@ def problem_of(found: Anchored) -> Problem | None:
         channels=integer(weight[1]),
         last=channels - (math.ceil(channels / BLOCK) - 1) * BLOCK,
         blocks=integer(weight[0]) // groups,
-        height=integer(x[2]),
-        width=integer(x[3]),
-        lines=integer(result[2]),
-        columns=integer(result[3]),
-        window=(_window(windows[0]), _window(windows[1])),
+        height=height,
+        width=width,
+        lines=lines,
+        columns=columns,
+        window=(vertical, horizontal),
+        pile=Pile(*pile[0]) if pile else None,
     )
 
 
@@ -153,27 +190,30 @@ class _Conv:
         self.write.lanes = BLOCK
         self.epilogue_cost = found.epilogue.cost
         if problem.is_pointwise and ignores_lines(found):
-            problem = replace(problem, height=1, width=problem.height * problem.width, lines=1, columns=problem.pixels)
+            problem = problem.as_one_row()
         self.problem = problem
         self.tile = choose(problem.columns, problem.blocks, target)
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self._band()
         self._write_sizes()
-        grid = Grid(
-            ("image", "(group * blocks + block)", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1
-        )
-        self.epilogue = Epilogue(self.write, found, grid)
+        self.epilogue = Epilogue(self.write, found, self._grid(len(self.node.results[0].shape)))
+
+    def _grid(self, rank: int) -> Grid:
+        """Where tiles lie in a result of that rank."""
+        between = ("slice" if self.problem.pile else "0", "line")[6 - rank :]
+        return Grid(("image", "(group * blocks + block)", *between, "column", "0"), rank - 2, 1, 1)
 
     def _band(self) -> int:
         """Tiles of a band: whole rows of them, and about as much input as half of the second cache holds."""
         problem, half = self.problem, self.target.l2_bytes // 2
         if problem.lines == 1:
-            total, each = self.across, problem.channels * self.tile.rows * problem.window[1].stride * problem.pixel
+            row = self.tile.rows * problem.window[1].stride * problem.pixel
+            total, each = self.across, problem.channels * problem.deep * row
         else:
             total = problem.lines
-            each = problem.channels * problem.width * problem.window[0].stride * problem.pixel
+            each = problem.channels * problem.deep * problem.width * problem.window[0].stride * problem.pixel
         images = problem.batch if isinstance(problem.batch, int) else 1
-        others = max(1, images * problem.groups * math.ceil(problem.blocks / self.tile.blocks))
+        others = max(1, images * problem.groups * problem.slices * math.ceil(problem.blocks / self.tile.blocks))
         bands = even_pieces(total, math.ceil(total / max(1, half // each)), others)
         bands = decide("bands", bands, nearby(bands))
         share = math.ceil(total / bands)
@@ -222,32 +262,50 @@ class _Conv:
         ):
             write.size(name, size)
         if problem.is_staged:
+            for name, size in (("reach", problem.reach), ("x_line", self._stage_row), ("x_plane", self._stage_plane)):
+                write.size(name, size)
+        if problem.pile:
+            axis = problem.pile.window
             for name, size in (
-                ("reach", problem.reach),
-                ("x_line", self._stage_row),
-                ("x_plane", self._stage_row * self._stage_lines),
+                ("depth", problem.pile.depth),
+                ("slices", problem.pile.slices),
+                ("window_depth", axis.size),
+                ("stride_deep", axis.stride),
+                ("dilation_deep", axis.dilation),
+                ("pad_front", axis.begin),
             ):
                 write.size(name, size)
+
+    @property
+    def _stage_plane(self) -> int:
+        """Bytes of what a channel needs in the scratch memory."""
+        return self._stage_row * self._stage_lines * self.problem.deep
 
     @property
     def _nanoseconds(self) -> float:
         """The estimated time of one image."""
         problem = self.problem
-        tiles = problem.groups * problem.lines * self.across * math.ceil(problem.blocks / self.tile.blocks)
-        elements = problem.groups * problem.blocks * problem.pixels * BLOCK
+        planes = problem.groups * problem.slices
+        tiles = planes * problem.lines * self.across * math.ceil(problem.blocks / self.tile.blocks)
+        elements = planes * problem.blocks * problem.pixels * BLOCK
         return tiles * problem.steps * step_cost(self.tile) / GIGAHERTZ + elements * self.epilogue_cost
 
     def kernel(self) -> Kernel:
         write, problem, tile = self.write, self.problem, self.tile
-        write(f"row_bytes = width * {problem.pixel}", "plane_bytes = height * row_bytes")
+        write(f"row_bytes = width * {problem.pixel}")
+        if problem.pile:
+            write("slice_bytes = height * row_bytes", "plane_bytes = depth * slice_bytes")
+        else:
+            write("plane_bytes = height * row_bytes")
         write(f"across = (columns + {tile.rows - 1}) // {tile.rows}", "tiles = lines * across")
         write("bands = (tiles + band - 1) // band", f"block_units = (blocks + {tile.blocks - 1}) // {tile.blocks}")
         if problem.is_staged:
             write.prepare("staged")
-        write.split("images * groups * bands * block_units", "images * nanoseconds")
+        slices = "slices * " if problem.pile else ""
+        write.split(f"images * groups * {slices}bands * block_units", "images * nanoseconds")
         write(f"x_row = stride_across * {problem.pixel}")
         write(f"x_step = {'dilation_across * 4' if problem.is_planar else 4}", f"w_step = {VECTOR_BYTES}")
-        write(f"w_line = window_width * {self._tap_bytes}", "w_block = channels * window_height * w_line")
+        write(f"w_line = window_width * {self._tap_bytes}", f"w_block = channels * {self._window_lines} * w_line")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         if problem.is_staged:
@@ -256,8 +314,12 @@ class _Conv:
             self._write_unit()
         scratch = self.epilogue.buffer_bytes
         if problem.is_staged:
-            scratch += self._stage_row * self._stage_lines * problem.channels + VECTOR_BYTES
+            scratch += self._stage_plane * problem.channels + VECTOR_BYTES
         return write.kernel(estimate(problem.batch) * self._nanoseconds, scratch)
+
+    @property
+    def _window_lines(self) -> str:
+        return "window_depth * window_height" if self.problem.pile else "window_height"
 
     @property
     def _tap_bytes(self) -> int:
@@ -266,15 +328,25 @@ class _Conv:
 
     def _write_unit(self) -> None:
         write, tile = self.write, self.tile
+        plane = "plane" if self.problem.pile else "image_group"
         write("place = unit // block_units", f"block = (unit - place * block_units) * {tile.blocks}")
-        write("image_group = place // bands", "first_tile = (place - image_group * bands) * band")
+        write(f"{plane} = place // bands", f"first_tile = (place - {plane} * bands) * band")
         write("last_tile = min(first_tile + band, tiles)")
+        if self.problem.pile:
+            write("image_group = plane // slices", "slice = plane - image_group * slices")
+            write("front = slice * stride_deep - pad_front")
+            write("first_slice = max(0, (dilation_deep - 1 - front) // dilation_deep)")
+            write("end_slice = min(window_depth, (depth - front + dilation_deep - 1) // dilation_deep)")
         write("image = image_group // groups", "group = image_group - image * groups")
         write("origin = images_at + image_group * channels * plane_bytes")
+        if self.problem.pile:
+            write("origin += front * slice_bytes")
         if self.problem.is_staged:
-            self._write_stage()
+            self._write_stage(plane)
         else:
             write("x_line = row_bytes", "x_plane = plane_bytes")
+            if self.problem.pile:
+                write("x_slice = dilation_deep * slice_bytes")
         rest = self.problem.blocks % tile.blocks
         if not rest:
             self._write_tiles(tile)
@@ -284,20 +356,33 @@ class _Conv:
         with write.block("else"), write.block("for block in range(block, blocks)"):
             self._write_tiles(Tile(tile.rows, 1))
 
-    def _write_stage(self) -> None:
+    def _write_stage(self, plane: str) -> None:
         """Copies what the band needs, if the unit before has not, and moves `origin` there. All bands of a line share it."""
         write, pixel = self.write, self.problem.pixel
         write("first_line = max(first_tile // across * stride_down - pad_top, 0)")
         write("end_line = (last_tile - 1) // across * stride_down - pad_top + (window_height - 1) * dilation_down + 1")
         write("end_line = min(end_line, height)")
-        read = "image_group" if self.problem.lines == 1 else "place"
+        read = plane if self.problem.lines == 1 else "place"
+        if self.problem.pile:
+            write("x_slice = x_plane // window_depth")
         with write.block(f"if {read} != staged"):
             write(f"staged = {read}", "copied = max(min(width, reach - pad_left), 0)")
-            with write.block("for channel in range(channels)"), write.block("for line in range(first_line, end_line)"):
-                write("source = origin + channel * plane_bytes + line * row_bytes")
-                write("target = stage + channel * x_plane + (line - first_line) * x_line")
-                self._write_copy()
+            with write.block("for channel in range(channels)"), self._slices():
+                write(f"from_plane = origin + {self._at('plane_bytes', 'dilation_deep * slice_bytes')}")
+                write(f"to_plane = stage + {self._at('x_plane', 'x_slice')}")
+                with write.block("for line in range(first_line, end_line)"):
+                    write("source = from_plane + line * row_bytes", "target = to_plane + (line - first_line) * x_line")
+                    self._write_copy()
         write(f"origin = stage - first_line * x_line + pad_left * {pixel}")
+
+    def _slices(self) -> contextlib.AbstractContextManager[None]:
+        """A loop over the window's slices that lie in the volume; none for an image."""
+        head = "for deep in range(first_slice, end_slice)"
+        return self.write.block(head) if self.problem.pile else contextlib.nullcontext()
+
+    def _at(self, plane: str, along: str) -> str:
+        """The place of a channel's plane, or slice of it."""
+        return f"channel * {plane} + deep * {along}" if self.problem.pile else f"channel * {plane}"
 
     def _write_copy(self) -> None:
         """One line: zeros for its padding, then its pixels."""
@@ -339,20 +424,22 @@ class _Conv:
             write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
             chunk = "chunk" if problem.chunk else ""
             with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
-                self._write_sum(tile)
+                if has_rest := not problem.is_planar and problem.last < BLOCK:
+                    write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
+                with self._slices():
+                    self._write_sum(tile, has_rest)
             self.epilogue.tile(tile, skip="skip" if problem.columns % tile.rows else "")
             write("along += 1")
             with write.block("if along == across"):
                 write("along = 0", "line += 1")
 
-    def _write_sum(self, tile: Tile) -> None:
-        """The part of the sum that one block of input channels (or plane) gives."""
-        write, has_rest = self.write, not self.problem.is_planar and self.problem.last < BLOCK
-        if has_rest:
-            write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
+    def _write_sum(self, tile: Tile, has_rest: bool) -> None:
+        """The part of the sum that one block of input channels (or plane) gives, in one slice of the window."""
+        write = self.write
+        line = "(channel * window_depth + deep) * window_height" if self.problem.pile else "channel * window_height"
+        write(f"x_window = x_tile + {self._at('x_plane', 'x_slice')}")
         with write.block("for tap in range(first_tap, end_tap)"):
-            write("w = w_tile + (channel * window_height + tap) * w_line")
-            write("x_tap = x_tile + channel * x_plane + tap * dilation_down * x_line")
+            write(f"w = w_tile + ({line} + tap) * w_line", "x_tap = x_window + tap * dilation_down * x_line")
             if self.problem.is_planar:
                 write("x = x_tap")
                 with write.block("for step in range(window_width)"):

@@ -165,11 +165,12 @@ class Epilogue:
 
 
 def ignores_lines(found: Anchored) -> bool:
-    """True if no operand of the epilogue tells lines of the image from its columns."""
-    whole = (1, 1, *found.definition.values[found.number].shape)[-3:-1]
+    """True if every operand of the epilogue has all pixels of the blocked result, or one."""
+    pixels = found.definition.values[found.number].shape[2:-1]
     for number in found.epilogue.inputs:
-        inner = (1, 1, *found.definition.values[number].shape)[-3:-1]
-        if inner not in ((1, 1), whole):
+        shape = found.definition.values[number].shape
+        own = ((1,) * (len(pixels) + 1) + shape)[-len(pixels) - 1 : -1]
+        if own != pixels and any(dim != 1 for dim in own):
             return False
     return True
 

@@ -20,7 +20,7 @@ from ...formats.primitive import PrimitiveDefinition
 from ..operators.windows import axes
 from .anchor import Anchored
 from .conv import GIGAHERTZ
-from .epilogue import Epilogue, Grid
+from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel
 from .sliding import Sliding
 from .target import Target
@@ -34,23 +34,12 @@ _MOST_BANDS = 64  # tiles of a band, where rows are short or not gathered
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or not _is_one_line(found):
+    if found is None or not Epilogue.takes(found) or not ignores_lines(found):
         return None
     if any(number >= len(definition.params) for number in found.node.inputs):
         return None
     convolution = _Convolution(found, target)
     return convolution.kernel() if convolution.is_possible else None
-
-
-def _is_one_line(found: Anchored) -> bool:
-    """True if every operand of the epilogue has all pixels of the result, or one."""
-    pixels = found.definition.values[found.number].shape[2:-1]
-    for number in found.epilogue.inputs:
-        shape = found.definition.values[number].shape
-        own = ((1,) * (len(pixels) + 1) + shape)[-len(pixels) - 1 : -1]
-        if own != pixels and any(dim != 1 for dim in own):
-            return False
-    return True
 
 
 class _Convolution:

@@ -146,8 +146,6 @@ _Rule = Callable[[_Blocker, ir.OperatorCall, TensorType], "ir.Var | ir.OperatorC
 def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | ir.OperatorCall | None:
     x, weight, *bias = call.args
     image, kernel = _tensor(x), _tensor(weight)
-    if image.rank == 3:
-        return _conv_of_line(blocker, call, type_)
     if not _is_image(image) or not _is_image(type_) or not kernel.is_static:
         return None
     attributes = lookup(call.operator).bind(call.attributes)
@@ -155,12 +153,14 @@ def _conv(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var
     outputs, channels = integer(type_.shape[1]), integer(image.shape[1])
     is_depthwise, is_merged = groups == channels == outputs, merges(outputs, channels // groups, groups)
     ends_in_blocks = groups == 1 or (outputs // groups % BLOCK == 0 and channels // groups % BLOCK == 0)
-    if is_depthwise and integer(kernel.shape[3]) > WIDEST_DEPTHWISE:
+    if is_depthwise and integer(kernel.shape[-1]) > WIDEST_DEPTHWISE:
         return None
     if not (is_depthwise or is_merged or ends_in_blocks):
         return _conv_of_groups(blocker, call, groups, type_)
-    if is_depthwise and (image.rank != 4 or not all(isinstance(pad, int) for pad in attributes["pads"] or ())):
+    if is_depthwise and (image.rank > 4 or not all(isinstance(pad, int) for pad in attributes["pads"] or ())):
         return None
+    if is_depthwise and image.rank == 3:
+        return _depthwise_of_signal(blocker, call, attributes)
     biases = [blocker.packed("pack_vector", atom, axes=image.rank - 2) for atom in bias]
     if is_depthwise:
         packed = blocker.packed("pack_planar_weights", weight)
@@ -231,34 +231,27 @@ def _bias_of_groups(blocker: _Blocker, bias: ir.Atom, groups: int, axes: int) ->
     return blocker.packed("pack_vector", flat, axes=axes)
 
 
-def _conv_of_line(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:
-    """A convolution of signals [N, C, L] is one of images of height 1."""
+def _depthwise_of_signal(blocker: _Blocker, call: ir.OperatorCall, attributes: dict[str, Any]) -> ir.Var:
+    """A depthwise convolution of signals [N, C, L] is one of images of height 1."""
     x, weight, *bias = call.args
-    image, kernel = _tensor(x), _tensor(weight)
-    attributes = lookup(call.operator).bind(call.attributes)
-    flat = TensorType(image.dtype, (*image.shape[:2], 1, image.shape[2]))
-    if not _is_image(flat) or not kernel.is_static:
-        return None
+    biases = [blocker.packed("pack_vector", vector, axes=2) for vector in bias]
+    weights = blocker.packed("pack_planar_weights", weight)
+    blocks, one, *window = _tensor(weights).shape
+    weights = blocker.packed("reshape", weights, shape=(blocks, one, 1, *window))
+    signal = blocker.as_blocked(x)
+    n, blocks, length, block = _tensor(signal).shape
+    wide = blocker.emit("reshape", signal, shape=(n, blocks, 1, length, block))
     for name in ("strides", "dilations"):
         attributes[name] = (1, *(attributes[name] or (1,)))
     begin, end = attributes["pads"] or (0, 0)
     attributes["pads"] = (0, begin, 0, end)
-    wide = blocker.emit("reshape", x, shape=flat.shape)
-    weights = blocker.packed("reshape", weight, shape=(*kernel.shape[:2], 1, kernel.shape[2]))
-    conv = _call("conv", wide, weights, *bias, **attributes)
-    between = TensorType(type_.dtype, (*type_.shape[:2], 1, type_.shape[2]))
-    result = _conv(blocker, conv, between)
-    if result is None:
-        return None
-    var = ir.Var("conv", between)
-    value = blocker.ordinary(var, result, between) if isinstance(result, ir.Var) else result
-    blocker.new.append(ir.Binding(var, value, blocker.origin))
-    return _call("reshape", var, shape=type_.shape)
+    result = blocker.emit("conv_depthwise", wide, weights, *biases, **attributes)
+    return blocker.emit("reshape", result, shape=(n, blocks, _tensor(result).shape[3], block))
 
 
 def _elementwise(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
     """If at least one operand is blocked, and the others are as well, or numbers, or one constant a channel."""
-    if type_.rank < 4 or not any(map(blocker.is_blocked, call.args)):
+    if type_.rank < 3 or not any(map(blocker.is_blocked, call.args)):
         return None
     operands = [_operand(blocker, arg, type_) for arg in call.args]
     if any(operand is None for operand in operands):
@@ -448,10 +441,9 @@ def _is_elementwise(call: ir.OperatorCall) -> bool:
 
 
 def _is_image(type_: TensorType) -> bool:
-    """A float32 tensor [N, C, *spatial], of two spatial axes at least, of which N and sizes may be known when the program
-    runs."""
+    """A float32 tensor [N, C, *spatial], of which N and sizes may be known when the program runs."""
     return (
-        type_.rank >= 4
+        type_.rank >= 3
         and type_.dtype is DType.float32
         and UNKNOWN not in type_.shape
         and isinstance(type_.shape[1], int)

@@ -155,10 +155,29 @@ def test_groups_that_do_not_fit_into_blocks_are_packed_apart():
     assert "conv_blocked" in rewritten(Module(main=function([x], y)), array)
 
 
-def test_signals_are_images_of_height_one():
+def test_signals_stay_blocked():
     x = var("x", (2, 5, 20))
-    y = op.conv(x, constant(normal(7, 5, 3)), constant(normal(7)), strides=(2,), pads=(1, 1))
-    assert "conv_planar" in rewritten(Module(main=function([x], y)), normal(2, 5, 20))
+    y = op.gelu(op.conv(x, constant(normal(32, 5, 3)), constant(normal(32)), strides=(2,), pads=(1, 1)))
+    y = op.add(op.conv(y, constant(normal(32, 32, 3)), dilations=(2,), pads=(4, 0)), y)
+    y = op.max_pool(op.multiply(y, constant(normal(32, 1))), kernel=(2,), strides=(2,))
+    operators = rewritten(Module(main=function([x], y)), normal(2, 5, 20))
+    assert operators == ["conv_planar", "gelu", "conv_blocked", "add", "multiply", "max_pool", "unpack_channels"]
+
+
+def test_depthwise_convolutions_of_signals_are_those_of_images_of_height_one():
+    x = var("x", (2, 20, "l"))
+    y = op.conv(x, constant(normal(20, 1, 5)), constant(normal(20)), strides=(2,), pads=(2, 2), groups=20)
+    y = op.conv(op.relu(y), constant(normal(16, 20, 1)))
+    operators = rewritten(Module(main=function([x], y)), normal(2, 20, 33))
+    assert operators == [
+        "pack_channels",
+        "reshape",
+        "conv_depthwise",
+        "reshape",
+        "relu",
+        "conv_blocked",
+        "unpack_channels",
+    ]
 
 
 def test_sizes_of_images_may_be_symbolic():

@@ -30,7 +30,7 @@ def convolve(x, weight, epilogue="", *, groups=1, parts=1, target=TARGET, batch=
     bias, channels = normal(len(weight)), x.shape[1]
     wanted = evaluate("conv", x, weight, bias, groups=groups, **window)
     added = normal(*wanted.shape)
-    vector = evaluate("pack_vector", bias)
+    vector = evaluate("pack_vector", bias, axes=x.ndim - 2)
     if groups == channels > 1:
         operator, image, packed = (
             "conv_depthwise",
@@ -60,21 +60,25 @@ def convolve(x, weight, epilogue="", *, groups=1, parts=1, target=TARGET, batch=
 
 
 @given(st.data())
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 def test_any_window(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
 
-    kernel = (draw(1, 4), draw(1, 4))
-    dilations = (draw(1, 2), draw(1, 2))
-    pads = tuple(draw(0, 3) for _ in range(4))
-    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
-    height = draw(max(1, reach[0] - pads[0] - pads[2]), 12)
-    width = draw(max(1, reach[1] - pads[1] - pads[3]), 18)
+    axes = draw(1, 3)
+    kernel, dilations, strides = (tuple(draw(1, most) for _ in range(axes)) for most in (4, 2, 3))
+    pads = tuple(draw(0, 3) for _ in range(2 * axes))
+    spatial = [
+        draw(
+            max(1, (kernel[axis] - 1) * dilations[axis] + 1 - pads[axis] - pads[axes + axis]),
+            12 + 6 * (axis == axes - 1),
+        )
+        for axis in range(axes)
+    ]
     channels = data.draw(st.sampled_from([1, 3, 5, 16, 20, 32]))
     weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, *kernel)
-    window = {"strides": (draw(1, 3), draw(1, 3)), "pads": pads, "dilations": dilations}
-    convolve(normal(draw(1, 2), channels, height, width), weight, parts=draw(1, 4), **window)
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    convolve(normal(draw(1, 2), channels, *spatial), weight, parts=draw(1, 4), **window)
 
 
 @pytest.mark.parametrize("epilogue", ["relu", "add relu", "gelu add"])
@@ -96,6 +100,20 @@ def test_bands_of_an_image_larger_than_the_cache():
 def test_bands_of_one_line_share_its_padded_copy(stride):
     x = normal(2, 64, 1, 6000)
     convolve(x, normal(16, 64, 1, 3), parts=3, strides=(1, stride), pads=(0, 1, 0, 1))
+
+
+@pytest.mark.parametrize("epilogue", ["add relu", "gelu"])
+@pytest.mark.parametrize(
+    ("kernel", "pads"), [((3, 3, 3), (1,) * 6), ((1, 1, 1), (0,) * 6), ((3, 1, 1), (2, 0, 0, 0, 0, 0))]
+)
+def test_volumes(kernel, pads, epilogue):
+    small = dataclasses.replace(TARGET, l2_bytes=16 << 10)
+    convolve(normal(2, 40, 4, 6, 5), normal(33, 40, *kernel), epilogue, pads=pads, parts=3, target=small)
+
+
+@pytest.mark.parametrize("channels", [2, 32])
+def test_causal_signals(channels):
+    convolve(normal(2, channels, 37), normal(40, channels, 3), "gelu add", pads=(8, 0), dilations=(4,), parts=3)
 
 
 def test_groups_of_whole_blocks():
@@ -152,6 +170,7 @@ def test_symbolic_batch():
 
 @pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
 def test_narrow_vectors(target):
+    convolve(normal(1, 20, 3, 4, 8), normal(32, 20, 2, 3, 3), "add relu", pads=(1,) * 6, target=target)
     convolve(normal(1, 16, 5, 8), normal(32, 16, 3, 3), "add relu", pads=(1, 1, 1, 1), target=target)
     convolve(normal(1, 16, 5, 8), normal(16, 1, 3, 3), groups=16, pads=(1, 1, 1, 1), target=target)
 

@@ -61,7 +61,7 @@ def test_any_window(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
 
-    axes = draw(1, 3)
+    axes = draw(1, 4)
     kernel = tuple(draw(1, 3) for _ in range(axes))
     dilations = tuple(draw(1, 2) for _ in range(axes))
     pads = tuple(draw(0, 2) for _ in range(2 * axes))
@@ -72,7 +72,7 @@ def test_any_window(data):
     channels = data.draw(st.sampled_from([1, 3, 5, 16, 20, 32]))
     weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, *kernel)
     window = {"strides": tuple(draw(1, 3) for _ in range(axes)), "pads": pads, "dilations": dilations}
-    symbolic = data.draw(st.booleans()) or axes == 2
+    symbolic = axes < 4  # or it is a matter for conv.py
     convolve(normal(draw(1, 2), channels, *spatial), weight, parts=draw(1, 4), symbolic=symbolic, **window)
 
 
