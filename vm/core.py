@@ -26,6 +26,7 @@ _SOURCES = (
     "engine.py",
     "parallel.py",
     "native.py",
+    "frontend.py",
     "../formats/isa.py",
     "../formats/dtypes.py",
 )

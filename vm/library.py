@@ -84,7 +84,8 @@ def compiler_version() -> str:
     digest = hashlib.sha256(native.toolchain().encode())
     for path in sorted((package / "compiler" / "kernels").glob("*.py")):
         digest.update(path.read_bytes())
-    digest.update((package / "vm" / "native.py").read_bytes())
+    for name in ("native.py", "frontend.py"):
+        digest.update((package / "vm" / name).read_bytes())
     return digest.hexdigest()
 
 

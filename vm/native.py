@@ -1,4 +1,4 @@
-"""Native code: Python functions → object code (through Numba) → addresses in this process.
+"""Native code: Python functions → LLVM text (`frontend.py`, through Numba) → object code → addresses in this process.
 
 `compile_object` imports Numba; `load_object` and `ObjectCache` do not, and nothing of a warm start needs LLVM where `loader.py`
 knows the system: it never pays for the compiler.
@@ -162,7 +162,7 @@ def _module(functions: Functions, target: NativeTarget) -> Any:
     llvm = _llvm()
     with _compiler_lock:
         _point_numba_at(target)
-        parts = [_renamed(_compile(*functions[symbol], symbol), symbol, i) for i, symbol in enumerate(functions)]
+        parts = [_renamed(*_compile(*functions[symbol], symbol, target), symbol) for symbol in functions]
     module = llvm.parse_assembly(parts[0])
     for part in parts[1:]:
         module.link_in(llvm.parse_assembly(part))
@@ -189,31 +189,41 @@ def _point_numba_at(target: NativeTarget) -> None:
         raise CompileError(f"this process compiles for {_numba_target.cpu} already; use another one for {target.cpu}")
 
 
-def _compile(function: Callable, signature: str, symbol: str) -> tuple[str, str]:
-    """The LLVM text of a function and its name in there."""
-    import numba
+def _compile(function: Callable, signature: str, symbol: str, target: NativeTarget) -> tuple[Any, str]:
+    """The optimised LLVM module of a function and its name in there."""
     from numba.core.errors import NumbaError
 
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    from . import frontend
+
+    llvm = _llvm()
     try:
-        dispatcher = numba.njit(signature, error_model="numpy", nogil=True, **options)(function)
+        texts, entry = frontend.lower(function, signature)
     except NumbaError as error:
         raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
-    compiled: Any = next(iter(dispatcher.overloads.values()))
-    return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
+    module = llvm.parse_assembly(texts[0])
+    for text in texts[1:]:
+        module.link_in(llvm.parse_assembly(text))
+    _optimise(module, _target_machine(target))
+    return module, entry
+
+
+def _optimise(module: Any, machine: Any) -> None:
+    """As Numba would, once."""
+    llvm = _llvm()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
 
 
 _HEADER = re.compile(r"^(; ModuleID|source_filename).*\n", re.MULTILINE)
 
 
-def _renamed(code: tuple[str, str], symbol: str, position: int) -> str:
+def _renamed(module: Any, entry: str, symbol: str) -> str:
     """LLVM text whose entry is `symbol`, and whose other symbols are internal, unused ones gone.
 
     Numba's own names hold counters of this process; new ones are given in the order of the text.
     """
-    llvm = _llvm()
-    text, entry = code
-    module = llvm.parse_assembly(text)
     others = [f for f in module.functions if not f.is_declaration and f.name != entry]
     module.get_function(entry).name = symbol
     for item in (*others, *module.global_variables):
