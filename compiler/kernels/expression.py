@@ -63,6 +63,7 @@ _TEXTS: dict[str, str] = {
 
 _INTEGER_DIVISIONS = frozenset({"divide", "floor_divide", "remainder", "fmod"})
 _CONSTANTS = frozenset({"constant", "full"})
+_COMMUTATIVE = frozenset({"add", "multiply"})  # whose operands' order is no reason for another text
 _POWERS = {1: "{0}", 2: "{0} * {0}", 3: "{0} * {0} * {0}"}
 _FLOAT_POWERS = {-1: "1.0 / {0}", 0.5: "power_half({0})"}
 
@@ -153,6 +154,8 @@ class Expression:
             if node.operator in _CONSTANTS:
                 continue
             lines += self._checks(node, operands, count)
+            if node.operator in _COMMUTATIVE:
+                operands.sort()
             text = self._text(node)
             assert text is not None
             rounded = self._rounded(number, text.format(*operands, **_literals(node)))

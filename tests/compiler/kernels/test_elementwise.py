@@ -148,6 +148,16 @@ def test_equal_patterns_of_other_sizes_share_their_text():
     assert source(3, 4, 5) == source(100) == source(1, 7)
 
 
+@pytest.mark.parametrize("operator", ["add", "multiply"])
+def test_the_order_of_commuting_operands_is_not_in_the_text(operator):
+    def source(*operands):
+        build = Builder(tensor("float32", (3, 20)), tensor("float32", (3, 20)))
+        square = build("square", 0)
+        return lower(build.definition(build(operator, *((square, 1)[i] for i in operands))), TARGET).source
+
+    assert source(0, 1) == source(1, 0)
+
+
 def test_division_by_zero_is_a_failure_but_not_in_lanes_that_do_not_count():
     definition = definition_of("divide", [tensor("int32", (19,)), tensor("int32", (19,))])
     a, b = np.arange(19, dtype=np.int32), np.full(19, 3, np.int32)
