@@ -117,3 +117,42 @@ def test_a_join_that_a_loop_carries_is_not_written_before_it_is_read() -> None:
     for rounds in (0, 1, 4):
         count = np.array(rounds, np.int64)
         assert_equal(run(saved(module), x, count), evaluate(infer_types(module), "main", x, count))
+
+
+def test_parts_that_are_wanted_behind_a_branch_and_in_every_round_of_a_loop_stay_what_they_are() -> None:
+    """`a` is joined in one branch, where the whole is written over; `p` is split off what every round reads again."""
+    module = _parse("""
+    func @main(x: float32[2, 16], n: int64[], c: bool[]) {
+      a = sin(x)
+      b = tanh(x)
+      w = if c {
+        d = concat(a, b) {axis=0}
+        e = relu(d)
+        e
+      } else {
+        f = concat(b, a) {axis=0}
+        f
+      }
+      last = loop (i: int64[] = int64(0), s: float32[2, 16] = b) while {
+        g = less(i, n)
+        g
+      } do {
+        parts = split(w) {axis=0, sizes=(2, 2)}
+        p = parts[0]
+        q = parts[1]
+        t = tanh(q)
+        u = add(p, t)
+        v = add(u, s)
+        j = add(i, int64(1))
+        r = (j, v)
+        r
+      }
+      v = last[1]
+      y = concat(v, a, w) {axis=0}
+      z = sum(y) {axes=(1,)}
+      z
+    }""")
+    x = np.random.default_rng(0).standard_normal((2, _WIDTH)).astype(np.float32)
+    for rounds, condition in ((0, False), (1, True), (3, True), (3, False)):
+        arguments = x, np.array(rounds, np.int64), np.array(condition)
+        assert_equal(run(saved(module), *arguments), evaluate(infer_types(module), "main", *arguments))
