@@ -69,7 +69,7 @@ def lower(function: Callable, signature: str) -> tuple[list[str], str]:
     arguments, result = sigutils.normalize_signature(signature)
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, _OPTIONS)
-    flags.no_compile = True
+    flags.no_compile = True  # type: ignore[misc,assignment]
     typing, target = cpu_target.typing_context, cpu_target.target_context
     typing.refresh()
     target.refresh()
