@@ -1,15 +1,18 @@
-"""Packing images into blocks of channels and back: squares of pixels by channels, turned in registers."""
+"""Packing images into blocks of channels and back: squares of pixels by channels, turned in registers; where the channels
+of the ordinary image lie last, vectors that only change places."""
 
 from __future__ import annotations
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
+from .expression import bound_attributes
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES
 from .writer import Writer, estimate, shape_of
 
 _PIXELS = 256  # of one block of channels, that a unit of work covers
+_PIXELS_OF_VECTORS = 32  # likewise, but of all blocks, where the channels lie last
 _PICOSECONDS = 120  # that an element takes
 
 
@@ -20,17 +23,20 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     (node,) = definition.nodes
     is_packing = node.operator == "pack_channels"
     plain = shape_of(definition.params[0] if is_packing else definition.results[0])
-    write = Writer(definition, target, node.operator)
+    is_last = bool(bound_attributes(node)["last"])
+    write = Writer(definition, target, node.operator + (", channels last" if is_last else ""))
     write.lanes = BLOCK
     write.input("source", 0)
     write.output("target", 0)
     write.size("images", plain[0])
-    write.size("channels", plain[1])
-    write.size("pixels", dims.product(plain[2:]))
-    write(f"blocks = (channels + {BLOCK - 1}) // {BLOCK}", f"spans = (pixels + {_PIXELS - 1}) // {_PIXELS}")
-    write.split("images * blocks * spans", f"images * channels * pixels * {_PICOSECONDS} // 1000")
+    write.size("channels", plain[-1] if is_last else plain[1])
+    write.size("pixels", dims.product(plain[1:-1] if is_last else plain[2:]))
+    span = _PIXELS_OF_VECTORS if is_last else _PIXELS
+    write(f"blocks = (channels + {BLOCK - 1}) // {BLOCK}", f"spans = (pixels + {span - 1}) // {span}")
+    units = "images * spans" if is_last else "images * blocks * spans"
+    write.split(units, f"images * channels * pixels * {_PICOSECONDS} // 1000")
     with write.block("for unit in range(first, last)"):
-        _write_unit(write, is_packing)
+        (_write_vectors if is_last else _write_unit)(write, is_packing)
     elements = estimate(dims.element_count(plain))
     return write.kernel(elements * _PICOSECONDS / 1000)
 
@@ -60,3 +66,30 @@ def _write_square(write: Writer, is_packing: bool, planar: str, blocked: str, pa
     else:
         counts = ", rest, count" if partly else ""
         write(f"transpose_uint32(source + {blocked}, {VECTOR_BYTES}, target + {planar}, pixels * 4{counts})")
+
+
+def _write_vectors(write: Writer, is_packing: bool) -> None:
+    """All blocks of some pixels. What is written is written in order: lines that channels do not end with are not left."""
+    write("image = unit // spans", f"start = (unit - image * spans) * {_PIXELS_OF_VECTORS}")
+    write(f"end = min(start + {_PIXELS_OF_VECTORS}, pixels)", f"whole = channels // {BLOCK}")
+    write(f"rest = channels - whole * {BLOCK}", "row = channels * 4", f"plane = pixels * {VECTOR_BYTES}")
+    blocked, plain = ("target", "source") if is_packing else ("source", "target")
+    write(f"blocked = {blocked} + image * blocks * plane", f"plain = {plain} + image * pixels * row")
+    each_pixel, each_block = "for pixel in range(start, end)", "for block in range(whole)"
+    with write.block(each_block if is_packing else each_pixel):
+        with write.block(each_pixel if is_packing else each_block):
+            _write_vector(write, is_packing, "block", "")
+        if not is_packing:
+            with write.block("if rest > 0"):
+                _write_vector(write, is_packing, "whole", ", rest")
+    if is_packing:
+        with write.block("if rest > 0"), write.block(each_pixel):
+            _write_vector(write, is_packing, "whole", ", rest")
+
+
+def _write_vector(write: Writer, is_packing: bool, block: str, count: str) -> None:
+    here, there = f"{block} * plane + pixel * {VECTOR_BYTES}", f"pixel * row + {block} * {VECTOR_BYTES}"
+    if is_packing:
+        write(f"vstore(blocked, {here}, vload_uint32(plain, {there}{count}))")
+    else:
+        write(f"vstore(plain, {there}, vload_uint32(blocked, {here}){count})")

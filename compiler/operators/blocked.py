@@ -27,6 +27,7 @@ WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may ha
 _FLOAT32 = frozenset({DType.float32})
 _GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _CHANNELS = Attribute(Kind.INT, "channels of the image")
+_LAST = Attribute(Kind.BOOL, "the channels of the ordinary image lie last, [N, *spatial, C]", False)
 _CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group: a group begins with a block")
 
 
@@ -59,29 +60,32 @@ def _pad_axis(x: np.ndarray, axis: int) -> np.ndarray:
     return np.pad(x, widths)
 
 
-def _infer_pack_channels(inputs: Sequence[TensorType]) -> TensorType:
+def _infer_pack_channels(inputs: Sequence[TensorType], last: bool) -> TensorType:
     (x,) = inputs
     _require_image(x, "an image [N, C, *spatial]")
-    n, channels, *spatial = x.shape
+    n, channels, *spatial = (x.shape[0], x.shape[-1], *x.shape[1:-1]) if last else x.shape
     return TensorType(x.dtype, (n, _blocks(channels), *spatial, BLOCK))
 
 
-def _pack_channels(x: np.ndarray) -> np.ndarray:
+def _pack_channels(x: np.ndarray, last: bool = False) -> np.ndarray:
+    x = np.moveaxis(x, -1, 1) if last else x
     padded = _pad_axis(x, 1)
     return np.moveaxis(padded.reshape(len(x), padded.shape[1] // BLOCK, BLOCK, *x.shape[2:]), 2, -1)
 
 
-def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int) -> TensorType:
+def _infer_unpack_channels(inputs: Sequence[TensorType], channels: int, last: bool) -> TensorType:
     (x,) = inputs
     _is_blocked(x)
     if _blocks(channels) != x.shape[1]:
         raise mismatch(f"{_blocks(channels)} blocks for {channels} channels", x)
-    return TensorType(x.dtype, (x.shape[0], channels, *x.shape[2:-1]))
+    n, spatial = x.shape[0], x.shape[2:-1]
+    return TensorType(x.dtype, (n, *spatial, channels) if last else (n, channels, *spatial))
 
 
-def _unpack_channels(x: np.ndarray, channels: int) -> np.ndarray:
+def _unpack_channels(x: np.ndarray, channels: int, last: bool = False) -> np.ndarray:
     n, blocks, *spatial, _ = x.shape
-    return np.moveaxis(x, -1, 2).reshape(n, blocks * BLOCK, *spatial)[:, :channels]
+    image = np.moveaxis(x, -1, 2).reshape(n, blocks * BLOCK, *spatial)[:, :channels]
+    return np.moveaxis(image, 1, -1) if last else image
 
 
 def _infer_pack_vector(inputs: Sequence[TensorType], axes: int) -> TensorType:
@@ -341,9 +345,9 @@ def _matmul_transposed(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpos
 
 # fmt: off
 register("pack_channels", "x", _infer_pack_channels, _pack_channels, Fusion.OPAQUE,
-         "an image [N, C, *spatial] channel-blocked: [N, C/16, *spatial, 16]")
+         "an image [N, C, *spatial] channel-blocked: [N, C/16, *spatial, 16]", attributes={"last": _LAST})
 register("unpack_channels", "x", _infer_unpack_channels, _unpack_channels, Fusion.OPAQUE,
-         "a channel-blocked image as [N, C, *spatial]", attributes={"channels": _CHANNELS})
+         "a channel-blocked image as [N, C, *spatial]", attributes={"channels": _CHANNELS, "last": _LAST})
 register("pack_vector", "x", _infer_pack_vector, _pack_vector, Fusion.OPAQUE,
          "one number a channel [C] as [C/16, 1 …, 16], which broadcasts to channel-blocked images",
          attributes={"axes": Attribute(Kind.INT, "spatial axes of the images", 2)})

@@ -128,10 +128,28 @@ class _Blocker(Rewriter):
         """The atom, an image, in blocked form: known, or packed now."""
         if isinstance(atom, ir.Var) and atom in self.blocked:
             return self.blocked[atom]
-        packed = self.emit("pack_channels", atom)
+        packed = self.packed_from_last(atom) or self.emit("pack_channels", atom)
         if isinstance(atom, ir.Var):
             self.blocked[atom] = packed
         return packed
+
+    def packed_from_last(self, atom: ir.Atom) -> ir.Var | None:
+        """The atom in blocked form, if it is a permutation of an image [N, *spatial, C], which is not made then."""
+        source = self.channels_last(atom)
+        return None if source is None else self.emit("pack_channels", source, last=True)
+
+    def channels_last(self, atom: ir.Atom) -> ir.Atom | None:
+        """The image [N, *spatial, C] whose permutation the atom is, of pixels [N, P, C] perhaps; None if it is none."""
+        call = self.calls.get(atom)  # type: ignore[arg-type]
+        if call is None or not _is_image(_tensor(atom)):
+            return None
+        if _is_turned(call, first=True):
+            return call.args[0]
+        turned = self.calls.get(call.args[0]) if call.operator == "reshape" else None  # type: ignore[arg-type]
+        n, channels, *sizes = _tensor(atom).shape
+        if turned is None or not _is_turned(turned, first=True) or _tensor(call.args[0]).shape[:2] != (n, channels):
+            return None
+        return self.emit("reshape", turned.args[0], shape=(n, *sizes, channels))
 
     def is_blocked(self, atom: ir.Atom) -> bool:
         return isinstance(atom, ir.Var) and atom in self.blocked
@@ -264,6 +282,9 @@ def _operand(blocker: _Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | N
     if blocker.is_blocked(arg):
         return blocker.as_blocked(arg) if _tensor(arg).shape[1] == result.shape[1] else None
     shape = _tensor(arg).shape
+    if shape == result.shape and (packed := blocker.packed_from_last(arg)) is not None:
+        blocker.blocked[arg] = packed  # type: ignore[index]
+        return packed  # it is moved once, either way
     if all(dim == 1 for dim in shape):
         return _constant(arg.value.reshape(())) if isinstance(arg, ir.Constant) else arg if not shape else None
     per_channel, axes = (1,) * (result.rank - len(shape)) + shape, result.rank - 2
@@ -357,6 +378,23 @@ def _depth_to_space(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType)
     return blocker.emit(call.operator, blocker.as_blocked(x), blocks=blocks)
 
 
+def _permute(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:
+    """Channels that come to lie last, of the image or of its pixels [N, C, P]."""
+    (x,) = call.args
+    if not _is_turned(call, first=False):
+        return None
+    if blocker.is_blocked(x):
+        return _call("unpack_channels", blocker.as_blocked(x), channels=type_.shape[-1], last=True)
+    made = blocker.calls.get(x)  # type: ignore[arg-type]
+    if made is None or made.operator != "reshape" or type_.rank != 3 or not blocker.is_blocked(made.args[0]):
+        return None
+    (image,) = made.args
+    if _tensor(image).shape[:2] != _tensor(x).shape[:2]:
+        return None
+    turned = blocker.emit("unpack_channels", blocker.as_blocked(image), channels=type_.shape[-1], last=True)
+    return _call("reshape", turned, shape=type_.shape)
+
+
 def _slice(blocker: _Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
     """A part of the pixels of all channels, or some neighbouring channels of all pixels."""
     (x,) = call.args
@@ -428,6 +466,7 @@ _RULES: dict[str, _Rule] = {
     "instance_normalization": _group,
     "depth_to_space": _depth_to_space,
     "reshape": _shuffle,
+    "permute_dims": _permute,
     "slice": _slice,
     "resize": _resize,
 }
@@ -438,6 +477,18 @@ _RULES: dict[str, _Rule] = {
 
 def _is_elementwise(call: ir.OperatorCall) -> bool:
     return bool(call.args) and lookup(call.operator).fusion is Fusion.ELEMENTWISE
+
+
+def _is_turned(call: ir.OperatorCall, first: bool) -> bool:
+    """Whether the call is a permutation that moves the channels from the end to the second place, or else from there to the
+    end."""
+    if call.operator != "permute_dims":
+        return False
+    rank = _tensor(call.args[0]).rank
+    axes: Any = lookup(call.operator).bind(call.attributes)["axes"]
+    spatial = range(1, rank - 1) if first else range(2, rank)
+    wanted = (0, rank - 1, *spatial) if first else (0, *spatial, 1)
+    return rank > 2 and axes is not None and tuple(axis % rank for axis in axes) == wanted
 
 
 def _is_image(type_: TensorType) -> bool:

@@ -132,6 +132,27 @@ def test_shuffled_channels(batch, groups):
     assert operators.count("join_channels") == 1
 
 
+@pytest.mark.parametrize(("channels", "batch", "as_pixels"), [(32, 2, False), (40, "n", False), (20, 2, True)])
+def test_channels_that_lie_last_for_a_while_are_moved_once_each_way(channels, batch, as_pixels):
+    x, array = image(channels, batch=batch)
+    hidden = op.conv(x, constant(normal(channels, channels, 3, 3)), pads=(1, 1, 1, 1))
+    if as_pixels:
+        pixels = op.permute_dims(op.reshape(hidden, shape=(batch, channels, 36)), axes=(0, 2, 1))
+        normed = op.layer_normalization(pixels, constant(normal(channels)), constant(normal(channels)))
+        first = op.reshape(op.permute_dims(normed, axes=(0, 2, 1)), shape=(batch, channels, 6, 6))
+    else:
+        last = op.permute_dims(hidden, axes=(0, 2, 3, 1))
+        normed = op.layer_normalization(last, constant(normal(channels)), constant(normal(channels)))
+        first = op.permute_dims(normed, axes=(0, 3, 1, 2))
+    y = op.conv(op.add(first, hidden), constant(normal(17, channels, 1, 1)))
+    operators = rewritten(Module(main=function([x], y)), array)
+    between = operators[operators.index("layer_normalization") :]
+    assert "permute_dims" not in operators
+    assert [name for name in between if name != "reshape"] == [
+        "layer_normalization", "pack_channels", "add", "conv_blocked", "unpack_channels"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("channels", "outputs", "groups", "operator"),
     [(32, 32, 32, "conv_depthwise"), (32, 32, 8, "conv_blocked"), (64, 32, 2, "conv_blocked")],

@@ -175,14 +175,18 @@ def test_narrow_vectors(target):
     convolve(normal(1, 16, 5, 8), normal(16, 1, 3, 3), groups=16, pads=(1, 1, 1, 1), target=target)
 
 
+@pytest.mark.parametrize(
+    "target", [None, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes" if target else "host"
+)
+@pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("channels", [1, 16, 20, 40])
-def test_packing_and_unpacking(channels):
-    x = normal(2, channels, 5, 70)
+def test_packing_and_unpacking(channels, last, target):
+    x = normal(2, 5, 70, channels) if last else normal(2, channels, 5, 70)
     for operator, source, attributes in (
-        ("pack_channels", x, {}),
-        ("unpack_channels", evaluate("pack_channels", x), {"channels": channels}),
+        ("pack_channels", x, {"last": last}),
+        ("unpack_channels", evaluate("pack_channels", x, last=last), {"channels": channels, "last": last}),
     ):
         build = Builder(tensor("float32", source.shape))
         definition = build.definition(build(operator, 0, **attributes))
-        _, (got,) = run_kernel(definition, [source], parts=2)
+        _, (got,) = run_kernel(definition, [source], parts=2, target=target)
         np.testing.assert_array_equal(got, evaluate(operator, source, **attributes))
