@@ -233,14 +233,17 @@ def tanh(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
         return c_library("tanh", x)
     shifted, r = _split(minimum(x.of(20.0), absolute(x + x)))
-    scale = _power_of_two(shifted)
-    e = fma(scale, _expm1_reduced(r), scale - 1.0)  # exp(2x) - 1
-    return copysign(e / (e + 2.0), x)
+    scale = _times_small_power(x.of(0.5), shifted)
+    half = fma(scale, _expm1_reduced(r), scale - 0.5)  # of exp(2x) - 1
+    quotient = half / (half + 1.0)
+    # half - half tanh(x) is tanh(x) too: while half is small, what rounding did to the quotient is a small part of it
+    return copysign(select(half < 0.5, fma(-half, quotient, half), quotient), x)
 
 
 def sigmoid(x: Lanes) -> Lanes:
     e = exp_of_negative(-absolute(x)) if _has_scaling(x) else exp(-absolute(x))
-    return select(x < 0.0, e, x.of(1.0)) / (e + 1.0)
+    base = select(x < 0.0, e, x.of(1.0))
+    return fma(-base, e / (e + 1.0), base)  # not base / (e + 1), whose three roundings add up to 2.4 units
 
 
 def erf(x: Lanes) -> Lanes:
