@@ -146,6 +146,20 @@ def relax(typing):  # type: ignore[no-untyped-def]
     return _typed(0, emit)
 
 
+@intrinsic
+def clock(typing):  # type: ignore[no-untyped-def]
+    """The processor's clock: it runs evenly, in units that are to be measured. 0 where we know none that is free to be read."""
+
+    def emit(builder: Any) -> Any:
+        if _MACHINE in ("x86_64", "amd64"):
+            return _libc(builder, "llvm.readcyclecounter", I64, [], [])
+        if _MACHINE in ("aarch64", "arm64"):
+            return builder.asm(ir.FunctionType(I64, []), "mrs $0, cntvct_el0", "=r", [], True)
+        return None
+
+    return _typed(0, emit)
+
+
 def _libc(builder: Any, name: str, result: Any, kinds: list[Any], values: list[Any]) -> Any:
     """Calls a function of the C library."""
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, kinds), name)

@@ -151,7 +151,9 @@ POOL = _names("POOL", """
     STOP         1 when workers are to end
     THREADS      threads that a call may use: workers, and its own
     WORKER_SPINS how often a worker looks for a loop before it sleeps
-    CALLER_SPINS how often a caller looks whether the workers are done before it lets other threads have the core
+    YIELD_SPINS  how often a thread looks before it lets others have the core meanwhile
+    MILLISECOND  of the processor's clock; 0 where it has none
+    HINDERED     workers that are left out of loops because others have their cores
     SCRATCH      address of the workers' scratch memory
     STRIDE       bytes of it a worker
     BLOCK        what malloc gave for it
@@ -170,13 +172,17 @@ MEMBER = _names("MEMBER", """
     PARTS       … number of parts
     MEMBERS     … number of threads
     SCRATCH     address of the thread's scratch memory
+    WORKING     1 while a part may be in the thread's hands
 """)  # fmt: skip
 
-# … and what a worker sleeps on, on another.
+# … and what a worker sleeps on, and whether loops do without it, on another.
 SLEEPER = _names("SLEEPER", """
     ASLEEP      1 while the worker sleeps
     MUTEX       address of the C library's mutex
     CONDITION   … and its condition
+    LEFT_OUT    1 while loops do without the worker
+    RETURN      when it takes part again, or did, by the processor's clock
+    BACK_OFF    how long it was left out the last time
 """, start=8)  # fmt: skip
 
 MEMBER_WORDS = 16

@@ -5,6 +5,9 @@ done its own share, from the first part on, takes of the others', from the last 
 word, the thread's *ticket*; taking a part is a compare-and-swap of it. The ticket has the loop's number in it, so a worker that
 comes late, from a loop that is over, takes nothing of the next one. A thread finds all that it needs on its ticket's
 cache line. Workers spin for a while between loops, then sleep; waking them is only paid for when they sleep.
+
+A worker whose core other programs use too may be stopped in the middle of a part, for the milliseconds that a system gives
+each, and the caller waits. Who has waited so for a worker does without it for some time, longer and longer while that goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from .intrinsics import (
     atomic_store,
     call_function,
     call_kernel,
+    clock,
     free,
     load,
     malloc,
@@ -28,6 +32,14 @@ from .layout import CONTEXT, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, WOR
 EPOCHS = 0x7FFFFFFF
 MAX_PARTS = 0xFFFF
 FIRST_PART = 1 << 16  # of the first part in a ticket; the end counts in ones
+
+RESTS_A_YIELD = 16  # of an idle worker, which take about as long as a call of the system does
+
+# Milliseconds
+BACK_OFF = 8  # that a hindered worker is left out at first; each time again twice as long …
+LONGEST_BACK_OFF = 64
+CALM = 32  # … unless it has taken part for so long since
+FOREVER = 0x7FFFFFFFFFFFFFFF
 
 
 @inlined
@@ -53,10 +65,10 @@ def end_of(ticket):
 @native
 def take_parts(pool, index, epoch):
     """Does parts of the loop `epoch` until there are no more."""
-    member = member_at(pool, index)
-    kernel, arguments = load(member, MEMBER.KERNEL), load(member, MEMBER.ARGUMENTS)
-    parts, members = load(member, MEMBER.PARTS), load(member, MEMBER.MEMBERS)
-    scratch, is_new = load(member, MEMBER.SCRATCH), 1
+    mine = member_at(pool, index)
+    kernel, arguments = load(mine, MEMBER.KERNEL), load(mine, MEMBER.ARGUMENTS)
+    parts, members = load(mine, MEMBER.PARTS), load(mine, MEMBER.MEMBERS)
+    scratch, is_new = load(mine, MEMBER.SCRATCH), 1
     for turn in range(members):
         other = member_at(pool, index + turn if index + turn < members else index + turn - members)
         done = 0
@@ -71,7 +83,9 @@ def take_parts(pool, index, epoch):
             if is_new == 1 and scratch != 0:
                 store(scratch, 0, -1)
             is_new = 0
+            atomic_store(mine, MEMBER.WORKING, 1)
             failure = call_kernel(kernel, arguments, scratch, part, parts)
+            atomic_store(mine, MEMBER.WORKING, 0)
             if failure != 0:
                 atomic_store(pool, POOL.FAILURE, failure)
             done += 1
@@ -107,6 +121,19 @@ def free_threads(pool):
 
 
 @native
+def available_threads(pool):
+    """How many threads may share a loop. Workers that have been left out for long enough are among them again."""
+    if load(pool, POOL.HINDERED) > 0:
+        now = clock()
+        for index in range(1, load(pool, POOL.THREADS)):
+            member = member_at(pool, index)
+            if load(member, SLEEPER.LEFT_OUT) == 1 and load(member, SLEEPER.RETURN) <= now:
+                store(member, SLEEPER.LEFT_OUT, 0)
+                store(pool, POOL.HINDERED, load(pool, POOL.HINDERED) - 1)
+    return load(pool, POOL.THREADS) - load(pool, POOL.HINDERED)
+
+
+@native
 def run_parts(context, primitive, arguments, parts, threads):
     """A kernel's parts on so many threads; alone, in one part, while another call has the workers. Its failure code."""
     pool, kernel, scratch = (
@@ -114,46 +141,112 @@ def run_parts(context, primitive, arguments, parts, threads):
         load(primitive, PRIMITIVE.KERNEL),
         load(context, CONTEXT.SCRATCH),
     )
-    needed = load(primitive, PRIMITIVE.SCRATCH)
     if parts <= 1 or own(pool) == 0:
-        return call_kernel(kernel, arguments, scratch, 0, 1)
-    if fit_scratch(pool, needed) == 0:
-        atomic_store(pool, POOL.BUSY, 0)
         return call_kernel(kernel, arguments, scratch, 0, 1)
     parts = min(parts, MAX_PARTS)
     # of the threads that were free when the kernel was asked, some may have gone: there is scratch memory for THREADS
-    members, epoch = min(threads, parts, load(pool, POOL.THREADS)), load(pool, POOL.EPOCH) + 1 & EPOCHS
-    store(pool, POOL.EPOCH, epoch)
+    needed, members = load(primitive, PRIMITIVE.SCRATCH), min(threads, parts, available_threads(pool))
+    if members == 1 or fit_scratch(pool, needed) == 0:
+        atomic_store(pool, POOL.BUSY, 0)
+        return call_kernel(kernel, arguments, scratch, 0, 1)
     store(pool, POOL.FAILURE, 0)
     atomic_store(pool, POOL.DONE, 0)
-    for index in range(members - 1, -1, -1):
-        member = member_at(pool, index)
-        own_scratch = scratch if index == 0 else load(pool, POOL.SCRATCH) + (index - 1) * load(pool, POOL.STRIDE)
-        store(member, MEMBER.KERNEL, kernel)
-        store(member, MEMBER.ARGUMENTS, arguments)
-        store(member, MEMBER.PARTS, parts)
-        store(member, MEMBER.MEMBERS, members)
-        store(member, MEMBER.SCRATCH, own_scratch if needed > 0 else 0)
-        share = parts * index // members * FIRST_PART + parts * (index + 1) // members
-        atomic_store(member, MEMBER.TICKET, (epoch << 32) + share)
-    wake(pool, members)
-    take_parts(pool, 0, epoch)
-    spins = 0
-    while atomic_load(pool, POOL.DONE) < parts:
-        relax()
-        spins += 1
-        if spins > load(pool, POOL.CALLER_SPINS) and load(pool, POOL.YIELD) != 0:
-            call_function(load(pool, POOL.YIELD), 0, 0)
+    last = publish(pool, kernel, arguments, scratch, needed, parts, members)
+    wake(pool, last)
+    start = clock()
+    take_parts(pool, 0, load(pool, POOL.EPOCH))
+    if atomic_load(pool, POOL.DONE) < parts:
+        await_workers(pool, parts, last, start)
     failure = load(pool, POOL.FAILURE)
     atomic_store(pool, POOL.BUSY, 0)
     return failure
 
 
 @native
-def wake(pool, members):
-    """Wakes those workers of a loop that sleep."""
-    for index in range(1, members):
+def last_member(pool, members):
+    """The last of so many members, the caller and the first workers that are not left out."""
+    if load(pool, POOL.HINDERED) == 0:
+        return members - 1
+    last = 0
+    for _ in range(1, members):
+        last += 1
+        while load(member_at(pool, last), SLEEPER.LEFT_OUT) == 1:
+            last += 1
+    return last
+
+
+@native
+def publish(pool, kernel, arguments, scratch, needed, parts, members):
+    """Gives so many members their shares of a new loop. The last of them."""
+    last, rank, epoch = last_member(pool, members), members, load(pool, POOL.EPOCH) + 1 & EPOCHS
+    store(pool, POOL.EPOCH, epoch)
+    for index in range(last, -1, -1):
         member = member_at(pool, index)
+        if load(member, SLEEPER.LEFT_OUT) == 1:
+            continue
+        rank -= 1
+        own_scratch = scratch if index == 0 else load(pool, POOL.SCRATCH) + (index - 1) * load(pool, POOL.STRIDE)
+        store(member, MEMBER.KERNEL, kernel)
+        store(member, MEMBER.ARGUMENTS, arguments)
+        store(member, MEMBER.PARTS, parts)
+        store(member, MEMBER.MEMBERS, last + 1)
+        store(member, MEMBER.SCRATCH, own_scratch if needed > 0 else 0)
+        share = parts * rank // members * FIRST_PART + parts * (rank + 1) // members
+        atomic_store(member, MEMBER.TICKET, (epoch << 32) + share)
+    return last
+
+
+@inlined
+def yield_core(pool):
+    """Lets other threads have the core, if there are any: perhaps the one that is waited for."""
+    if load(pool, POOL.YIELD) != 0:
+        call_function(load(pool, POOL.YIELD), 0, 0)
+
+
+@native
+def await_workers(pool, parts, last, start):
+    """Waits until the parts that workers have are done. The caller began to do its own at `start`."""
+    spins, now = 0, clock()
+    # whose parts are of unlike lengths may wait for as long as it has worked itself
+    patience = now + 2 * (now - start) + load(pool, POOL.MILLISECOND) // 2
+    if load(pool, POOL.MILLISECOND) == 0:
+        patience = FOREVER
+    while atomic_load(pool, POOL.DONE) < parts:
+        relax()
+        spins += 1
+        if spins > load(pool, POOL.YIELD_SPINS):
+            yield_core(pool)
+            if clock() > patience:
+                leave_out(pool, last)
+                patience = FOREVER
+    return 0
+
+
+@native
+def leave_out(pool, last):
+    """Leaves those workers out that have parts and do not finish them."""
+    now, millisecond = clock(), load(pool, POOL.MILLISECOND)
+    for index in range(1, last + 1):
+        member = member_at(pool, index)
+        if atomic_load(member, MEMBER.WORKING) == 0 or load(member, SLEEPER.LEFT_OUT) == 1:
+            continue
+        back_off = BACK_OFF * millisecond
+        if now - load(member, SLEEPER.RETURN) < CALM * millisecond:
+            back_off = min(2 * load(member, SLEEPER.BACK_OFF), LONGEST_BACK_OFF * millisecond)
+        store(member, SLEEPER.BACK_OFF, back_off)
+        store(member, SLEEPER.RETURN, now + back_off)
+        store(member, SLEEPER.LEFT_OUT, 1)
+        store(pool, POOL.HINDERED, load(pool, POOL.HINDERED) + 1)
+    return 0
+
+
+@native
+def wake(pool, last):
+    """Wakes those workers up to the last one of a loop that sleep."""
+    for index in range(1, last + 1):
+        member = member_at(pool, index)
+        if load(member, SLEEPER.LEFT_OUT) == 1:
+            continue
         # orders itself behind the tickets: a worker says that it sleeps, then looks at its ticket once more
         if atomic_add(member, SLEEPER.ASLEEP, 0) > 0:
             call_function(load(pool, POOL.LOCK), load(member, SLEEPER.MUTEX), 0)
@@ -190,6 +283,8 @@ def work(pool, index, seen):
         while is_idle(pool, member, seen) and spins < load(pool, POOL.WORKER_SPINS):
             relax()
             spins += 1
+            if spins > load(pool, POOL.YIELD_SPINS) and spins % RESTS_A_YIELD == 0:
+                yield_core(pool)
         if is_idle(pool, member, seen):
             if load(pool, POOL.WAIT) == 0:
                 return seen
@@ -202,7 +297,8 @@ def work(pool, index, seen):
 
 @native
 def rest(count):
-    """What a worker does between two looks, so often: to be measured."""
+    """What a worker does between two looks, so often: to be measured. How long that took by the processor's clock."""
+    start = clock()
     for _ in range(count):
         relax()
-    return 0
+    return clock() - start

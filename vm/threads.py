@@ -21,7 +21,8 @@ from .layout import MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
-_CALLER_SECONDS = 10e-6  # that a caller spins for its workers: then one of them may want the core
+_YIELD_SECONDS = 10e-6  # that a thread spins before it lets others have the core: the one that it waits for may want it
+_RESTS = 4000  # by which a spin is measured
 _LINES = 16  # words of two cache lines, which processors like to fetch together
 _LOCK_BYTES = 256  # enough for a mutex, and for a condition, of any C library
 
@@ -52,6 +53,7 @@ class Pool:
         try:
             words[POOL.STRIDE] = 0  # scratch memory is for as many workers as there were
             words[POOL.THREADS] = threads
+            self._take_in()
             while len(self._workers) < threads - 1:
                 index = 1 + len(self._workers)  # the caller is member 0
                 self._make_lock(index)
@@ -65,8 +67,9 @@ class Pool:
         """Ends the workers. What runs afterwards runs on its own thread."""
         self._own()
         self._words[POOL.THREADS], self._words[POOL.STOP] = 1, 1
+        self._take_in()
         self._words[POOL.BUSY] = 0
-        core.engine().wake(self.address, 1 + len(self._workers))
+        core.engine().wake(self.address, len(self._workers))
         for worker in self._workers:
             worker.join()
         self._workers.clear()
@@ -77,7 +80,14 @@ class Pool:
         words[POOL.THREADS], words[POOL.BUSY], words[POOL.ACTIVE] = 1, 0, 0
         for index in range(1, 1 + len(self._workers)):
             words[_place(index, SLEEPER.ASLEEP)] = 0
+        self._take_in()
         self._workers.clear()
+
+    def _take_in(self) -> None:
+        """Leaves no worker out any longer."""
+        self._words[POOL.HINDERED] = 0
+        for index in range(1, 1 + len(self._workers)):
+            self._words[_place(index, SLEEPER.LEFT_OUT)] = 0
 
     def _own(self) -> None:
         """Waits until no call has the pool, and takes it."""
@@ -90,13 +100,15 @@ class Pool:
             time.sleep(_IDLE_SECONDS)
 
     def _set_spins(self) -> None:
-        """Measures how long it takes to relax: between a nanosecond and fifty, by processor."""
-        count, rest = 1000, core.engine().rest
+        """Measures how long it takes to relax, between a nanosecond and fifty, and the processor's clock."""
+        count, rest = _RESTS, core.engine().rest
         start = time.perf_counter()
-        rest(count)
-        each = max(time.perf_counter() - start, 1e-9) / count
+        ticks = rest(count)
+        seconds = max(time.perf_counter() - start, 1e-9)
+        each = seconds / count
+        self._words[POOL.MILLISECOND] = int(ticks / (1e3 * seconds))
         self._words[POOL.WORKER_SPINS] = max(1, int(_WORKER_SECONDS / each))
-        self._words[POOL.CALLER_SPINS] = max(1, int(_CALLER_SECONDS / each))
+        self._words[POOL.YIELD_SPINS] = max(1, int(_YIELD_SECONDS / each))
 
     def _find_functions(self) -> None:
         """The C library's functions for locks. Where it has none that we know, workers look for work from time to time."""

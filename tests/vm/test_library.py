@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +18,7 @@ from treadle.vm import library, native
 from treadle.vm.intrinsics import load, store
 from treadle.vm.layout import MAX_THREADS
 from treadle.vm.machine import VirtualMachine
-from treadle.vm.threads import get_num_threads, set_num_threads
+from treadle.vm.threads import cpu_count, get_num_threads, set_num_threads
 
 SIGNATURE = "int64(int64, int64, int64, int64)"
 OBJECT_KEY = "ab" * 32
@@ -167,6 +170,24 @@ def test_callers_that_want_the_workers_at_once_get_their_own_results(compiler):
         for turn, result in enumerate(doubled):
             assert np.array_equal(result, 2 * (X + turn))
     finally:
+        set_num_threads(before)
+
+
+def test_a_program_that_takes_the_workers_core_costs_little(compiler):
+    """Left out or not, workers give the same; and no call waits for what a scheduler gives others, every time."""
+    compiler(8, 100_000)
+    before = get_num_threads()
+    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        set_num_threads(cpu_count())
+        main = make()["main"]
+        start = time.perf_counter()
+        for turn in range(500):
+            assert np.array_equal(main(X + turn), 2 * (X + turn))
+        assert time.perf_counter() - start < 5
+    finally:
+        spinner.kill()
+        spinner.wait()
         set_num_threads(before)
 
 
