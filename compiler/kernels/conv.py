@@ -24,7 +24,18 @@ from .anchor import Anchored
 from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel, even_pieces
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES, Tile, choose, chunk_of, step_cost, write_chunks, write_start, write_step
+from .tile import (
+    BLOCK,
+    VECTOR_BYTES,
+    Tile,
+    choose,
+    chunk_of,
+    step_cost,
+    write_blocks,
+    write_chunks,
+    write_start,
+    write_step,
+)
 from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
@@ -347,14 +358,7 @@ class _Conv:
             write("x_line = row_bytes", "x_plane = plane_bytes")
             if self.problem.pile:
                 write("x_slice = dilation_deep * slice_bytes")
-        rest = self.problem.blocks % tile.blocks
-        if not rest:
-            self._write_tiles(tile)
-            return
-        with write.block(f"if block + {tile.blocks} <= blocks"):
-            self._write_tiles(tile)
-        with write.block("else"), write.block("for block in range(block, blocks)"):
-            self._write_tiles(Tile(tile.rows, 1))
+        write_blocks(write, self.problem.blocks, tile, self._write_tiles)
 
     def _write_stage(self, plane: str) -> None:
         """Copies what the band needs, if the unit before has not, and moves `origin` there. All bands of a line share it."""

@@ -23,7 +23,18 @@ from .epilogue import Epilogue, Grid, merged_shape
 from .few_rows import few_rows_bytes, write_few_rows
 from .kernel import Kernel, even_pieces
 from .target import Target
-from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, choose, chunk_of, tiles, write_chunks, write_start, write_step
+from .tile import (
+    BLOCK,
+    CHUNK,
+    VECTOR_BYTES,
+    Tile,
+    choose,
+    chunk_of,
+    symbolic_tiles,
+    write_chunks,
+    write_start,
+    write_step,
+)
 from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
@@ -112,10 +123,7 @@ class _Product:
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
             return [choose(max(1, self.rows), blocks, self.target)]
-        possible = tiles(self.target)
-        width = min(2, blocks)
-        most = max(tile.rows for tile in possible if tile.blocks == width)
-        return list(dict.fromkeys(Tile(min(rows, most), width) for rows in _SYMBOLIC_ROWS))
+        return symbolic_tiles(_SYMBOLIC_ROWS, blocks, self.target)
 
     def _is_copying_rows(self) -> bool:
         """More rows of a tile in the same sets of the first cache than these hold, and many columns that use them."""

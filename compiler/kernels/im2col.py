@@ -24,11 +24,23 @@ from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel
 from .sliding import Sliding
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES, Tile, choose, chunk_of, step_cost, tiles, write_chunks, write_start, write_step
+from .tile import (
+    BLOCK,
+    VECTOR_BYTES,
+    Tile,
+    choose,
+    chunk_of,
+    step_cost,
+    symbolic_tiles,
+    write_blocks,
+    write_chunks,
+    write_start,
+    write_step,
+)
 from .writer import Writer, estimate, shape_of
 
 _SYMBOLIC_ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it knows how many pixels there are
-_MOST_BANDS = 64  # tiles of a band, where rows are short or not gathered
+_MOST_TILES = 64  # tiles of a band, where rows are short or not gathered
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -55,8 +67,7 @@ class _Convolution:
         self.image, self.weight = x, weight
         end = len(weight) - (1 if self.is_planar else 2)
         windows = axes(weight[2:end], *(attributes[name] for name in ("strides", "pads", "dilations")))
-        self.spatial = x[2:] if self.is_planar else x[2:-1]
-        self.sliding = Sliding(windows, self.spatial, result[2:-1])
+        self.sliding = Sliding(windows, x[2:] if self.is_planar else x[2:-1], result[2:-1])
         self.groups = attributes.get("groups", 1)
         self.pixels = dims.product(result[2:-1])
         self.channels = estimate(weight[1])
@@ -91,13 +102,11 @@ class _Convolution:
         """The one tile for a known number of pixels; else, falling, tiles of which the first that fits is taken."""
         if isinstance(self.pixels, int):
             return [choose(max(1, self.pixels), self.blocks, self.target)]
-        width = min(2, self.blocks)
-        most = max(tile.rows for tile in tiles(self.target) if tile.blocks == width)
-        return list(dict.fromkeys(Tile(min(rows, most), width) for rows in _SYMBOLIC_ROWS))
+        return symbolic_tiles(_SYMBOLIC_ROWS, self.blocks, self.target)
 
     def _band(self) -> int:
         row = self._row if self.is_gathered else self.channels * VECTOR_BYTES
-        return min(_MOST_BANDS, max(1, self.target.l2_bytes // 2 // (row * self.tiles[0].rows)))
+        return min(_MOST_TILES, max(1, self.target.l2_bytes // 2 // (row * self.tiles[0].rows)))
 
     @property
     def _nanoseconds(self) -> float:
@@ -184,10 +193,10 @@ class _Convolution:
                 self._write_rows()
         for number, tile in enumerate(self.tiles):
             if len(self.tiles) == 1:
-                self._write_blocks(tile)
+                write_blocks(write, self.blocks, tile, self._write_tiles)
             else:
                 with write.block(f"{'if' if number == 0 else 'elif'} tile_rows == {tile.rows}"):
-                    self._write_blocks(tile)
+                    write_blocks(write, self.blocks, tile, self._write_tiles)
 
     @property
     def _pixel(self) -> int:
@@ -248,16 +257,6 @@ class _Convolution:
                 write(f"store_float32(at, tap * 4, load_float32(source, tap * dilation{last} * 4))")
 
     # ---- products ----
-
-    def _write_blocks(self, tile: Tile) -> None:
-        write = self.write
-        if not self.blocks % tile.blocks:
-            self._write_tiles(tile)
-            return
-        with write.block(f"if block + {tile.blocks} <= blocks"):
-            self._write_tiles(tile)
-        with write.block("else"), write.block("for block in range(block, blocks)"):
-            self._write_tiles(Tile(tile.rows, 1))
 
     def _write_tiles(self, tile: Tile) -> None:
         write, has_bias = self.write, len(self.node.inputs) > 2

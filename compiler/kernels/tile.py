@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -81,6 +81,25 @@ def choose(rows: int, blocks: int, target: Target) -> Tile:
 
     possible = sorted((tile for tile in tiles(target) if tile.rows <= rows and tile.blocks <= blocks), key=cost)
     return decide("tile", possible[0], lambda: possible[:_LIKELY])
+
+
+def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
+    """Tiles of so many rows, or as many as there can be, among which a kernel chooses when it knows how many rows there are."""
+    width = min(2, blocks)
+    most = max(tile.rows for tile in tiles(target) if tile.blocks == width)
+    return list(dict.fromkeys(Tile(min(count, most), width) for count in rows))
+
+
+def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[Tile], None]) -> None:
+    """The tiles of a unit of work: for as many blocks of output channels as a tile has, from `block` on; one by one, where
+    fewer of the `blocks` are left."""
+    if not blocks % tile.blocks:
+        write_tiles(tile)
+        return
+    with write.block(f"if block + {tile.blocks} <= blocks"):
+        write_tiles(tile)
+    with write.block("else"), write.block("for block in range(block, blocks)"):
+        write_tiles(Tile(tile.rows, 1))
 
 
 def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1) -> None:

@@ -108,23 +108,8 @@ REDUCTIONS: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] =
 
 for _name, _kinds, _function, _doc in REDUCTIONS:
     register(_name, "x", partial(_infer, kinds=_kinds), _function, Fusion.REDUCTION, _doc, attributes=AXES)
-register(
-    "argmax",
-    "x",
-    _infer_index,
-    _index(np.argmax),
-    Fusion.OPAQUE,
-    "index of the greatest element",
-    attributes=AXIS,
-    work=each_input(1),
-)
-register(
-    "argmin",
-    "x",
-    _infer_index,
-    _index(np.argmin),
-    Fusion.OPAQUE,
-    "index of the least element",
-    attributes=AXIS,
-    work=each_input(1),
-)
+for _name, _pick, _doc in (
+    ("argmax", np.argmax, "index of the greatest element"),
+    ("argmin", np.argmin, "index of the least element"),
+):
+    register(_name, "x", _infer_index, _index(_pick), Fusion.OPAQUE, _doc, attributes=AXIS, work=each_input(1))
