@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from treadle.tools import accuracy, engines
+from treadle.tools import accuracy
 from treadle.tools.cli import USAGE, main
 
 
@@ -24,27 +24,18 @@ def test_engines_are_compared_with_the_reference(capsys: pytest.CaptureFixture) 
             assert 0 < deviation["largest"] < 2e-6
 
 
-def test_an_error_is_measured_as_a_share_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = engines.ENGINES["onnxruntime"]
-
-    def wrong(*arguments: object) -> engines.Call:
-        call = right(*arguments)  # type: ignore[arg-type]
-        return lambda: [array * np.float32(1.01) for array in call()]
-
-    monkeypatch.setitem(engines.ENGINES, "treadle", wrong)
+@pytest.mark.usefixtures("wrong_treadle")
+def test_an_error_is_measured_as_a_share_of_the_reference() -> None:
     (found,) = accuracy.compare_models(["mlp"], ["onnxruntime"], 1)
     assert found.engines["treadle"].rms == pytest.approx(0.01, rel=1e-3)
     assert found.engines["treadle"].largest == pytest.approx(0.01, rel=1e-3)
     assert min(found.ratios or ()) > 1000
 
 
-def test_an_engine_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> engines.Call:
-        raise RuntimeError("no such operator")
-
-    monkeypatch.setitem(engines.ENGINES, "onnxruntime", refuse)
+@pytest.mark.usefixtures("failing_onnxruntime")
+def test_an_engine_that_fails_is_a_result() -> None:
     (found,) = accuracy.compare_models(["mlp"], ["onnxruntime"], 1)
-    assert found.engines["onnxruntime"].failure == "no such operator"
+    assert found.engines["onnxruntime"].failure == "no such operator at line 3"
     assert found.ratios is None
 
 

@@ -7,9 +7,8 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
-from treadle.tools import engines, race
+from treadle.tools import race
 from treadle.tools.cli import USAGE, main
 
 
@@ -27,24 +26,15 @@ def test_every_engine_is_measured_and_compared(tmp_path: Path, capsys: pytest.Ca
     assert "| mlp |" in page.read_text()
 
 
-def test_an_engine_that_fails_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> engines.Call:
-        raise RuntimeError("\nno such operator\nat line 3")
-
-    monkeypatch.setitem(engines.ENGINES, "onnxruntime", refuse)
+@pytest.mark.usefixtures("failing_onnxruntime")
+def test_an_engine_that_fails_is_a_result() -> None:
     (found,) = race.run_races(["mlp"], ["onnxruntime"], [1], rounds=1)
     assert found.engines["onnxruntime"].failure == "no such operator at line 3"
     assert found.ratio is None
 
 
-def test_a_wrong_answer_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = engines.ENGINES["onnxruntime"]
-
-    def wrong(*arguments: object) -> engines.Call:
-        call = right(*arguments)  # type: ignore[arg-type]
-        return lambda: [array * np.float32(1.01) for array in call()]
-
-    monkeypatch.setitem(engines.ENGINES, "treadle", wrong)
+@pytest.mark.usefixtures("wrong_treadle")
+def test_a_wrong_answer_is_seen() -> None:
     (found,) = race.run_races(["mlp"], ["onnxruntime"], [1], rounds=1)
     assert found.engines["treadle"].error == pytest.approx(0.01, rel=0.1)
 

@@ -6,6 +6,7 @@ Every tensor ends where an unreadable page begins: a kernel that reads or writes
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 import mmap
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.target import Target, host
-from treadle.compiler.operators import TABLE
+from treadle.compiler.operators import TABLE, lookup
 from treadle.compiler.timing import PROTOTYPE
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
@@ -23,6 +24,26 @@ from treadle.vm.library import BuiltKernel
 from treadle.vm.native import load_object
 
 TARGET = host()
+NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
+
+_random = np.random.default_rng()
+
+
+def seed() -> None:
+    """Lets `normal` begin anew."""
+    global _random
+    _random = np.random.default_rng(1)
+
+
+def normal(*shape: int) -> np.ndarray:
+    """Normally distributed elements of type float32."""
+    return _random.standard_normal(shape, np.float32)
+
+
+def evaluate(operator: str, *arrays: np.ndarray, **attributes: object) -> np.ndarray:
+    """The first result of an operator's reference."""
+    entry = lookup(operator)
+    return entry.evaluate(arrays, entry.canonical(attributes))[0]
 
 
 class Builder:

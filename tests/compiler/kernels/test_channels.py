@@ -1,27 +1,16 @@
 """Channels of blocked images, joined, cut and interleaved, compiled, against the reference evaluator on what are channels."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators import lookup
 from treadle.formats.types import tensor
 
-from .harness import TARGET, Builder, run_kernel
-
-NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
-RNG = np.random.default_rng(6)
-
-
-def evaluate(operator, *arrays, **attributes):
-    entry = lookup(operator)
-    return entry.evaluate(arrays, entry.canonical(attributes))[0]
+from .harness import NARROW, TARGET, Builder, evaluate, normal, run_kernel
 
 
 def join(channels, size, start, count, *, interleaved=False, images=1, batch=None, parts=1, target=TARGET):
-    plain = [RNG.standard_normal((images, each, *size), np.float32) for each in channels]
+    plain = [normal(images, each, *size) for each in channels]
     arrays = [evaluate("pack_channels", x) for x in plain]
     for each, array in zip(channels, arrays, strict=True):
         array[:, -1, ..., each - array.shape[1] * 16 :] = np.nan if each % 16 else array[:, -1]

@@ -1,62 +1,15 @@
 """Convolutions of channel-blocked and planar images, compiled, against NumPy on ordinary images."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators import lookup
 from treadle.formats.types import tensor
 
-from .harness import TARGET, Builder, built, run_kernel
-
-NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
-RNG = np.random.default_rng(1)
-
-
-def evaluate(operator, *arrays, **attributes):
-    entry = lookup(operator)
-    return entry.evaluate(arrays, entry.canonical(attributes))[0]
-
-
-def normal(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def convolve(x, weight, epilogue="", *, groups=1, parts=1, target=TARGET, batch=None, **window):
-    """Checks the kernel that a convolution of x with the weights gets. `batch`: the name of its symbolic dimension."""
-    bias, channels = normal(len(weight)), x.shape[1]
-    wanted = evaluate("conv", x, weight, bias, groups=groups, **window)
-    added = normal(*wanted.shape)
-    vector = evaluate("pack_vector", bias, axes=x.ndim - 2)
-    if groups == channels > 1:
-        operator, image, packed = (
-            "conv_depthwise",
-            evaluate("pack_channels", x),
-            evaluate("pack_planar_weights", weight),
-        )
-    elif channels < 4:
-        operator, image, packed = "conv_planar", x, evaluate("pack_planar_weights", weight)
-    else:
-        operator, image = "conv_blocked", evaluate("pack_channels", x)
-        packed = evaluate("pack_weights", weight, groups=groups)
-        groups = packed.shape[0] and image.shape[1] // packed.shape[1]
-        window |= {"groups": groups, "channels": channels // groups}
-    shape = (batch, *image.shape[1:]) if batch else image.shape
-    arrays = [image, packed, vector, evaluate("pack_channels", added)]
-    params = [tensor("float32", s) for s in (shape, packed.shape, vector.shape)]
-    build = Builder(*params, tensor("float32", (batch or len(x), *arrays[3].shape[1:])))
-    value = build(operator, 0, 1, 2, **window)
-    for step in epilogue.split():
-        value = build("add", value, 3) if step == "add" else build(step, value)
-        wanted = wanted + added if step == "add" else evaluate(step, wanted)
-    definition = build.definition(value)
-    _, (got,) = run_kernel(definition, arrays, {batch: len(x)} if batch else None, parts, target)
-    plain = evaluate("unpack_channels", got, channels=len(weight))
-    np.testing.assert_allclose(plain, wanted, rtol=1e-5, atol=2e-5 * math.sqrt(weight[0].size))
-    return built(definition, target)
+from .convolutions import convolve
+from .harness import NARROW, TARGET, Builder, evaluate, normal, run_kernel
 
 
 @given(st.data())
@@ -163,7 +116,7 @@ def test_depthwise_of_symbolic_sizes(width, stride):
 
 
 def test_symbolic_batch():
-    window = {"pads": (1, 1, 1, 1), "batch": "n"}
+    window = {"pads": (1, 1, 1, 1), "symbolic": (0,)}
     kernels = {convolve(normal(n, 16, 4, 4), normal(16, 16, 3, 3), **window) for n in (1, 3)}
     assert len(kernels) == 1
 

@@ -1,6 +1,5 @@
 """Matrix products, compiled, against the reference evaluator."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -12,10 +11,18 @@ from treadle.compiler.operators import lookup
 from treadle.formats.types import tensor
 from treadle.vm.native import NativeTarget
 
-from .harness import TARGET, Builder, built, check, check_random, definition_of, random_array, run_kernel
-
-NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
-RNG = np.random.default_rng(1)
+from .harness import (
+    NARROW,
+    TARGET,
+    Builder,
+    built,
+    check,
+    check_random,
+    definition_of,
+    normal,
+    random_array,
+    run_kernel,
+)
 
 
 def product(a, b, epilogue=(), sizes=None, parts=1, target=TARGET, operator="matmul", **attributes):
@@ -96,11 +103,11 @@ def test_narrow_vectors(target):
 
 @pytest.mark.parametrize("columns", [1, 16, 30, 96])
 def test_packed_matrix(columns):
-    matrix = RNG.standard_normal((11, columns)).astype(np.float32)
+    matrix = normal(11, columns)
     (panels,) = lookup("pack_matrix").evaluate([matrix])
     build = Builder(tensor("float32", (2, 7, 11)), tensor("float32", panels.shape))
     definition = build.definition(build("matmul_packed", 0, 1, columns=columns))
-    a = RNG.standard_normal((2, 7, 11)).astype(np.float32)
+    a = normal(2, 7, 11)
     _, (got,) = run_kernel(definition, [a, panels], parts=2)
     np.testing.assert_allclose(got, a @ matrix, rtol=1e-5, atol=1e-4)
 

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from treadle.compiler.operators import lookup
 from treadle.formats.types import tensor
 
-from .harness import definition_of, run_kernel
+from .harness import definition_of, evaluate, normal, run_kernel
 
 RNG = np.random.default_rng(1)
 DEPTH = 8192
@@ -14,11 +13,6 @@ DEPTH = 8192
 def positive(*shape):
     """Elements of one sign: their sums grow, and with them the rounding errors of what is added later."""
     return RNG.uniform(0, 1, shape).astype(np.float32)
-
-
-def evaluate(operator, *arrays, **attributes):
-    entry = lookup(operator)
-    return entry.evaluate(arrays, entry.canonical(attributes))[0]
 
 
 def relative_error(operator, arrays, wanted, **attributes):
@@ -53,7 +47,7 @@ def test_convolutions_of_ordinary_images():
 @pytest.mark.parametrize(("outputs", "units"), [(2, 2.5), (4, 6)])
 def test_winograd_convolutions(outputs, units):
     """Of elements of both signs, relative to the root mean square of the result."""
-    x, weight = (RNG.standard_normal(shape).astype(np.float32) for shape in ((1, 128, 14, 14), (32, 128, 3, 3)))
+    x, weight = (normal(*shape) for shape in ((1, 128, 14, 14), (32, 128, 3, 3)))
     wanted = evaluate("conv", x.astype(np.float64), weight.astype(np.float64), pads=(1, 1, 1, 1))
     arrays = [evaluate("pack_channels", x), evaluate("pack_winograd_weights", weight, outputs=outputs)]
     params = [tensor("float32", array.shape) for array in arrays]

@@ -1,50 +1,26 @@
 """Convolutions by Winograd's algorithm, compiled, against NumPy's direct ones on ordinary images."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators import lookup
 from treadle.compiler.operators.winograd import best_outputs, transforms
-from treadle.formats.types import tensor
 
-from .harness import TARGET, Builder, run_kernel
-
-NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
-RNG = np.random.default_rng(1)
+from . import convolutions
+from .harness import NARROW, TARGET, evaluate, normal
 
 
-def evaluate(operator, *arrays, **attributes):
-    entry = lookup(operator)
-    return entry.evaluate(arrays, entry.canonical(attributes))[0]
-
-
-def normal(*shape):
-    return RNG.standard_normal(shape).astype(np.float32)
-
-
-def convolve(x, weight, epilogue="", *, outputs=4, pads=(1, 1, 1, 1), bias=True, symbolic=(), parts=1, target=TARGET):
-    """Checks the kernel that a convolution of x with the weights gets. `symbolic`: axes of sizes that only the call tells."""
-    vector = normal(len(weight))
-    wanted = evaluate("conv", x, weight, *[vector] * bias, pads=pads)
-    added = normal(*wanted.shape)
+def winograd(x, weight, groups, *, outputs, **window):
     packed = evaluate("pack_winograd_weights", weight, outputs=outputs)
-    arrays = [evaluate("pack_channels", x), packed, evaluate("pack_vector", vector), evaluate("pack_channels", added)]
-    sizes = {f"s{axis}": x.shape[axis] for axis in symbolic}
-    shape = [f"s{axis}" if axis in symbolic else size for axis, size in enumerate(arrays[0].shape)]
-    types = [tensor("float32", shape), *(tensor("float32", array.shape) for array in arrays[1:3])]
-    attributes = {"pads": pads, "channels": x.shape[1]}
-    entry = lookup("conv_winograd")
-    build = Builder(*types, *entry.result_types(types, entry.canonical(attributes)))
-    value = build("conv_winograd", *range(2 + bias), **attributes)
-    for step in epilogue.split():
-        value = build("add", value, 3) if step == "add" else build(step, value)
-        wanted = wanted + added if step == "add" else evaluate(step, wanted)
-    _, (got,) = run_kernel(build.definition(value), arrays, sizes, parts, target)
-    plain = evaluate("unpack_channels", got, channels=len(weight))
-    np.testing.assert_allclose(plain, wanted, rtol=1e-4, atol=2e-6 * weight[0].size)
+    return "conv_winograd", evaluate("pack_channels", x), packed, window | {"channels": x.shape[1]}
+
+
+def convolve(x, weight, epilogue="", *, outputs=4, pads=(1, 1, 1, 1), **options):
+    choose, atol = partial(winograd, outputs=outputs), 2e-6 * weight[0].size
+    convolutions.convolve(x, weight, epilogue, choose=choose, pads=pads, rtol=1e-4, atol=atol, **options)
 
 
 @given(st.data())

@@ -1,0 +1,73 @@
+"""Checks kernels of convolutions against NumPy's direct ones on ordinary images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from treadle.compiler.kernels.target import Target
+from treadle.compiler.operators import lookup
+from treadle.formats.types import tensor
+from treadle.vm.library import BuiltKernel
+
+from .harness import TARGET, Builder, built, evaluate, normal, run_kernel
+
+Choice = tuple[
+    str, np.ndarray, np.ndarray, dict
+]  # the operator, the image and the weights as it takes them, attributes
+
+
+def direct(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> Choice:
+    """The operator that the layout pass would choose: depthwise, planar or blocked."""
+    if groups == x.shape[1] > 1:
+        return "conv_depthwise", evaluate("pack_channels", x), evaluate("pack_planar_weights", weight), window
+    if x.shape[1] < 4:
+        return "conv_planar", x, evaluate("pack_planar_weights", weight), window
+    image, packed = evaluate("pack_channels", x), evaluate("pack_weights", weight, groups=groups)
+    if x.shape[1] % 16:
+        image[:, -1, ..., x.shape[1] % 16 :] = math.nan  # what stands there is nobody's business
+    groups = image.shape[1] // packed.shape[1]  # narrow ones share a block
+    return "conv_blocked", image, packed, window | {"groups": groups, "channels": x.shape[1] // groups}
+
+
+def convolve(
+    x: np.ndarray,
+    weight: np.ndarray,
+    epilogue: str = "",
+    *,
+    choose: Callable[..., Choice] = direct,
+    symbolic: tuple[int, ...] = (),
+    groups: int = 1,
+    bias: bool = True,
+    parts: int = 1,
+    target: Target = TARGET,
+    rtol: float = 1e-5,
+    atol: float | None = None,
+    **window: object,
+) -> BuiltKernel | None:
+    """Checks the kernel that a convolution of x with the weights gets, and gives it.
+
+    `epilogue`: names of operators that follow, where "add" adds another image. `symbolic`: axes of sizes that only the call
+    tells. `atol`: by default what a sum of so many products may err by.
+    """
+    vector = normal(len(weight))
+    wanted = evaluate("conv", x, weight, *[vector] * bias, groups=groups, **window)
+    added = normal(*wanted.shape)
+    operator, image, packed, attributes = choose(x, weight, groups, **window)
+    arrays = [image, packed, evaluate("pack_vector", vector, axes=x.ndim - 2), evaluate("pack_channels", added)]
+    sizes = {f"s{axis}": image.shape[axis] for axis in symbolic}
+    shape = [f"s{axis}" if axis in symbolic else size for axis, size in enumerate(image.shape)]
+    types = [tensor("float32", shape), *(tensor("float32", array.shape) for array in arrays[1:3])]
+    build = Builder(*types, *lookup(operator).result_types(types, lookup(operator).canonical(attributes)))
+    value = build(operator, *range(2 + bias), **attributes)
+    for step in epilogue.split():
+        value = build("add", value, 3) if step == "add" else build(step, value)
+        wanted = wanted + added if step == "add" else evaluate(step, wanted)
+    definition = build.definition(value)
+    _, (got,) = run_kernel(definition, arrays, sizes, parts, target)
+    plain = evaluate("unpack_channels", got, channels=len(weight))
+    if atol is None:
+        atol = 2e-5 * math.sqrt(weight[0].size)
+    np.testing.assert_allclose(plain, wanted, rtol=rtol, atol=atol)
+    return built(definition, target)
