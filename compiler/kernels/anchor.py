@@ -58,6 +58,11 @@ class Anchored:
         return bound_attributes(self.node)
 
     @property
+    def takes_parameters(self) -> bool:
+        """Whether all inputs of the anchor are parameters: nothing is computed before it."""
+        return all(number < len(self.definition.params) for number in self.node.inputs)
+
+    @property
     def title(self) -> str:
         return ", ".join([*self.prologue.operators, self.node.operator, *self.epilogue.operators])
 

@@ -33,12 +33,17 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write = Writer(definition, target, "join_channels" + (", interleaved" if attributes["interleaved"] else ""))
     write.lanes = BLOCK
     write.output("result", 0)
-    write.size("images", image[0])
-    write.size("pixels", dims.product(image[2:-1]))
     table = _entries(node.inputs, channels, start, start + count)
-    sizes = {"row": row, "tile": tile, "blocks": -(-count // BLOCK), "start": 4 * start, "half": 2 * count}
-    for name, size in (sizes | {"entries": len(table)}).items():
-        write.size(name, size)
+    write.sizes(
+        images=image[0],
+        pixels=dims.product(image[2:-1]),
+        row=row,
+        tile=tile,
+        blocks=-(-count // BLOCK),
+        start=4 * start,
+        half=2 * count,
+        entries=len(table),
+    )
     write(f"table = words + {8 * len(write.words)}", "tiles = (pixels + tile - 1) // tile")
     write.words.extend(word for entry in table for word in entry)
     picoseconds = _PICOSECONDS * BLOCK

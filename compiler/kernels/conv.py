@@ -52,6 +52,10 @@ class Window:
     begin: int
     end: int
 
+    @staticmethod
+    def of(axis: Axis) -> Window:
+        return Window(integer(axis.size), axis.stride, axis.dilation, integer(axis.begin), integer(axis.end))
+
     @property
     def extent(self) -> int:
         """The pixels from its first to its last."""
@@ -145,7 +149,7 @@ class Problem:
 def problem_of(found: Anchored) -> Problem | None:
     """The sizes of a convolution whose operands are parameters; None if they are not known."""
     definition, node, attributes = found.definition, found.node, found.attributes
-    if any(number >= len(definition.params) for number in node.inputs):
+    if not found.takes_parameters:
         return None
     x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
     result = shape_of(node.results[0])
@@ -158,7 +162,7 @@ def problem_of(found: Anchored) -> Problem | None:
         return None
     groups, channels = attributes.get("groups", 1), attributes.get("channels", BLOCK)
     known = [
-        (integer(size), integer(outputs), _window(axis))
+        (integer(size), integer(outputs), Window.of(axis))
         for size, outputs, axis in zip(x[2 : 2 + spatial], result[2:-1], windows, strict=True)
     ]
     if spatial == 1:
@@ -178,10 +182,6 @@ def problem_of(found: Anchored) -> Problem | None:
         window=(vertical, horizontal),
         pile=Pile(*pile[0]) if pile else None,
     )
-
-
-def _window(axis: Axis) -> Window:
-    return Window(integer(axis.size), axis.stride, axis.dilation, integer(axis.begin), integer(axis.end))
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -245,47 +245,42 @@ class _Conv:
     def _write_sizes(self) -> None:
         write, problem = self.write, self.problem
         vertical, horizontal = problem.window
-        write.input("images_at", self.node.inputs[0])
-        write.input("weight", self.node.inputs[1])
-        if len(self.node.inputs) > 2:
-            write.input("bias", self.node.inputs[2])
-        write.size("images", problem.batch)
-        for name, size in (
-            ("groups", problem.groups),
-            ("channels", problem.channels),
-            ("blocks", problem.blocks),
-            ("height", problem.height),
-            ("width", problem.width),
-            ("lines", problem.lines),
-            ("columns", problem.columns),
-            ("window_height", vertical.size),
-            ("stride_down", vertical.stride),
-            ("dilation_down", vertical.dilation),
-            ("pad_top", vertical.begin),
-            ("window_width", horizontal.size),
-            ("stride_across", horizontal.stride),
-            ("dilation_across", horizontal.dilation),
-            ("pad_left", horizontal.begin),
-            ("band", self.band),
-            ("last_channels", problem.last),
-            *([("chunk", problem.chunk)] if problem.chunk else []),
-            ("nanoseconds", round(self._nanoseconds)),
-        ):
-            write.size(name, size)
+        write.inputs(self.node.inputs, "images_at", "weight", "bias")
+        write.sizes(
+            images=problem.batch,
+            groups=problem.groups,
+            channels=problem.channels,
+            blocks=problem.blocks,
+            height=problem.height,
+            width=problem.width,
+            lines=problem.lines,
+            columns=problem.columns,
+            window_height=vertical.size,
+            stride_down=vertical.stride,
+            dilation_down=vertical.dilation,
+            pad_top=vertical.begin,
+            window_width=horizontal.size,
+            stride_across=horizontal.stride,
+            dilation_across=horizontal.dilation,
+            pad_left=horizontal.begin,
+            band=self.band,
+            last_channels=problem.last,
+        )
+        if problem.chunk:
+            write.size("chunk", problem.chunk)
+        write.size("nanoseconds", round(self._nanoseconds))
         if problem.is_staged:
-            for name, size in (("reach", problem.reach), ("x_line", self._stage_row), ("x_plane", self._stage_plane)):
-                write.size(name, size)
+            write.sizes(reach=problem.reach, x_line=self._stage_row, x_plane=self._stage_plane)
         if problem.pile:
             axis = problem.pile.window
-            for name, size in (
-                ("depth", problem.pile.depth),
-                ("slices", problem.pile.slices),
-                ("window_depth", axis.size),
-                ("stride_deep", axis.stride),
-                ("dilation_deep", axis.dilation),
-                ("pad_front", axis.begin),
-            ):
-                write.size(name, size)
+            write.sizes(
+                depth=problem.pile.depth,
+                slices=problem.pile.slices,
+                window_depth=axis.size,
+                stride_deep=axis.stride,
+                dilation_deep=axis.dilation,
+                pad_front=axis.begin,
+            )
 
     @property
     def _stage_plane(self) -> int:

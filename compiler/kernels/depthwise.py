@@ -55,7 +55,7 @@ def _problem_of(found: Anchored) -> _Problem | None:
     """The sizes of a convolution whose operands are parameters; None if it has not two spatial axes, or its window is not
     known, or too wide."""
     definition, node, attributes = found.definition, found.node, found.attributes
-    if any(number >= len(definition.params) for number in node.inputs):
+    if not found.takes_parameters:
         return None
     x, weight = (shape_of(definition.params[number]) for number in node.inputs[:2])
     result = shape_of(node.results[0])
@@ -65,7 +65,7 @@ def _problem_of(found: Anchored) -> _Problem | None:
     known = [number for axis in window for number in (axis.size, axis.begin, axis.end)]
     if not all(isinstance(number, int) for number in (*known, x[1])) or integer(weight[3]) > WIDEST_DEPTHWISE:
         return None
-    down, across = (Window(integer(a.size), a.stride, a.dilation, integer(a.begin), integer(a.end)) for a in window)
+    down, across = map(Window.of, window)
     return _Problem(x[0], integer(x[1]), x[2], x[3], result[2], result[3], (down, across))
 
 
@@ -94,25 +94,21 @@ class _Depthwise:
     def _write_sizes(self) -> None:
         write, problem = self.write, self.problem
         vertical = problem.window[0]
-        write.input("images_at", self.node.inputs[0])
-        write.input("weight", self.node.inputs[1])
-        if len(self.node.inputs) > 2:
-            write.input("bias", self.node.inputs[2])
-        write.size("images", problem.batch)
-        for name, size in (
-            ("blocks", problem.blocks),
-            ("height", problem.height),
-            ("width", problem.width),
-            ("lines", problem.lines),
-            ("columns", problem.columns),
-            ("window_height", vertical.size),
-            ("stride_down", vertical.stride),
-            ("dilation_down", vertical.dilation),
-            ("pad_top", vertical.begin),
-            ("pad_left", self.window.begin),
-            ("picoseconds", round(self._nanoseconds * 1000)),
-        ):
-            write.size(name, size)
+        write.inputs(self.node.inputs, "images_at", "weight", "bias")
+        write.sizes(
+            images=problem.batch,
+            blocks=problem.blocks,
+            height=problem.height,
+            width=problem.width,
+            lines=problem.lines,
+            columns=problem.columns,
+            window_height=vertical.size,
+            stride_down=vertical.stride,
+            dilation_down=vertical.dilation,
+            pad_top=vertical.begin,
+            pad_left=self.window.begin,
+            picoseconds=round(self._nanoseconds * 1000),
+        )
 
     @property
     def _nanoseconds(self) -> float:

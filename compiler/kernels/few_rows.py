@@ -24,7 +24,7 @@ _BYTES_A_NANOSECOND = 40
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of matmul_packed with a few rows, of a known number; else None."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or any(n >= len(definition.params) for n in found.node.inputs):
+    if found is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
     a, panels = (definition.values[number] for number in found.node.inputs)
     result = definition.values[found.number]

@@ -64,7 +64,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     operands = [definition.values[number] for number in found.node.inputs]
     if any(type_.dtype is not DType.float32 or type_.rank < 2 for type_ in operands):
         return None
-    if any(number >= len(definition.params) for number in found.node.inputs):
+    if not found.takes_parameters:
         return None
     product = _Product(found, target)
     return product.kernel() if product.is_possible else None

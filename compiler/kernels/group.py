@@ -34,9 +34,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or definition.values[found.number].rank != 5:
         return None
-    if not ignores_lines(found):
-        return None
-    if any(number >= len(definition.params) for number in found.node.inputs):
+    if not ignores_lines(found) or not found.takes_parameters:
         return None
     return _Group(found, target).kernel()
 
@@ -87,18 +85,16 @@ class _Group:
 
     def _write_sizes(self) -> None:
         write = self.write
-        for name, number in zip(("x", "scale", "bias"), self.node.inputs, strict=True):
-            write.input(name, number)
-        for name, size in (
-            ("images", self.images),
-            ("blocks", self.blocks),
-            ("pixels", self.pixels),
-            ("channels", self.channels),
-            ("size", self.size),
-            ("span", self.span),
-            ("band", self._band),
-        ):
-            write.size(name, size)
+        write.inputs(self.node.inputs, "x", "scale", "bias")
+        write.sizes(
+            images=self.images,
+            blocks=self.blocks,
+            pixels=self.pixels,
+            channels=self.channels,
+            size=self.size,
+            span=self.span,
+            band=self._band,
+        )
 
     # ---- statistics ----
 

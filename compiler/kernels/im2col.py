@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 
 from ...formats import dims
-from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.windows import axes
 from .anchor import Anchored
@@ -46,9 +45,7 @@ _MOST_TILES = 64  # tiles of a band, where rows are short or not gathered
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found) or not ignores_lines(found):
-        return None
-    if any(number >= len(definition.params) for number in found.node.inputs):
+    if found is None or not Epilogue.takes(found) or not ignores_lines(found) or not found.takes_parameters:
         return None
     convolution = _Convolution(found, target)
     return convolution.kernel() if convolution.is_possible else None
@@ -154,22 +151,19 @@ class _Convolution:
 
     def _write_sizes(self) -> None:
         write = self.write
-        for name, number in zip(("images_at", "weight", "bias"), self.node.inputs, strict=False):
-            write.input(name, number)
-        sizes: list[tuple[str, Dim]] = [
-            ("images", self.image[0]),
-            ("pixels", self.pixels),
-            ("groups", self.groups),
-            ("channels", self.channels),
-            ("last_channels", self.last),
-            ("blocks", self.blocks),
-            ("taps", self.taps),
-            ("depth", self.depth),
-            ("band", self.band),
-            ("picoseconds", round(self._nanoseconds * 1000)),
-        ]
-        for name, size in sizes:
-            write.size(name, size)
+        write.inputs(self.node.inputs, "images_at", "weight", "bias")
+        write.sizes(
+            images=self.image[0],
+            pixels=self.pixels,
+            groups=self.groups,
+            channels=self.channels,
+            last_channels=self.last,
+            blocks=self.blocks,
+            taps=self.taps,
+            depth=self.depth,
+            band=self.band,
+            picoseconds=round(self._nanoseconds * 1000),
+        )
         self.sliding.write_sizes(write)
 
     def _by_pixels(self) -> str:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...formats import dims
-from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.winograd import WINDOW_SIZE, transforms
 from .anchor import Anchored
@@ -47,9 +46,7 @@ _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The template of conv_winograd, with an elementwise epilogue."""
     found = Anchored.of(definition)
-    if found is None or not Epilogue.takes(found):
-        return None
-    if any(number >= len(definition.params) for number in found.node.inputs):
+    if found is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
     sizes = (*definition.values[found.node.inputs[0]].shape[1:], *definition.values[found.number].shape[1:])
     return None if 0 in sizes else _Winograd(found, target).kernel()
@@ -132,29 +129,24 @@ class _Winograd:
 
     def _write_sizes(self) -> None:
         write = self.write
-        write.input("images_at", self.node.inputs[0])
-        write.input("weight", self.node.inputs[1])
-        if self.has_bias:
-            write.input("bias", self.node.inputs[2])
-        sizes: list[tuple[str, Dim]] = [
-            ("images", self.batch),
-            ("in_blocks", self.in_blocks),
-            ("channels", self.channels),
-            ("blocks", self.blocks),
-            ("height", self.height),
-            ("width", self.width),
-            ("lines", self.lines),
-            ("columns", self.columns),
-            ("pad_top", self.pads[0]),
-            ("pad_left", self.pads[1]),
-            ("chunk", self.chunk),
-            ("x_row", self._spectrum_row),
-            ("x_plane", self._spectrum_plane),
-            ("product_plane", self._product_plane),
-            ("nanoseconds", round(self._nanoseconds)),
-        ]
-        for name, size in sizes:
-            write.size(name, size)
+        write.inputs(self.node.inputs, "images_at", "weight", "bias")
+        write.sizes(
+            images=self.batch,
+            in_blocks=self.in_blocks,
+            channels=self.channels,
+            blocks=self.blocks,
+            height=self.height,
+            width=self.width,
+            lines=self.lines,
+            columns=self.columns,
+            pad_top=self.pads[0],
+            pad_left=self.pads[1],
+            chunk=self.chunk,
+            x_row=self._spectrum_row,
+            x_plane=self._spectrum_plane,
+            product_plane=self._product_plane,
+            nanoseconds=round(self._nanoseconds),
+        )
 
     @property
     def has_bias(self) -> bool:

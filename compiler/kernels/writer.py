@@ -61,6 +61,11 @@ class Writer:
         self(f"{name} = {text}")
         return name
 
+    def sizes(self, **sizes: Dim) -> None:
+        """Defines several variables to be dimensions."""
+        for name, dim in sizes.items():
+            self.size(name, dim)
+
     def _word(self, value: int) -> str:
         """A static word of that value."""
         self.words.append(value)
@@ -70,6 +75,11 @@ class Writer:
         """Defines `name` to be the address of a parameter's elements."""
         self(f"{name} = word(args, {1 + number})")
         return name
+
+    def inputs(self, numbers: Sequence[int], *names: str) -> None:
+        """Defines each name to be the address of a parameter's elements; the last ones may have none."""
+        for name, number in zip(names, numbers, strict=False):
+            self.input(name, number)
 
     def output(self, name: str, number: int) -> str:
         """Defines `name` to be the address of an output's elements."""
