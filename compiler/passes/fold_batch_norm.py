@@ -14,7 +14,7 @@ from ...formats.types import TensorType
 from .. import ir
 from ..analysis import atoms_in
 from ..operators.table import lookup
-from .rewriting import Rewriter
+from .rewriting import Rewriter, constant
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def _scale_and_shift(call: ir.OperatorCall) -> tuple[np.ndarray, np.ndarray]:
 def _fold_into(conv: ir.OperatorCall, scale: np.ndarray, shift: np.ndarray) -> ir.OperatorCall:
     """The convolution with weights [M, …] and bias [M] scaled, and the bias shifted."""
     x, *constants = conv.args
-    weight, *bias = (constant.value for constant in constants if isinstance(constant, ir.Constant))
+    weight, *bias = (each.value for each in constants if isinstance(each, ir.Constant))
     old_bias = bias[0].astype(np.float64) if bias else 0.0
     single = np.promote_types(weight.dtype, np.float32)  # all the weights in double precision would be slow
     scaled = weight * scale.astype(single).reshape(-1, *[1] * (weight.ndim - 1))
     return dataclasses.replace(
-        conv, args=(x, _constant(scaled, weight.dtype), _constant(old_bias * scale + shift, weight.dtype))
+        conv, args=(x, _rounded(scaled, weight.dtype), _rounded(old_bias * scale + shift, weight.dtype))
     )
 
 
@@ -80,15 +80,13 @@ def _multiply_and_add(binding: ir.Binding, x: ir.Atom, scale: np.ndarray, shift:
     assert isinstance(type_, TensorType)
     channels = (-1, *[1] * (type_.rank - 2))
     scaled = ir.Var(binding.var.name, type_)
-    factor = _constant(scale.reshape(channels), type_.dtype.numpy)
-    offset = _constant(shift.reshape(channels), type_.dtype.numpy)
+    factor = _rounded(scale.reshape(channels), type_.dtype.numpy)
+    offset = _rounded(shift.reshape(channels), type_.dtype.numpy)
     return (
         ir.Binding(scaled, ir.OperatorCall("multiply", (x, factor)), binding.origin),
         ir.Binding(binding.var, ir.OperatorCall("add", (scaled, offset)), binding.origin),
     )
 
 
-def _constant(value: np.ndarray, dtype: np.dtype) -> ir.Constant:
-    array = np.ascontiguousarray(value.astype(dtype))
-    array.flags.writeable = False
-    return ir.Constant(array)
+def _rounded(value: np.ndarray, dtype: np.dtype) -> ir.Constant:
+    return constant(value.astype(dtype, copy=False))

@@ -13,7 +13,7 @@ from ...formats.types import TensorType, TupleType
 from .. import ir
 from ..analysis import expressions
 from ..operators.table import Fusion, Operator, lookup
-from .rewriting import Rewriter
+from .rewriting import Rewriter, constant
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Folder(Rewriter):
         results = self._evaluate(binding)
         if results is None:
             return (binding,)
-        constants = tuple(map(_constant, results))
+        constants = tuple(map(constant, results))
         if isinstance(binding.var.type, TupleType):
             return (ir.Binding(binding.var, ir.MakeTuple(constants), binding.origin),)
         self.atoms[binding.var] = constants[0]
@@ -89,10 +89,3 @@ def _static_shape(call: ir.OperatorCall) -> list[np.ndarray] | None:
     if not isinstance(type_, TensorType) or not type_.is_static:
         return None
     return [np.array(type_.shape, np.int64)]
-
-
-def _constant(array: np.ndarray) -> ir.Constant:
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return ir.Constant(array)

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Node:
 
 
 Pattern = Union[Node, str, float]
-Found = Mapping[str, object]  # atoms by name, and `axes`
+Found = Mapping[str, Any]  # atoms by name, and `axes`
 
 
 @cache

@@ -18,7 +18,7 @@ from ..analysis import atoms_in
 from ..operators.table import lookup
 from . import recognise_attention, recognise_groups
 from .patterns import Found, Matcher, number_of, parse
-from .rewriting import Rewriter
+from .rewriting import Rewriter, operator_call
 
 
 @dataclass(frozen=True)
@@ -90,20 +90,16 @@ def _has_type(call: ir.OperatorCall, type_: object) -> bool:
         return False
 
 
-def _call(operator: str, *args: object, **attributes: Any) -> ir.OperatorCall:
-    return ir.OperatorCall(operator, args, lookup(operator).canonical(attributes))  # type: ignore[arg-type]
-
-
 # ---- what the patterns mean ----
 
 
 def _activation(operator: str, **attributes: Any) -> _Build:
-    return lambda found: _call(operator, found["x"], **attributes)
+    return lambda found: operator_call(operator, found["x"], **attributes)
 
 
 def _softmax(found: Found) -> ir.OperatorCall | None:
-    axes: Any = found["axes"]
-    return _call("softmax", found["x"], axis=axes[0] - _rank(found["x"])) if len(axes) == 1 else None
+    axes = found["axes"]
+    return operator_call("softmax", found["x"], axis=axes[0] - _rank(found["x"])) if len(axes) == 1 else None
 
 
 def _normalization(operator: str) -> _Build:
@@ -111,10 +107,10 @@ def _normalization(operator: str) -> _Build:
 
     def build(found: Found) -> ir.OperatorCall | None:
         rank, axes, epsilon = _rank(found["x"]), found["axes"], number_of(found["epsilon"])
-        first = rank - len(axes)  # type: ignore[arg-type]
+        first = rank - len(axes)
         if epsilon is None or axes != tuple(range(first, rank)):
             return None
-        return _call(operator, found["x"], axis=first - rank, epsilon=epsilon)
+        return operator_call(operator, found["x"], axis=first - rank, epsilon=epsilon)
 
     return build
 

@@ -15,6 +15,7 @@ from .. import ir
 from ..operators.shapes import lift
 from ..operators.table import lookup
 from .patterns import Found, Matcher, number_of, parse
+from .rewriting import operator_call, tensor_type
 
 _LONGEST_ROW = 256  # that the kernel takes
 
@@ -49,13 +50,13 @@ def candidates(call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int])
 def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:
     if softmax is None or softmax.operator != "softmax":
         return False
-    rank = _type(softmax.args[0]).rank
+    rank = tensor_type(softmax.args[0]).rank
     return lookup("softmax").bind(softmax.attributes)["axis"] % rank == rank - 1
 
 
 def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> ir.OperatorCall | None:
     numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
-    if None in numbers.values() or not all(_is_possible(_type(found[name])) for name in "qv"):
+    if None in numbers.values() or not all(_is_possible(tensor_type(found[name])) for name in "qv"):
         return None
     scale, masked = (
         math.prod(numbers.get(name) or 1.0 for name in ("scale", "factor")),
@@ -94,7 +95,7 @@ def _source(atom: Any, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[A
     """What an operand is a transposition of, and the order of its axes."""
     call = definitions.get(atom)
     if call is None or call.operator != "permute_dims":
-        return atom, tuple(range(_type(atom).rank))
+        return atom, tuple(range(tensor_type(atom).rank))
     return call.args[0], _order(call)
 
 
@@ -109,13 +110,13 @@ def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCa
     source = None if inserted is None or inserted.operator not in ("expand_dims", "reshape") else inserted.args[0]
     if source is None or merged is None or spread is None:
         return atom, 1
-    shape, wide = _type(source).shape, _type(merged.args[0]).shape
+    shape, wide = tensor_type(source).shape, tensor_type(merged.args[0]).shape
     before, behind = shape[: axis + 1], shape[axis + 1 :]
     times = wide[axis + 1] if len(wide) == len(shape) + 1 else 1
-    if not isinstance(times, int) or times < 2 or _type(spread.args[0]).shape != (*before, 1, *behind):
+    if not isinstance(times, int) or times < 2 or tensor_type(spread.args[0]).shape != (*before, 1, *behind):
         return atom, 1
     whole = lift(lambda dim: dims.multiply(dim, times), shape[axis])
-    is_merged = wide == (*before, times, *behind) and _type(atom).shape == (*shape[:axis], whole, *behind)
+    is_merged = wide == (*before, times, *behind) and tensor_type(atom).shape == (*shape[:axis], whole, *behind)
     return (source, times) if is_merged else (atom, 1)
 
 
@@ -129,7 +130,7 @@ def _maker(
 
 
 def _order(call: ir.OperatorCall) -> tuple[int, ...]:
-    rank = _type(call.args[0]).rank
+    rank = tensor_type(call.args[0]).rank
     axes: Any = lookup("permute_dims").bind(call.attributes)["axes"]
     return tuple(range(rank))[::-1] if axes is None else tuple(axis % rank for axis in axes)
 
@@ -145,8 +146,4 @@ def _call(args: Any, attributes: dict[str, Any]) -> ir.OperatorCall:
     for name, value in attributes.items():
         if name.endswith("_axes") and value == tuple(range(len(value or ()))):
             attributes = attributes | {name: None}
-    return ir.OperatorCall("attention", tuple(args), lookup("attention").canonical(attributes))
-
-
-def _type(atom: Any) -> TensorType:
-    return atom.type
+    return operator_call("attention", *args, **attributes)

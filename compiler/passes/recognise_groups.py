@@ -14,6 +14,7 @@ import numpy as np
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.table import lookup
+from .rewriting import constant, operator_call
 
 _NORMALIZATIONS = frozenset({"group_normalization", "instance_normalization"})
 
@@ -59,8 +60,8 @@ def _of_groups(normal: ir.OperatorCall, definitions: Mapping[ir.Var, ir.Operator
         return None
     scale, bias = (np.repeat(vector, channels // groups) for vector in affine)
     epsilon = lookup(normal.operator).bind(normal.attributes)["epsilon"]
-    attributes = lookup("group_normalization").canonical({"groups": groups, "epsilon": epsilon})
-    return ir.OperatorCall("group_normalization", (view.args[0], _constant(scale), _constant(bias)), attributes)
+    vectors = constant(scale), constant(bias)
+    return operator_call("group_normalization", view.args[0], *vectors, groups=groups, epsilon=epsilon)
 
 
 def _joined(operator: str, normal: ir.OperatorCall, operand: ir.Atom) -> ir.OperatorCall | None:
@@ -78,10 +79,4 @@ def _joined(operator: str, normal: ir.OperatorCall, operand: ir.Atom) -> ir.Oper
         bias = bias + vector
     else:
         scale, bias = scale * vector, bias * vector
-    return ir.OperatorCall(normal.operator, (normal.args[0], _constant(scale), _constant(bias)), normal.attributes)
-
-
-def _constant(array: np.ndarray) -> ir.Constant:
-    array = np.ascontiguousarray(array)
-    array.flags.writeable = False
-    return ir.Constant(array)
+    return ir.OperatorCall(normal.operator, (normal.args[0], constant(scale), constant(bias)), normal.attributes)

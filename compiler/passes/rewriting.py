@@ -1,11 +1,16 @@
-"""What passes share: a walk that rebuilds a function binding by binding, with variables replaced on the way."""
+"""What passes share: a walk that rebuilds a function binding by binding, and how they make what is new in it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, MutableMapping
+from typing import Any
 
+import numpy as np
+
+from ...formats.types import TensorType, TupleType, Type
 from .. import ir
+from ..operators.table import lookup
 
 
 class Rewriter:
@@ -41,3 +46,52 @@ class Rewriter:
         while isinstance(atom, ir.Var) and atom in self.atoms:
             atom = self.atoms[atom]
         return atom
+
+
+class Emitter(Rewriter):
+    """A rewriter that puts new bindings before the one at hand: those of `new`, which `binding` begins anew for each."""
+
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.new: list[ir.Binding] = []
+        self.origin = ""  # of the binding at hand
+
+    def begin(self, binding: ir.Binding) -> None:
+        """What is emitted from now on stands before this binding."""
+        self.new, self.origin = [], binding.origin
+
+    def emit(self, operator: str, *args: ir.Atom, **attributes: Any) -> ir.Var:
+        """The result of an operator."""
+        call = operator_call(operator, *args, **attributes)
+        types = lookup(operator).result_types([tensor_type(arg) for arg in args], call.attributes)
+        return self.bind(call, types[0] if len(types) == 1 else TupleType(types), operator)
+
+    def bind(self, value: ir.Expr, type_: Type, name: str) -> ir.Var:
+        """The variable of a new binding."""
+        var = ir.Var(name, type_)
+        self.new.append(ir.Binding(var, value, self.origin))
+        return var
+
+
+# ---- what is new ----
+
+
+def operator_call(operator: str, *args: ir.Atom, **attributes: Any) -> ir.OperatorCall:
+    """A call with its attributes as the IR holds them. Raises InferenceError for attributes that the operator has not."""
+    return ir.OperatorCall(operator, args, lookup(operator).canonical(attributes))
+
+
+def tensor_type(atom: ir.Atom) -> TensorType:
+    """The type of an atom that is a tensor, in a typed module."""
+    assert not isinstance(atom, ir.GlobalRef)
+    assert isinstance(atom.type, TensorType)
+    return atom.type
+
+
+def constant(array: np.ndarray) -> ir.Constant:
+    """A constant of these elements, which nobody changes any more."""
+    array = np.asarray(array, order="C")
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return ir.Constant(array)

@@ -16,7 +16,7 @@ from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType, Type
 from .. import ir
 from ..operators.table import Fusion, lookup
-from .rewriting import Rewriter
+from .rewriting import Rewriter, operator_call
 
 _Rule = Callable[["_Simplifier", ir.OperatorCall, TensorType], Union[ir.Expr, None]]
 
@@ -142,7 +142,7 @@ def _permute(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) 
     shape = type_of(source).shape  # type: ignore[union-attr]
     long = [axis for axis in order if shape[axis] != 1]
     if long == sorted(long) and UNKNOWN not in type_.shape:  # only axes of one element change places
-        return ir.OperatorCall("reshape", (source,), (("shape", type_.shape),))  # type: ignore[arg-type]
+        return operator_call("reshape", source, shape=type_.shape)
     return None
 
 
@@ -152,7 +152,7 @@ def _order(call: ir.OperatorCall, rank: int) -> Sequence[int]:
 
 
 def _permute_call(source: ir.Atom, order: Sequence[int]) -> ir.OperatorCall:
-    return ir.OperatorCall("permute_dims", (source,), lookup("permute_dims").canonical({"axes": tuple(order)}))
+    return operator_call("permute_dims", source, axes=tuple(order))
 
 
 def _view(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:
@@ -163,7 +163,7 @@ def _view(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> 
         return call.args[0]
     inner = simplifier.definition(call.args[0])
     if isinstance(inner, ir.OperatorCall) and lookup(inner.operator).fusion is Fusion.VIEW:
-        return ir.OperatorCall("reshape", inner.args, (("shape", type_.shape),))  # type: ignore[arg-type]
+        return operator_call("reshape", *inner.args, shape=type_.shape)
     return None
 
 

@@ -19,7 +19,7 @@ from .. import ir
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.windows import Axis, axes
-from .rewriting import Rewriter
+from .rewriting import Emitter, tensor_type
 
 
 @dataclass(frozen=True)
@@ -73,29 +73,21 @@ class _Phases:
         return integer(self.window.begin) - self.skipped * self.stride
 
 
-class _Splitter(Rewriter):
-    def __init__(self, module: ir.Module) -> None:
-        super().__init__(module)
-        self.new: list[ir.Binding] = []
-        self.origin = ""
-
+class _Splitter(Emitter):
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
         call, type_ = binding.value, binding.var.type
         if not isinstance(call, ir.OperatorCall) or call.operator != "conv_transpose":
             return (binding,)
         assert isinstance(type_, TensorType)
-        attributes, weight, x = (
-            lookup(call.operator).bind(call.attributes),
-            _tensor(call.args[1]),
-            _tensor(call.args[0]),
-        )
+        attributes = lookup(call.operator).bind(call.attributes)
+        x, weight = map(tensor_type, call.args[:2])
         windows = axes(weight.shape[2:], *(attributes[name] for name in ("strides", "pads", "dilations")))
         edges = [edge for window in windows for edge in (window.begin, window.end)]
         if not weight.is_static or not all(isinstance(edge, int) for edge in edges) or UNKNOWN in x.shape:
             return (binding,)
         extra = attributes["output_padding"] or (0,) * len(windows)
-        self.new, self.origin = [], binding.origin
+        self.begin(binding)
         result = self._split(call.args, type_, list(map(_Phases, windows, extra)), attributes["groups"])
         return (*self.new, dataclasses.replace(binding, value=result))
 
@@ -106,11 +98,11 @@ class _Splitter(Rewriter):
         weights = self._weights(weight, phases, groups)
         biases = [self._repeated(vector, groups, math.prod(strides)) for vector in bias]
         dilations = [axis.dilation for axis in phases]
-        convolved = self._emit("conv", x, weights, *biases, pads=(*begins, *ends), dilations=dilations, groups=groups)
+        convolved = self.emit("conv", x, weights, *biases, pads=(*begins, *ends), dilations=dilations, groups=groups)
         whole = self._in_space(convolved, strides, groups) if max(strides) > 1 else convolved
         starts = [axis.start for axis in phases]
         bounds = [dims.add(size, start) for size, start in zip(type_.shape[2:], starts, strict=True)]  # type: ignore[arg-type]
-        result = self._emit("slice", whole, starts=starts, ends=bounds, axes=range(2, type_.rank))
+        result = self.emit("slice", whole, starts=starts, ends=bounds, axes=tuple(range(2, type_.rank)))
         if result.type == type_:
             return self.new.pop().value
         # sizes that an inference of `slice` does not see to be at least 0
@@ -118,71 +110,52 @@ class _Splitter(Rewriter):
 
     def _weights(self, weight: ir.Atom, phases: list[_Phases], groups: int) -> ir.Atom:
         """Weights [C, M / groups, *kernel] as those of the phases, [groups · Π strides · M / groups, C / groups, *taps]."""
-        inputs, outputs, *_ = map(integer, _tensor(weight).shape)
+        inputs, outputs, *_ = map(integer, tensor_type(weight).shape)
         count = len(phases)
         for axis, phase in enumerate(phases, 2):
             weight = self._spread(weight, axis, phase)
         parted = [number for phase in phases for number in (phase.taps, phase.stride)]
-        weight = self._emit("reshape", weight, shape=(groups, inputs // groups, outputs, *parted))
+        weight = self.emit("reshape", weight, shape=(groups, inputs // groups, outputs, *parted))
         taps, places = range(3, 3 + 2 * count, 2), range(4, 4 + 2 * count, 2)
         last = [-(phase.taps + 1) for phase in phases]
-        weight = self._emit("slice", weight, starts=[-1] * count, ends=last, axes=taps, steps=[-1] * count)
-        weight = self._emit("permute_dims", weight, axes=(0, *places, 2, 1, *taps))
+        weight = self.emit("slice", weight, starts=[-1] * count, ends=last, axes=tuple(taps), steps=[-1] * count)
+        weight = self.emit("permute_dims", weight, axes=(0, *places, 2, 1, *taps))
         whole = groups * math.prod(phase.stride for phase in phases) * outputs
-        return self._emit("reshape", weight, shape=(whole, inputs // groups, *(phase.taps for phase in phases)))
+        return self.emit("reshape", weight, shape=(whole, inputs // groups, *(phase.taps for phase in phases)))
 
     def _spread(self, weight: ir.Atom, axis: int, phase: _Phases) -> ir.Atom:
         """The weights along an axis with zeros between them for a dilation, and as many as the phases have together."""
-        shape = list(map(integer, _tensor(weight).shape))
+        shape = list(map(integer, tensor_type(weight).shape))
         size, wanted = shape[axis], phase.taps * phase.stride
         if phase.spacing > 1:
-            weight = self._emit("reshape", weight, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
+            weight = self.emit("reshape", weight, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
             weight = self._padded(weight, axis + 1, phase.spacing - 1)
             size *= phase.spacing
-            weight = self._emit("reshape", weight, shape=(*shape[:axis], size, *shape[axis + 1 :]))
+            weight = self.emit("reshape", weight, shape=(*shape[:axis], size, *shape[axis + 1 :]))
         if size > wanted:
-            return self._emit("slice", weight, starts=(0,), ends=(wanted,), axes=(axis,))
+            return self.emit("slice", weight, starts=(0,), ends=(wanted,), axes=(axis,))
         return self._padded(weight, axis, wanted - size) if size < wanted else weight
 
     def _padded(self, weight: ir.Atom, axis: int, count: int) -> ir.Var:
-        rank = _tensor(weight).rank
-        return self._emit("pad", weight, pads=[count if i == rank + axis else 0 for i in range(2 * rank)])
+        rank = tensor_type(weight).rank
+        return self.emit("pad", weight, pads=[count if i == rank + axis else 0 for i in range(2 * rank)])
 
     def _repeated(self, bias: ir.Atom, groups: int, phases: int) -> ir.Atom:
         """One number for each channel of each phase."""
         if phases == 1:
             return bias
-        (channels,) = map(integer, _tensor(bias).shape)
-        apart = self._emit("reshape", bias, shape=(groups, 1, channels // groups))
-        repeated = self._emit("tile", apart, repetitions=(1, phases, 1))
-        return self._emit("reshape", repeated, shape=(phases * channels,))
+        (channels,) = map(integer, tensor_type(bias).shape)
+        apart = self.emit("reshape", bias, shape=(groups, 1, channels // groups))
+        repeated = self.emit("tile", apart, repetitions=(1, phases, 1))
+        return self.emit("reshape", repeated, shape=(phases * channels,))
 
     def _in_space(self, convolved: ir.Var, strides: list[int], groups: int) -> ir.Var:
         """The phases side by side. Groups, each of which has its phases, count as images meanwhile."""
-        n, channels, *spatial = _tensor(convolved).shape
+        n, channels, *spatial = tensor_type(convolved).shape
         if groups == 1:
-            return self._emit("depth_to_space", convolved, blocks=strides)
+            return self.emit("depth_to_space", convolved, blocks=strides)
         images: Any = dims.multiply(n, groups)  # type: ignore[arg-type]
-        apart = self._emit("reshape", convolved, shape=(images, integer(channels) // groups, *spatial))
-        whole = self._emit("depth_to_space", apart, blocks=strides)
-        _, depth, *size = _tensor(whole).shape
-        return self._emit("reshape", whole, shape=(n, groups * integer(depth), *size))
-
-    def _emit(self, operator: str, *args: ir.Atom, **attributes: Any) -> ir.Var:
-        """A new binding before the present one; its variable."""
-        call = _call(operator, *args, **attributes)
-        (type_,) = lookup(operator).result_types([_tensor(arg) for arg in args], call.attributes)
-        var = ir.Var(operator, type_)
-        self.new.append(ir.Binding(var, call, self.origin))
-        return var
-
-
-def _call(operator: str, *args: ir.Atom, **attributes: Any) -> ir.OperatorCall:
-    canonical = {name: tuple(value) if isinstance(value, range) else value for name, value in attributes.items()}
-    return ir.OperatorCall(operator, args, lookup(operator).canonical(canonical))
-
-
-def _tensor(atom: ir.Atom) -> TensorType:
-    assert not isinstance(atom, ir.GlobalRef)
-    assert isinstance(atom.type, TensorType)
-    return atom.type
+        apart = self.emit("reshape", convolved, shape=(images, integer(channels) // groups, *spatial))
+        whole = self.emit("depth_to_space", apart, blocks=strides)
+        _, depth, *size = tensor_type(whole).shape
+        return self.emit("reshape", whole, shape=(n, groups * integer(depth), *size))

@@ -1,0 +1,131 @@
+"""Rules of the layout pass for what moves channels: joins, cuts and splits, shuffles, channels that come to lie last.
+
+Where channels begin with a block, whole blocks move; else `join_channels` shifts them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...formats import dims
+from ...formats.types import ShapeDim, TensorType
+from .. import ir
+from ..operators.blocked import BLOCK
+from ..operators.shapes import axis_of, integer
+from ..operators.table import lookup
+from .layout_blocker import Blocker, moves_channels
+from .rewriting import operator_call, tensor_type
+
+
+def join(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Along the channels. If all but the last image end with a whole block, they need not even be moved."""
+    if not all(map(blocker.is_blocked, call.args)):
+        return None
+    axis = axis_of(dict(call.attributes).get("axis", 0), type_.rank)  # type: ignore[arg-type]
+    channels = [tensor_type(arg).shape[1] for arg in call.args]
+    if axis != 1 or not all(isinstance(each, int) and each > 0 for each in channels):
+        return None
+    images = map(blocker.as_blocked, call.args)
+    if all(integer(each) % BLOCK == 0 for each in channels[:-1]):
+        return blocker.emit("concat", *images, axis=1)
+    return blocker.emit("join_channels", *images, channels=channels, count=type_.shape[1])
+
+
+def cut(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """A part of the pixels of all channels, or some neighbouring channels of all pixels."""
+    attributes = lookup(call.operator).bind(call.attributes)
+    over = range(len(attributes["starts"])) if attributes["axes"] is None else attributes["axes"]
+    axes = tuple(axis_of(axis, type_.rank) for axis in over)
+    if axes == (1,) and attributes["steps"] in (None, (1,)):
+        return _neighbours(blocker, image, tensor_type(call.args[0]).shape[1], attributes["starts"][0], type_.shape[1])
+    if min(axes, default=2) < 2:
+        return None
+    return blocker.emit(call.operator, image, **(attributes | {"axes": axes}))
+
+
+def _neighbours(blocker: Blocker, image: ir.Var, channels: ShapeDim, start: Any, count: ShapeDim) -> ir.Var | None:
+    """So many of an image's channels, from `start` on: whole blocks, if they begin with one."""
+    if not isinstance(channels, int) or not isinstance(count, int) or not isinstance(start, int) or count < 1:
+        return None
+    start = max(start + channels if start < 0 else start, 0)
+    if start % BLOCK:
+        return blocker.emit("join_channels", image, channels=(channels,), start=start, count=count)
+    first, end = start // BLOCK, -(-(start + count) // BLOCK)
+    return blocker.emit("slice", image, starts=(first,), ends=(end,), axes=(1,))
+
+
+# ---- splits ----
+
+
+def split(blocker: Blocker, parts: ir.Var, call: ir.OperatorCall) -> None:
+    """An image into parts that begin with a block."""
+    attributes: Any = lookup(call.operator).bind(call.attributes) if call.operator == "split" else {}
+    if not attributes or not blocker.is_blocked(call.args[0]):
+        return
+    if axis_of(attributes["axis"], tensor_type(call.args[0]).rank) != 1:
+        return
+    sizes = attributes["sizes"]
+    if all(isinstance(size, int) and size > 0 for size in sizes) and all(size % BLOCK == 0 for size in sizes[:-1]):
+        blocks = [-(-size // BLOCK) for size in sizes]
+        blocker.splits[parts] = blocker.emit("split", blocker.as_blocked(call.args[0]), axis=1, sizes=blocks)
+
+
+def part(call: ir.OperatorCall, index: int) -> ir.OperatorCall:
+    """One of the results of a split."""
+    attributes: Any = lookup(call.operator).bind(call.attributes)
+    start: Any = 0
+    for size in attributes["sizes"][:index]:
+        start = dims.add(start, size)
+    end = dims.add(start, attributes["sizes"][index])
+    return operator_call("slice", *call.args, starts=(start,), ends=(end,), axes=(attributes["axis"],))
+
+
+# ---- permutations ----
+
+
+def shuffle(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Two halves of the channels in turns: a reshape of a transposition of a reshape. What was joined before is joined
+    that way at once."""
+    turned = blocker.calls.get(call.args[0])  # type: ignore[arg-type]
+    apart = blocker.calls.get(turned.args[0]) if turned and turned.operator == "permute_dims" else None  # type: ignore[arg-type]
+    if turned is None or apart is None or apart.operator != "reshape" or not blocker.is_blocked(apart.args[0]):
+        return None
+    if tensor_type(apart.args[0]) != type_:
+        return None
+    n, channels, *size = type_.shape
+    halves = (n, 2, integer(channels) // 2, *size) if isinstance(channels, int) else ()
+    axes: Any = dict(turned.attributes).get("axes")
+    order = tuple(axis % 5 for axis in axes or ())
+    if order != (0, 2, 1, 3, 4) or tensor_type(turned.args[0]).shape != halves:
+        return None
+    image = blocker.as_blocked(apart.args[0])
+    joined = blocker.calls.get(image)
+    if joined is not None and joined.operator == "join_channels" and not dict(joined.attributes).get("interleaved"):
+        return blocker.emit("join_channels", *joined.args, **dict(joined.attributes), interleaved=True)
+    return blocker.emit("join_channels", image, channels=(channels,), count=channels, interleaved=True)
+
+
+def to_last(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:
+    """Channels that come to lie last, of the image or of its pixels [N, C, P]."""
+    (x,) = call.args
+    if not moves_channels(call, to_last=True):
+        return None
+    if blocker.is_blocked(x):
+        return operator_call("unpack_channels", blocker.as_blocked(x), channels=type_.shape[-1], last=True)
+    made = blocker.calls.get(x)  # type: ignore[arg-type]
+    if made is None or made.operator != "reshape" or type_.rank != 3 or not blocker.is_blocked(made.args[0]):
+        return None
+    (image,) = made.args
+    if tensor_type(image).shape[:2] != tensor_type(x).shape[:2]:
+        return None
+    turned = blocker.emit("unpack_channels", blocker.as_blocked(image), channels=type_.shape[-1], last=True)
+    return operator_call("reshape", turned, shape=type_.shape)
+
+
+def depth_to_space(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """If the channels that come to lie side by side are whole blocks: what moves is as long as a vector."""
+    channels = type_.shape[1]
+    if type_.rank != 4 or not isinstance(channels, int) or channels % BLOCK:
+        return None
+    blocks = (*lookup(call.operator).bind(call.attributes)["blocks"], 1)[:2]
+    return blocker.emit(call.operator, image, blocks=blocks)

@@ -1,0 +1,188 @@
+"""Rules of the layout pass for convolutions: which of the blocked operators computes one, and on which weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...formats import dims
+from ...formats.types import TensorType, TupleType
+from .. import ir
+from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE, merges
+from ..operators.shapes import integer
+from ..operators.table import lookup
+from ..operators.winograd import WINDOW_SIZE
+from .layout_blocker import Blocker, is_image
+from .rewriting import tensor_type
+
+# A convolution of fewer channels, not blocked yet, reads the planes themselves.
+_FEW_CHANNELS = 16
+
+# What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
+_USUAL_SIZE = 224
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution of an image whose channels, and whose weights' sizes, are known."""
+
+    x: ir.Atom
+    weight: ir.Atom
+    bias: tuple[ir.Atom, ...]  # none or one
+    attributes: dict[str, Any]  # all but the groups
+    groups: int
+    channels: int
+    outputs: int
+    result: TensorType
+
+    @staticmethod
+    def of(call: ir.OperatorCall, type_: TensorType) -> _Convolution | None:
+        x, weight, *bias = call.args
+        image = tensor_type(x)
+        if not is_image(image) or not is_image(type_) or not tensor_type(weight).is_static:
+            return None
+        attributes = lookup(call.operator).bind(call.attributes)
+        groups, outputs, channels = attributes.pop("groups"), integer(type_.shape[1]), integer(image.shape[1])
+        return _Convolution(x, weight, tuple(bias), attributes, groups, channels, outputs, type_)
+
+    @property
+    def axes(self) -> int:
+        """Of space."""
+        return self.result.rank - 2
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups == self.channels == self.outputs
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether neighbouring groups share a block, and become one."""
+        return merges(self.outputs, self.channels // self.groups, self.groups)
+
+    @property
+    def ends_in_blocks(self) -> bool:
+        """Whether each group begins with a block."""
+        each = (self.outputs // self.groups, self.channels // self.groups)
+        return self.groups == 1 or all(count % BLOCK == 0 for count in each)
+
+
+def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    it = _Convolution.of(call, type_)
+    if it is None:
+        return None
+    if it.is_depthwise:
+        return _depthwise(blocker, it)
+    if it.groups == 1 and it.channels < _FEW_CHANNELS and not blocker.is_blocked(it.x):
+        return _planar(blocker, it)
+    if it.groups == 1 and isinstance(it.weight, ir.Constant) and (tiles := _winograd_tiles(blocker, it)):
+        return _winograd(blocker, it, tiles)
+    if it.is_merged or it.ends_in_blocks:
+        return _blocked(blocker, it)
+    return _of_groups_apart(blocker, it)
+
+
+def _biases(blocker: Blocker, it: _Convolution) -> list[ir.Atom]:
+    return [blocker.packed("pack_vector", vector, axes=it.axes) for vector in it.bias]
+
+
+def _planar(blocker: Blocker, it: _Convolution) -> ir.Var:
+    """Of an image that is not blocked, such as a photograph."""
+    biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
+    return blocker.emit("conv_planar", it.x, weights, *biases, **it.attributes)
+
+
+def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
+    biases, weights = _biases(blocker, it), blocker.packed("pack_weights", it.weight, groups=it.groups)
+    groups = it.channels // BLOCK if it.is_merged else it.groups
+    sizes = {"groups": groups, "channels": it.channels // groups}
+    return blocker.emit("conv_blocked", blocker.as_blocked(it.x), weights, *biases, **it.attributes, **sizes)
+
+
+# ---- Winograd's algorithm ----
+
+
+def _winograd_tiles(blocker: Blocker, it: _Convolution) -> int | None:
+    """The side of the tiles by which Winograd's algorithm computes the convolution best; None if another one does."""
+    is_plain = all(step == 1 for name in ("strides", "dilations") for step in it.attributes[name] or ())
+    if not is_plain or tensor_type(it.weight).shape[2:] != (WINDOW_SIZE, WINDOW_SIZE):
+        return None
+    lines, columns = map(_likely, it.result.shape[2:])
+    return blocker.winograd(it.channels, -(-it.outputs // BLOCK), lines, columns)
+
+
+def _likely(dim: Any) -> int:
+    """A size of an image, or what it is if the image that comes in has a usual size."""
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
+
+
+def _winograd(blocker: Blocker, it: _Convolution, tiles: int) -> ir.Var:
+    biases, weights = _biases(blocker, it), blocker.packed("pack_winograd_weights", it.weight, outputs=tiles)
+    image, pads = blocker.as_blocked(it.x), it.attributes["pads"]
+    return blocker.emit("conv_winograd", image, weights, *biases, pads=pads, channels=it.channels)
+
+
+# ---- each channel by itself ----
+
+
+def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var | None:
+    """Of images, and of signals; not by a window that is too wide, or pads that only a run can tell."""
+    if integer(tensor_type(it.weight).shape[-1]) > WIDEST_DEPTHWISE or it.axes > 2:
+        return None
+    if not all(isinstance(pad, int) for pad in it.attributes["pads"] or ()):
+        return None
+    if it.axes == 1:
+        return _depthwise_of_signal(blocker, it)
+    biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
+    return blocker.emit("conv_depthwise", blocker.as_blocked(it.x), weights, *biases, **it.attributes)
+
+
+def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
+    """A depthwise convolution of signals [N, C, L] is one of images of height 1."""
+    biases = [blocker.packed("pack_vector", vector, axes=2) for vector in it.bias]
+    weights = blocker.packed("pack_planar_weights", it.weight)
+    blocks, one, *window = tensor_type(weights).shape
+    weights = blocker.packed("reshape", weights, shape=(blocks, one, 1, *window))
+    signal = blocker.as_blocked(it.x)
+    n, blocks, length, block = tensor_type(signal).shape
+    wide = blocker.emit("reshape", signal, shape=(n, blocks, 1, length, block))
+    steps = {name: (1, *(it.attributes[name] or (1,))) for name in ("strides", "dilations")}
+    begin, end = it.attributes["pads"] or (0, 0)
+    result = blocker.emit("conv_depthwise", wide, weights, *biases, **steps, pads=(0, begin, 0, end))
+    return blocker.emit("reshape", result, shape=(n, blocks, tensor_type(result).shape[3], block))
+
+
+# ---- groups that do not end with a block ----
+
+
+def _of_groups_apart(blocker: Blocker, it: _Convolution) -> ir.Var:
+    """The groups are cut apart, each to begin with a block, and the results joined again."""
+    each, outputs = it.channels // it.groups, it.outputs // it.groups
+    together = _apart(blocker, blocker.as_blocked(it.x), each, it.groups)
+    weights = blocker.packed("pack_weights", it.weight, groups=it.groups)
+    biases = [_bias_of_groups(blocker, vector, it.groups, it.axes) for vector in it.bias]
+    sizes = {"groups": it.groups, "channels": each}
+    result = blocker.emit("conv_blocked", together, weights, *biases, **it.attributes, **sizes)
+    if outputs % BLOCK == 0:
+        return result
+    parts = blocker.emit("split", result, axis=1, sizes=(-(-outputs // BLOCK),) * it.groups)
+    assert isinstance(parts.type, TupleType)
+    images = [blocker.bind(ir.GetItem(parts, i), part, "split") for i, part in enumerate(parts.type.fields)]
+    return blocker.emit("join_channels", *images, channels=(outputs,) * it.groups, count=it.outputs)
+
+
+def _apart(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
+    """Groups of so many channels, with whole blocks for each."""
+    if each % BLOCK == 0:
+        return image
+    cut = {"channels": (each * groups,), "count": each}
+    parts = [blocker.emit("join_channels", image, start=group * each, **cut) for group in range(groups)]
+    return blocker.emit("concat", *parts, axis=1)
+
+
+def _bias_of_groups(blocker: Blocker, bias: ir.Atom, groups: int, axes: int) -> ir.Atom:
+    """A bias for each channel, those of a group beginning with a block."""
+    (channels,) = map(integer, tensor_type(bias).shape)
+    apart = blocker.packed("reshape", bias, shape=(groups, channels // groups))
+    padded = blocker.packed("pad", apart, pads=(0, 0, 0, -(channels // groups) % BLOCK))
+    flat = blocker.packed("reshape", padded, shape=(groups * -(-channels // groups // BLOCK) * BLOCK,))
+    return blocker.packed("pack_vector", flat, axes=axes)

@@ -1,0 +1,81 @@
+"""Rules of the layout pass for what leaves channels where they are: elementwise work, pooling, reductions over an image,
+normalisations, resizing."""
+
+from __future__ import annotations
+
+from ...formats.types import TensorType
+from .. import ir
+from ..operators.blocked import BLOCK
+from ..operators.shapes import axes_of, axis_of
+from ..operators.table import Fusion, lookup
+from .layout_blocker import Blocker
+from .rewriting import constant, tensor_type
+
+
+def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """If at least one operand is blocked, and the others are as well, or numbers, or one constant a channel."""
+    is_elementwise = lookup(call.operator).fusion is Fusion.ELEMENTWISE
+    if not is_elementwise or type_.rank < 3 or not any(map(blocker.is_blocked, call.args)):
+        return None
+    operands = [_operand(blocker, arg, type_) for arg in call.args]
+    if any(operand is None for operand in operands):
+        return None
+    return blocker.emit(call.operator, *operands, **dict(call.attributes))  # type: ignore[arg-type]
+
+
+def _operand(blocker: Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | None:
+    """An operand of an elementwise operator as it broadcasts to a blocked result."""
+    if blocker.is_blocked(arg):
+        return blocker.as_blocked(arg) if tensor_type(arg).shape[1] == result.shape[1] else None
+    shape = tensor_type(arg).shape
+    if shape == result.shape and (packed := blocker.packed_from_last(arg)) is not None:
+        blocker.blocked[arg] = packed  # type: ignore[index]
+        return packed  # it is moved once, either way
+    if all(dim == 1 for dim in shape):
+        return constant(arg.value.reshape(())) if isinstance(arg, ir.Constant) else arg if not shape else None
+    per_channel, axes = (1,) * (result.rank - len(shape)) + shape, result.rank - 2
+    if isinstance(arg, ir.Constant) and per_channel == (1, result.shape[1], *(1,) * axes):
+        return blocker.packed("pack_vector", constant(arg.value.reshape(-1)), axes=axes)
+    return None
+
+
+def pool(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """A window of one element along the axis of the channels of a block."""
+    attributes = lookup(call.operator).bind(call.attributes)
+    for name in ("kernel", "strides", "dilations"):
+        if attributes[name] is not None:
+            attributes[name] = (*attributes[name], 1)
+    if attributes["pads"] is not None:
+        axes = len(attributes["pads"]) // 2
+        attributes["pads"] = (*attributes["pads"][:axes], 0, *attributes["pads"][axes:], 0)
+    return blocker.emit(call.operator, image, **attributes)
+
+
+def reduce(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Reductions over all spatial axes, such as global pooling."""
+    plain = tensor_type(call.args[0])
+    spatial, channels = tuple(range(2, plain.rank)), plain.shape[1]
+    if axes_of(lookup(call.operator).bind(call.attributes)["axes"], plain.rank) != spatial:
+        return None
+    if type_.rank != plain.rank and (not isinstance(channels, int) or channels % BLOCK):
+        return None
+    return blocker.emit(call.operator, image, axes=spatial, keepdims=True)
+
+
+def normalize(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Group and instance normalisation, with a known scale and bias."""
+    _, *affine = call.args
+    channels = type_.shape[1]
+    is_known = all(isinstance(vector, ir.Constant) for vector in affine)
+    if type_.rank != 4 or not is_known or not isinstance(channels, int):
+        return None
+    attributes = {"groups": channels} | lookup(call.operator).bind(call.attributes) | {"channels": channels}
+    vectors = [blocker.packed("pack_vector", vector) for vector in affine]
+    return blocker.emit("group_normalization_blocked", image, *vectors, **attributes)
+
+
+def resize(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """Along a spatial axis."""
+    attributes = lookup(call.operator).bind(call.attributes)
+    axis = axis_of(attributes["axis"], type_.rank)
+    return blocker.emit(call.operator, image, **(attributes | {"axis": axis})) if axis >= 2 else None
