@@ -347,21 +347,26 @@ def _transposer(name: str, dtype: Kind, side: int) -> Callable[..., Any]:
         source, source_step, target, target_step, *counts = values
         rows, columns = counts or (None, None)
 
-        def place(address: ir.Value, step: ir.Value, row: int) -> ir.Value:
-            return _pointer(builder, address, builder.mul(step, ir.Constant(I64, row)), memory)
-
-        def width(row: int, count: ir.Value, width: ir.Value) -> ir.Value:
-            """How much of a row there is: nothing from row `count` on."""
+        def rest(row: int, count: ir.Value, width: ir.Value) -> tuple[ir.Value, ir.Value]:
+            """Which row to touch instead of this one, and how much of it: nothing of row 0 for those from row `count` on. Even
+            if nothing is read or written there, an address that has no memory yet takes the processor long to find out."""
+            number = ir.Constant(I64, row)
             if count is None:
-                return None
-            return builder.select(builder.icmp_signed("<", ir.Constant(I64, row), count), width, ir.Constant(I64, 0))
+                return number, None
+            zero, is_there = ir.Constant(I64, 0), builder.icmp_signed("<", number, count)
+            return builder.select(is_there, number, zero), builder.select(is_there, width, zero)
 
-        lines = [
-            _load_vector(builder, place(source, source_step, row), memory, alignment, width(row, rows, columns))
-            for row in range(side)
-        ]
-        for row, line in enumerate(transposed([Lanes(builder, line, dtype) for line in lines])):
-            _store_vector(builder, line.value, place(target, target_step, row), alignment, width(row, columns, rows))
+        def place(address: ir.Value, step: ir.Value, row: ir.Value) -> ir.Value:
+            return _pointer(builder, address, builder.mul(step, row), memory)
+
+        lines = []
+        for row in range(side):
+            number, width = rest(row, rows, columns)
+            line = _load_vector(builder, place(source, source_step, number), memory, alignment, width)
+            lines.append(Lanes(builder, line, dtype))
+        for row, turned in enumerate(transposed(lines)):
+            number, width = rest(row, columns, rows)
+            _store_vector(builder, turned.value, place(target, target_step, number), alignment, width)
 
     return named(name, typer, emitter)
 

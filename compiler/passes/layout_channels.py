@@ -125,7 +125,6 @@ def to_last(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Op
 def depth_to_space(blocker: Blocker, image: ir.Var, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
     """If the channels that come to lie side by side are whole blocks: what moves is as long as a vector."""
     channels = type_.shape[1]
-    if type_.rank != 4 or not isinstance(channels, int) or channels % BLOCK:
+    if not isinstance(channels, int) or channels % BLOCK:
         return None
-    blocks = (*lookup(call.operator).bind(call.attributes)["blocks"], 1)[:2]
-    return blocker.emit(call.operator, image, blocks=blocks)
+    return blocker.emit(call.operator, image, **lookup(call.operator).bind(call.attributes))

@@ -54,12 +54,14 @@ def test_the_result_stays(name, symbolic):
     assert "conv_transpose" not in operators
 
 
-def test_whole_blocks_of_channels_stay_blocked():
-    x = var("x", (1, 32, 4, 5))
-    y = op.conv(x, constant(normal(32, 32, 3, 3)), pads=(1, 1, 1, 1))
-    y = op.conv_transpose(y, constant(normal(32, 16, 4, 4)), strides=(2, 2), pads=(1, 1, 1, 1))
-    y = op.conv(op.relu(y), constant(normal(16, 16, 1, 1)))
-    operators = rewritten(Module(main=function([x], y)), normal(1, 32, 4, 5), BlockChannels())
+@pytest.mark.parametrize("spatial", [(9,), (4, 5), (2, 3, 4)])
+def test_whole_blocks_of_channels_stay_blocked(spatial):
+    axes, shape = len(spatial), (1, 32, *spatial)
+    x = var("x", shape)
+    y = op.conv(x, constant(normal(32, 32, *(3,) * axes)), pads=(1,) * 2 * axes)
+    y = op.conv_transpose(y, constant(normal(32, 16, *(4,) * axes)), strides=(2,) * axes, pads=(1,) * 2 * axes)
+    y = op.conv(op.relu(y), constant(normal(16, 16, *(1,) * axes)))
+    operators = rewritten(Module(main=function([x], y)), normal(*shape), BlockChannels())
     assert operators == [
         "pack_channels", "conv_blocked", "conv_blocked", "depth_to_space", "slice", "relu", "conv_blocked", "unpack_channels"
     ]  # fmt: skip
