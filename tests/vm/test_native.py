@@ -54,6 +54,10 @@ def test_symbols_of_one_object_are_separate():
     assert call(addresses["second"], 0, 0, 1, 1) == (0, -1)
 
 
+def test_kernels_align_the_stack_for_vectors_that_wait_there():
+    assert '"stackrealign"' in native.compile_text({"k": (kernel, SIGNATURE)})
+
+
 COMPILE = """
     import hashlib, math
     from numba import njit
