@@ -1,12 +1,14 @@
-"""The templates of operators that look up indices: take and take_along_axis. An index out of range ends the kernel with code 1.
+"""The templates of operators that look up indices: take, take_along_axis and gather_nd. An index out of range ends the
+kernel with code 1.
 
-Both see x as [outer, length, inner]. `take` copies a run of `inner` elements for each index, or gathers single ones where
-the axis is the last.
+The first two see x as [outer, length, inner]. `take` copies a run of `inner` elements for each index, or gathers single ones
+where the axis is the last.
 """
 
 from __future__ import annotations
 
 from ...formats import dims
+from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.shapes import axis_of
 from .expression import bound_attributes
@@ -15,6 +17,7 @@ from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of
 
 _BLOCK = 1024  # elements of a run, or indices, that are one unit of work
+_ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
 
 
 def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -91,6 +94,37 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
     return write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))))
 
 
+def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of `gather_nd`, alone in its definition; else None."""
+    if not _is_alone(definition):
+        return None
+    shape, indices = (shape_of(param) for param in definition.params)
+    batch_axes, index = bound_attributes(definition.nodes[0])["batch_axes"], definition.params[1].dtype
+    depth = int(indices[-1])  # type: ignore[arg-type]
+    itemsize = definition.params[0].dtype.itemsize
+    write = Writer(definition, target, "gather_nd")
+    for number, name in enumerate(("x", "indices")):
+        write.input(name, number)
+    write.output("target", 0)
+    write.size("batch", dims.product(shape[:batch_axes]))
+    for axis in range(depth):
+        write.size(f"length{axis}", shape[batch_axes + axis])
+    write.size("count", dims.product(indices[batch_axes:-1]))
+    write.size("inner", dims.product(shape[batch_axes + depth :]))
+    write.split("batch * count", f"batch * count * ({_ROW_PICOSECONDS} + {40 * itemsize} * inner) // 1000")
+    with write.block("for row in range(first, last)"):
+        write("at = row // count")
+        for axis in range(depth):
+            write_index(write, index, f"row * {depth} + {axis}", f"length{axis}", f"at{axis}")
+            write(f"at = at * length{axis} + at{axis}")
+        place, kind = scaled("k", itemsize), f"uint{8 * itemsize}"
+        write(f"a = x + {scaled('at * inner', itemsize)}", f"b = target + {scaled('row * inner', itemsize)}")
+        with write.block(f"for k in range(0, inner, {write.lanes})"):
+            write(f"rest = min({write.lanes}, inner - k)", f"vstore(b, {place}, vload_{kind}(a, {place}, rest), rest)")
+    rows, elements = (estimate(dims.element_count(part)) for part in (indices[:-1], shape_of(definition.results[0])))
+    return write.kernel((rows * _ROW_PICOSECONDS + elements * 40 * itemsize) / 1000)
+
+
 def _is_alone(definition: PrimitiveDefinition) -> bool:
     return len(definition.nodes) == 1 and definition.nodes[0].inputs == (0, 1) and definition.outputs == (2,)
 
@@ -114,10 +148,13 @@ class _Lookup:
         self.inner = self.write.size("inner", dims.product(shape[self.axis + 1 :]))
 
     def write_index(self, place: str) -> None:
-        """Defines `at`: the index at that place, counted from the front, in range."""
-        write = self.write
-        write(f"at = convert_int64(load_{self.index.name}(indices, {scaled(place, self.index.itemsize)}))")
-        with write.block("if at < 0"):
-            write("at += length")
-        with write.block("if at < 0 or at >= length"):
-            write("return 1")
+        write_index(self.write, self.index, place, "length")
+
+
+def write_index(write: Writer, dtype: DType, place: str, length: str, name: str = "at") -> None:
+    """Defines `name`: the element of `indices` at that place, counted from the front, in range."""
+    write(f"{name} = convert_int64(load_{dtype.name}(indices, {scaled(place, dtype.itemsize)}))")
+    with write.block(f"if {name} < 0"):
+        write(f"{name} += {length}")
+    with write.block(f"if {name} < 0 or {name} >= {length}"):
+        write("return 1")

@@ -11,6 +11,7 @@ from . import (
     attention,
     channels,
     conv,
+    cumulative,
     depthwise,
     direct,
     elementwise,
@@ -29,6 +30,8 @@ from . import (
     recurrent,
     reduce,
     resize,
+    scatter,
+    top_k,
     winograd,
 )
 from .anchor import anchor_of
@@ -55,6 +58,11 @@ TEMPLATES: dict[str, Template] = {
     "resize": resize.lower,
     "take": gather.lower_take,
     "take_along_axis": gather.lower_take_along_axis,
+    "put_along_axis": scatter.lower_put_along_axis,
+    "scatter_nd": scatter.lower_scatter_nd,
+    "cumulative_sum": cumulative.lower,
+    "top_k": top_k.lower,
+    "gather_nd": gather.lower_gather_nd,
     "argmax": extreme.lower,
     "argmin": extreme.lower,
     "softmax": normalization.lower_softmax,

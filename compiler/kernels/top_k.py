@@ -1,0 +1,151 @@
+"""The template of top_k: a heap of the best elements of a row so far, its worst in front (Williams, Algorithm 232, 1964).
+
+Elements are compared by keys, integers of the same order: so NaN is greater than all, -0 equals 0, and of equal elements the
+one that came first is better. Most elements of a long row are worse than the heap's worst, which is seen of a vector at a time.
+"""
+
+from __future__ import annotations
+
+from ...formats import dims
+from ...formats.dtypes import DType
+from ...formats.primitive import PrimitiveDefinition
+from ..operators.shapes import axis_of
+from .expression import bound_attributes
+from .kernel import Kernel
+from .target import Target
+from .writer import Writer, estimate, scaled, shape_of
+
+_MOST = 1 << 16  # elements of a heap
+_PICOSECONDS = 1500  # that an element takes
+_FRACTION_BITS = {DType.float16: 10, DType.float32: 23, DType.float64: 52}
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of top_k, alone in its definition, of a known k; else None."""
+    if len(definition.nodes) != 1 or definition.outputs != (1, 2):
+        return None
+    attributes, shape = bound_attributes(definition.nodes[0]), shape_of(definition.params[0])
+    k = attributes["k"]
+    if not isinstance(k, int) or not 1 <= k <= _MOST:
+        return None
+    axis = axis_of(attributes["axis"], len(shape))
+    it = _Heap(definition, target, is_single=dims.product(shape[axis + 1 :]) == 1, largest=attributes["largest"])
+    write = it.write
+    write.size("k", k)
+    write.size("outer", dims.product(shape[:axis]))
+    write.size("length", shape[axis])
+    write.size("inner", dims.product(shape[axis + 1 :]))
+    write("places = scratch + 8 * k")
+    write.split("outer * inner", f"outer * inner * length * {_PICOSECONDS} // 1000")
+    with write.block("if length < k"):
+        write("return 1")
+    with write.block("for row in range(first, last)"):
+        write("i = row // inner", "start = i * length * inner + (row - i * inner)")
+        it.write_filling()
+        it.write_scan()
+        write("out = i * k * inner + (row - i * inner)")
+        it.write_results()
+    elements = estimate(dims.element_count(shape))
+    return write.kernel(elements * _PICOSECONDS / 1000, scratch_bytes=16 * k)
+
+
+class _Heap:
+    """Keys, then the places along the axis that they come from, lie in the scratch memory."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target, is_single: bool, largest: bool) -> None:
+        self.dtype, self.is_single, self.largest = definition.params[0].dtype, is_single, largest
+        title = f"top_k, {'largest' if largest else 'smallest'}, {'rows' if is_single else 'columns'}"
+        self.write = Writer(definition, target, title)
+        self.write.input("x", 0)
+        self.write.output("values", 0)
+        self.write.output("indices", 1)
+
+    def _write_key(self, place: str) -> None:
+        """Defines `key`: of two elements, the better one has the greater."""
+        write, dtype, bits = self.write, self.dtype, 8 * self.dtype.itemsize
+        write(f"key = convert_int64(load_int{bits}(x, {scaled(place, dtype.itemsize)}))")
+        if dtype.is_float:
+            greatest = (1 << bits - 1) - 1
+            infinity = greatest >> _FRACTION_BITS[dtype] << _FRACTION_BITS[dtype]
+            write(f"magnitude = key & {greatest}")
+            write("key = magnitude if key >= 0 else -magnitude")
+            with write.block(f"if magnitude > {infinity}"):
+                write(f"key = {greatest}")
+        elif dtype is DType.uint64:
+            write("key = key ^ -9223372036854775808")
+        elif not dtype.name.startswith("int"):
+            write(f"key = key & {(1 << bits) - 1}")
+        if not self.largest:
+            write("key = ~key")
+
+    def _write_sink(self, count: str) -> None:
+        """Lets `key` and `place` sink from the front of a heap of so many: worse ones rise."""
+        write = self.write
+        write("hole = 0")
+        with write.block("while True"):
+            write("child = 2 * hole + 1")
+            with write.block(f"if child >= {count}"):
+                write("break")
+            write("child_key, child_place = word(scratch, child), word(places, child)")
+            with write.block(f"if child + 1 < {count}"):
+                write("other_key, other_place = word(scratch, child + 1), word(places, child + 1)")
+                with write.block(f"if {_is_worse('other', 'child')}"):
+                    write("child, child_key, child_place = child + 1, other_key, other_place")
+            with write.block("if not (child_key < key or (child_key == key and child_place > place))"):
+                write("break")
+            self._write_entry("hole", "child_key", "child_place")
+            write("hole = child")
+        self._write_entry("hole", "key", "place")
+
+    def _write_entry(self, number: str, key: str, place: str) -> None:
+        self.write(f"store_int64(scratch, {number} * 8, {key})", f"store_int64(places, {number} * 8, {place})")
+
+    def write_filling(self) -> None:
+        """The first k elements, each of which rises to where it belongs."""
+        write = self.write
+        with write.block("for place in range(k)"):
+            self._write_key("start + place * inner")
+            write("hole = place")
+            with write.block("while hole > 0"):
+                write("parent = (hole - 1) // 2")
+                write("parent_key, parent_place = word(scratch, parent), word(places, parent)")
+                with write.block("if parent_key < key"):
+                    write("break")
+                self._write_entry("hole", "parent_key", "parent_place")
+                write("hole = parent")
+            self._write_entry("hole", "key", "place")
+
+    def write_scan(self) -> None:
+        """The other elements: those that are better than the worst take its place."""
+        write, lanes = self.write, self.write.lanes
+        if not self.is_single or self.dtype not in (DType.float32, DType.float64):
+            with write.block("for place in range(k, length)"):
+                self._write_candidate()
+            return
+        name, size = self.dtype.name, self.dtype.itemsize
+        with write.block(f"for begin in range(k, length, {lanes})"):
+            write(f"rest = min({lanes}, length - begin)")
+            write(f"worst = load_{name}(x, {scaled('start + word(places, 0)', size)})")
+            write(f"v = vload_{name}(x, {scaled('start + begin', size)}, rest)")
+            # NaN is neither less nor equal
+            write(f"is_better = ~(v {'<=' if self.largest else '>='} worst) & inside(rest)")
+            with write.block("if any_lane(is_better)"), write.block("for place in range(begin, begin + rest)"):
+                self._write_candidate()
+
+    def _write_candidate(self) -> None:
+        self._write_key("start + place * inner")
+        with self.write.block("if key > word(scratch, 0)"):
+            self._write_sink("k")
+
+    def write_results(self) -> None:
+        """The worst goes to the end, again and again."""
+        write, kind, size = self.write, f"uint{8 * self.dtype.itemsize}", self.dtype.itemsize
+        with write.block("for left in range(k - 1, -1, -1)"):
+            write("at = word(places, 0)", "to = out + left * inner")
+            write(f"store_{kind}(values, {scaled('to', size)}, load_{kind}(x, {scaled('start + at * inner', size)}))")
+            write("store_int64(indices, to * 8, at)", "key, place = word(scratch, left), word(places, left)")
+            self._write_sink("left")
+
+
+def _is_worse(a: str, b: str) -> str:
+    return f"{a}_key < {b}_key or ({a}_key == {b}_key and {a}_place > {b}_place)"

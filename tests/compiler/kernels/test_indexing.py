@@ -1,0 +1,123 @@
+"""Operators that look up by several indices, put in place, sort and sum up, compiled, against the reference evaluator."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.formats.types import tensor
+
+from .harness import NARROW, check, definition_of, random_array, run_kernel
+
+shapes = st.tuples(st.integers(1, 4), st.integers(1, 40), st.integers(1, 70))
+reductions = st.sampled_from(["none", "add", "mul", "max", "min"])
+
+
+def indices_into(length, shape, seed=0):
+    return np.random.default_rng(seed).integers(-length, length, shape)
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_putting_along_an_axis(data):
+    shape, axis, reduction = data.draw(shapes), data.draw(st.integers(0, 2)), data.draw(reductions)
+    dtype = data.draw(st.sampled_from(["float32", "float64", "int32", "uint8", "int64"]))
+    count = data.draw(st.integers(0, 50))
+    x = tensor(dtype, shape)
+    wanted = tuple(count if place == axis else size for place, size in enumerate(shape))
+    indices = indices_into(shape[axis], wanted)
+    if data.draw(st.booleans()):  # one index for a whole row, as in networks of graphs
+        indices = np.broadcast_to(indices.take([0], 2), wanted) if axis < 2 else indices
+    params = [x, tensor("int64", wanted), tensor(dtype, wanted)]
+    definition = definition_of("put_along_axis", params, axis=axis, reduction=reduction)
+    check(definition, [random_array(x), indices, random_array(params[2], 1)], parts=data.draw(st.integers(1, 4)))
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_several_indices(data):
+    shape, depth, reduction = data.draw(shapes), data.draw(st.integers(1, 3)), data.draw(reductions)
+    x, places = tensor("float32", shape), data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=2))
+    indices = np.stack([indices_into(shape[axis], places, axis) for axis in range(depth)], -1).astype(np.int32)
+    updates = tensor("float32", (*places, *shape[depth:]))
+    params, parts = [x, tensor("int32", indices.shape), updates], data.draw(st.integers(1, 4))
+    definition = definition_of("scatter_nd", params, reduction=reduction)
+    check(definition, [random_array(x), indices, random_array(updates, 1)], parts=parts)
+    check(definition_of("gather_nd", params[:2]), [random_array(x), indices], parts=parts)
+
+
+def test_places_of_a_batch():
+    x, indices = tensor("float64", (3, 4, 5, 7)), indices_into(4, (3, 4, 6, 2))
+    check(definition_of("gather_nd", [x, tensor("int64", indices.shape)], batch_axes=2), [random_array(x), indices])
+
+
+def test_symbolic_sizes():
+    sizes = {"n": 5, "m": 9}
+    x, updates = tensor("float32", ("n", 3)), tensor("float32", ("m", 3))
+    arrays = [random_array(x, 0, sizes), indices_into(5, (9, 3)), random_array(updates, 1, sizes)]
+    check(definition_of("put_along_axis", [x, tensor("int64", ("m", 3)), updates], reduction="add"), arrays, sizes)
+    arrays[1] = indices_into(5, (9, 1))
+    check(definition_of("scatter_nd", [x, tensor("int64", ("m", 1)), updates], reduction="max"), arrays, sizes)
+    check(definition_of("gather_nd", [x, tensor("int64", ("m", 1))]), arrays[:2], sizes)
+    check(
+        definition_of("top_k", [tensor("float32", ("m", "n"))], k=3), [random_array(tensor("float32", (9, 5)))], sizes
+    )
+    for axis in (0, 1):
+        check(definition_of("cumulative_sum", [updates], axis=axis), arrays[2:], sizes)
+
+
+@pytest.mark.parametrize("index", [4, -5, 2**62, -(2**63)])
+def test_an_index_out_of_range_is_a_failure(index):
+    x, updates = tensor("float32", (4, 2)), tensor("float32", (1, 2))
+    params, arrays = (
+        [x, tensor("int64", (1, 2)), updates],
+        [random_array(x), np.array([[0, index]]), random_array(updates)],
+    )
+    assert run_kernel(definition_of("put_along_axis", params), arrays)[0] == 1
+    params[1:], arrays[1:] = [tensor("int64", (1, 1)), updates], [np.array([[index]]), arrays[2]]
+    assert run_kernel(definition_of("scatter_nd", params), arrays)[0] == 1
+    assert run_kernel(definition_of("gather_nd", params[:2]), arrays[:2])[0] == 1
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_largest_and_the_smallest(data):
+    shape, axis, largest = data.draw(shapes), data.draw(st.integers(0, 2)), data.draw(st.booleans())
+    dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "int8", "uint8", "uint32", "int64", "uint64"]))
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = random.integers(0, 9, shape).astype(dtype)  # many of them equal
+    if dtype.startswith("float"):
+        for special in (np.nan, np.inf, -np.inf, -0.0, -1.5):
+            x[random.random(shape) < 0.1] = special
+    elif data.draw(st.booleans()):
+        x[random.random(shape) < 0.5] = np.iinfo(dtype).max if largest else np.iinfo(dtype).min
+    definition = definition_of(
+        "top_k", [tensor(dtype, shape)], k=random.integers(1, shape[axis] + 1), axis=axis, largest=largest
+    )
+    check(definition, [x], parts=data.draw(st.integers(1, 3)))
+
+
+def test_the_largest_of_many():
+    x = random_array(tensor("float32", (2, 5000)))
+    for k in (1, 7, 5000):
+        check(definition_of("top_k", [tensor("float32", x.shape)], k=k), [x], parts=2)
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_running_sums(data):
+    dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "int8", "uint8", "int32", "uint64"]))
+    x, axis = tensor(dtype, data.draw(shapes)), data.draw(st.integers(0, 2))
+    exclusive, reverse = data.draw(st.booleans()), data.draw(st.booleans())
+    definition = definition_of("cumulative_sum", [x], axis=axis, exclusive=exclusive, reverse=reverse)
+    check(definition, [random_array(x)], parts=data.draw(st.integers(1, 3)))
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_narrow_vectors(target):
+    x = tensor("float32", (6, 37))
+    for axis in (0, 1):
+        check(definition_of("cumulative_sum", [x], axis=axis), [random_array(x)], target=target)
+    check(definition_of("top_k", [x], k=5), [random_array(x)], target=target)
+    params = [x, tensor("int64", (9, 37)), tensor("float32", (9, 37))]
+    arrays = [random_array(x), indices_into(6, (9, 37)), random_array(params[2])]
+    check(definition_of("put_along_axis", params, reduction="add"), arrays, target=target)
