@@ -31,9 +31,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write = Writer(definition, target, ", ".join(["cumulative_sum", "of rows" if is_single else "of columns", *kinds]))
     write.input("x", 0)
     write.output("target", 0)
-    write.size("outer", dims.product(shape[:axis]))
-    write.size("length", shape[axis])
-    write.size("inner", inner)
+    write.sizes(outer=dims.product(shape[:axis]), length=shape[axis], inner=inner)
     width = 1 if is_single else write.lanes
     write(f"strips = (inner + {width - 1}) // {width}")
     write.split(

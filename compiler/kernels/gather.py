@@ -103,14 +103,12 @@ def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel |
     depth = int(indices[-1])  # type: ignore[arg-type]
     itemsize = definition.params[0].dtype.itemsize
     write = Writer(definition, target, "gather_nd")
-    for number, name in enumerate(("x", "indices")):
-        write.input(name, number)
+    write.inputs((0, 1), "x", "indices")
     write.output("target", 0)
     write.size("batch", dims.product(shape[:batch_axes]))
     for axis in range(depth):
         write.size(f"length{axis}", shape[batch_axes + axis])
-    write.size("count", dims.product(indices[batch_axes:-1]))
-    write.size("inner", dims.product(shape[batch_axes + depth :]))
+    write.sizes(count=dims.product(indices[batch_axes:-1]), inner=dims.product(shape[batch_axes + depth :]))
     write.split("batch * count", f"batch * count * ({_ROW_PICOSECONDS} + {40 * itemsize} * inner) // 1000")
     with write.block("for row in range(first, last)"):
         write("at = row // count")

@@ -42,11 +42,8 @@ def lower_put_along_axis(definition: PrimitiveDefinition, target: Target) -> Ker
     shape[axis] = indices[axis] = 1
     if shape != indices:
         return None
-    write.size("outer", dims.product(shape[:axis]))
-    write.size("length", length)
-    inner = dims.product(shape[axis + 1 :])
-    write.size("inner", inner)
-    write.size("count", count)
+    outer, inner = dims.product(shape[:axis]), dims.product(shape[axis + 1 :])
+    write.sizes(outer=outer, length=length, inner=inner, count=count)
     write(f"strips = (inner + {_STRIP - 1}) // {_STRIP}")
     cost = f"({_PICOSECONDS // 20} * length + {_PICOSECONDS} * count)"
     write.split("outer * strips", f"outer * inner * {cost} // 1000")
@@ -72,8 +69,7 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
     depth = int(indices[-1])  # type: ignore[arg-type]
     for axis in range(depth):
         write.size(f"length{axis}", shape[axis])
-    write.size("count", dims.product(indices[:-1]))
-    write.size("inner", dims.product(shape[depth:]))
+    write.sizes(count=dims.product(indices[:-1]), inner=dims.product(shape[depth:]))
     write(f"size = {' * '.join(f'length{axis}' for axis in range(depth))} * inner")
     cost = f"({_PICOSECONDS // 20} * size + {_PICOSECONDS} * count * inner)"
     write.split(f"(size + {_BLOCK - 1}) // {_BLOCK}", f"{cost} // 1000")
@@ -109,8 +105,7 @@ class _Scatter:
         self.index = definition.params[1].dtype
         self.combined = _COMBINED[reduction]
         self.write = Writer(definition, target, f"{definition.nodes[0].operator}, {reduction}")
-        for number, name in enumerate(("x", "indices", "updates")):
-            self.write.input(name, number)
+        self.write.inputs((0, 1, 2), "x", "indices", "updates")
         self.write.output("target", 0)
         copied, updates = (estimate(dims.element_count(shape_of(definition.params[i]))) for i in (0, 2))
         self.nanoseconds = (copied / 20 + updates) * _PICOSECONDS / 1000

@@ -29,12 +29,10 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if not isinstance(k, int) or not 1 <= k <= _MOST:
         return None
     axis = axis_of(attributes["axis"], len(shape))
-    it = _Heap(definition, target, is_single=dims.product(shape[axis + 1 :]) == 1, largest=attributes["largest"])
+    outer, length, inner = dims.product(shape[:axis]), shape[axis], dims.product(shape[axis + 1 :])
+    it = _Heap(definition, target, is_single=inner == 1, largest=attributes["largest"])
     write = it.write
-    write.size("k", k)
-    write.size("outer", dims.product(shape[:axis]))
-    write.size("length", shape[axis])
-    write.size("inner", dims.product(shape[axis + 1 :]))
+    write.sizes(k=k, outer=outer, length=length, inner=inner)
     write("places = scratch + 8 * k")
     write.split("outer * inner", f"outer * inner * length * {_PICOSECONDS} // 1000")
     with write.block("if length < k"):
