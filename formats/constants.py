@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -74,6 +75,18 @@ def aligned_empty(size: int) -> np.ndarray:
     space = np.empty(size + limits.ALIGNMENT, np.uint8)
     start = -space.ctypes.data % limits.ALIGNMENT
     return space[start : start + size]
+
+
+def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A new array, C-contiguous, at a multiple of 64; what its elements are is not said."""
+    return aligned_empty(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """The same elements, C-contiguous in native byte order, in new memory at a multiple of 64."""
+    copy = aligned_array(array.shape, array.dtype.newbyteorder("="))
+    copy[...] = array
+    return copy
 
 
 def check_constant_type(number: int, type_: TensorType) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from . import container, limits, schema, sections
 from .codec import Buffer
-from .constants import aligned_empty, constant_bytes, constant_type
+from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
 from .errors import ChecksumError, FormatError, UnknownFunctionError
@@ -282,13 +282,19 @@ def _read_only(by_target: Mapping[str, Mapping[str, _T]]) -> Mapping[str, Mappin
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    """The array itself when it is read-only, contiguous, native and aligned; else such a copy."""
+    """The array itself when it is read-only, contiguous, native, aligned, and no part of a larger one; else such a copy."""
     flags = array.flags
     is_aligned = array.size == 0 or array.ctypes.data % limits.ALIGNMENT == 0
-    if is_aligned and not flags.writeable and flags.c_contiguous and array.dtype.isnative:
+    is_native = flags.c_contiguous and array.dtype.isnative
+    if is_aligned and is_native and not flags.writeable and not _holds_more(array):
         return array
-    data = aligned_empty(array.nbytes)
-    copy = data.view(array.dtype.newbyteorder("=")).reshape(array.shape)
-    copy[...] = array
+    copy = aligned_copy(array)
     copy.flags.writeable = False
     return copy
+
+
+def _holds_more(array: np.ndarray) -> bool:
+    """Whether the array keeps much more memory than its own: it is a part of another one."""
+    owner = array.base
+    is_array = isinstance(owner, np.ndarray) and owner.flags.owndata  # what lies on a file's pages does not own them
+    return is_array and owner.nbytes > array.nbytes + limits.ALIGNMENT  # type: ignore[union-attr]

@@ -6,8 +6,8 @@ that the model or the ONNX standard gives them. Nothing here looks at a value th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +31,9 @@ from . import (  # noqa: F401  (they register importers)
     onnx_resize,
     onnx_shapes,
 )
+from .onnx_file import ModelFile, ModelSource, read_model
 from .onnx_table import attribute_value, find
-from .onnx_tensors import ModelSource, element_type, read_model, to_array
+from .onnx_tensors import element_type, to_array
 from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ def from_onnx(source: ModelSource, *, shapes: Shapes | None = None, entry: str =
     and the value, for a model that is malformed.
     """
     try:
-        model, folder = read_model(source)
-        return ir.Module({entry: _ModelImporter(model, folder).main(shapes or {}, entry)})
+        return ir.Module({entry: _ModelImporter(read_model(source)).main(shapes or {}, entry)})
     except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
         raise ModelError(f"a name in the model is not UTF-8: {error}") from None
 
@@ -74,8 +74,9 @@ class _Scope:
 
 
 class _ModelImporter:
-    def __init__(self, model: onnx.ModelProto, folder: Path | None) -> None:
-        self.graph, self.folder = model.graph, folder
+    def __init__(self, file: ModelFile) -> None:
+        model = file.model
+        self.file, self.graph = file, model.graph
         self.opsets = _opsets(model.opset_import)
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.g = GraphBuilder()
@@ -94,7 +95,7 @@ class _ModelImporter:
         for param in params:
             assert isinstance(param.type, TensorType)
             scope.values[param.name] = Value(param.type, param)
-        results = self._graph(self.graph, scope)
+        results = self._graph(self.graph, scope, self.file.weights)
         if self.unsupported:
             raise _unsupported_error(self.unsupported)
         return ir.Function(tuple(params), self._result(results), name=name)
@@ -119,10 +120,11 @@ class _ModelImporter:
             params.append(ir.Var(info.name, TensorType(dtype, tuple(usable))))
         return params
 
-    def _initializers(self, graph: onnx.GraphProto, scope: _Scope) -> None:
-        for tensor in graph.initializer:
+    def _initializers(self, graph: onnx.GraphProto, scope: _Scope, weights: Mapping[int, np.ndarray]) -> None:
+        for position, tensor in enumerate(graph.initializer):
             try:
-                scope.values[tensor.name] = constant(to_array(tensor, self.folder))
+                array = to_array(tensor, self.file.folder, weights.get(position))
+                scope.values[tensor.name] = constant(array)
             except DTypeError as error:
                 self.unsupported.append(("initializer", tensor.name, error.message))
                 scope.values[tensor.name] = None
@@ -145,9 +147,11 @@ class _ModelImporter:
 
     # ---- nodes ----
 
-    def _graph(self, graph: onnx.GraphProto, scope: _Scope) -> list[Value]:
-        """The outputs of a graph; empty when something in it is not supported."""
-        self._initializers(graph, scope)
+    def _graph(
+        self, graph: onnx.GraphProto, scope: _Scope, weights: Mapping[int, np.ndarray] | None = None
+    ) -> list[Value]:
+        """The outputs of a graph; empty when something in it is not supported. `weights`: raw data of its initializers."""
+        self._initializers(graph, scope, weights or {})
         self._nodes(graph.node, scope)
         results = []
         for info in graph.output:
@@ -197,7 +201,7 @@ class _ModelImporter:
         local = self.functions.get((node.domain, node.op_type))
         if local is not None:
             return self._inlined(local, node, inputs, local.attribute_proto)
-        schema = _schema(node, self.g.opset)
+        schema = _schema(node.op_type, self.g.opset, _domain(node))
         attributes = _attributes(node, schema)
         if _domain(node) == "" and node.op_type == "If":
             return self._if(inputs, attributes, scope)
@@ -375,12 +379,13 @@ def _specialized(
     return result
 
 
-def _schema(node: onnx.NodeProto, opset: int) -> Any:
+@functools.cache
+def _schema(operator: str, opset: int, domain: str) -> Any:
     """What the ONNX standard says of the operator; None if it does not know it."""
     import onnx
 
     try:
-        return onnx.defs.get_schema(node.op_type, opset, _domain(node))
+        return onnx.defs.get_schema(operator, opset, domain)
     except (onnx.defs.SchemaError, TypeError):  # TypeError: an opset version of more than 32 bits
         return None
 

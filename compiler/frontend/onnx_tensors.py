@@ -1,4 +1,4 @@
-"""From an ONNX file to its protobuf message, and from its tensors to arrays: all that touches bytes from outside.
+"""From the tensors of an ONNX model to arrays.
 
 External data is read only from files in the model's own folder, and only as much as the tensor declares.
 """
@@ -6,9 +6,8 @@ External data is read only from files in the model's own folder, and only as muc
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,34 +17,6 @@ from ...formats.errors import DTypeError, ModelError
 
 if TYPE_CHECKING:
     import onnx
-
-ModelSource = Union[str, "os.PathLike[str]", bytes, "onnx.ModelProto"]
-
-
-def read_model(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
-    """The model, and the folder in which its external data may lie (None for a model that is not a file).
-
-    Raises ModelError for bytes that are not an ONNX model.
-    """
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    if isinstance(source, onnx.ModelProto):
-        return source, None
-    folder = None
-    if isinstance(source, bytes):
-        content, name = source, "the model"
-    else:
-        path = Path(source)
-        content, name, folder = path.read_bytes(), str(path), path.parent
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(content)
-    except DecodeError as error:
-        raise ModelError(f"{name} is not an ONNX model: {error}") from None
-    if not model.opset_import or not model.HasField("graph"):
-        raise ModelError(f"{name} is not an ONNX model: it has no graph or no opset version")
-    return model, folder
 
 
 def element_type(code: int) -> DType:
@@ -59,8 +30,8 @@ def element_type(code: int) -> DType:
         raise DTypeError(f"tensors of {known.get(code, f'the unknown type {code}')} are not supported") from None
 
 
-def to_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
-    """The elements of a tensor of the model, read-only.
+def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | None = None) -> np.ndarray:
+    """The elements of a tensor of the model, read-only. `raw` are those that are not in the message, as bytes.
 
     Raises DTypeError for an element type that Treadle does not have, ModelError for data that do not fit the shape.
     """
@@ -74,10 +45,10 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external_array(tensor, dtype, folder)
     try:
-        array = numpy_helper.to_array(tensor)
+        array = numpy_helper.to_array(tensor) if raw is None else raw.view(dtype.numpy)
+        array = np.ascontiguousarray(array).reshape(tuple(tensor.dims))
     except (ValueError, TypeError) as error:
         raise ModelError(f"tensor {tensor.name!r} of {dtype.name}{list(tensor.dims)}: {error}") from None
-    array = np.ascontiguousarray(array).reshape(tuple(tensor.dims))
     array.flags.writeable = False
     return array
 

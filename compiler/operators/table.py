@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims, limits
+from ...formats.constants import aligned_copy
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import InferenceError
@@ -195,7 +196,8 @@ class Operator:
         with np.errstate(all="ignore"):
             results = self.reference(*arrays, **self.bind(attributes))
         results = results if isinstance(results, tuple) else (results,)
-        return [np.require(result, requirements="C") for result in results]
+        # a copy is made as an executable keeps it, which then makes no other
+        return [result if result.flags.c_contiguous else aligned_copy(result) for result in map(np.asarray, results)]
 
 
 TABLE: dict[str, Operator] = {}

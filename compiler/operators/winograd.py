@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...formats.constants import aligned_array
 from ...formats.types import TensorType
 from .blocked import _CHANNELS, _FLOAT32, BLOCK, _blocks, _check_bias, _is_blocked
 from .shapes import integer, match_dim, mismatch, require_rank, same_dtype
@@ -97,13 +98,18 @@ def _infer_pack_winograd_weights(inputs: Sequence[TensorType], outputs: int) -> 
 
 
 def _pack_winograd_weights(weight: np.ndarray, outputs: int) -> np.ndarray:
+    """A block at a time, which the caches hold; both sides of a window at once, as one product [a², 9] · [9, C · 16]."""
     matrix = transforms(outputs).of_weights
     size, (count, channels) = len(matrix), weight.shape[:2]
-    # both sides at once, as one product: thousands of products of 3x3 matrices would take six times as long
-    turned = weight.reshape(-1, WINDOW_SIZE**2).astype(np.float64) @ np.kron(matrix, matrix).T
-    turned = turned.astype(weight.dtype).reshape(count, channels, size, size)
-    padded = np.pad(turned, ((0, -count % BLOCK), (0, 0), (0, 0), (0, 0)))
-    return padded.reshape(-1, BLOCK, channels, size, size).transpose(0, 3, 4, 2, 1)
+    both_sides = np.kron(matrix, matrix)
+    result = aligned_array((-(-count // BLOCK), size, size, channels, BLOCK), weight.dtype)
+    window = np.zeros((WINDOW_SIZE**2, channels, BLOCK))
+    for block, whole in enumerate(result):
+        part = weight[block * BLOCK : (block + 1) * BLOCK]
+        window[:, :, len(part) :] = 0
+        window[:, :, : len(part)] = part.reshape(len(part), channels, -1).T
+        whole[...] = (both_sides @ window.reshape(len(window), -1)).reshape(whole.shape)
+    return result
 
 
 def _infer_conv_winograd(inputs: Sequence[TensorType], pads: tuple, channels: int) -> TensorType:
