@@ -14,6 +14,7 @@ Scratch memory of a unit, in bytes from `scratch`: see `_Layout`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,12 +41,12 @@ _HIDING = -1000.0  # a mask's value from which on it is worth looking which keys
 _VANISHING = 120.0  # so far below the greatest score, a weight comes out as 0
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of attention, alone in its definition, of float32 rows of known length that are contiguous."""
     if len(definition.nodes) != 1:
         return None
     attention = _Attention(definition, target)
-    return attention.kernel() if attention.is_possible else None
+    return attention.kernel if attention.is_possible else None
 
 
 @dataclass(frozen=True)

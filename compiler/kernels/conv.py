@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...formats.dims import Dim
@@ -184,13 +185,13 @@ def problem_of(found: Anchored) -> Problem | None:
     )
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
     found = Anchored.of(definition)
     problem = problem_of(found) if found else None
     if found is None or problem is None or not Epilogue.takes(found):
         return None
-    return _Conv(found, problem, target).kernel()
+    return lambda: _Conv(found, problem, target).kernel()
 
 
 class _Conv:

@@ -8,7 +8,7 @@ written out, its weights are in registers. Vectors beside the image are read fro
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...formats import dims
@@ -69,13 +69,13 @@ def _problem_of(found: Anchored) -> _Problem | None:
     return _Problem(x[0], integer(x[1]), x[2], x[3], result[2], result[3], (down, across))
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_depthwise, with an elementwise epilogue."""
     found = Anchored.of(definition)
     problem = _problem_of(found) if found else None
     if found is None or problem is None or not Epilogue.takes(found):
         return None
-    return _Depthwise(found, problem, target).kernel()
+    return lambda: _Depthwise(found, problem, target).kernel()
 
 
 class _Depthwise:

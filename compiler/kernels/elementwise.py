@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
@@ -17,7 +17,7 @@ from .writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stor
 _LONG = 0.6
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The kernel of a definition whose nodes are all elementwise, and whose outputs have one shape; None for others."""
     expression = Expression.of(definition, definition.outputs)
     if expression is None or len({result.shape for result in definition.results}) != 1:
@@ -25,8 +25,11 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     whole = shape_of(definition.results[0])
     tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     axes = merged_axes(whole, [shape_of(tensor) for tensor in tensors])
-    if axes is None:
-        return None
+    return None if axes is None else lambda: _kernel(definition, expression, axes, target)
+
+
+def _kernel(definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...], target: Target) -> Kernel:
+    tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     write = Writer(definition, target, ", ".join(expression.operators) or "copy")
     cost = expression.cost + NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
     depth = axes[-1].size
@@ -37,7 +40,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
             write.lanes *= 2
         depth, chain = 1, _Chain(definition, expression, write, Rows(write, axes))
     chain.write_all(max(1, round(cost * depth * 1000)))
-    return write.kernel(cost * estimate(dims.element_count(whole)))
+    return write.kernel(cost * estimate(dims.element_count(shape_of(definition.results[0]))))
 
 
 class _Chain:

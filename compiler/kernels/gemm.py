@@ -11,7 +11,7 @@ band of `a` stays in the second cache while b streams by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from ...formats import dims
@@ -56,7 +56,7 @@ class _Panels(Enum):
     TURNED = "turned"  # copied from contiguous columns
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of matmul, matmul_packed and matmul_transposed."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found):
@@ -67,7 +67,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if not found.takes_parameters:
         return None
     product = _Product(found, target)
-    return product.kernel() if product.is_possible else None
+    return product.kernel if product.is_possible else None
 
 
 class _Product:

@@ -29,14 +29,14 @@ _LEAST_BAND = 256  # pixels
 _NANOSECONDS = 0.05  # that an element takes
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of group_normalization_blocked of two spatial axes, with an elementwise epilogue."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or definition.values[found.number].rank != 5:
         return None
     if not ignores_lines(found) or not found.takes_parameters:
         return None
-    return _Group(found, target).kernel()
+    return lambda: _Group(found, target).kernel()
 
 
 class _Group:

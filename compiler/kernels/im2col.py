@@ -12,7 +12,7 @@ band's rows are gathered once, to the scratch memory, and are as many as half of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
@@ -42,13 +42,13 @@ _SYMBOLIC_ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it
 _MOST_TILES = 64  # tiles of a band, where rows are short or not gathered
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or not ignores_lines(found) or not found.takes_parameters:
         return None
     convolution = _Convolution(found, target)
-    return convolution.kernel() if convolution.is_possible else None
+    return convolution.kernel if convolution.is_possible else None
 
 
 class _Convolution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Union
 
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
@@ -39,7 +40,8 @@ from .kernel import Kernel
 from .target import Target
 from .variants import Decisions, deciding
 
-Template = Callable[[PrimitiveDefinition, Target], "Kernel | None"]
+# Gives a kernel, or what writes one, where it is known before that there is one; None for what it does not take.
+Template = Callable[[PrimitiveDefinition, Target], Union[Kernel, Callable[[], Kernel], None]]
 
 
 def _either(special: Template, general: Template) -> Template:
@@ -112,6 +114,11 @@ def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[st
 
 
 def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    found = _by_template(definition, target)
+    return found() if callable(found) else found
+
+
+def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Callable[[], Kernel] | None:
     if any(dim is UNKNOWN for type_ in definition.values for dim in type_.shape):
         return None
     anchor = anchor_of(definition)
@@ -120,5 +127,5 @@ def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:
-    """True if `lower` gives a kernel."""
-    return lower(definition, target) is not None
+    """True if `lower` gives a kernel. None is written, where the template can tell without."""
+    return _by_template(definition, target) is not None

@@ -188,11 +188,13 @@ def copies_of(definition: PrimitiveDefinition) -> list[Copy] | None:
     return [copy.simplified() for copy in _COPIES[node.operator](definition, node)]
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The kernel of one of `OPERATORS`, alone in its definition; else None."""
     copies = copies_of(definition)
-    if copies is None:
-        return None
+    return None if copies is None else lambda: _kernel(definition, copies, target)
+
+
+def _kernel(definition: PrimitiveDefinition, copies: Sequence[Copy], target: Target) -> Kernel:
     (node,) = definition.nodes
     itemsize = node.results[0].dtype.itemsize
     picoseconds = 40 * itemsize

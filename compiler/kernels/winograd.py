@@ -12,7 +12,7 @@ tile; pixels that were done already, or that there are not, are not stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -43,13 +43,13 @@ _CHUNK = 16  # steps of a sum that are added up apart: the output transform enla
 _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
 
-def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_winograd, with an elementwise epilogue."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
     sizes = (*definition.values[found.node.inputs[0]].shape[1:], *definition.values[found.number].shape[1:])
-    return None if 0 in sizes else _Winograd(found, target).kernel()
+    return None if 0 in sizes else lambda: _Winograd(found, target).kernel()
 
 
 class _Winograd:
