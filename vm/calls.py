@@ -13,16 +13,17 @@ import numpy as np
 
 from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError
 from ..formats.program import Function
-from ..formats.types import TensorType
+from ..formats.types import TensorType, TupleType
 from . import core, library
 from .budgets import Budget
-from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, python_layout, word
+from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, word
 from .convert import Arguments, Results
 from .failures import Place, error
 from .hooks import HookedCode, Listener
 from .host import perform
 from .image import Image
 from .layout import CONTEXT, OBJECT, TRAP
+from .python_layout import python_layout
 from .tensor import Tensor
 from .values import Closure
 
@@ -121,7 +122,8 @@ class Calls:
             assert isinstance(result_type, TensorType)
             shape, dtype = result_type.shape, result_type.dtype.numpy
         idle, call_arrays, empty = self._idle, self._engine.call_arrays, np.empty
-        in_place, returned, unusual, take = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL, self._results.take
+        in_place, returned, unusual = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL
+        take = self._results.take_arrays if self._gives_arrays(number) else self._results.take
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs or self.hooked is not None:
@@ -145,6 +147,12 @@ class Calls:
             return self._finish_arrays(context, trap, number, result)
 
         return call
+
+    def _gives_arrays(self, number: int) -> bool:
+        """Whether the engine may make arrays of a function's result."""
+        result = self.image.program.functions[number].type.result
+        fields = result.fields if isinstance(result, TupleType) else (result,)
+        return python_layout().makes_arrays and all(isinstance(field, TensorType) for field in fields)
 
     def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray) -> Any:
         """The rest of a call that did not simply return its result in place."""

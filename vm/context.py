@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import weakref
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from . import core, threads
+from . import core, native, threads
 from .image import Image
 from .layout import CONTEXT, CONTEXT_WORDS, OBJECT, PYTHON, WORD
+from .python_layout import python_layout
 
 _Words = ctypes.c_int64 * CONTEXT_WORDS
 UNLIMITED = (1 << 63) - 1
@@ -43,6 +43,7 @@ class Context:
         words[CONTEXT.CONSTANTS] = image.constants.ctypes.data
         words[CONTEXT.TYPES] = image.type_words.ctypes.data
         words[CONTEXT.PYTHON] = python_layout().address
+        python_layout().words[PYTHON.OUTSIDE] = outside().address
         words[CONTEXT.ARGUMENTS] = self._arguments.ctypes.data
         words[CONTEXT.SCRATCH] = -(-self._scratch.ctypes.data // 64) * 64
         words[CONTEXT.FRAME] = words[CONTEXT.RESULT_AT] = -1
@@ -79,9 +80,10 @@ class _Outside:
     """The context that results are released through, from any thread: it keeps no blocks."""
 
     def __init__(self) -> None:
-        self.words = _Words()
+        self.words = native.kept(_Words())  # results may be released when Python ends
         self.words[CONTEXT.MAX_CACHED] = -1
         address, drop = ctypes.addressof(self.words), core.engine().drop
+        self.address = address
         self.drop = lambda reference: drop(address, reference)
 
 
@@ -137,49 +139,3 @@ def tensor_shape(reference: int) -> tuple[int, ...]:
     """The dimensions of a tensor object."""
     address = reference & ~1
     return words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT))
-
-
-# ---- NumPy's layout ----
-
-_FLAGS = 0x101  # C-contiguous, aligned
-
-
-@functools.cache
-def python_layout() -> Any:
-    """Where this Python and NumPy keep what the engine reads of arguments, checked on live objects.
-
-    `works` is False when they do not look as expected; arguments are then always converted by Python.
-    """
-    block = (ctypes.c_int64 * PYTHON.WORDS)()
-    head = object.__basicsize__
-    block[PYTHON.ITEMS], block[PYTHON.LENGTH] = tuple.__basicsize__, head
-    block[PYTHON.TYPE], block[PYTHON.ARRAY] = head - WORD, id(np.ndarray)
-    # PyArrayObject: data, nd (an int), dimensions, strides, base, descr, flags (an int)
-    block[PYTHON.DATA], block[PYTHON.RANK], block[PYTHON.SHAPE] = head, head + 8, head + 16
-    block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 40, head + 48
-    return SimpleNamespace(words=block, address=ctypes.addressof(block), works=_looks_right(block))
-
-
-def _looks_right(layout: Any) -> bool:
-    array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    pair = (array, array.T)
-    if np.ndarray.__basicsize__ < layout[PYTHON.FLAGS] + 4 or ctypes.sizeof(ctypes.c_void_p) != WORD:
-        return False
-
-    def at(thing: object, offset: str) -> int:
-        return word(id(thing) + layout[getattr(PYTHON, offset)])
-
-    def narrow(thing: object, offset: str) -> int:
-        return ctypes.c_int32.from_address(id(thing) + layout[getattr(PYTHON, offset)]).value
-
-    return (
-        at(pair, "LENGTH") == 2
-        and words(id(pair) + layout[PYTHON.ITEMS], 2) == (id(pair[0]), id(pair[1]))
-        and at(array, "TYPE") == layout[PYTHON.ARRAY]
-        and at(array, "DATA") == array.ctypes.data
-        and narrow(array, "RANK") == 2
-        and words(at(array, "SHAPE"), 2) == (2, 3)
-        and at(array, "DESCRIPTOR") == id(np.dtype(np.float32))
-        and narrow(array, "FLAGS") & _FLAGS == _FLAGS
-        and narrow(pair[1], "FLAGS") & _FLAGS == _FLAGS & ~1
-    )

@@ -24,9 +24,9 @@ from ..formats.errors import (
 from ..formats.program import Program
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import core
-from .context import Context, Elements, outside, python_layout, set_word, tensor_shape, word, words
+from .context import Context, Elements, outside, set_word, tensor_shape, word, words
 from .image import Image
-from .layout import CONTEXT, KIND, OBJECT, OBJECT_HEAD, TRAP
+from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP
 from .tensor import Tensor
 from .values import Closure, DataValue, NativeReference
 
@@ -283,17 +283,19 @@ def closure_type(program: Program, function: int) -> FunctionType:
 # ---- out ----
 
 
-# A tensor of so many bytes is copied out: that is faster than letting Python own the machine's memory.
-_COPIED_BYTES = 16 << 10
-
-
 class Results:
     """Makes Python's values of an image's native ones."""
 
     def __init__(self, image: Image, invoke: Callable[..., Any]) -> None:
         self._image, self._invoke = image, invoke
         self._engine = core.engine()
-        self._copied_bytes = _COPIED_BYTES if python_layout().works else -1
+
+    def take_arrays(self, context: Context) -> Any:
+        """`take` for a tensor or a tuple of tensors, faster where the engine makes the arrays."""
+        made = self._engine.take_arrays(context.address)
+        if made is None:
+            return self.take(context)
+        return tuple(map(Tensor, made)) if type(made) is tuple else Tensor(made)
 
     def take(self, context: Context) -> Any:
         """The result of a call that has returned, whose reference becomes Python's."""
@@ -306,10 +308,8 @@ class Results:
         if header[OBJECT.KIND] == KIND.TENSOR:
             shape = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
             dtype = _NUMPY_DTYPES[header[OBJECT.TAG]]
-            size = math.prod(shape) * dtype.itemsize
-            if size <= self._copied_bytes:
-                array = np.empty(shape, dtype)
-                self._engine.fill_array(context.address, id(array), data, size)
+            if math.prod(shape) * dtype.itemsize <= COPIED_BYTES:
+                array = Elements(data, dtype, shape).array().copy()
                 release(context, reference)
                 return Tensor(array)
         elif header[OBJECT.KIND] == KIND.DATA and self._is_tuple(header):

@@ -21,6 +21,7 @@ from . import native
 # What the engine's object code is made of.
 _SOURCES = (
     "layout.py",
+    "arrays.py",
     "intrinsics.py",
     "heap.py",
     "engine.py",
@@ -35,17 +36,19 @@ _WORD = ctypes.c_int64
 
 
 class Entry(NamedTuple):
-    """An entry point: where it is defined, its number of words as arguments, whether others may run meanwhile."""
+    """An entry point: where it is defined, its number of words as arguments, whether others may run meanwhile, what it gives."""
 
     module: str
     arguments: int
     releases_gil: bool = False
+    result: Any = _WORD
 
 
 ENTRIES: dict[str, Entry] = {
     "run": Entry("engine", 1, releases_gil=True),
     "call_arrays": Entry("engine", 4, releases_gil=True),
-    "fill_array": Entry("engine", 4),
+    "take_arrays": Entry("arrays", 1, result=ctypes.py_object),
+    "drop_owned": Entry("arrays", 1),
     "start": Entry("engine", 2),
     "unwind": Entry("engine", 1),
     "drop": Entry("heap", 2),
@@ -83,7 +86,7 @@ def _engine() -> SimpleNamespace:
 
 def _function(entry: Entry, address: int) -> Callable[..., int]:
     prototype = ctypes.CFUNCTYPE if entry.releases_gil else ctypes.PYFUNCTYPE
-    return prototype(_WORD, *[_WORD] * entry.arguments)(address)
+    return prototype(entry.result, *[_WORD] * entry.arguments)(address)
 
 
 def _object_code() -> bytes:
@@ -102,15 +105,15 @@ def _key() -> str:
     digest = hashlib.sha256()
     for name in _SOURCES:
         digest.update((folder / name).read_bytes())
-    digest.update(f"{native.toolchain()} {native.host_target().key}".encode())
+    digest.update(f"{native.toolchain()} {native.host_target().key} {object.__basicsize__}".encode())
     return digest.hexdigest()
 
 
 def _compiled() -> bytes:
+    from . import arrays, heap, parallel
     from . import engine as loop
-    from . import heap, parallel
 
-    modules: dict[str, Any] = {"engine": loop, "heap": heap, "parallel": parallel}
+    modules: dict[str, Any] = {"arrays": arrays, "engine": loop, "heap": heap, "parallel": parallel}
     functions = {}
     for name, entry in ENTRIES.items():
         dispatcher = getattr(modules[entry.module], name)

@@ -8,6 +8,7 @@ and the program counter stands on it.
 
 from __future__ import annotations
 
+from .arrays import bind_array
 from .heap import (
     REGISTER,
     count_elements,
@@ -48,7 +49,6 @@ from .layout import (
     FRAME_HEAD,
     FUNCTION,
     KIND,
-    MANNER,
     OBJECT,
     OBJECT_HEAD,
     OPCODE,
@@ -576,55 +576,6 @@ def unwind(context):
         pop(context, frame)
         offset = offset - caller if caller != 0 else -1
     store(context, CONTEXT.FRAME, -1)
-    return 0
-
-
-@native
-def bind_array(context, array, parameter, slot):
-    """Puts a NumPy array into a register. 0 if it is not what the parameter needs, or there is no memory."""
-    layout = load(context, CONTEXT.PYTHON)
-    if load(array + load(layout, PYTHON.TYPE), 0) != load(layout, PYTHON.ARRAY):
-        return 0
-    if load(array + load(layout, PYTHON.DESCRIPTOR), 0) != load(parameter, PARAMETER.DESCRIPTOR):
-        return 0
-    if load32(array + load(layout, PYTHON.FLAGS)) & 0x101 != 0x101:  # C-contiguous and aligned
-        return 0
-    model = described(load(parameter, PARAMETER.TYPE))
-    rank = load(model, OBJECT.COUNT)
-    if load32(array + load(layout, PYTHON.RANK)) != rank:
-        return 0
-    shape = load(array + load(layout, PYTHON.SHAPE), 0)
-    for k in range(rank):
-        expected = load(model, OBJECT.ITEMS + k)
-        if expected >= 0 and load(shape, k) != expected:
-            return 0
-    data, manner = load(array + load(layout, PYTHON.DATA), 0), load(parameter, PARAMETER.MANNER)
-    if manner == MANNER.STATIC:
-        store(slot, 0, data)
-        store(slot, 1, load(parameter, PARAMETER.TYPE))
-        return 1
-    dtype = load(model, OBJECT.TAG)
-    if manner == MANNER.VIEW:
-        made = new_view(context, dtype, rank, data, 0)
-    else:
-        size = 1 << item_shift(dtype)
-        for k in range(rank):
-            size *= load(shape, k)
-        made = new_tensor(context, dtype, rank, size)
-        if made > 0:
-            copy(load(made, OBJECT.DATA), data, size)
-    if made < 0:
-        return 0
-    copy(made + OBJECT_HEAD, shape, WORD * rank)
-    store(slot, 0, load(made, OBJECT.DATA))
-    store(slot, 1, made)
-    return 1
-
-
-@native
-def fill_array(context, array, source, size):
-    """Copies the elements of a result into a NumPy array."""
-    copy(load(array + load(load(context, CONTEXT.PYTHON), PYTHON.DATA), 0), source, size)
     return 0
 
 

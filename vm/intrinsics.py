@@ -120,6 +120,17 @@ def call_kernel(typing, kernel, arguments, scratch, part, parts):  # type: ignor
 
 
 @intrinsic
+def call_python(typing, function, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+    """Calls a function of Python's or NumPy's through its address, with up to eight words or pointers, for a pointer."""
+
+    def emit(builder: Any, function: Any, *arguments: Any) -> Any:
+        kind = ir.FunctionType(I64, [I64] * len(arguments))
+        return builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
+
+    return _typed(9, emit)
+
+
+@intrinsic
 def call_function(typing, function, a, b):  # type: ignore[no-untyped-def]
     """Calls a function of the C library through its address, with up to two words or pointers."""
 

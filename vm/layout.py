@@ -199,7 +199,27 @@ PYTHON = _names("PYTHON", """
     SHAPE
     DESCRIPTOR
     FLAGS       (a 32-bit number)
+    DESCRIPTORS the address of those of the element types, by their codes
+    NONE        the address of None
+    OUTSIDE     of the context that results are released through
+    DROP        of `drop_owned`; behind it, of functions of Python's and NumPy's; 0 where they are not known
+    RETAIN      Py_IncRef
+    RELEASE     Py_DecRef
+    NEW_TUPLE   PyTuple_New
+    SET_ITEM    PyTuple_SetItem
+    NEW_CAPSULE PyCapsule_New
+    SET_CONTEXT PyCapsule_SetContext
+    NEW_ARRAY   PyArray_NewFromDescr
+    SET_BASE    PyArray_SetBaseObject
 """)  # fmt: skip
+
+# A capsule of Python, behind what all objects begin with.
+CAPSULE = _names("CAPSULE", """
+    POINTER
+    NAME
+    CONTEXT
+    DESTRUCTOR
+""", start=object.__basicsize__ // 8)  # fmt: skip
 
 # Why the engine returns to Python. Errors leave the program counter at the instruction that failed.
 TRAP = _names("TRAP", """
@@ -225,6 +245,7 @@ TRAP = _names("TRAP", """
 
 FRAME_HEAD = FRAME.WORDS * WORD  # bytes before the registers
 OBJECT_HEAD = OBJECT.ITEMS * WORD  # bytes before dimensions or fields
+COPIED_BYTES = 16 << 10  # a result of so many bytes is copied: that is faster than letting Python own the heap's memory
 
 # The opcodes by name, from the instruction table.
 OPCODE = ModuleType("OPCODE")

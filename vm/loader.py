@@ -164,9 +164,6 @@ def load(files: Sequence[bytes]) -> list[dict[str, int]] | None:
         raise FormatError(f"not an object file: {error}") from error
 
 
-_kept: list[mmap.mmap] = []  # code stays for the life of the process, since raw addresses have no owner
-
-
 def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:
     """Memory is written first and made executable then: at no time is it both."""
     memory = mmap.mmap(-1, max(size, 1), prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -176,7 +173,7 @@ def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:
     pages = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     if _libraries()[0].mprotect(ctypes.c_void_p(base), ctypes.c_size_t(pages), mmap.PROT_READ | mmap.PROT_EXEC):
         raise FormatError("the system does not let code that was just written be executed")
-    _kept.append(memory)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # it stays for the life of the process, also when Python ends
     return [each.exports(base) for each in objects]
 
 

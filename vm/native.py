@@ -8,6 +8,7 @@ Object code is a function of the sources, the target CPU and the versions of Num
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import hashlib
 import os
@@ -21,10 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..formats.errors import CompileError, FormatError
 from . import knobs, loader
+
+_T = TypeVar("_T")
 
 # A code blob is: MAGIC, the length of the names (u32), the names of its symbols joined by line feeds, an object file.
 MAGIC = b"TRDLOBJ1"
@@ -298,7 +301,11 @@ def _resolves(name: str) -> bool:
 
 # ---- loading ----
 
-_loaded: list[Any] = []  # engines: code stays for the life of the process, since raw addresses have no owner
+
+def kept(thing: _T) -> _T:
+    """The same object, which now stays for the life of the process, also when Python ends: raw addresses have no owner."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    return thing
 
 
 def load_objects(codes: Sequence[bytes]) -> list[dict[str, int]]:
@@ -329,7 +336,7 @@ def _load_with_llvm(parsed: Sequence[tuple[list[str], bytes]]) -> list[dict[str,
         except Exception as error:
             raise FormatError(f"not an object file: {error}") from error
     engine.finalize_object()
-    _loaded.append(engine)
+    kept(engine)
     return [{name: engine.get_function_address(name) for name in names} for names, _ in parsed]
 
 

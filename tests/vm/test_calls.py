@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -293,3 +295,58 @@ def test_an_operator_that_raises_names_its_primitive(machine):
     with pytest.raises(IndexError, match=r"gather.*node 'Gather_3'") as raised:
         vm["main"]([5.0, 6.0], [2])
     assert isinstance(raised.value, ExecutionError)
+
+
+PAIR = """
+func @main(x: float32[n], y: float32[n]) -> (float32[?], float32[?]) {
+  alloc_data r2, (float32[?], float32[?]), 0 (r0, r1)
+  ret r2
+}
+func @twice(x: float32[n]) -> (float32[?], float32[?]) {
+  alloc_data r1, (float32[?], float32[?]), 0 (r0, r0)
+  ret r1
+}
+"""
+
+
+def test_each_part_of_a_tuple_keeps_its_own_memory(machine):
+    vm = machine(PAIR)
+    x = np.arange(100_000, dtype=np.float32)
+    before = context.live_bytes()
+    first, second = (part.numpy() for part in vm["main"](x, x + 1))
+    first[:] = 0
+    del first
+    assert context.live_bytes() < before + 2 * x.nbytes
+    assert np.array_equal(second, x + 1)
+    del second
+    assert context.live_bytes() == before
+
+
+def test_a_tensor_that_is_twice_in_a_tuple_is_read_only(machine):
+    x = np.arange(100_000, dtype=np.float32)
+    for part in machine(PAIR)["twice"](x):
+        assert np.array_equal(part, x)
+        assert not part.numpy().flags.writeable
+
+
+def test_results_of_no_elements(machine):
+    first, second = machine(PAIR)["main"](X[:0, 0], X[:0, 0])
+    assert first.shape == second.shape == (0,)
+
+
+def test_python_makes_the_arrays_where_the_engine_cannot(machine, monkeypatch):
+    monkeypatch.setattr(context.python_layout(), "makes_arrays", False)
+    x = np.arange(100_000, dtype=np.float32)
+    assert all(np.array_equal(part, x) for part in machine(PAIR)["main"](x, x))
+
+
+def test_results_that_are_left_when_python_ends():
+    script = f"""
+import numpy as np
+from treadle.formats.assembly import parse_assembly
+from treadle.formats.executable import Executable
+from treadle.vm.machine import VirtualMachine
+x = np.ones(100_000, np.float32)
+kept = VirtualMachine(Executable(parse_assembly({PAIR!r})))["main"](x, x)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,0 +1,161 @@
+"""NumPy's arrays at the engine's door: arguments are read where they lie, results become arrays.
+
+Compiled with the engine. `vm/python_layout.py` says where this Python keeps what is read here, and which of its functions make
+objects: these are called by a thread that holds the GIL. A result that needs a closer look is left to `vm/convert.py`.
+"""
+
+from __future__ import annotations
+
+from .heap import (
+    counted,
+    described,
+    drop,
+    item_shift,
+    native,
+    new_tensor,
+    new_view,
+    release,
+    size_of,
+)
+from .intrinsics import call_function, call_python, copy, load, load32, store
+from .layout import CAPSULE, CONTEXT, COPIED_BYTES, KIND, MANNER, OBJECT, OBJECT_HEAD, PARAMETER, PYTHON, WORD
+
+_READABLE, _WRITEABLE = 0x101, 0x400  # NumPy's flags: C-contiguous and aligned
+
+
+@native
+def bind_array(context, array, parameter, slot):
+    """Puts a NumPy array into a register. 0 if it is not what the parameter needs, or there is no memory."""
+    layout = load(context, CONTEXT.PYTHON)
+    if load(array + load(layout, PYTHON.TYPE), 0) != load(layout, PYTHON.ARRAY):
+        return 0
+    if load(array + load(layout, PYTHON.DESCRIPTOR), 0) != load(parameter, PARAMETER.DESCRIPTOR):
+        return 0
+    if load32(array + load(layout, PYTHON.FLAGS)) & _READABLE != _READABLE:
+        return 0
+    model = described(load(parameter, PARAMETER.TYPE))
+    rank = load(model, OBJECT.COUNT)
+    if load32(array + load(layout, PYTHON.RANK)) != rank:
+        return 0
+    shape = load(array + load(layout, PYTHON.SHAPE), 0)
+    for k in range(rank):
+        expected = load(model, OBJECT.ITEMS + k)
+        if expected >= 0 and load(shape, k) != expected:
+            return 0
+    data, manner = load(array + load(layout, PYTHON.DATA), 0), load(parameter, PARAMETER.MANNER)
+    if manner == MANNER.STATIC:
+        store(slot, 0, data)
+        store(slot, 1, load(parameter, PARAMETER.TYPE))
+        return 1
+    dtype = load(model, OBJECT.TAG)
+    if manner == MANNER.VIEW:
+        made = new_view(context, dtype, rank, data, 0)
+    else:
+        size = 1 << item_shift(dtype)
+        for k in range(rank):
+            size *= load(shape, k)
+        made = new_tensor(context, dtype, rank, size)
+        if made > 0:
+            copy(load(made, OBJECT.DATA), data, size)
+    if made < 0:
+        return 0
+    copy(made + OBJECT_HEAD, shape, WORD * rank)
+    store(slot, 0, load(made, OBJECT.DATA))
+    store(slot, 1, made)
+    return 1
+
+
+@native
+def take_arrays(context):
+    """The result of a call, a tensor or a tuple of tensors, as a new array or a new tuple of arrays, which Python owns; the
+    result's reference is given up. None if a tensor needs a closer look. 0 where Python has raised an error."""
+    layout, reference = load(context, CONTEXT.PYTHON), load(context, CONTEXT.RESULT_REF)
+    result = described(reference)
+    if load(result, OBJECT.KIND) == KIND.TENSOR:
+        if is_plain(reference) == 1:
+            return array_of(context, layout, reference, load(context, CONTEXT.RESULT))
+    elif counted(reference) and load(result, OBJECT.REFERENCES) == 1:
+        fields = 0
+        while fields < load(result, OBJECT.COUNT) and is_plain(load(result, OBJECT.ITEMS + fields)) == 1:
+            fields += 1
+        if fields == load(result, OBJECT.COUNT):
+            arrays = tuple_of(context, layout, result)
+            release(context, reference)
+            return arrays
+    call_function(load(layout, PYTHON.RETAIN), load(layout, PYTHON.NONE), 0)
+    return load(layout, PYTHON.NONE)
+
+
+@native
+def is_plain(reference):
+    """1 for a tensor that is copied, or has its elements for itself."""
+    address = described(reference)
+    if load(address, OBJECT.KIND) != KIND.TENSOR:
+        return 0
+    is_alone = counted(reference) and load(address, OBJECT.REFERENCES) == 1 and load(address, OBJECT.OWNER) == 0
+    return 1 if is_alone or size_of(address) <= COPIED_BYTES else 0
+
+
+@native
+def tuple_of(context, layout, record):
+    """A tuple of arrays, to which the record's fields go."""
+    count = load(record, OBJECT.COUNT)
+    made = call_python(load(layout, PYTHON.NEW_TUPLE), count, 0, 0, 0, 0, 0, 0, 0)
+    for k in range(count):
+        if made == 0:
+            break
+        field = load(record, OBJECT.ITEMS + k)
+        store(record, OBJECT.ITEMS + k, 0)
+        array = array_of(context, layout, field, load(described(field), OBJECT.DATA))
+        if array == 0:
+            call_function(load(layout, PYTHON.RELEASE), made, 0)
+            made = 0
+        else:
+            call_python(load(layout, PYTHON.SET_ITEM), made, k, array, 0, 0, 0, 0, 0)
+    return made
+
+
+@native
+def array_of(context, layout, reference, data):
+    """An array of a tensor with its elements at `data`; takes over the reference, also when it fails."""
+    tensor = described(reference)
+    size = size_of(tensor)
+    if size <= COPIED_BYTES:
+        array = new_array(layout, tensor, 0)
+        if array != 0:
+            copy(load(array + load(layout, PYTHON.DATA), 0), data, size)
+        release(context, reference)
+        return array
+    owner = call_python(load(layout, PYTHON.NEW_CAPSULE), reference, 0, load(layout, PYTHON.DROP), 0, 0, 0, 0, 0)
+    if owner == 0:
+        drop(context, reference)
+        return 0
+    call_function(load(layout, PYTHON.SET_CONTEXT), owner, load(layout, PYTHON.OUTSIDE))
+    array = new_array(layout, tensor, data)
+    if array == 0:
+        call_function(load(layout, PYTHON.RELEASE), owner, 0)
+    elif call_function(load(layout, PYTHON.SET_BASE), array, owner) != 0:  # the owner is gone then
+        call_function(load(layout, PYTHON.RELEASE), array, 0)
+        array = 0
+    return array
+
+
+@native
+def new_array(layout, tensor, data):
+    """An array of a tensor's dtype and shape, over memory, or with memory of its own."""
+    descriptor = load(load(layout, PYTHON.DESCRIPTORS), load(tensor, OBJECT.TAG))
+    call_function(load(layout, PYTHON.RETAIN), descriptor, 0)  # the array takes it over
+    rank, shape = load(tensor, OBJECT.COUNT), tensor + OBJECT_HEAD
+    flags = (
+        _READABLE | _WRITEABLE if data != 0 else 0
+    )  # of an array that is to be allocated, they would say Fortran's order
+    return call_python(
+        load(layout, PYTHON.NEW_ARRAY), load(layout, PYTHON.ARRAY), descriptor, rank, shape, 0, data, flags, 0
+    )
+
+
+@native
+def drop_owned(capsule):
+    """Gives up the reference that a capsule owns."""
+    drop(load(capsule, CAPSULE.CONTEXT), load(capsule, CAPSULE.POINTER))
+    return 0

@@ -1,0 +1,119 @@
+"""Where this Python and NumPy keep what the engine reads of their objects, and by which functions it makes objects of its own.
+
+All of it is looked up once a process and tried on live objects. What does not look as expected is not used: then arguments and
+results are converted by Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from ..formats.dtypes import DType
+from . import core
+from .layout import CAPSULE, PYTHON, WORD
+
+_FLAGS = 0x101  # C-contiguous, aligned
+
+# Places in the table of NumPy's functions, the same in all its versions
+_NEW_FROM_DESCRIPTOR, _SET_BASE_OBJECT = 94, 282
+
+
+@functools.cache
+def python_layout() -> Any:
+    """Its `words` are those of PYTHON, at `address`. `works`: arguments may be read; `makes_arrays`: the functions are there."""
+    block = (ctypes.c_int64 * PYTHON.WORDS)()
+    head = object.__basicsize__
+    block[PYTHON.ITEMS], block[PYTHON.LENGTH] = tuple.__basicsize__, head
+    block[PYTHON.TYPE], block[PYTHON.ARRAY] = head - WORD, id(np.ndarray)
+    # PyArrayObject: data, nd (an int), dimensions, strides, base, descr, flags (an int)
+    block[PYTHON.DATA], block[PYTHON.RANK], block[PYTHON.SHAPE] = head, head + 8, head + 16
+    block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 40, head + 48
+    descriptors = (ctypes.c_int64 * (1 + max(dtype.code for dtype in DType)))()
+    for dtype in DType:
+        descriptors[dtype.code] = id(dtype.numpy)
+    block[PYTHON.DESCRIPTORS], block[PYTHON.NONE] = ctypes.addressof(descriptors), id(None)
+    works = _looks_right(block)
+    makes_arrays = works and _has_functions(block)
+    address = ctypes.addressof(block)
+    return SimpleNamespace(
+        words=block, address=address, works=works, makes_arrays=makes_arrays, descriptors=descriptors
+    )
+
+
+def _word(address: int, index: int = 0) -> int:
+    return ctypes.c_int64.from_address(address + WORD * index).value
+
+
+def _looks_right(layout: Any) -> bool:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    pair = (array, array.T)
+    if np.ndarray.__basicsize__ < layout[PYTHON.FLAGS] + 4 or ctypes.sizeof(ctypes.c_void_p) != WORD:
+        return False
+
+    def at(thing: object, offset: str) -> int:
+        return _word(id(thing) + layout[getattr(PYTHON, offset)])
+
+    def narrow(thing: object, offset: str) -> int:
+        return ctypes.c_int32.from_address(id(thing) + layout[getattr(PYTHON, offset)]).value
+
+    return (
+        at(pair, "LENGTH") == 2
+        and [_word(id(pair) + layout[PYTHON.ITEMS], k) for k in range(2)] == [id(pair[0]), id(pair[1])]
+        and at(array, "TYPE") == layout[PYTHON.ARRAY]
+        and at(array, "DATA") == array.ctypes.data
+        and narrow(array, "RANK") == 2
+        and [_word(at(array, "SHAPE"), k) for k in range(2)] == [2, 3]
+        and at(array, "DESCRIPTOR") == id(np.dtype(np.float32))
+        and narrow(array, "FLAGS") & _FLAGS == _FLAGS
+        and narrow(pair[1], "FLAGS") & _FLAGS == _FLAGS & ~1
+    )
+
+
+def _has_functions(layout: Any) -> bool:
+    """Fills in the functions, where this Python is the one that has them."""
+    if sys.implementation.name != "cpython" or not _has_capsules():
+        return False
+    table = _numpy_functions()
+    if not table:
+        return False
+    python = ctypes.pythonapi
+    functions = {
+        PYTHON.DROP: core.engine().drop_owned,
+        PYTHON.RETAIN: python.Py_IncRef,
+        PYTHON.RELEASE: python.Py_DecRef,
+        PYTHON.NEW_TUPLE: python.PyTuple_New,
+        PYTHON.SET_ITEM: python.PyTuple_SetItem,
+        PYTHON.NEW_CAPSULE: python.PyCapsule_New,
+        PYTHON.SET_CONTEXT: python.PyCapsule_SetContext,
+    }
+    for place, function in functions.items():
+        layout[place] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    layout[PYTHON.NEW_ARRAY] = _word(table, _NEW_FROM_DESCRIPTOR)
+    layout[PYTHON.SET_BASE] = _word(table, _SET_BASE_OBJECT)
+    return True
+
+
+def _has_capsules() -> bool:
+    """Whether capsules keep what they are made of where the engine looks for it."""
+    capsule = _python("PyCapsule_New", ctypes.py_object, *[ctypes.c_void_p] * 3)(WORD, None, None)
+    _python("PyCapsule_SetContext", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(capsule, 2 * WORD)
+    return (_word(id(capsule), CAPSULE.POINTER), _word(id(capsule), CAPSULE.CONTEXT)) == (WORD, 2 * WORD)
+
+
+def _python(name: str, *kinds: Any) -> Any:
+    """A function of Python's, by the types of its result and arguments."""
+    return ctypes.PYFUNCTYPE(*kinds)((name, ctypes.pythonapi))
+
+
+def _numpy_functions() -> int:
+    """The address of the table of NumPy's functions; 0 if it is not where it should be."""
+    core_module = getattr(np, "_core", None) or np.core  # the name before NumPy 2
+    capsule = getattr(getattr(core_module, "_multiarray_umath", None), "_ARRAY_API", None)
+    pointer_of = _python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    return 0 if capsule is None else pointer_of(capsule, None) or 0
