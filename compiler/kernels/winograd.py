@@ -154,16 +154,18 @@ class _Winograd:
 
     @property
     def _scratch_bytes(self) -> int:
-        one_tile = 2 * self.area * VECTOR_BYTES
+        one_tile = (self.inputs + self.area) * VECTOR_BYTES
         return self.epilogue.buffer_bytes + one_tile + self.area * (self._spectrum_plane + self._product_plane)
 
     def _write_places(self) -> None:
-        """`patch` holds the input of a tile at the border, `half` a tile after the first of its two transformations."""
-        write, tile_bytes = self.write, self.area * VECTOR_BYTES
+        """`zeros` is a line of a tile above or below the image, `half` a tile after the first of its two transformations."""
+        write, line_bytes = self.write, self.inputs * VECTOR_BYTES
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
-        write(f"patch = scratch + {self.epilogue.buffer_bytes}", f"half = patch + {tile_bytes}")
-        write(f"spectrum = half + {tile_bytes}", f"products = spectrum + {self.area} * x_plane")
+        write(f"zeros = scratch + {self.epilogue.buffer_bytes}", f"half = zeros + {line_bytes}")
+        write(f"spectrum = half + {self.area * VECTOR_BYTES}", f"products = spectrum + {self.area} * x_plane")
+        with write.block(f"for at in range(0, {line_bytes}, {VECTOR_BYTES})"):
+            write("vstore(zeros, at, splat_float32(0.0))")
 
     def _write_unit(self) -> None:
         write, blocks = self.write, self.tile.blocks
@@ -186,22 +188,23 @@ class _Winograd:
     # ---- inputs ----
 
     def _write_input_transform(self) -> None:
+        """Lines and columns that stick out of the image are zeros: of lines, the vectors at `zeros` are read."""
         write, size = self.write, self.inputs
         with write.block("for channel in range(in_blocks)"), write.block("for tile in range(count)"):
             self._write_tile_place()
             write("top = line - pad_top", "left = column - pad_left")
-            write("source = images_at + (image * in_blocks + channel) * plane_bytes", "line_step = row_bytes")
+            write("source = images_at + (image * in_blocks + channel) * plane_bytes")
             write(f"source += top * row_bytes + left * {VECTOR_BYTES}")
-            with write.block(f"if min(top, left) < 0 or top + {size} > height or left + {size} > width"):
-                self._write_patch()
-                write("source = patch", f"line_step = {size * VECTOR_BYTES}")
+            for i in range(size):
+                write(f"line_{i} = source + {i} * row_bytes if 0 <= top + {i} < height else zeros")
             with write.block(f"for along in range({size})"):
-                self._write_transform(
-                    self.matrices.of_input,
-                    [f"vload_float32(source, {i} * line_step + along * {VECTOR_BYTES})" for i in range(size)],
-                )
-                for i in range(size):
-                    write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
+                with write.block("if 0 <= left + along < width"):
+                    loads = [f"vload_float32(line_{i}, along * {VECTOR_BYTES})" for i in range(size)]
+                    self._write_transform(self.matrices.of_input, loads)
+                    for i in range(size):
+                        write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
+                with write.block("else"), write.block(f"for down in range({size})"):
+                    write(f"vstore(half, (down * {size} + along) * {VECTOR_BYTES}, splat_float32(0.0))")
             write(f"target = spectrum + tile * x_row + channel * {VECTOR_BYTES}")
             with write.block(f"for down in range({size})"):
                 self._write_transform(self.matrices.of_input, self._half_line())
@@ -214,17 +217,6 @@ class _Winograd:
         write("tile_line = (first_tile + tile) // across", "tile_column = first_tile + tile - tile_line * across")
         write(f"line = min(tile_line * {outputs}, lines - {outputs})")
         write(f"column = min(tile_column * {outputs}, columns - {outputs})")
-
-    def _write_patch(self) -> None:
-        """Copies a tile's pixels, zeros where there are none."""
-        write, size = self.write, self.inputs
-        with write.block(f"for down in range({size})"):
-            write("is_line = 0 <= top + down < height")
-            with write.block(f"for along in range({size})"):
-                write("pixel = splat_float32(0.0)")
-                with write.block("if is_line and 0 <= left + along < width"):
-                    write(f"pixel = vload_float32(source, down * row_bytes + along * {VECTOR_BYTES})")
-                write(f"vstore(patch, (down * {size} + along) * {VECTOR_BYTES}, pixel)")
 
     def _half_line(self) -> list[str]:
         size = self.inputs
