@@ -1,4 +1,8 @@
-"""The template of pooling over windows of any number of spatial axes.
+"""The template of pooling over windows of any number of spatial axes, an axis at a time.
+
+A line of the result is made of the lines of the image that its windows reach: these are combined, element by element, to one
+line in the scratch memory, with margins where windows stick out, so that what is left is windows along a single axis, all of
+them inside. Long lines are made in pieces.
 
 Axes behind the last one that has a window proper lie inside a place of the image: a vector takes neighbours there. That is
 how a channel-blocked image [N, C/16, H, W, 16] is pooled, by a window of size 1 on its last axis. Where there are none, a
@@ -6,6 +10,10 @@ vector takes neighbouring windows, and gathers their elements if the windows are
 """
 
 from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
@@ -17,20 +25,27 @@ from .sliding import Sliding
 from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 
+_PICOSECONDS = 60  # that an element of the result takes for each tap along an axis
+_FEW = 9  # taps
+_PLACES = 1024  # of the image, about, that a piece of a line covers
+_VECTORS = 256  # likewise, where each is a vector
+
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of max_pool or average_pool, alone in its definition; else None."""
+    """The kernel of max_pool or average_pool, alone in its definition; else None, also for windows of unknown width."""
     if len(definition.nodes) != 1 or len(definition.outputs) != 1:
         return None
     pool = _Pool(definition, target)
+    if not isinstance(pool.windows[-1].size, int):
+        return None
     pool.write_all()
-    taps = estimate(dims.product([axis.size for axis in pool.windows]))  # type: ignore[misc]
-    nanoseconds = 0.1 * taps * estimate(dims.element_count(shape_of(definition.results[0])))
-    return pool.write.kernel(nanoseconds)
+    taps = estimate(sum(axis.size for axis in pool.windows))  # type: ignore[misc]
+    nanoseconds = _PICOSECONDS / 1000 * taps * estimate(dims.element_count(shape_of(definition.results[0])))
+    return pool.write.kernel(nanoseconds, pool.scratch_bytes)
 
 
 class _Pool:
-    """Variables are those of `Sliding`."""
+    """Variables are those of `Sliding`; those of the last axis, whose windows have places in the line, have no number."""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         (self.node,) = definition.nodes
@@ -43,42 +58,67 @@ class _Pool:
             count -= 1
         self.windows = found[:count]
         self.depth = dims.product(self.image[2 + count :])
+        self.is_planar = self.depth == 1
         self.sliding = Sliding(self.windows, self.image[2 : 2 + count], self.result[2 : 2 + count])
         self.axes, self.last = self.sliding.axes, self.sliding.last
         self.dtype = definition.results[0].dtype
         self.itemsize = self.dtype.itemsize
         self.computed = computed_type(self.dtype)
         self.accumulator = REDUCTIONS["sum" if self.is_average else "max"].accumulator(self.computed)
-        title = f"{self.node.operator}, {count} axes" + ("" if self.depth == 1 else ", vectors inside a place")
+        title = f"{self.node.operator}, {count} axes" + ("" if self.is_planar else ", vectors inside a place")
         self.write = Writer(definition, target, title)
+        self.stride = self.windows[-1].stride
+        self.place_bytes = self.computed.itemsize * (1 if self.is_planar else self.write.lanes)
+        lanes = self.write.lanes
+        self.piece = (
+            max(1, _PLACES // self.stride // lanes) * lanes if self.is_planar else max(1, _VECTORS // self.stride)
+        )
+
+    @property
+    def scratch_bytes(self) -> int:
+        """A piece of a line, and what whole vectors reach beyond it."""
+        extent = int(self.windows[-1].extent)  # type: ignore[arg-type]
+        return (self.piece * self.stride + extent + self.write.lanes * (self.stride + 1)) * self.place_bytes
 
     # ---- the kernel ----
 
     def write_all(self) -> None:
-        write = self.write
+        write, last = self.write, self.last
         self._define_sizes()
         rows = Odometer(write, [("plane", "planes"), *((f"o{axis}", f"m{axis}") for axis in self.axes[:-1])])
         write(f"rows = {rows.count}")
-        taps = " * ".join(f"k{axis}" for axis in self.axes)
-        write.split("rows", f"rows * m{self.last} * depth * {taps} // 10")
+        taps = " + ".join(f"k{axis}" for axis in self.axes)
+        write.split("rows", f"rows * m{last} * depth * ({taps}) * {_PICOSECONDS} // 1000")
         with write.block("if first < last"):
             write("row = first")
             rows.start("row")
         size = " * ".join(f"n{axis}" for axis in self.axes)
+        identity = f"splat_{self.computed.name}({self.accumulator.identity})"
+        write(f"identity = {identity}", f"reach = {self.sliding.dilated(last, f'(k{last} - 1)')} + 1")
         with write.block("for r in range(first, last)"):
             write(f"a = source + {scaled(f'plane * {size} * depth', self.itemsize)}")
-            write(f"b = target + {scaled(f'r * m{self.last} * depth', self.itemsize)}")
+            write(f"b = target + {scaled(f'r * m{last} * depth', self.itemsize)}")
             for axis in self.axes[:-1]:
                 self._write_range(axis)
-            self._write_windows() if self.depth == 1 else self._write_places()
+            with write.block(f"for o in range(0, m{last}, {self.piece})"):
+                write(f"stop = min(o + {self.piece}, m{last})", f"y = o * stride{last} - begin{last}")
+                write(f"places = (stop - o - 1) * stride{last} + reach")
+                write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")
+                if self.is_planar:
+                    self._write_line("i")
+                    self._write_windows()
+                else:
+                    with write.block(f"for i in range(0, depth, {write.lanes})"):
+                        write(f"rest = min({write.lanes}, depth - i)")
+                        self._write_line("place")
+                        self._write_places()
             rows.advance()
 
     def _define_sizes(self) -> None:
         write = self.write
-        write.input("source", 0)
+        write.inputs((0,), "source")
         write.output("target", 0)
-        write.size("planes", dims.multiply(self.image[0], self.image[1]))
-        write.size("depth", self.depth)
+        write.sizes(planes=dims.multiply(self.image[0], self.image[1]), depth=self.depth)
         self.sliding.write_sizes(write)
 
     def _write_range(self, axis: int) -> None:
@@ -93,8 +133,71 @@ class _Pool:
             return f"min(k{axis}, {self.sliding.taps_below(axis, f'n{axis} + end{axis} - y{axis}')})"
         return f"high{axis} - low{axis}"
 
-    def _start(self) -> None:
-        self.write(f"total = splat_{self.computed.name}({self.accumulator.identity})")
+    # ---- lines of the image to one ----
+
+    def _write_line(self, index: str) -> None:
+        """Places `left` to `right` of the line lie in the image, the others, of `places`, are margins."""
+        write, step = self.write, self.write.lanes if self.is_planar else 1
+        margin = f"vstore(scratch, {index} * {self.place_bytes}, identity)"
+        with write.block(f"for {index} in range(0, left, {step})"):
+            write(margin)
+        outer = self.axes[:-1]
+        if self.unrolled(outer) and outer:
+            with write.block("if " + " and ".join(f"high{axis} - low{axis} == k{axis}" for axis in outer)):
+                self._write_inside(index, self._write_all_taps)
+            with write.block("else"):
+                self._write_inside(index, self._write_taps)
+        else:
+            self._write_inside(index, self._write_taps)
+        with write.block(f"for {index} in range(right, places, {step})"):
+            write(margin)
+
+    def _write_inside(self, index: str, write_total: Callable[[str, str], None]) -> None:
+        write, here = self.write, f"{index} * {self.place_bytes}"
+        if not self.is_planar:
+            with write.block("for place in range(left, right)"):
+                write_total(index, ", rest")
+                write(f"vstore(scratch, {here}, total)")
+            return
+        lanes = write.lanes
+        write(f"whole = right - (right - left) % {lanes}")
+        with write.block(f"for i in range(left, whole, {lanes})"):
+            write_total(index, "")
+            write(f"vstore(scratch, {here}, total)")
+        with write.block("if whole < right"):
+            write("i = whole", "rest = right - whole")
+            write_total(index, ", rest")
+            write(f"vstore(scratch, {here}, total)")
+
+    def unrolled(self, axes: Sequence[int]) -> bool:
+        """Whether the taps on some axes are few, so that they stand in the text one by one."""
+        return all(isinstance(self.windows[axis].size, int) for axis in axes) and self._taps(axes) <= _FEW
+
+    def _taps(self, axes: Sequence[int]) -> int:
+        return math.prod(int(self.windows[axis].size) for axis in axes)  # type: ignore[arg-type]
+
+    def _line_elements(self, index: str, count: str) -> str:
+        """A vector of the line that the variables tap0 … tell."""
+        line = self.sliding.place(self.axes[:-1])
+        place = f"({line}) * n{self.last} + y + {index}" if line else f"y + {index}"
+        if not self.is_planar:
+            place = f"({place}) * depth + i"
+        return widened(f"vload_{self.dtype.name}(a, {scaled(place, self.itemsize)}{count})", self.dtype)
+
+    def _write_all_taps(self, index: str, count: str) -> None:
+        """Defines `total`: a vector of the lines of the image, combined, where all taps are inside."""
+        outer = self.axes[:-1]
+        for number, taps in enumerate(itertools.product(*(range(int(self.windows[axis].size)) for axis in outer))):  # type: ignore[arg-type]
+            for axis, tap in zip(outer, taps, strict=True):
+                self.write(f"tap{axis} = {tap}")
+            elements = self._line_elements(index, count)
+            self.write(f"total = {elements}") if number == 0 else self._take(elements)
+
+    def _write_taps(self, index: str, count: str) -> None:
+        """The same where some may be outside."""
+        self.write("total = identity")
+        with self.sliding.loops(self.write, self.axes[:-1]):
+            self._take(self._line_elements(index, count))
 
     def _take(self, value: str) -> None:
         self.write(f"total = {self.accumulator.merged('total', value)}")
@@ -102,95 +205,71 @@ class _Pool:
     def _store(self, place: str, number: str, count: str) -> None:
         """Writes the total, of an average divided by the number of elements."""
         value = f"total / {number}" if self.is_average else "total"
-        place = scaled(place, self.itemsize)
-        self.write(f"vstore(b, {place}, {stored(value, self.dtype)}{count})")
+        self.write(f"vstore(b, {scaled(place, self.itemsize)}, {stored(value, self.dtype)}{count})")
+
+    def _write_window(self, elements: Callable[[str], str]) -> None:
+        """Defines `total` from the line: a vector of windows along the last axis."""
+        size = int(self.windows[-1].size)  # type: ignore[arg-type]
+        if not self.unrolled((self.last,)):
+            self.write("total = identity")
+            with self.write.block(f"for tap in range(k{self.last})"):
+                self._take(elements(f"({self.sliding.dilated(self.last, 'tap')}) * {self.place_bytes}"))
+            return
+        self.write(f"total = {elements('0')}")
+        for tap in range(1, size):
+            self._take(elements(f"({self.sliding.dilated(self.last, str(tap))}) * {self.place_bytes}"))
 
     # ---- vectors inside a place ----
 
     def _write_places(self) -> None:
-        write, lanes, axis = self.write, self.write.lanes, self.last
-        with write.block(f"for o{axis} in range(m{axis})"):
-            self._write_range(axis)
+        write, last = self.write, self.last
+        with write.block(f"for o{last} in range(o, stop)"):
+            write(f"p = scratch + (o{last} - o) * stride{last} * {self.place_bytes}")
+            self._write_window(lambda at: f"vload_{self.computed.name}(p, {at})")
             if self.is_average:
+                self._write_range(last)
                 write("number = " + " * ".join(f"counted{axis}" for axis in self.axes))
-            with write.block(f"for i in range(0, depth, {lanes})"):
-                with write.block(f"if depth - i >= {lanes}"):
-                    self._write_place("")
-                with write.block("else"):
-                    write("rest = depth - i")
-                    self._write_place(", rest")
-
-    def _write_place(self, count: str) -> None:
-        self._start()
-        with self.sliding.loops(self.write, self.axes):
-            place = scaled(f"({self.sliding.place(self.axes)}) * depth + i", self.itemsize)
-            self._take(widened(f"vload_{self.dtype.name}(a, {place}{count})", self.dtype))
-        self._store(f"o{self.last} * depth + i", "number", count)
+            self._store(f"o{last} * depth + i", "number", ", rest")
 
     # ---- vectors of windows ----
 
     def _write_windows(self) -> None:
-        write, lanes, axis = self.write, self.write.lanes, self.last
-        reach = self.sliding.dilated(axis, f"(k{axis} - 1)")
-        with write.block(f"for o in range(0, m{axis}, {lanes})"):
-            write(f"y = o * stride{axis} - begin{axis}", f"rest = min({lanes}, m{axis} - o)")
-            self._start()
-            with write.block(f"if y >= 0 and y + {lanes - 1} * stride{axis} + {reach} < n{axis} and rest == {lanes}"):
-                self._write_inner_windows()
+        write, lanes, last = self.write, self.write.lanes, self.last
+        if self.stride > 2:
+            write(f"steps = iota_int64() * stride{last}")
+        with write.block(f"for w in range(o, stop, {lanes})"):
+            write(f"rest = min({lanes}, stop - w)", f"p = scratch + (w - o) * stride{last} * {self.place_bytes}")
+            self._write_window(self._elements)
+            if not self.is_average:
+                self._store("w", "", ", rest")
+                return
+            write(f"y = w * stride{last} - begin{last}")
+            with write.block(f"if y >= 0 and y + {lanes - 1} * stride{last} + reach <= n{last}"):
+                self._store("w", self._number(f"k{last}"), ", rest")
             with write.block("else"):
-                self._write_edge_windows()
+                self._write_counts()
+                self._store("w", self._number("counted"), ", rest")
 
-    def _write_inner_windows(self) -> None:
-        """All windows of the vector lie in the image."""
-        write, axis, name, lanes = self.write, self.last, self.dtype.name, self.write.lanes
-        stride, itemsize = self.windows[axis].stride, self.itemsize
-        if stride > 2:
-            write(f"steps = iota_int64() * stride{axis}")
-        with self.sliding.loops(write, self.axes[:-1]), write.block(f"for tap in range(k{axis})"):
-            at = f"y + {self.sliding.dilated(axis, 'tap')}"
-            outer = self.sliding.place(self.axes[:-1])
-            write(f"p = a + {scaled(f'({outer}) * n{axis} + {at}' if outer else at, itemsize)}")
-            if stride == 1:
-                value = f"vload_{name}(p, 0)"
-            elif stride == 2:  # the last window's element is the last that may be read
-                value = f"even_lanes(vload_{name}(p, 0), vload_{name}(p, {lanes * itemsize}, {lanes - 1}))"
+    def _elements(self, at: str) -> str:
+        """The elements of a tap."""
+        name, lanes = self.computed.name, self.write.lanes
+        if self.stride == 1:
+            return f"vload_{name}(p, {at})"
+        if self.stride == 2:
+            return f"even_lanes(vload_{name}(p, {at}), vload_{name}(p, {at} + {lanes * self.place_bytes}))"
+        return f"vgather_{name}(p + {at}, steps)"
+
+    def _write_counts(self) -> None:
+        """Defines `counted`: how many taps of each window count."""
+        write, last, name = self.write, self.last, self.computed.name
+        write(f"starts = iota_int64() * stride{last} + y", f"counted = splat_{name}(0)")
+        with write.block(f"for tap in range(k{last})"):
+            write(f"reached = starts + {self.sliding.dilated(last, 'tap')}")
+            if self.attributes["count_include_pad"]:
+                counts = f"reached < n{last} + end{last}"
             else:
-                value = f"vgather_{name}(p, steps)"
-            self._take(widened(value, self.dtype))
-        self._store("o", self._number(f"k{axis}"), "")
-
-    def _write_edge_windows(self) -> None:
-        """Some windows of the vector stick out, or there are fewer windows than lanes."""
-        write, axis = self.write, self.last
-        write(f"starts = iota_int64() * stride{axis} + y")
-        identity = f"splat_{self.computed.name}({self.accumulator.identity})"
-        if self.is_average:
-            write(f"counted{axis} = splat_{self.computed.name}(0)")
-        with write.block(f"for tap in range(k{axis})"):
-            write(
-                f"at = y + {self.sliding.dilated(axis, 'tap')}",
-                f"places = starts + {self.sliding.dilated(axis, 'tap')}",
-            )
-            write(f"mask = (places >= 0) & (places < n{axis}) & inside(rest)")
-            if self.is_average:
-                bound = f"places < n{axis} + end{axis}" if self.attributes["count_include_pad"] else "mask"
-                write(f"counted{axis} = counted{axis} + convert_{self.computed.name}({bound})")
-            with self.sliding.loops(write, self.axes[:-1]):
-                outer = self.sliding.place(self.axes[:-1])
-                write(f"p = a + {scaled(f'({outer}) * n{axis}', self.itemsize)}" if outer else "p = a")
-                self._take(f"select(mask, {widened(self._edge_elements(), self.dtype)}, {identity})")
-        self._store("o", self._number(f"counted{axis}"), ", rest")
-
-    def _edge_elements(self) -> str:
-        """The elements of a tap, of those windows that have it in the image; p is the address of the image's row."""
-        axis, name, lanes = self.last, self.dtype.name, self.write.lanes
-        if self.windows[axis].stride > 2:
-            return f"vgather_{name}(p, places, mask)"
-
-        def load(at: str) -> str:
-            return f"vload_between_{name}(p, {scaled(at, self.itemsize)}, -({at}), n{axis} - ({at}))"
-
-        return load("at") if self.windows[axis].stride == 1 else f"even_lanes({load('at')}, {load(f'at + {lanes}')})"
+                counts = f"(reached >= 0) & (reached < n{last})"
+            write(f"counted = counted + convert_{name}({counts})")
 
     def _number(self, along: str) -> str:
         """How many elements the windows of a vector have."""

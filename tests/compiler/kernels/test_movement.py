@@ -10,7 +10,7 @@ from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 
-from .harness import Builder, check, check_random, definition_of, random_array, run_kernel
+from .harness import NARROW, Builder, check, check_random, definition_of, random_array, run_kernel
 
 dim = st.sampled_from([0, 1, 2, 5, 16, 37])
 
@@ -183,6 +183,23 @@ def test_greatest_under_windows(shape, window, ceil_mode):
 def test_mean_under_windows(shape, window, count_include_pad, ceil_mode):
     attributes = {"count_include_pad": count_include_pad, "ceil_mode": ceil_mode, **window}
     check_random(definition_of("average_pool", [tensor("float32", shape)], **attributes), parts=3)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_windows_in_narrow_vectors(target):
+    for shape, window in WINDOWS:
+        for operator in ("max_pool", "average_pool"):
+            definition = definition_of(operator, [tensor("float32", shape)], **window)
+            check(definition, [random_array(definition.params[0])], target=target)
+
+
+def test_lines_in_several_pieces():
+    for shape, window in (
+        ((1, 2, 3000), {"kernel": (4,), "strides": (3,)}),
+        ((1, 1, 3, 700, 16), {"kernel": (2, 5, 1)}),
+    ):
+        for operator in ("max_pool", "average_pool"):
+            check_random(definition_of(operator, [tensor("float32", shape)], **window), parts=2)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float64"])
