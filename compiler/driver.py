@@ -8,11 +8,13 @@ imports Numba unless there is something to build.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,19 @@ if TYPE_CHECKING:
     from .tune import Session
 
 OPT_LEVEL = 2
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Python's collector of cycles would look at all that a compilation makes, for a tenth of its time, and find next to
+    nothing. It pauses meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def compile(
@@ -82,6 +97,7 @@ def compile(
     return with_kernels(executable, target, progress) if embed_native else executable
 
 
+@_uncollected()
 def compile_module(
     module: ir.Module,
     *,
@@ -144,6 +160,7 @@ def _constant_for(param: ir.Var, array: np.ndarray, function: str) -> ir.Constan
     return ir.Constant(array)
 
 
+@_uncollected()
 def _import(model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None) -> ir.Module:
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
         raise CompileError(

@@ -282,19 +282,21 @@ def _read_only(by_target: Mapping[str, Mapping[str, _T]]) -> Mapping[str, Mappin
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    """The array itself when it is read-only, contiguous, native, aligned, and no part of a larger one; else such a copy."""
+    """The array itself when it is read-only, contiguous, native, aligned, and keeps no other memory than its own; else such
+    a copy."""
     flags = array.flags
     is_aligned = array.size == 0 or array.ctypes.data % limits.ALIGNMENT == 0
     is_native = flags.c_contiguous and array.dtype.isnative
-    if is_aligned and is_native and not flags.writeable and not _holds_more(array):
+    if is_aligned and is_native and not flags.writeable and _is_alone(array):
         return array
     copy = aligned_copy(array)
     copy.flags.writeable = False
     return copy
 
 
-def _holds_more(array: np.ndarray) -> bool:
-    """Whether the array keeps much more memory than its own: it is a part of another one."""
-    owner = array.base
-    is_array = isinstance(owner, np.ndarray) and owner.flags.owndata  # what lies on a file's pages does not own them
-    return is_array and owner.nbytes > array.nbytes + limits.ALIGNMENT  # type: ignore[union-attr]
+def _is_alone(array: np.ndarray) -> bool:
+    """Whether the array is no part of something larger, such as a weight in the file of a model, which may change."""
+    owner = array if array.base is None else array.base
+    if not isinstance(owner, np.ndarray) or not owner.flags.owndata:
+        return False
+    return owner.nbytes <= array.nbytes + limits.ALIGNMENT

@@ -11,6 +11,7 @@ formed go to protobuf as they are, and it says what is wrong.
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -20,13 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
-from ...formats.constants import aligned_empty
 from ...formats.errors import ModelError
 
 if TYPE_CHECKING:
     import onnx
 
-ModelSource = Union[str, "os.PathLike[str]", bytes, "onnx.ModelProto"]
+ModelSource = Union[str, "os.PathLike[str]", bytes, bytearray, memoryview, "onnx.ModelProto"]
 
 _GRAPH, _INITIALIZER, _DATA_TYPE, _RAW_DATA, _DATA_LOCATION = 7, 5, 2, 9, 14
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
@@ -51,9 +51,9 @@ def read_model(source: ModelSource) -> ModelFile:
 
     if isinstance(source, onnx.ModelProto):
         return ModelFile(source)
-    is_file = not isinstance(source, bytes)
-    name = str(source) if is_file else "the model"
-    content, weights = without_weights(_read(Path(source)) if is_file else np.frombuffer(source, np.uint8))  # type: ignore[arg-type]
+    path = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
+    name = "the model" if path is None else str(path)
+    content, weights = without_weights(np.frombuffer(bytes(source), np.uint8) if path is None else _mapped(path))  # type: ignore[arg-type]
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
@@ -61,16 +61,16 @@ def read_model(source: ModelSource) -> ModelFile:
         raise ModelError(f"{name} is not an ONNX model: {error}") from None
     if not model.opset_import or not model.HasField("graph"):
         raise ModelError(f"{name} is not an ONNX model: it has no graph or no opset version")
-    return ModelFile(model, Path(source).parent if is_file else None, weights)  # type: ignore[arg-type]
+    return ModelFile(model, None if path is None else path.parent, weights)
 
 
-def _read(path: Path) -> np.ndarray:
-    """The bytes of a file. In one large array, not in `bytes`: the system backs it with large pages, a third of the time."""
+def _mapped(path: Path) -> np.ndarray:
+    """The bytes of a file, on its own pages."""
     with path.open("rb") as file:
-        content = aligned_empty(os.fstat(file.fileno()).st_size)
-        content = content[: file.readinto(content)]  # type: ignore[arg-type]
-        rest = file.read()  # of a pipe, whose size is not known
-    return np.frombuffer(content.tobytes() + rest, np.uint8) if rest else content
+        try:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        except (ValueError, OSError):  # it is empty, or a pipe
+            return np.frombuffer(file.read(), np.uint8)
 
 
 def without_weights(content: np.ndarray) -> tuple[bytes, dict[int, np.ndarray]]:

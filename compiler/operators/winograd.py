@@ -9,6 +9,7 @@ that is folded. Here m is 2 or 4; a tile of 6 would multiply less still, but los
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +34,8 @@ _POINTS = {2: (0, 1, -1), 4: (0, 11 / 16, -11 / 16, 3 / 2, -3 / 2)}
 # What a tile's transforms take for each element of a block, in multiply-adds of a vector; what bringing a vector of weights
 # from memory takes; by how much fewer multiplications must be better, as they are paid with larger weights.
 _TRANSFORM_COST, _LOAD_COST, _LEAST_GAIN = 8, 16, 1.2
+
+_CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
 
 @dataclass(frozen=True)
@@ -98,17 +101,18 @@ def _infer_pack_winograd_weights(inputs: Sequence[TensorType], outputs: int) -> 
 
 
 def _pack_winograd_weights(weight: np.ndarray, outputs: int) -> np.ndarray:
-    """A block at a time, which the caches hold; both sides of a window at once, as one product [a², 9] · [9, C · 16]."""
+    """Both sides of a window at once, as one product [a², 9] · [9, channels · 16]: of so few channels that the caches hold it,
+    and that BLAS, which would wait for its threads each time, does it on one."""
     matrix = transforms(outputs).of_weights
     size, (count, channels) = len(matrix), weight.shape[:2]
     both_sides = np.kron(matrix, matrix)
     result = aligned_array((-(-count // BLOCK), size, size, channels, BLOCK), weight.dtype)
-    window = np.zeros((WINDOW_SIZE**2, channels, BLOCK))
-    for block, whole in enumerate(result):
-        part = weight[block * BLOCK : (block + 1) * BLOCK]
-        window[:, :, len(part) :] = 0
-        window[:, :, : len(part)] = part.reshape(len(part), channels, -1).T
-        whole[...] = (both_sides @ window.reshape(len(window), -1)).reshape(whole.shape)
+    for block, first in itertools.product(range(len(result)), range(0, channels, _CHANNELS_AT_ONCE)):
+        some = slice(first, first + _CHANNELS_AT_ONCE)
+        part, whole = weight[block * BLOCK : (block + 1) * BLOCK, some], result[block, :, :, some]
+        windows = np.zeros((WINDOW_SIZE**2, part.shape[1], BLOCK))
+        windows[:, :, : len(part)] = part.reshape(*part.shape[:2], -1).T
+        whole[...] = (both_sides @ windows.reshape(len(windows), -1)).reshape(whole.shape)
     return result
 
 

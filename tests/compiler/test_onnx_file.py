@@ -50,7 +50,7 @@ def test_large_weights_are_parted_and_small_ones_stay():
 def test_models_from_files_bytes_and_messages_are_one(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(BYTES)
-    texts = {print_module(from_onnx(source)) for source in (path, str(path), BYTES, MODEL)}
+    texts = {print_module(from_onnx(source)) for source in (path, str(path), BYTES, bytearray(BYTES), MODEL)}
     assert len(texts) == 1
     assert read_model(path).folder == tmp_path
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from treadle.formats.assembly import parse_assembly
+from treadle.formats.constants import aligned_copy
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.executable import Executable, load
@@ -39,6 +40,16 @@ def test_constants_are_copied_unless_they_cannot_change() -> None:
     array[0] = 7
     assert executable.constants[0].tolist() == [0, 1, 2]
     assert Executable(executable.program).constants[0] is executable.constants[0]
+
+
+def test_constants_that_lie_in_something_larger_are_copied(tmp_path: Path) -> None:
+    np.arange(64, dtype=np.float32).tofile(tmp_path / "weights")
+    mapped = np.memmap(tmp_path / "weights", np.float32, "r")
+    part = aligned_copy(np.ones(64, np.float32))[:32]
+    part.flags.writeable = False
+    found = Executable(Program((), (mapped, part), (), np.empty(0, np.int64), (), ())).constants
+    assert not np.shares_memory(found[0], mapped)
+    assert not np.shares_memory(found[1], part)
 
 
 def test_tables_that_disagree_are_refused() -> None:
