@@ -118,6 +118,17 @@ class Epilogue:
         for operand in (*self._inputs.values(), *self._outputs):
             self._write(f"{operand.name}_at = {operand.name} + ({operand.at}) * {operand.type.dtype.itemsize}")
 
+    def fetch(self, tile: Tile, condition: str = "") -> None:
+        """Brings nearer what the tile's vectors will meet, such as a residual, which may have left the second cache. Written
+        before the last chunk of the sum, which `condition` tells: what is asked for much earlier may be gone again."""
+        operands = [operand for operand in self._inputs.values() if operand.row != "0" and operand.is_vector]
+        if not operands:
+            return
+        rows = f"{tile.rows} if {condition} else 0" if condition else f"{tile.rows}"
+        with self._write.block(f"for i in range({rows})"):
+            for operand in operands:
+                self._write(*(f"prefetch({self._place(operand, 'i', str(j))})" for j in range(tile.blocks)))
+
     def tile(self, tile: Tile, skip: str = "", columns: str = "") -> None:
         """Applies the expression to the accumulators, and stores rows from `skip` on, of the last block `columns` lanes."""
         write = self._write

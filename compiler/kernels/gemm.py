@@ -11,6 +11,7 @@ band of `a` stays in the second cache while b streams by.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 
@@ -132,7 +133,9 @@ class _Product:
             return False
         if self.panels in (_Panels.COPIED, _Panels.TURNED) and not isinstance(self.rows, int):
             return False  # all rows are one band, and they would not have a known size
-        is_worth = 4 * self.depth % _SET_BYTES == 0 and estimate(self.columns) >= 8 * BLOCK
+        # rows fall into so many sets that none of the others is used by them
+        sets = _WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, _WAY_BYTES))
+        is_worth = self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
         return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
 
     def _band(self) -> int:
@@ -330,8 +333,10 @@ class _Product:
         write("x = a + row * x_row", "w = w_unit")
         write(f"ahead = w_unit + ({tile.blocks} + turn) * w_block", f"turn = (turn + {lines}) % {tile.blocks}")
         write_start(write, tile)
-        with write_chunks(write, tile, "depth", self._chunk) as steps, write.block(f"for step in {steps}"):
-            write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "", lines)
+        with write_chunks(write, tile, "depth", self._chunk) as steps:
+            self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "")
+            with write.block(f"for step in {steps}"):
+                write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "", lines)
         self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
 
     def _lines_ahead(self, tile: Tile) -> int:

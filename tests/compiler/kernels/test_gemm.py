@@ -63,7 +63,7 @@ def test_transposed_operands(transpose_a, transpose_b):
 
 
 def test_rows_in_few_cache_sets_are_copied_apart():
-    kernel = product((20, 512), (512, 136))
+    kernel = product((20, 1024), (1024, 136))
     assert kernel.scratch_bytes > 0
 
 
