@@ -187,7 +187,8 @@ class _Pool:
     def _write_all_taps(self, index: str, count: str) -> None:
         """Defines `total`: a vector of the lines of the image, combined, where all taps are inside."""
         outer = self.axes[:-1]
-        for number, taps in enumerate(itertools.product(*(range(int(self.windows[axis].size)) for axis in outer))):  # type: ignore[arg-type]
+        counts = [self._taps((axis,)) for axis in outer]
+        for number, taps in enumerate(itertools.product(*map(range, counts))):
             for axis, tap in zip(outer, taps, strict=True):
                 self.write(f"tap{axis} = {tap}")
             elements = self._line_elements(index, count)
@@ -209,14 +210,13 @@ class _Pool:
 
     def _write_window(self, elements: Callable[[str], str]) -> None:
         """Defines `total` from the line: a vector of windows along the last axis."""
-        size = int(self.windows[-1].size)  # type: ignore[arg-type]
         if not self.unrolled((self.last,)):
             self.write("total = identity")
             with self.write.block(f"for tap in range(k{self.last})"):
                 self._take(elements(f"({self.sliding.dilated(self.last, 'tap')}) * {self.place_bytes}"))
             return
         self.write(f"total = {elements('0')}")
-        for tap in range(1, size):
+        for tap in range(1, self._taps((self.last,))):
             self._take(elements(f"({self.sliding.dilated(self.last, str(tap))}) * {self.place_bytes}"))
 
     # ---- vectors inside a place ----
