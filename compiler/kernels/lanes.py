@@ -327,6 +327,30 @@ def transposed(rows: list[Lanes]) -> list[Lanes]:
     return rows
 
 
+def parted(vectors: list[Lanes]) -> list[Lanes]:
+    """Groups of so many neighbours as there are vectors: the first ones of all, the second ones …"""
+    count, lanes = len(vectors), vectors[0].lanes
+    places = [[lane * count + i for lane in range(lanes)] for i in range(count)]
+    return [_picked(vectors, [divmod(place, lanes) for place in wanted]) for wanted in places]
+
+
+def joined(vectors: list[Lanes]) -> list[Lanes]:
+    """The inverse of `parted`."""
+    count, lanes = len(vectors), vectors[0].lanes
+    groups = [[divmod(i * lanes + lane, count) for lane in range(lanes)] for i in range(count)]
+    return [_picked(vectors, [(vector, lane) for lane, vector in wanted]) for wanted in groups]
+
+
+def _picked(vectors: list[Lanes], wanted: list[tuple[int, int]]) -> Lanes:
+    """Lanes of several vectors, each told by the vector's number and its own."""
+    lanes = len(wanted)
+    first = [lane + (lanes if vector == 1 else 0) for vector, lane in wanted]
+    result = shuffle(vectors[0], vectors[1], first)
+    for number, vector in enumerate(vectors[2:], 2):
+        result = shuffle(result, vector, [lanes + lane if v == number else i for i, (v, lane) in enumerate(wanted)])
+    return result
+
+
 def _horizontal(a: Lanes, combine: Callable[[Lanes, Lanes], Lanes]) -> Lanes:
     """One scalar of all lanes: halves are combined until one lane is left."""
     while a.lanes > 1:

@@ -5,7 +5,8 @@ sides walk as one are merged; what is left decides on the innermost loop:
 
     run         both are contiguous: vectors are copied
     fill        the source stands still: one element is repeated
-    transpose   each is contiguous along another axis: square tiles are turned in registers
+    transpose   each is contiguous along another axis: square tiles are turned in registers, or, where one of the axes is
+                very short and the elements are contiguous all the same, such as the colours of pixels, parted and joined
     strided     all else: element by element
 
 Elements are moved as unsigned integers of their size.
@@ -22,7 +23,7 @@ from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ..operators.movement import placed, space_axes
 from ..operators.shapes import axis_of
 from .expression import bound_attributes
-from .kernel import Kernel
+from .kernel import FEW, Kernel
 from .runs import BLOCK, is_of_runs, write_runs
 from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of
@@ -229,8 +230,18 @@ class _Nest:
         last = copy.axes[-1]
         contiguous = next((axis for axis in range(self.inner) if copy.axes[axis].source == 1), None)
         self.turned = contiguous if last.target == 1 and last.source not in (0, 1) else None
+        self.deal = self._deal()
         outer = [axis for axis in range(self.inner) if axis != self.turned]
         self.rows = Odometer(write, [(self._index(axis), self._size(axis)) for axis in outer])
+
+    def _deal(self) -> str | None:
+        """ "part" if groups of a few neighbours are dealt out to as many lines, "join" for the inverse."""
+        if self.turned is None:
+            return None
+        turned, inner = self.copy.axes[self.turned], self.copy.axes[-1]
+        if turned.size in FEW and inner.source == turned.size:
+            return "part"
+        return "join" if inner.size in FEW and turned.target == inner.size else None
 
     def _index(self, axis: int) -> str:
         return f"i{axis}{self.mark}"
@@ -263,10 +274,9 @@ class _Nest:
         if copy.target_start != 0:
             write.size(f"target_start{mark}", copy.target_start)
         write(f"rows{mark} = {self.rows.count}")
-        block, size = (
-            (self.strip, self._size(self.turned)) if self.turned is not None else (BLOCK, self._size(self.inner))
-        )
-        write(f"blocks{mark} = ({size} + {block - 1}) // {block}")
+        cut = self.inner if self.turned is None or self.deal == "part" else self.turned
+        block = BLOCK if self.turned is None or self.deal else self.strip
+        write(f"blocks{mark} = ({self._size(cut)} + {block - 1}) // {block}")
 
     def write_all(self) -> None:
         write, mark = self.write, self.mark
@@ -278,7 +288,12 @@ class _Nest:
         with write.block("for _ in range(first, last)"):
             self._point("source", self.copy.source_start)
             self._point("target", self.copy.target_start)
-            self._write_run() if self.turned is None else self._write_tiles()
+            if self.turned is None:
+                self._write_run()
+            elif self.deal:
+                self._write_groups()
+            else:
+                self._write_tiles()
             write("block += 1")
             with write.block(f"if block == blocks{mark}"):
                 write("block = 0")
@@ -313,6 +328,23 @@ class _Nest:
         with write.block("if whole < end"):
             write("i = whole", "rest = end - whole")
             write(f"vstore(b, {place}, {'v' if source == '0' else load + ', rest)'}, rest)")
+
+    def _write_groups(self) -> None:
+        """A block of groups of a few neighbours, on the one side; as many lines on the other."""
+        assert self.turned is not None
+        write, side, size, is_parting = self.write, self.side, self.itemsize, self.deal == "part"
+        few, long = (self.turned, self.inner) if is_parting else (self.inner, self.turned)
+        count, step = self.copy.axes[few].size, scaled(self._step("target" if is_parting else "source", few), size)
+        write(f"begin = block * {BLOCK}", f"end = min(begin + {BLOCK}, {self._size(long)})", f"step = {step}")
+        write(f"whole = end - (end - begin) % {side}")
+        line, group = f"i * {size}", f"i * {count} * {size}"
+        with write.block(f"for i in range(begin, whole, {side})"):
+            lines = f"a + {group}, b + {line}, step" if is_parting else f"a + {line}, step, b + {group}"
+            write(f"{self.deal}_{self.type}_{count}({lines})")
+        with write.block("for i in range(whole, end)"), write.block(f"for k in range({count})"):
+            places = [f"{line} + k * step", f"{group} + k * {size}"]
+            source, target = reversed(places) if is_parting else places
+            write(f"store_{self.type}(b, {target}, load_{self.type}(a, {source}))")
 
     def _write_tiles(self) -> None:
         """A strip of some tiles' width, of which the source is contiguous, along the whole innermost axis."""

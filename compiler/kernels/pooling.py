@@ -174,7 +174,7 @@ class _Pool:
         return all(isinstance(self.windows[axis].size, int) for axis in axes) and self._taps(axes) <= _FEW
 
     def _taps(self, axes: Sequence[int]) -> int:
-        return math.prod(int(self.windows[axis].size) for axis in axes)  # type: ignore[arg-type]
+        return math.prod(self.windows[axis].size for axis in axes)  # type: ignore[misc]
 
     def _line_elements(self, index: str, count: str) -> str:
         """A vector of the line that the variables tap0 … tell."""

@@ -13,6 +13,9 @@ other; LLVM splits the wide ones over several registers.
     vgather_T(address, i[, mask])     the elements number i, a vector of int64, from the address on; zero where not masked
     transpose_T(a, a_step, b, b_step[, rows, columns])
                                       the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
+    part_T_n(a, b, b_step)            LANES (of 8-byte elements LANES / 2) groups of n neighbours at a: the first ones of all
+                                      groups to b, the second ones to b + b_step …; n from 2 to 4, T a uint
+    join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
     inside(n)                         the mask of the first n lanes
     parts_for(ns, units, threads)     into how many parts a kernel asks to be split
     splat_T(value)                    the scalar in every lane                   iota_T()   0, 1, 2, …
@@ -40,7 +43,7 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, builtin_registry, signature
 
 from . import elementary, lanes
-from .kernel import PART_NANOSECONDS
+from .kernel import FEW, PART_NANOSECONDS
 from .lanes import (
     ELEMENTS,
     HALF,
@@ -56,9 +59,11 @@ from .lanes import (
     Lanes,
     call_intrinsic,
     convert,
+    joined,
     mangled,
     maximum,
     minimum,
+    parted,
     select,
     splat,
     transposed,
@@ -371,6 +376,31 @@ def _transposer(name: str, dtype: Kind, side: int) -> Callable[..., Any]:
     return named(name, typer, emitter)
 
 
+def _parter(name: str, dtype: Kind, side: int, count: int, joins: bool) -> Callable[..., Any]:
+    """part_T_n, or join_T_n."""
+    memory, alignment, size = _memory_type(dtype, side), _alignment(dtype), ITEMSIZES[dtype]
+
+    def typer(*kinds: Kind) -> Kind:
+        return types.void if len(kinds) == 3 and _is_place(*kinds) else None
+
+    def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
+        def neighbours(address: ir.Value) -> list[ir.Value]:
+            return [_pointer(builder, address, ir.Constant(I64, i * side * size), memory) for i in range(count)]
+
+        def apart(address: ir.Value, step: ir.Value) -> list[ir.Value]:
+            return [_pointer(builder, address, builder.mul(step, ir.Constant(I64, i)), memory) for i in range(count)]
+
+        if joins:
+            sources, targets = apart(values[0], values[1]), neighbours(values[2])
+        else:
+            sources, targets = neighbours(values[0]), apart(values[1], values[2])
+        vectors = [Lanes(builder, _load_vector(builder, place, memory, alignment, None), dtype) for place in sources]
+        for place, vector in zip(targets, (joined if joins else parted)(vectors), strict=True):
+            _store_vector(builder, vector.value, place, alignment, None)
+
+    return named(name, typer, emitter)
+
+
 def _scalar_load(name: str, dtype: Kind) -> Callable[..., Any]:
     def typer(address: Kind, offset: Kind) -> Kind:
         return dtype if _is_place(address, offset) else None
@@ -495,6 +525,10 @@ def namespace(lanes: int) -> dict[str, Any]:
         if name.startswith("uint"):
             side = min(lanes, 4 * lanes // ITEMSIZES[dtype])
             names[f"transpose_{name}"] = _transposer(f"transpose_{name}", dtype, side)
+            for count in FEW:
+                for verb in ("part", "join"):
+                    title = f"{verb}_{name}_{count}"
+                    names[title] = _parter(title, dtype, side, count, joins=verb == "join")
         if isinstance(dtype, types.Integer):
             names[f"iota_{name}"] = _iota_of(f"iota_{name}", dtype, lanes)
     return names

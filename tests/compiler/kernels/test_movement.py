@@ -160,6 +160,26 @@ def test_an_index_out_of_range_is_a_failure(index):
         assert run_kernel(definition, [x, indices])[0] == 1
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_short_axes_to_the_front_and_to_the_end(count, dtype):
+    for shape, axes in (
+        ((3, 70, count), (0, 2, 1)),
+        ((2, count, 5, 14), (0, 2, 3, 1)),
+        ((5000, count), (1, 0)),
+        ((count, 9), (1, 0)),
+    ):
+        check_random(definition_of("permute_dims", [tensor(dtype, shape)], axes=axes), parts=2)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_short_axes_in_narrow_vectors(target):
+    for dtype in ("float32", "float64"):
+        for shape in ((37, 3), (3, 37)):
+            x = tensor(dtype, shape)
+            check(definition_of("permute_dims", [x], axes=(1, 0)), [random_array(x)], target=target)
+
+
 WINDOWS = [
     ((2, 3, 16, 17), {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}),
     ((1, 3, 12, 80), {"kernel": (2, 3), "dilations": (2, 2)}),
