@@ -22,7 +22,7 @@ from ..operators.winograd import WINDOW_SIZE, transforms
 from .anchor import Anchored
 from .conv import GIGAHERTZ
 from .epilogue import Epilogue, Grid
-from .kernel import Kernel
+from .kernel import Kernel, even_pieces
 from .target import Target
 from .tile import (
     VECTOR_BYTES,
@@ -39,6 +39,8 @@ from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 _LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from the third cache
+_LEAST_SHARE = 8  # tiles, for which it is worth bringing them from the second one
+_USUAL_BLOCKS = 2  # of a register tile
 _CHUNK = 16  # steps of a sum that are added up apart: the output transform enlarges their errors
 _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
@@ -69,7 +71,8 @@ class _Winograd:
         self.area = self.inputs**2
         self.tiles = dims.multiply(*(dims.ceildiv(size, self.outputs) for size in (self.lines, self.columns)))
         self.chunk = self._chunk()
-        self.tile = choose(self.chunk, self.blocks, target)
+        self.share = self._share()
+        self.tile = choose(self.share, self.blocks, target)
 
     def _chunk(self) -> int:
         """Tiles that are transformed at once: about as many as fill half of the second cache."""
@@ -78,6 +81,21 @@ class _Winograd:
         if not isinstance(self.tiles, int):
             return most
         return math.ceil(self.tiles / math.ceil(self.tiles / most))
+
+    def _share(self) -> int:
+        """The same where threads share the work, who need some chunks each. A chunk takes all weights: large ones, which
+        would be brought from afar for each, are shared instead."""
+        if not isinstance(self.tiles, int) or self._weight_bytes > self.target.l2_bytes:
+            return self.chunk
+        images = self.batch if isinstance(self.batch, int) else 1
+        block_units = math.ceil(self.blocks / _USUAL_BLOCKS)
+        least = math.ceil(self.tiles / self.chunk)
+        pieces = even_pieces(math.ceil(self.tiles / _LEAST_SHARE), least, images * block_units)
+        return math.ceil(self.tiles / max(least, pieces))
+
+    @property
+    def _weight_bytes(self) -> int:
+        return self.area * self.channels * self.blocks * VECTOR_BYTES
 
     # ---- the scratch memory; rows and planes are an odd number of vectors apart, so that they spread over a cache's sets ----
 
@@ -115,7 +133,7 @@ class _Winograd:
         self.epilogue = Epilogue(write, self.found, grid)
         write(f"across = (columns + {self.outputs - 1}) // {self.outputs}")
         write(f"tiles = (lines + {self.outputs - 1}) // {self.outputs} * across")
-        write("chunks = (tiles + chunk - 1) // chunk")
+        write("chunk = chunk if parts == 1 else share", "chunks = (tiles + chunk - 1) // chunk")
         write(f"block_units = (blocks + {self.tile.blocks - 1}) // {self.tile.blocks}")
         write.prepare("transformed")
         write.split("images * chunks * block_units", "images * tiles * nanoseconds")
@@ -142,6 +160,7 @@ class _Winograd:
             pad_top=self.pads[0],
             pad_left=self.pads[1],
             chunk=self.chunk,
+            share=self.share,
             x_row=self._spectrum_row,
             x_plane=self._spectrum_plane,
             product_plane=self._product_plane,
@@ -227,17 +246,18 @@ class _Winograd:
     def _write_products(self, tile: Tile, block: str) -> None:
         """All matrix products, for the blocks of output channels from `block` on."""
         write, row = self.write, self.tile.blocks * VECTOR_BYTES
+        lines = -(-tile.blocks * tile.rows // self.share)  # so that all tiles together bring those of the next plane
         write(f"row_tiles = (count + {tile.rows - 1}) // {tile.rows}")
         with write.block(f"for plane in range({self.area})"):
             write(f"w_tile = weight + {block} * w_block + plane * w_plane")
             write("x = spectrum + plane * x_plane")
             write(f"target = products + plane * product_plane + ({block} - first_block) * {VECTOR_BYTES}")
             with write.block("for tile in range(row_tiles)"):
-                write("w = w_tile", f"ahead = w_tile + w_plane + tile % {tile.blocks} * w_block")
+                write("w = w_tile", f"ahead = w_tile + w_plane + tile * {lines} % {tile.blocks} * w_block")
                 write_start(write, tile)
                 chunk = chunk_of(self.channels, most=_CHUNK)
                 with write_chunks(write, tile, "channels", chunk) as steps, write.block(f"for step in {steps}"):
-                    write_step(write, tile, self.target)
+                    write_step(write, tile, self.target, lines=lines)
                 for i in range(tile.rows):
                     for j in range(tile.blocks):
                         write(f"vstore(target, {i * row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")

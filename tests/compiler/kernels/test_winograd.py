@@ -48,6 +48,11 @@ def test_tiles_in_several_chunks():
     convolve(normal(1, 32, 21, 22), normal(32, 32, 3, 3), bias=False, target=small, parts=3)
 
 
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_an_image_of_few_tiles_is_shared(parts):
+    convolve(normal(1, 20, 14, 13), normal(32, 20, 3, 3), "relu", parts=parts)
+
+
 def test_symbolic_batch():
     convolve(normal(3, 16, 6, 6), normal(16, 16, 3, 3), "relu", symbolic=(0,))
 
