@@ -129,6 +129,16 @@ class Epilogue:
             for operand in operands:
                 self._write(*(f"prefetch({self._place(operand, 'i', str(j))})" for j in range(tile.blocks)))
 
+    def bring(self, tile: Tile) -> None:
+        """Brings nearer what the epilogue will read for each vector of the tile, which else would be waited for at the end of the
+        sum. Behind `begin`, before the sum."""
+        write = self._write
+        for operand in self._inputs.values():
+            if operand.row == "0" or not operand.is_vector:
+                continue
+            with write.block(f"for i in range({tile.rows})"):
+                write(*(f"prefetch({self._place(operand, 'i', str(j))})" for j in range(tile.blocks)))
+
     def tile(self, tile: Tile, skip: str = "", columns: str = "") -> None:
         """Applies the expression to the accumulators, and stores rows from `skip` on, of the last block `columns` lanes."""
         write = self._write
