@@ -1,15 +1,17 @@
 """Python functions → LLVM text that is not optimised yet, by as much of Numba as that takes.
 
 Numba would go on: optimise three times, emit code and load it, only for `native.py` to do so once more for its own target.
-Its rewriting passes, for arrays and closures, find nothing in the functions of this package either.
+Its rewriting passes, for arrays and closures, find nothing in the functions of this package either, and where variables die
+matters to Python objects alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from numba.core import compiler, sigutils, typed_passes, untyped_passes
+from numba.core import compiler, sigutils, typed_passes, types, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
@@ -22,7 +24,6 @@ _PASSES = (
     untyped_passes.ReconstructSSA,
     typed_passes.NopythonTypeInference,
     typed_passes.PreLowerStripPhis,
-    typed_passes.IRLegalization,
     typed_passes.NativeLowering,
     typed_passes.NoPythonBackend,
 )
@@ -63,7 +64,33 @@ class _Modules(JITCodeLibrary):
         return self.own + linked
 
 
+_signatures: dict[tuple[Any, ...], Any] = {}
+
+
+@contextlib.contextmanager
+def _remembered_signatures() -> Iterator[None]:
+    """Numba searches its tables for what an operator gives for such operands each time that it meets one, several times over.
+    Ours are few, and what they give does not change."""
+    functions: Any = types.BaseFunction
+    search = functions.get_call_type
+
+    def get_call_type(function: Any, context: Any, arguments: Any, named: Any) -> Any:
+        if named:
+            return search(function, context, arguments, named)
+        key = (function, *arguments)
+        if key not in _signatures:
+            _signatures[key] = search(function, context, arguments, named)
+        return _signatures[key]
+
+    functions.get_call_type = get_call_type
+    try:
+        yield
+    finally:
+        functions.get_call_type = search
+
+
 @global_compiler_lock
+@_remembered_signatures()
 def lower(function: Callable, signature: str) -> tuple[list[str], str]:
     """The LLVM texts of a function and of those it calls, and its name in there. Raises NumbaError."""
     arguments, result = sigutils.normalize_signature(signature)
