@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
@@ -15,6 +15,7 @@ from .writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stor
 
 # Nanoseconds an element from which on a vector waits for itself most of the time: two are worked on side by side
 _LONG = 0.6
+_TILE = 1024  # elements that all stages of a long chain are applied to, one stage after the other, in the first cache
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -36,11 +37,13 @@ def _kernel(definition: PrimitiveDefinition, expression: Expression, axes: tuple
     if len(axes) > 1 and isinstance(depth, int) and depth in (write.lanes, 2 * write.lanes, 4 * write.lanes):
         chain: _Chain = _DeepChain(definition, expression, write, axes, depth)
     else:
-        if expression.cost > _LONG:
+        stages = expression.stages
+        if len(stages) == 1 and expression.cost > _LONG:
             write.lanes *= 2
-        depth, chain = 1, _Chain(definition, expression, write, Rows(write, axes))
+        kind = _Chain if len(stages) == 1 else _StagedChain
+        depth, chain = 1, kind(definition, expression, write, Rows(write, axes))
     chain.write_all(max(1, round(cost * depth * 1000)))
-    return write.kernel(cost * estimate(dims.element_count(shape_of(definition.results[0]))))
+    return write.kernel(cost * estimate(dims.element_count(shape_of(definition.results[0]))), chain.scratch_bytes)
 
 
 class _Chain:
@@ -55,6 +58,10 @@ class _Chain:
         self.row_scalars = [k for k in inputs if not inner[k] and not repeated[k]]
         self.vectors = [k for k in inputs if inner[k]]
         self.outputs = range(len(inputs), len(inner))
+
+    @property
+    def scratch_bytes(self) -> int:
+        return 0
 
     def type_of(self, tensor: int) -> TensorType:
         number = (
@@ -82,7 +89,18 @@ class _Chain:
 
     def _write_block(self) -> None:
         write, lanes = self.write, self.write.lanes
-        write(f"begin = block * {BLOCK}", f"count = min({BLOCK}, n0 - begin)", f"whole = count - count % {lanes}")
+        self._write_places()
+        write(f"whole = count - count % {lanes}")
+        with write.block(f"for i in range(0, whole, {lanes})"):
+            self._write_vector("i", "")
+        with write.block("if whole < count"):
+            write("rest = count - whole")
+            self._write_vector("whole", "rest")
+
+    def _write_places(self) -> None:
+        """Where the block begins in each tensor, and the scalars of its row."""
+        write = self.write
+        write(f"begin = block * {BLOCK}", f"count = min({BLOCK}, n0 - begin)")
         for k in self.row_scalars:
             write(f"p{k} = t{k} + {scaled(self.rows.place(k), self.type_of(k).dtype.itemsize)}")
             self._load_scalar(k, f"p{k}")
@@ -90,11 +108,6 @@ class _Chain:
             place = self.rows.place(k)
             start = f"{place} + begin" if place else "begin"
             write(f"p{k} = t{k} + {scaled(start, self.type_of(k).dtype.itemsize)}")
-        with write.block(f"for i in range(0, whole, {lanes})"):
-            self._write_vector("i", "")
-        with write.block("if whole < count"):
-            write("rest = count - whole")
-            self._write_vector("whole", "rest")
 
     def _write_vector(self, index: str, count: str) -> None:
         """Loads, the expression, stores. With a count, of so many lanes."""
@@ -111,6 +124,9 @@ class _Chain:
         names = {number: self._name(k) for k, number in enumerate(self.expression.inputs)}
         lines, results = self.expression.emit(names, count)
         self.write(*lines)
+        self._store(results, index, count)
+
+    def _store(self, results: Mapping[int, str], index: str, count: str) -> None:
         for k in self.outputs:
             dtype, result = self.type_of(k).dtype, results[self.definition.outputs[self._output(k)]]
             value = stored(result, dtype) + (f", {count}" if count else "")
@@ -123,6 +139,60 @@ class _Chain:
 
     def _name(self, tensor: int) -> str:
         return f"v{self.expression.inputs[tensor]}"
+
+
+class _StagedChain(_Chain):
+    """A chain with several operators that take long, such as tanh and exp.
+
+    A processor sees some hundred instructions ahead: of one such operator that is enough vectors at a time to keep it busy, of a
+    chain of them it is not. So each stage of the expression goes over a tile by itself; what lies between two stages is in the
+    scratch memory. Only the last stage stores: until then an output may lie where an input is.
+    """
+
+    def __init__(self, definition: PrimitiveDefinition, expression: Expression, write: Writer, rows: Rows) -> None:
+        super().__init__(definition, expression, write, rows)
+        self.stages = expression.stages
+        between = [number for stage in self.stages[:-1] for number in stage.results]
+        self.places = {number: place * _TILE for place, number in enumerate(between)}  # in elements of the largest type
+
+    @property
+    def scratch_bytes(self) -> int:
+        return 8 * _TILE * len(self.places)
+
+    def _write_block(self) -> None:
+        write, lanes = self.write, self.write.lanes
+        self._write_places()
+        with write.block(f"for tile in range(0, count, {_TILE})"):
+            write(f"end = min(tile + {_TILE}, count)", f"whole = end - (end - tile) % {lanes}")
+            for stage in self.stages:
+                with write.block(f"for i in range(tile, whole, {lanes})"):
+                    self._write_stage(stage, "i", "")
+                with write.block("if whole < end"):
+                    write("rest = end - whole")
+                    self._write_stage(stage, "whole", "rest")
+
+    def _write_stage(self, stage: Expression, index: str, count: str) -> None:
+        """A vector's loads, one stage, and the stores."""
+        numbers = self.expression.inputs
+        for number in stage.inputs:
+            if number not in self.places:
+                if numbers.index(number) in self.vectors:
+                    self._load_vector(numbers.index(number), index, count)
+                continue
+            dtype = computed_type(stage.types[number].dtype)
+            self.write(f"v{number} = vload_{dtype.name}({self._between(number, index)})")
+        lines, results = stage.emit({number: f"v{number}" for number in stage.inputs}, count)
+        self.write(*lines)
+        if stage is self.stages[-1]:
+            self._store(results, index, count)
+            return
+        for number in stage.results:
+            self.write(f"vstore({self._between(number, index)}, {results[number]})")
+
+    def _between(self, number: int, index: str) -> str:
+        """The place of a value that waits for a later stage."""
+        size = computed_type(self.expression.types[number].dtype).itemsize
+        return f"scratch, {8 * self.places[number]} + ({index} - tile) * {size}"
 
 
 class _DeepChain(_Chain):

@@ -76,6 +76,9 @@ _COSTS = {
 }
 
 
+_LONG = 0.3  # from which on an operator is a chain of so many steps that two of them, one behind the other, are too much at once
+
+
 def bound_attributes(node: PrimitiveNode) -> dict[str, Any]:
     """A node's attributes, those with default values included."""
     return TABLE[node.operator].bind(node.attributes)
@@ -137,6 +140,27 @@ class Expression:
     @property
     def operators(self) -> list[str]:
         return [node.operator for _, node in self.nodes if node.operator != "constant"]
+
+    @property
+    def stages(self) -> list[Expression]:
+        """The expression in parts, one behind the other, each with one operator at most that takes long."""
+        parts: list[list[tuple[int, PrimitiveNode]]] = [[]]
+        for number, node in self.nodes:
+            if node.operator in _CONSTANTS:
+                continue
+            if _takes_long(node) and any(_takes_long(before) for _, before in parts[-1]):
+                parts.append([])
+            parts[-1].append((number, node))
+        wanted, found = set(self.results), list[Expression]()
+        for part in reversed(parts):
+            made = {number for number, _ in part}
+            used = {number for _, node in part for number in node.inputs}
+            # what an earlier part makes and a later one stores goes through this one
+            results = tuple(sorted(wanted & made)) if found else self.results
+            constants = [(i, self._by_number[i]) for i in sorted(used | set(results)) if self.is_constant(i)]
+            found.append(Expression(self.types, (*constants, *part), results))
+            wanted = (wanted - made) | {number for number in used if not self.is_constant(number)}
+        return found[::-1]
 
     def emit(self, loaded: Mapping[int, str], count: str = "", suffix: str = "") -> tuple[list[str], dict[int, str]]:
         """Lines that compute the results from vector variables, and the name of each result's variable.
@@ -200,6 +224,10 @@ class Expression:
     def _text(self, node: PrimitiveNode) -> str | None:
         chosen = _CHOSEN.get(node.operator)
         return chosen(self, node) if chosen else _TEXTS.get(node.operator)
+
+
+def _takes_long(node: PrimitiveNode) -> bool:
+    return _COSTS.get(node.operator, _CHEAP) >= _LONG
 
 
 # ---- operators whose text depends on attributes, types or constants ----

@@ -8,7 +8,7 @@ from treadle.compiler.kernels.lower import lower
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 
-from .harness import TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
+from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 UNARY = {
     "float": "negative abs sign exp expm1 log log1p sqrt rsqrt reciprocal square sin cos tan tanh erf floor ceil round trunc "
@@ -188,3 +188,52 @@ def test_outputs_of_several_shapes_are_not_one_kernel():
 
 def test_dtypes_of_the_tests_are_all_there_are():
     assert {dtype.name for dtype in DType} == set(DTYPES)
+
+
+STAGES = st.sampled_from(["float16", "float32", "float64"])
+
+
+@settings(max_examples=20, deadline=None)
+@given(STAGES, st.sampled_from([1, 15, 33, 1023, 1024, 1031, 4096, 5003]), st.integers(1, 3), st.integers(1, 3))
+def test_chains_of_several_stages(dtype, size, rows, parts):
+    whole = tensor(dtype, (rows, size))
+    build = Builder(whole, tensor(dtype, (rows, 1)), tensor(dtype, ()))
+    first = build("multiply", build("sigmoid", 0), 1)
+    is_less = build("less", first, 2)
+    second = build("tanh", first)
+    third = build("where", is_less, build("exp", second), build("add", 0, second))
+    half = build("constant", value=0.5, dtype=dtype)
+    check_random(build.definition(third, first, build("multiply", build("erf", third), half)), parts=parts)
+
+
+@pytest.mark.parametrize("target", NARROW)
+def test_stages_of_narrow_vectors(target):
+    build = Builder(tensor("float32", (1029,)))
+    definition = build.definition(build("exp", build("tanh", build("sigmoid", 0))))
+    check(definition, [random_array(definition.params[0])], rtol=1e-5, target=target)
+
+
+def test_an_output_may_lie_where_an_input_of_a_later_stage_is():
+    build = Builder(tensor("float32", (3000,)))
+    long = build("tanh", 0)
+    definition = build.definition(build("add", build("exp", long), 0), long)
+    kernel = lower(definition, TARGET)
+    stores = [line for line in kernel.source.splitlines() if "vstore(p" in line]
+    assert "exp" in kernel.source[: kernel.source.index(stores[0])]
+
+
+quotients = st.sampled_from([0.3, 1, 1 - 2**-24, 3, 1000.5, 2.0**22, 2.0**23, 1e9, 1e30, np.inf])
+divisors = st.floats(width=32, allow_subnormal=True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(quotients, divisors, st.booleans()), min_size=1, max_size=40))
+def test_remainders_are_exact(cases):
+    with np.errstate(all="ignore"):
+        b = np.array([divisor for _, divisor, _ in cases], np.float32)
+        a = np.array([quotient * (-1 if sign else 1) for quotient, _, sign in cases], np.float32) * b
+        expected = np.fmod(a, b)
+    _, (result,) = run_kernel(definition_of("fmod", [tensor("float32", ("n",))] * 2), [a, b], {"n": len(cases)})
+    assert np.array_equal(result, expected, equal_nan=True)
+    is_number = ~np.isnan(expected)
+    assert np.array_equal(np.signbit(result[is_number]), np.signbit(expected[is_number]))
