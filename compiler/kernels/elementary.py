@@ -32,6 +32,7 @@ from .lanes import (
     round_even,
     select,
     sqrt,
+    trunc,
 )
 
 LOG2_E = 1.4426950408889634
@@ -127,8 +128,11 @@ _SCALED_LANES = 16  # of the instructions that multiply with powers of two, and 
 
 def _has_scaling(a: Lanes, feature: str = "+avx512f") -> bool:
     """Whether the CPU that code is generated for has those instructions."""
-    is_whole = a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0
-    return is_whole and feature in (config.CPU_FEATURES or "").split(",")  # type: ignore[attr-defined]
+    return a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0 and _has(feature)
+
+
+def _has(feature: str) -> bool:
+    return feature in (config.CPU_FEATURES or "").split(",")  # type: ignore[attr-defined]
 
 
 def _scaled(a: Lanes, exponent: Lanes) -> Lanes:
@@ -386,9 +390,33 @@ def divide(a: Lanes, b: Lanes) -> Lanes:
     return a / b if a.is_float else _quotient(a, b)
 
 
+_FRACTION_BITS = {types.float32: 23, types.float64: 52}
+
+
 def fmod(a: Lanes, b: Lanes) -> Lanes:
     """a - b trunc(a / b)."""
-    return c_library("fmod", a, b) if a.is_float else a - b * _quotient(a, b)
+    if not a.is_float:
+        return a - b * _quotient(a, b)
+    if not a.lanes or not _has("+fma"):
+        return c_library("fmod", a, b)
+    rest, is_exact = _remainder(a, b)
+    result = cgutils.alloca_once_value(a.builder, rest.value)
+    with a.builder.if_then(any_lane(~is_exact).value, likely=False):
+        a.builder.store(c_library("fmod", a, b).value, result)
+    return a.like(a.builder.load(result))
+
+
+def _remainder(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
+    """`fmod`, and where it is right: where the quotient has fewer bits than a fraction.
+
+    There it is rounded to the next whole number at most, which makes the rest negative. Each rest is a number of the type, so
+    that nothing is rounded.
+    """
+    x, y = absolute(a), absolute(b)
+    quotient = trunc(x / y)
+    rest = fma(-quotient, y, x)
+    rest = select(rest < 0.0, rest + y, rest)
+    return copysign(rest, a), (quotient < 2.0 ** _FRACTION_BITS[a.dtype]) & (y < math.inf)
 
 
 def remainder(a: Lanes, b: Lanes) -> Lanes:

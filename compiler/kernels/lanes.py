@@ -219,14 +219,14 @@ def maximum(a: Lanes, b: Lanes) -> Lanes:
     """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
     if not a.is_float:
         return select(a > b, a, b)
-    return select(isnan(a) | (a > b), a, b)
+    return select(isnan(a), a, select(a > b, a, b))  # the inner one is an instruction, which gives b where one is NaN
 
 
 def minimum(a: Lanes, b: Lanes) -> Lanes:
     """NumPy's: NaN if either is. One instruction where `a` is a constant, so constants go first."""
     if not a.is_float:
         return select(a < b, a, b)
-    return select(isnan(a) | (a < b), a, b)
+    return select(isnan(a), a, select(a < b, a, b))
 
 
 def absolute(a: Lanes) -> Lanes:

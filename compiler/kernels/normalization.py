@@ -45,6 +45,11 @@ class Normalized:
         number = self.anchored.node.inputs[0]
         return step.evaluate(self.anchored.prologue, {}, self.inputs)[number]
 
+    def exponential(self, step: Step) -> str:
+        """That of the input's element less `peak`, the greatest one."""
+        function = "exp_of_negative" if self.dtype is DType.float32 else "exp"
+        return f"{function}({self.element(step)} - {step.statistic('peak')})"
+
     def write_elements(self, program: RowProgram, value: Callable[[Step], str], reads: list[int]) -> None:
         """The last pass: the epilogue on `value`, and the stores."""
 
@@ -84,7 +89,7 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
         program.statistic("peak", "{greatest}", ["greatest"], it.dtype)
 
         def exponentials(step: Step) -> Mapping[str, str]:
-            step.write(f"e{step.suffix} = exp({it.element(step)} - {step.statistic('peak')})")
+            step.write(f"e{step.suffix} = {it.exponential(step)}")
             if keeps:
                 step.store(it.outputs[0], f"e{step.suffix}")
             return {"total": f"e{step.suffix}"}
@@ -95,7 +100,7 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
         def result(step: Step) -> str:
             if keeps:
                 return f"{step.load(it.outputs[0])} * {step.statistic('scale')}"
-            return f"exp({it.element(step)} - {step.statistic('peak')}) * {step.statistic('scale')}"
+            return f"{it.exponential(step)} * {step.statistic('scale')}"
 
         it.write_elements(program, result, it.outputs if keeps else it.reads)
 
@@ -116,7 +121,7 @@ def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel
         program.statistic("peak", "{greatest}", ["greatest"], it.dtype)
 
         def exponential(step: Step) -> Mapping[str, str]:
-            return {"total": f"exp({it.element(step)} - {step.statistic('peak')})"}
+            return {"total": it.exponential(step)}
 
         program.reduce([sum_of("total", it.dtype)], it.reads, [], exponential)
         program.statistic("sum", "{total}", ["total"], it.dtype)

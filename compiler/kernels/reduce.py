@@ -45,8 +45,9 @@ REDUCTIONS: dict[str, Reduction] = {
     "l1_norm": Reduction(element="absolute({x})"),
     "l2_norm": Reduction(element=_SQUARE, result="sqrt({total})"),
     "prod": Reduction("{a} * {v}", "1", "horizontal_product"),
-    "max": Reduction("maximum({a}, {v})", "min", "horizontal_maximum"),
-    "min": Reduction("minimum({a}, {v})", "max", "horizontal_minimum"),
+    # an element is asked whether it is a number before what there is has to be known
+    "max": Reduction("maximum({v}, {a})", "min", "horizontal_maximum"),
+    "min": Reduction("minimum({v}, {a})", "max", "horizontal_minimum"),
     "any": Reduction("{a} | {v}", "False", "any_lane"),
     "all": Reduction("{a} & {v}", "True", "all_lanes"),
 }

@@ -126,7 +126,8 @@ def sum_of(name: str, dtype: DType) -> Accumulator:
 
 
 def greatest_of(name: str, dtype: DType) -> Accumulator:
-    return Accumulator(name, "maximum({a}, {v})", "-math.inf", "horizontal_maximum", dtype)
+    """What is no number does not count: whoever looks for the greatest exponent meets it again among the exponentials."""
+    return Accumulator(name, "select({v} > {a}, {v}, {a})", "-math.inf", "horizontal_maximum", dtype)
 
 
 @dataclass(frozen=True)
