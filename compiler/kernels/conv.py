@@ -308,6 +308,8 @@ class _Conv:
         write("bands = (tiles + band - 1) // band", f"block_units = (blocks + {tile.blocks - 1}) // {tile.blocks}")
         if problem.is_staged:
             write.prepare("staged")
+        elif self._asks_ahead:
+            write.prepare("brought")
         slices = "slices * " if problem.pile else ""
         write.split(f"images * groups * {slices}bands * block_units", "images * nanoseconds")
         write(f"x_row = stride_across * {problem.pixel}")
@@ -337,6 +339,8 @@ class _Conv:
         write, tile = self.write, self.tile
         plane = "plane" if self.problem.pile else "image_group"
         write("place = unit // block_units", f"block = (unit - place * block_units) * {tile.blocks}")
+        if self._asks_ahead:
+            write("is_new = place != brought", "brought = place")  # to this thread
         write(f"{plane} = place // bands", f"first_tile = (place - {plane} * bands) * band")
         write("last_tile = min(first_tile + band, tiles)")
         if self.problem.pile:
@@ -419,7 +423,8 @@ class _Conv:
             write("w_tile = weight + (group * blocks + block) * w_block")
             next_block = f"group * blocks + block + {tile.blocks} + tile % {tile.blocks}"
             write(f"ahead = weight + ({next_block}) * w_block")
-            write(f"x_tile = origin + top * x_line + (column * stride_across - pad_left) * {problem.pixel}")
+            write(f"x_tile = origin + {self._x_place('top', 'column')}")
+            self._write_next(tile)
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
             write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
@@ -430,15 +435,34 @@ class _Conv:
                 with self._slices():
                     self._write_sum(tile, has_rest)
             self.epilogue.tile(tile, skip="skip" if problem.columns % tile.rows else "")
-            write("along += 1")
-            with write.block("if along == across"):
-                write("along = 0", "line += 1")
+
+    def _x_place(self, top: str, column: str) -> str:
+        """Where the first window of a tile lies, behind `origin`."""
+        return f"{top} * x_line + ({column} * stride_across - pad_left) * {self.problem.pixel}"
+
+    def _write_next(self, tile: Tile) -> None:
+        """Goes on to the place of the next tile. The first blocks of outputs take its pixels from afar, the others from the
+        second cache: where they have not been copied just now, they are asked for a tile ahead."""
+        write = self.write
+        write("along += 1")
+        with write.block("if along == across"):
+            write("along = 0", "line += 1")
+        if self._asks_ahead:
+            write(f"next_column = min(along * {tile.rows}, columns - {tile.rows})")
+            write(f"x_next = origin + {self._x_place('(line * stride_down - pad_top)', 'next_column')} - x_tile")
+
+    @property
+    def _asks_ahead(self) -> bool:
+        return not self.problem.is_staged and not self.problem.is_planar
 
     def _write_sum(self, tile: Tile, has_rest: bool) -> None:
         """The part of the sum that one block of input channels (or plane) gives, in one slice of the window."""
         write = self.write
         line = "(channel * window_depth + deep) * window_height" if self.problem.pile else "channel * window_height"
         write(f"x_window = x_tile + {self._at('x_plane', 'x_slice')}")
+        if self._asks_ahead:
+            with write.block("if is_new"), write.block(f"for i in range({tile.rows})"):
+                write("prefetch(x_window + x_next, i * x_row)")
         with write.block("for tap in range(first_tap, end_tap)"):
             write(f"w = w_tile + ({line} + tap) * w_line", "x_tap = x_window + tap * dilation_down * x_line")
             if self.problem.is_planar:
