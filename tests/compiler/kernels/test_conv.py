@@ -41,7 +41,7 @@ def test_epilogues(epilogue):
 
 def test_pixels_of_a_pointwise_convolution_are_one_row():
     kernel = convolve(normal(1, 32, 5, 7), normal(32, 32, 1, 1), "add relu", parts=2)
-    assert kernel.scratch_bytes == 0
+    assert kernel.scratch_bytes == 64  # a note, and no copies
 
 
 def test_bands_of_an_image_larger_than_the_cache():
