@@ -58,18 +58,14 @@ class _Parser(TableParser):
         self.blocks = 0
 
     def module(self) -> ir.Module:
-        sections = {
-            "data": self.data,
-            "const": self.shared_const,
-            "prim": self.definition,
-            "func": self.global_function,
-        }
-        while not self.scanner.at_end():
-            start = self.scanner.at
-            word = self.scanner.word("data, const, prim or func")
-            if word not in sections:
-                self.scanner.fail(f"expected data, const, prim or func, found {word!r}", start)
-            sections[word]()
+        self.read_sections(
+            {
+                "data": self.data,
+                "const": self.shared_const,
+                "prim": self.definition,
+                "func": self.global_function,
+            }
+        )
         return ir.Module(self.functions, self.data_types)
 
     # ---- tables ----

@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 from ..formats.bytecode import function_words, scan
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Program
-from ..formats.tuning import parse_variant, print_variant
+from ..formats.tuning import SECONDS, parse_variant, print_variant
 from ..vm import library, native
 from .kernels.build import build
 from .kernels.lower import space
 from .kernels.target import Target
 from .timing import GAIN, Memory, Operands, Use, compare, is_possible
-
-SECONDS = 60.0
 
 _BATCH = 4  # primitives whose variants are built together
 _LEAST_SECONDS = 3e-6  # a call that is shorter is mostly the call itself

@@ -54,20 +54,16 @@ class _Parser(TableParser):
         self.locations: list[SourceLocation] = []
 
     def program(self) -> Program:
-        sections = {
-            "meta": self.meta,
-            "data": self.data,
-            "const": self.const,
-            "type": self.type,
-            "prim": self.prim,
-            "func": self.func,
-        }
-        while not self.scanner.at_end():
-            start = self.scanner.at
-            word = self.scanner.word("meta, data, const, type, prim or func")
-            if word not in sections:
-                self.scanner.fail(f"expected meta, data, const, type, prim or func, found {word!r}", start)
-            sections[word]()
+        self.read_sections(
+            {
+                "meta": self.meta,
+                "data": self.data,
+                "const": self.const,
+                "type": self.type,
+                "prim": self.prim,
+                "func": self.func,
+            }
+        )
         self.resolve_calls()
         program = Program(
             tuple(self.functions),

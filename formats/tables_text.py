@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,17 @@ class TableParser:
         self.constant_names: dict[str, int] = {}
         self.primitives: list[Primitive] = []
         self.primitive_names: dict[str, int] = {}
+
+    def read_sections(self, sections: Mapping[str, Callable[[], object]]) -> None:
+        """The whole text: each section begins with the word by which its reader is found."""
+        *others, last = sections
+        expected = f"{', '.join(others)} or {last}"
+        while not self.scanner.at_end():
+            start = self.scanner.at
+            word = self.scanner.word(expected)
+            if word not in sections:
+                self.scanner.fail(f"expected {expected}, found {word!r}", start)
+            sections[word]()
 
     def declare(self, names: dict[str, int], name: str, what: str, start: int) -> None:
         if name in names:

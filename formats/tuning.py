@@ -13,6 +13,8 @@ from .errors import FormatError
 
 Tuning = Mapping[str, Mapping[str, str]]  # target key → definition key, hex → variant
 
+SECONDS = 60.0  # that tuning takes, if nobody says how many
+
 _CHOICE = re.compile(r"([a-z_]+)=([0-9A-Za-z_.]+)")
 
 

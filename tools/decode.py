@@ -12,6 +12,7 @@ import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .race import OURS, each_count, interleaved, prepare, told, zoo_entries
@@ -71,12 +72,7 @@ def measure(
     models: Sequence[str], rivals: Sequence[str], thread_counts: Sequence[int], rounds: int
 ) -> Iterator[Decoding]:
     """Raises UsageError for a name that is not in the zoo, or no engine's."""
-    return each_count(
-        zoo_entries(models),
-        rivals,
-        thread_counts,
-        lambda entry, engines, threads: _measure(entry, engines, threads, rounds),
-    )
+    return each_count(zoo_entries(models), rivals, thread_counts, partial(_measure, rounds=rounds))
 
 
 def _measure(entry: Entry, engines: Sequence[str], threads: int, rounds: int) -> Decoding:

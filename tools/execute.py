@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats import tuning
 from ..formats.errors import TreadleError
 from . import arguments
 from .arguments import UsageError
@@ -29,7 +30,6 @@ _BUDGETS = {
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
-_TUNE_SECONDS = 60.0
 _SNIFFED_BYTES = 1024
 
 
@@ -51,9 +51,9 @@ def add_commands(commands: Any) -> None:
         "--tune",
         nargs="?",
         type=float,
-        const=_TUNE_SECONDS,
+        const=tuning.SECONDS,
         metavar="SECONDS",
-        help=f"measure which variants of the kernels are the fastest on this machine (default: for {_TUNE_SECONDS:g} s); "
+        help=f"measure which variants of the kernels are the fastest on this machine (default: for {tuning.SECONDS:g} s); "
         "Ctrl-C ends it and keeps what was found",
     )
     compile_.add_argument(

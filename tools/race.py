@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ..formats.errors import TreadleError
@@ -121,12 +122,7 @@ def run_races(
     models: Sequence[str], rivals: Sequence[str], thread_counts: Iterable[int], rounds: int
 ) -> Iterator[Race]:
     """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
-    return each_count(
-        zoo_entries(models),
-        rivals,
-        thread_counts,
-        lambda entry, engines, threads: _race(entry, engines, threads, rounds),
-    )
+    return each_count(zoo_entries(models), rivals, thread_counts, partial(_race, rounds=rounds))
 
 
 def each_count(

@@ -1,7 +1,7 @@
 """Importers of operators that make, move, join and part tensors.
 
 Shapes, axes, pads and the like are attributes in old opsets and inputs in new ones. Here they must be known at import, be it
-as expressions over the model's dimensions: `_integers` and `_dims` say so where they are not.
+as expressions over the model's dimensions: `integers_of` and `dims_of` say so where they are not.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ there. A matrix [K, N] is packed into panels of 16 columns, [N/16, K, 16].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -239,11 +240,9 @@ def _conv_blocked(
     weight: np.ndarray,
     bias: np.ndarray | None = None,
     *,
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
     groups: int,
     channels: int,
+    **attributes: Any,
 ) -> np.ndarray:
     blocks_out, blocks_in, *window, _, _ = weight.shape
     plain = np.moveaxis(weight, (-1, -2), (1, 3)).reshape(blocks_out * BLOCK, blocks_in * BLOCK, *window)
@@ -251,8 +250,7 @@ def _conv_blocked(
     image = _unpack_channels(by_group, channels).reshape(x.shape[0], groups * channels, *x.shape[2:-1])
     plain = plain[:, :channels]
     flat = None if bias is None else bias.reshape(-1)
-    result = _conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=groups)
-    return _pack_channels(result)
+    return _pack_channels(_conv(image, plain, flat, groups=groups, **attributes))
 
 
 def _unpack_planar(weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
@@ -273,17 +271,9 @@ def _infer_conv_planar(inputs: Sequence[TensorType], strides: tuple, pads: tuple
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:], windows), BLOCK))
 
 
-def _conv_planar(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    *,
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-) -> np.ndarray:
+def _conv_planar(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, **attributes: Any) -> np.ndarray:
     plain, flat = _unpack_planar(weight, bias)
-    return _pack_channels(_conv(x, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=1))
+    return _pack_channels(_conv(x, plain, flat, groups=1, **attributes))
 
 
 def _infer_conv_depthwise(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
@@ -298,18 +288,10 @@ def _infer_conv_depthwise(inputs: Sequence[TensorType], strides: tuple, pads: tu
     return TensorType(x.dtype, (*x.shape[:2], *result_shape(x.shape[2:-1], windows), BLOCK))
 
 
-def _conv_depthwise(
-    x: np.ndarray,
-    weight: np.ndarray,
-    bias: np.ndarray | None = None,
-    *,
-    strides: tuple,
-    pads: tuple,
-    dilations: tuple,
-) -> np.ndarray:
+def _conv_depthwise(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, **attributes: Any) -> np.ndarray:
     plain, flat = _unpack_planar(weight, bias)
     image = _unpack_channels(x, len(plain))
-    return _pack_channels(_conv(image, plain, flat, strides=strides, pads=pads, dilations=dilations, groups=len(plain)))
+    return _pack_channels(_conv(image, plain, flat, groups=len(plain), **attributes))
 
 
 def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 import onnx
 
-from .layers import attention, causal_mask, gelu_tanh, layer_norm, linear, merge_heads, size, split_heads
+from .layers import (
+    attention,
+    cache_inputs,
+    cache_outputs,
+    causal_mask,
+    gelu_tanh,
+    layer_norm,
+    linear,
+    merge_heads,
+    size,
+    split_heads,
+)
 from .writer import GraphWriter
 
 _POSITIONS = 1024
@@ -29,10 +40,7 @@ def gpt(
     g = GraphWriter("gpt2", seed=seed)
     depth = hidden // heads
     ids = g.input("input_ids", (batch, length), "int64")
-    caches = [
-        [g.input(f"past.{number}.{part}", (batch, heads, past, depth)) for part in ("key", "value")]
-        for number in range(layers)
-    ]
+    caches = cache_inputs(g, layers, (batch, heads, past, depth))
     lengths = size(g, ids, 0), size(g, ids, 1)
     before = size(g, caches[0][0], 2)
     total = g.op("Add", before, lengths[1])
@@ -60,7 +68,5 @@ def gpt(
         x = g.op("Add", x, linear(g, gelu_tanh(g, wide, scope), f"{scope}/mlp/c_proj", 4 * hidden, hidden), scope=scope)
     x = layer_norm(g, x, "/ln_f", hidden)
     g.output(linear(g, x, "/lm_head", hidden, vocabulary, bias=False), "logits", (batch, length, vocabulary))
-    for number, pair in enumerate(presents):
-        for part, value in zip(("key", "value"), pair, strict=True):
-            g.output(value, f"present.{number}.{part}", (batch, heads, "total", depth))
+    cache_outputs(g, presents, (batch, heads, "total", depth))
     return g.model()

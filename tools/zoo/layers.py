@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from .writer import GraphWriter
+from .writer import GraphWriter, Shape
 
 LOWEST = float(np.finfo(np.float32).min)  # what exporters add to the scores that a mask hides
 
@@ -210,6 +210,18 @@ def causal_mask(g: GraphWriter, past: str, length: str) -> str:
     seen = g.op("LessOrEqual", columns, rows, scope=scope)
     mask = g.op("Where", seen, g.scalar(0), g.scalar(LOWEST), scope=scope)
     return g.op("Unsqueeze", mask, g.integers(0, 1), scope=scope)
+
+
+def cache_inputs(g: GraphWriter, layers: int, shape: Shape) -> list[tuple[str, str]]:
+    """Keys and values of earlier tokens, [batch, heads, past, depth], of each layer."""
+    return [(g.input(f"past.{number}.key", shape), g.input(f"past.{number}.value", shape)) for number in range(layers)]
+
+
+def cache_outputs(g: GraphWriter, presents: Sequence[tuple[str, str]], shape: Shape) -> None:
+    """Keys and values for the next run."""
+    for number, (key, value) in enumerate(presents):
+        g.output(key, f"present.{number}.key", shape)
+        g.output(value, f"present.{number}.value", shape)
 
 
 def to_float(g: GraphWriter, x: str, scope: str = "") -> str:

@@ -12,6 +12,8 @@ import onnx
 
 from .layers import (
     attention,
+    cache_inputs,
+    cache_outputs,
     causal_mask,
     linear,
     merge_heads,
@@ -62,10 +64,7 @@ def llama(
     g = GraphWriter("llama", seed=seed)
     depth = hidden // heads
     ids = g.input("input_ids", (batch, length), "int64")
-    caches = [
-        (g.input(f"past.{number}.key", shape), g.input(f"past.{number}.value", shape))
-        for number, shape in enumerate([(batch, groups, past, depth)] * layers)
-    ]
+    caches = cache_inputs(g, layers, (batch, groups, past, depth))
     lengths, before = (size(g, ids, 0), size(g, ids, 1)), size(g, caches[0][0], 2)
     total = g.op("Add", before, lengths[1])
     cosine, sine = _rotations(g, before, total, depth)
@@ -80,9 +79,7 @@ def llama(
         x = g.op("Add", x, _gated(g, rms_norm(g, x, f"{scope}/post_norm", hidden), f"{scope}/mlp", hidden), scope=scope)
     x = rms_norm(g, x, "/norm", hidden)
     g.output(linear(g, x, "/lm_head", hidden, vocabulary, bias=False), "logits", (batch, length, vocabulary))
-    for number, pair in enumerate(presents):
-        for part, value in zip(("key", "value"), pair, strict=True):
-            g.output(value, f"present.{number}.{part}", (batch, groups, "total", depth))
+    cache_outputs(g, presents, (batch, groups, "total", depth))
     return g.model()
 
 
