@@ -18,10 +18,6 @@ class Liveness:
     live_out: tuple[int, ...]  # and after it
     positions: tuple[int, ...]  # by register, where it is read, written, or waits to be read
 
-    def dies_at(self, position: int, register: Register) -> bool:
-        """Whether the item at `position` is the last to want the register, on every path from there."""
-        return not self.live_out[position] >> register.serial & 1
-
 
 def bits(mask: int) -> Iterator[int]:
     """The numbers of the bits that are set, from low to high."""

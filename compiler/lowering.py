@@ -17,7 +17,7 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import ir
 from .analysis import is_symbolic, type_of
-from .definitions import abstracted, define
+from .definitions import define
 from .emission import Emission, Fields, Number, Value
 from .matching import lower_match
 from .operators.table import Fusion, lookup
@@ -184,10 +184,9 @@ class _Lowering(Emission):
         return self._call_primitive(call.definition, call.args, type_)
 
     def _call_primitive(self, definition: PrimitiveDefinition, args: Sequence[ir.Atom], type_: Type) -> Value:
-        general, meanings = abstracted(definition)
-        index = self.tables.primitive(general)
+        index, sizes = self.tables.primitive(definition)
         inputs = self._registers(args)
-        variables = self.shape([meanings[name] for name in general.variables])
+        variables = self.shape(sizes)
         if any(UNKNOWN in tensor.shape for tensor in (*definition.params, *definition.results)):
             results = tuple(self.new_ref(result) for result in definition.results)
             self.emit("call_host", index, results, inputs, variables)

@@ -336,13 +336,13 @@ def _insert_kills(function: VirtualFunction) -> None:
                 held &= liveness.live_in[jump]
             dead = held & ~liveness.live_in[position]
         else:
-            dead = _dead_after(function, liveness, position, item)
+            dead = _dead_after(liveness, position, item)
         if dead & mortal:
             items.append(instruction("kill", tuple(function.registers[serial] for serial in bits(dead & mortal))))
     function.items = items
 
 
-def _dead_after(function: VirtualFunction, liveness: Liveness, position: int, item: Instruction) -> int:
+def _dead_after(liveness: Liveness, position: int, item: Instruction) -> int:
     if item.operation.ends_block:
         return 0
     held = liveness.live_in[position]

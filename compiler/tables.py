@@ -9,10 +9,11 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ..formats import dims, limits
-from ..formats.dims import SymbolicDim
+from ..formats.dims import Dim, SymbolicDim
 from ..formats.primitive import AttributeValue, Primitive, PrimitiveDefinition, PrimitiveNode
 from ..formats.types import Type, erase_dims, substitute_dims
 from . import ir
+from .definitions import abstracted
 
 _Entry = TypeVar("_Entry", bound=Hashable)
 
@@ -38,6 +39,7 @@ class Tables:
         self.functions = {name: index for index, name in enumerate(module.functions)}
         self._types: _Index[Type] = _Index()
         self._definitions: _Index[PrimitiveDefinition] = _Index()
+        self._primitives: dict[PrimitiveDefinition, tuple[int, tuple[Dim, ...]]] = {}  # by what it is made of
         self._constants: list[np.ndarray] = []
         self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and checksum
 
@@ -57,8 +59,14 @@ class Tables:
         self._constants.append(array)
         return alike[-1]
 
-    def primitive(self, definition: PrimitiveDefinition) -> int:
-        return self._definitions.place(with_canonical_variables(definition))
+    def primitive(self, definition: PrimitiveDefinition) -> tuple[int, tuple[Dim, ...]]:
+        """The place of what a definition has in common with others, and what the variables of that are here."""
+        found = self._primitives.get(definition)
+        if found is None:
+            general, meanings = abstracted(definition)
+            place = self._definitions.place(with_canonical_variables(general))
+            found = self._primitives[definition] = place, tuple(meanings[name] for name in general.variables)
+        return found
 
     def definition(self, index: int) -> PrimitiveDefinition:
         return self._definitions.entries()[index]

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence["int | str"]]
 
 _FUNCTION_NESTING = 16
+_LATEST = 1 << 31  # opset version
 _GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
@@ -210,8 +211,17 @@ class _ModelImporter:
             return entry(self.g, inputs, attributes)
         body, defaults = _standard_function(node, schema, inputs)
         if body is None:
-            raise UnsupportedError(f"there is no importer for opset {self.g.opset}")
+            raise UnsupportedError(self._missing(node))
         return self._inlined(body, node, inputs, defaults)
+
+    def _missing(self, node: onnx.NodeProto) -> str:
+        """Why there is no importer of a node."""
+        domain = _domain(node)
+        if domain not in self.opsets:
+            return f"the model imports no version of the operators of {domain or 'ai.onnx'!r}"
+        if find(domain, node.op_type, _LATEST) is None:
+            return "Treadle has no importer of this operator"
+        return f"Treadle imports it from later versions than opset {self.g.opset}; onnx.version_converter may help"
 
     def _lookup(
         self, name: str, scope: _Scope, user: str, *, node: str | None, later: frozenset[str] | set[str] = frozenset()

@@ -75,7 +75,7 @@ class _Lifter(Rewriter):
         function = self.function(function)
         self.names.pop()
         self.binders = outer
-        captured = dict.fromkeys([*free_vars(function), *self._dimension_binders(function)])
+        captured = dict.fromkeys([*free_vars(function), *self._dimension_binders(name, function)])
         params = {var: ir.Var(var.name, var.type) for var in captured}
         body = _renamed(function.body, params, self.module)
         self.lifted[name] = dataclasses.replace(
@@ -101,21 +101,24 @@ class _Lifter(Rewriter):
             for name in _bound_by(var.type):
                 self.binders.setdefault(name, var)
 
-    def _dimension_binders(self, function: ir.Function) -> list[ir.Var]:
+    def _dimension_binders(self, name: str, function: ir.Function) -> list[ir.Var]:
         """The tensors outside that say what the dimensions are which `function` speaks of and does not bind."""
-        bound = {name for param in function.params for name in _bound_by(param.type)}
-        bound |= {name for var in free_vars(function) for name in _bound_by(var.type)}
+        bound = {dim for var in (*function.params, *free_vars(function)) for dim in _bound_by(var.type)}
         for inner in expressions(function.body):
             if isinstance(inner.value, ir.MatchShape):
                 # a variable that is known outside is compared there, not bound
                 bound |= _bound_by(inner.var.type) - self.binders.keys()
         needed = dict.fromkeys(dimension_uses(ir.Binding(ir.Var(""), function)))
         needed |= dict.fromkeys(dimension_names(function.result_type) if function.result_type is not None else ())
-        missing = [name for name in needed if name not in bound]
-        unknown = [name for name in missing if name not in self.binders]
+        missing = [dim for dim in needed if dim not in bound]
+        unknown = [dim for dim in missing if dim not in self.binders]
         if unknown:
-            raise CompileError(f"nothing says what the dimension {unknown[0]} is in a closure", function=self.names[0])
-        return [self.binders[name] for name in missing]
+            raise CompileError(
+                f"nothing says what the dimension {unknown[0]!r} is in the closure {name!r}: give it a parameter of "
+                f"that dimension, or let it use a tensor that has it",
+                function=self.names[0],
+            )
+        return [self.binders[dim] for dim in missing]
 
 
 def _bound_by(type_: Type | None) -> set[str]:

@@ -65,7 +65,7 @@ class _Instantiator:
     def _drain(self) -> None:
         while self.pending:
             name, source, arguments = self.pending.pop(0)
-            self.functions[name] = _Copy(self, arguments).function(self.module.functions[source])
+            self.functions[name] = _Copy(self, source, arguments).function(self.module.functions[source])
 
     def instance(self, name: str, arguments: Mapping[str, Type]) -> str:
         """The name of the copy of a generic function for these type arguments."""
@@ -117,8 +117,8 @@ def _forget_dims(type_: Type) -> Type:
 class _Copy:
     """A copy of one function, its type variables replaced."""
 
-    def __init__(self, instantiator: _Instantiator, arguments: Mapping[str, Type]) -> None:
-        self.instantiator, self.arguments = instantiator, dict(arguments)
+    def __init__(self, instantiator: _Instantiator, name: str, arguments: Mapping[str, Type]) -> None:
+        self.instantiator, self.name, self.arguments = instantiator, name, dict(arguments)
         self.module = instantiator.module
         self.vars: dict[ir.Var, ir.Var] = {}
 
@@ -172,7 +172,8 @@ class _Copy:
             return self.vars[atom]
         if isinstance(atom, ir.GlobalRef) and atom.name in self.instantiator.generic:
             if expected is None:
-                raise CompileError(f"the types at which the generic function {atom.name!r} is used here are not known")
+                message = f"the types at which the generic function {atom.name!r} is used are not known"
+                raise CompileError(f"{message}: bind it to a variable that has a type", function=self.name)
             return self._instance(
                 atom.name, [function_type(self.module.functions[atom.name])], [self.generic_type(expected)]
             )
