@@ -46,9 +46,17 @@ Found = Mapping[str, Any]  # atoms by name, and `axes`
 
 
 @cache
-def parse(text: str) -> Pattern:
-    """The pattern of an expression."""
-    return _convert(ast.parse(text, mode="eval").body)
+def parse(text: str) -> Node:
+    """The pattern of an expression. Raises ValueError for a name or a number alone."""
+    pattern = _convert(ast.parse(text, mode="eval").body)
+    if not isinstance(pattern, Node):
+        raise ValueError(f"no operator: {text}")
+    return pattern
+
+
+def may_match(pattern: Node, operator: str) -> bool:
+    """Whether a call of that operator can be the root of the pattern."""
+    return pattern.operator == operator or (pattern.operator == "multiply" and operator == "divide")
 
 
 def _convert(tree: ast.expr) -> Pattern:
@@ -79,9 +87,8 @@ class Matcher:
 
     definitions: Mapping[ir.Var, ir.OperatorCall]
 
-    def find(self, pattern: Pattern, call: ir.OperatorCall) -> Iterator[Found]:
+    def find(self, pattern: Node, call: ir.OperatorCall) -> Iterator[Found]:
         """What the names of a pattern stand for, in each way in which the call matches it."""
-        assert isinstance(pattern, Node)
         return self._call(pattern, call, {})
 
     def _atom(self, pattern: Pattern, atom: ir.Atom, found: Found) -> Iterator[Found]:

@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Union
 
 from ...formats.errors import InferenceError
@@ -17,7 +18,7 @@ from .. import ir
 from ..analysis import atoms_in
 from ..operators.table import lookup
 from . import recognise_attention, recognise_groups
-from .patterns import Found, Matcher, number_of, parse
+from .patterns import Found, Matcher, Node, may_match, number_of, parse
 from .rewriting import Rewriter, operator_call
 
 
@@ -51,12 +52,11 @@ class _Recogniser(Rewriter):
 
     def _candidates(self, call: ir.OperatorCall, type_: object) -> Iterator[ir.OperatorCall]:
         """What the call is by each rule that gives it the same type."""
-        for rule in RULES:
-            for pattern in map(parse, rule.patterns):
-                for found in self.matcher.find(pattern, call):
-                    made = rule.build(found)
-                    if made is not None and _has_type(made, type_):
-                        yield made
+        for pattern, build in _rules_of(call.operator):
+            for found in self.matcher.find(pattern, call):
+                made = build(found)
+                if made is not None and _has_type(made, type_):
+                    yield made
         for atom, other in (call.args, call.args[::-1]) if call.operator in _JOINED else ():
             normal = self.definitions.get(atom)  # type: ignore[arg-type]
             if normal is not None and (normal.operator, len(normal.args)) in _JOINED[call.operator]:
@@ -186,3 +186,10 @@ RULES = (
     _Rule(_normalizations("x - mean(x)"), _normalization("layer_normalization")),
     _Rule(_normalizations("x"), _normalization("rms_normalization")),
 )
+
+
+@cache
+def _rules_of(operator: str) -> tuple[tuple[Node, _Build], ...]:
+    """The patterns whose root a call of this operator can be, in order, and what they are."""
+    patterns = ((parse(text), rule.build) for rule in RULES for text in rule.patterns)
+    return tuple((pattern, build) for pattern, build in patterns if may_match(pattern, operator))
