@@ -218,6 +218,7 @@ class _Winograd:
                 write(f"line_{i} = source + {i} * row_bytes if 0 <= top + {i} < height else zeros")
             with write.block(f"for along in range({size})"):
                 with write.block("if 0 <= left + along < width"):
+                    write(*(f"prefetch(line_{i}, (along + {self.outputs}) * {VECTOR_BYTES})" for i in range(size)))
                     loads = [f"vload_float32(line_{i}, along * {VECTOR_BYTES})" for i in range(size)]
                     self._write_transform(self.matrices.of_input, loads)
                     for i in range(size):
