@@ -41,7 +41,9 @@ from .writer import Writer, estimate, shape_of
 _LEAST_CHUNK = 16  # tiles, for which it is worth bringing the weights from the third cache
 _LEAST_SHARE = 8  # tiles, for which it is worth bringing them from the second one
 _USUAL_BLOCKS = 2  # of a register tile
-_CHUNK = 16  # steps of a sum that are added up apart: the output transform enlarges their errors
+# Steps of a sum that are added up apart: the output transform enlarges their errors, which are least for chunks of about the
+# root of the sum's length. A sum of 512 loses as much in chunks of 32 as of 16, and takes less time.
+_CHUNK, _LONG_SUM = 16, 512
 _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
 
@@ -251,12 +253,14 @@ class _Winograd:
         write(f"row_tiles = (count + {tile.rows - 1}) // {tile.rows}")
         with write.block(f"for plane in range({self.area})"):
             write(f"w_tile = weight + {block} * w_block + plane * w_plane")
+            next_unit = f"weight + ({block} + {tile.blocks}) * w_block"
+            write(f"next_plane = w_tile + w_plane if plane < {self.area - 1} else {next_unit}")
             write("x = spectrum + plane * x_plane")
             write(f"target = products + plane * product_plane + ({block} - first_block) * {VECTOR_BYTES}")
             with write.block("for tile in range(row_tiles)"):
-                write("w = w_tile", f"ahead = w_tile + w_plane + tile * {lines} % {tile.blocks} * w_block")
+                write("w = w_tile", f"ahead = next_plane + tile * {lines} % {tile.blocks} * w_block")
                 write_start(write, tile)
-                chunk = chunk_of(self.channels, most=_CHUNK)
+                chunk = chunk_of(self.channels, most=_CHUNK if self.channels < _LONG_SUM else 2 * _CHUNK)
                 with write_chunks(write, tile, "channels", chunk) as steps, write.block(f"for step in {steps}"):
                     write_step(write, tile, self.target, lines=lines)
                 for i in range(tile.rows):
