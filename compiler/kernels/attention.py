@@ -81,7 +81,8 @@ class _Layout:
             "sums": self.rows * self.sum_row,  # of values, weighted
             "peaks": 4 * self.rows + VECTOR_BYTES,  # the greatest score of each row so far
             "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
-            "highest": VECTOR_BYTES,  # the greatest score of each row of the tile in this span
+            "greatest": self.tile * VECTOR_BYTES,  # scores of each row of the tile in this span, lane by lane
+            "highest": VECTOR_BYTES,  # the greatest of these
             "factors": VECTOR_BYTES,  # of what was gathered before, for each row of the tile
         }
 
@@ -288,7 +289,7 @@ class _Attention:
                         self._write_values()
                         write("is_ready = 1")
                     self._write_scores()
-                    self._write_exponentials("top + line")
+                    self._write_exponentials("top + line", "0" if self.mask is not None else self._seen)
                     self._write_sums()
         with write.block("for row in range(rows)"):
             self._write_norm("row")
@@ -319,15 +320,39 @@ class _Attention:
             f"w_step = {VECTOR_BYTES}",
             f"w_block = {VECTOR_BYTES * self.depth}",
         )
-        with write.block(f"for block in range(0, (count + {BLOCK - 1}) // {BLOCK}, {tile.blocks})"):
-            write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block")
-            write_start(write, tile)
-            with write.block(f"for step in range({self.depth})"):
-                write_step(write, tile, self.target, lines=0)
+        write(f"blocks = (count + {BLOCK - 1}) // {BLOCK}", f"whole = count // {BLOCK}")
+        if self.mask is None:
+            with write.block(f"for line in range({tile.rows})"):
+                write(f"vstore(greatest, line * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+        with write.block(f"for block in range(0, blocks - blocks % {tile.blocks}, {tile.blocks})"):
+            self._write_score(tile)
+        if tile.blocks > 1 and (
+            self.may_hide or not isinstance(self.keys, int) or -(-self.keys // BLOCK) % tile.blocks
+        ):
+            with write.block(f"for block in range(blocks - blocks % {tile.blocks}, blocks)"):
+                self._write_score(Tile(tile.rows, 1))
+
+    def _write_score(self, tile: Tile) -> None:
+        """The tile's products with the keys of its blocks. Where no mask is to come, and keys fill the blocks, the greatest are
+        found on the way."""
+        write, layout = self.write, self.layout
+        write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block")
+        write_start(write, tile)
+        with write.block(f"for step in range({self.depth})"):
+            write_step(write, tile, self.target, lines=0)
+        for i in range(tile.rows):
+            for j in range(tile.blocks):
+                place = f"block * {VECTOR_BYTES} + {i * layout.score_row + j * VECTOR_BYTES}"
+                write(f"vstore(scores, {place}, {tile.accumulator(i, j)})")
+        if self.mask is not None:
+            return
+        with write.block(f"if block + {tile.blocks} <= whole"):
             for i in range(tile.rows):
+                write(f"most = vload_float32(greatest, {i * VECTOR_BYTES})")
                 for j in range(tile.blocks):
-                    place = f"block * {VECTOR_BYTES} + {i * layout.score_row + j * VECTOR_BYTES}"
-                    write(f"vstore(scores, {place}, {tile.accumulator(i, j)})")
+                    score = tile.accumulator(i, j)
+                    write(f"most = select({score} > most, {score}, most)")
+                write(f"vstore(greatest, {i * VECTOR_BYTES}, most)")
 
     def _write_values(self) -> None:
         """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
@@ -366,7 +391,13 @@ class _Attention:
 
     # ---- the softmax of a span ----
 
-    def _write_exponentials(self, query: str) -> None:
+    @property
+    def _seen(self) -> str:
+        """The keys of the span whose scores were compared when they were computed: all but those of a block that is not full,
+        and of the blocks computed with it."""
+        return f"(count if even == count else even - even % {BLOCK * self.tile.blocks})"
+
+    def _write_exponentials(self, query: str, seen: str = "0") -> None:
         """Makes the scores of the tile's first `lines` rows exponentials; notes the greatest, the totals, and the factors for
         what there was. Row `line` of the tile is row `query` of the band.
 
@@ -378,7 +409,7 @@ class _Attention:
             write(f"scores_at = scores + line * {row}")
             if self.mask is not None:
                 self._write_mask_line(f"({query})")
-            self._write_highest()
+            self._write_highest(seen)
             write("store_float32(highest, line * 4, horizontal_maximum(most))")
         write("peak = vload_float32(peaks, top * 4, lines)", "most = vload_float32(highest, 0)")
         write("most = select(most > peak, most, peak)", "vstore(factors, 0, weight_of(peak - most))")
@@ -395,11 +426,15 @@ class _Attention:
                 )
             write("vstore(total_at, 0, total)")
 
-    def _write_highest(self) -> None:
-        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞."""
+    def _write_highest(self, seen: str) -> None:
+        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞. Of the
+        first `seen` keys, the greatest are known."""
         write = self.write
-        write(f"most = splat_float32({_LEAST})")
-        with write.block(f"for at in range(0, even, {BLOCK})"):
+        if seen == "0":
+            write(f"most = splat_float32({_LEAST})")
+        else:
+            write(f"most = vload_float32(greatest, line * {VECTOR_BYTES})")
+        with write.block(f"for at in range({seen}, even, {BLOCK})"):
             write("score = vload_float32(scores_at, at * 4)")
             if self.mask is not None:
                 self._write_mask("")
