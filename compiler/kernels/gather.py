@@ -84,13 +84,16 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
         return None
     write, size = it.write, it.itemsize
     write.size("count", count)
+    rows = Odometer(write, [("i", "outer"), ("j", "count")])
     write.split("outer * count", "outer * count * inner")
+    with write.block("if first < last"):
+        rows.start("first")
     with write.block("for row in range(first, last)"):
-        write("i = row // count")
         with write.block("for k in range(inner)"):
             it.write_index("row * inner + k")
             source = scaled("(i * length + at) * inner + k", size)
             write(f"store_{it.type}(target, {scaled('row * inner + k', size)}, load_{it.type}(x, {source}))")
+        rows.advance()
     return write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))))
 
 
