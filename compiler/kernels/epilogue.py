@@ -118,10 +118,12 @@ class Epilogue:
         for operand in (*self._inputs.values(), *self._outputs):
             self._write(f"{operand.name}_at = {operand.name} + ({operand.at}) * {operand.type.dtype.itemsize}")
 
-    def fetch(self, tile: Tile, condition: str = "") -> None:
-        """Brings nearer what the tile's vectors will meet, such as a residual, which may have left the second cache. Written
-        before the last chunk of the sum, which `condition` tells: what is asked for much earlier may be gone again."""
+    def fetch(self, tile: Tile, condition: str = "", is_large: bool = False) -> None:
+        """Brings nearer what the tile's vectors will meet, such as a residual, which may have left the second cache, and where
+        they go to, if the result `is_large`, beyond that cache. Written before the last chunk of the sum, which `condition`
+        tells: what is asked for much earlier may be gone again."""
         operands = [operand for operand in self._inputs.values() if operand.row != "0" and operand.is_vector]
+        operands += self._outputs if is_large else []
         if not operands:
             return
         rows = f"{tile.rows} if {condition} else 0" if condition else f"{tile.rows}"

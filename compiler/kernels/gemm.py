@@ -334,10 +334,16 @@ class _Product:
         write(f"ahead = w_unit + ({tile.blocks} + turn) * w_block", f"turn = (turn + {lines}) % {tile.blocks}")
         write_start(write, tile)
         with write_chunks(write, tile, "depth", self._chunk) as steps:
-            self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "")
+            self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "", self._is_large)
             with write.block(f"for step in {steps}"):
                 write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "", lines)
         self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    @property
+    def _is_large(self) -> bool:
+        """A result that leaves the second cache before it is complete, of sums that are long beside bringing it nearer."""
+        size = dims.product([*self.batch, self.rows, self.columns])
+        return isinstance(size, int) and 4 * size > self.target.l2_bytes and self._chunk > 0
 
     def _lines_ahead(self, tile: Tile) -> int:
         """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
