@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 import time
 
@@ -170,6 +171,15 @@ def test_cancelled_before_it_starts(vm):
         vm.call("count", (1,), cancel=token)
 
 
+@pytest.fixture
+def heeded_interrupts():
+    """A shell starts what runs in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
 def test_ctrl_c(vm):
     timer = threading.Timer(0.1, _thread.interrupt_main)
     timer.start()
