@@ -204,7 +204,7 @@ class _Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = choose(problem.columns, problem.blocks, target)
+        self.tile = choose(problem.columns, problem.blocks, target, is_nested=True)
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self._band()
         self._write_sizes()

@@ -70,8 +70,13 @@ def step_cost(tile: Tile) -> float:
     return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
 
 
-def choose(rows: int, blocks: int, target: Target) -> Tile:
-    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks."""
+def choose(rows: int, blocks: int, target: Target, *, is_nested: bool = False) -> Tile:
+    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks.
+
+    `is_nested`: the sum is a nest of loops. LLVM makes one step of two in the innermost, and where the registers do not hold the
+    vectors of both, it moves all accumulators about: 9x3 then takes up to twice as long.
+    """
+    registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
 
     def cost(tile: Tile) -> float:
         whole, rest = divmod(blocks, tile.blocks)
@@ -79,7 +84,11 @@ def choose(rows: int, blocks: int, target: Target) -> Tile:
         across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
         return down * across * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
 
-    possible = sorted((tile for tile in tiles(target) if tile.rows <= rows and tile.blocks <= blocks), key=cost)
+    def fits(tile: Tile) -> bool:
+        is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
+        return tile.rows <= rows and tile.blocks <= blocks and not is_tight
+
+    possible = sorted(filter(fits, tiles(target)), key=cost)
     return decide("tile", possible[0], lambda: possible[:_LIKELY])
 
 

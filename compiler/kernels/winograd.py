@@ -74,7 +74,7 @@ class _Winograd:
         self.tiles = dims.multiply(*(dims.ceildiv(size, self.outputs) for size in (self.lines, self.columns)))
         self.chunk = self._chunk()
         self.share = self._share()
-        self.tile = choose(self.share, self.blocks, target)
+        self.tile = choose(self.share, self.blocks, target, is_nested=True)
 
     def _chunk(self) -> int:
         """Tiles that are transformed at once: about as many as fill half of the second cache."""
