@@ -18,9 +18,20 @@ from .heap import (
     size_of,
 )
 from .intrinsics import call_function, call_python, copy, load, load32, store
-from .layout import CAPSULE, CONTEXT, COPIED_BYTES, KIND, MANNER, OBJECT, OBJECT_HEAD, PARAMETER, PYTHON, WORD
-
-_READABLE, _WRITEABLE = 0x101, 0x400  # NumPy's flags: C-contiguous and aligned
+from .layout import (
+    CAPSULE,
+    CONTEXT,
+    COPIED_BYTES,
+    KIND,
+    MANNER,
+    OBJECT,
+    OBJECT_HEAD,
+    PARAMETER,
+    PYTHON,
+    READABLE,
+    WORD,
+    WRITEABLE,
+)
 
 
 @native
@@ -31,7 +42,7 @@ def bind_array(context, array, parameter, slot):
         return 0
     if load(array + load(layout, PYTHON.DESCRIPTOR), 0) != load(parameter, PARAMETER.DESCRIPTOR):
         return 0
-    if load32(array + load(layout, PYTHON.FLAGS)) & _READABLE != _READABLE:
+    if load32(array + load(layout, PYTHON.FLAGS)) & READABLE != READABLE:
         return 0
     model = described(load(parameter, PARAMETER.TYPE))
     rank = load(model, OBJECT.COUNT)
@@ -146,9 +157,8 @@ def new_array(layout, tensor, data):
     descriptor = load(load(layout, PYTHON.DESCRIPTORS), load(tensor, OBJECT.TAG))
     call_function(load(layout, PYTHON.RETAIN), descriptor, 0)  # the array takes it over
     rank, shape = load(tensor, OBJECT.COUNT), tensor + OBJECT_HEAD
-    flags = (
-        _READABLE | _WRITEABLE if data != 0 else 0
-    )  # of an array that is to be allocated, they would say Fortran's order
+    # of an array that is to be allocated, flags would say Fortran's order
+    flags = READABLE | WRITEABLE if data != 0 else 0
     return call_python(
         load(layout, PYTHON.NEW_ARRAY), load(layout, PYTHON.ARRAY), descriptor, rank, shape, 0, data, flags, 0
     )

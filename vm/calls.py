@@ -16,13 +16,14 @@ from ..formats.program import Function
 from ..formats.types import TensorType, TupleType
 from . import core, library
 from .budgets import Budget
-from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, word
+from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context
 from .convert import Arguments, Results
 from .failures import Place, error
 from .hooks import HookedCode, Listener
 from .host import perform
 from .image import Image
 from .layout import CONTEXT, OBJECT, TRAP
+from .memory import word
 from .python_layout import python_layout
 from .tensor import Tensor
 from .values import Closure

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from . import core, native, threads
+from . import core, loader, threads
 from .image import Image
-from .layout import CONTEXT, CONTEXT_WORDS, OBJECT, PYTHON, WORD
+from .layout import CONTEXT, CONTEXT_WORDS, PYTHON, WORD
+from .memory import word
 from .python_layout import python_layout
 
 _Words = ctypes.c_int64 * CONTEXT_WORDS
@@ -80,7 +81,7 @@ class _Outside:
     """The context that results are released through, from any thread: it keeps no blocks."""
 
     def __init__(self) -> None:
-        self.words = native.kept(_Words())  # results may be released when Python ends
+        self.words = loader.kept(_Words())  # results may be released when Python ends
         self.words[CONTEXT.MAX_CACHED] = -1
         address, drop = ctypes.addressof(self.words), core.engine().drop
         self.address = address
@@ -95,47 +96,3 @@ def outside() -> _Outside:
 def live_bytes() -> int:
     """Bytes of all objects of all machines in this process that are in use: results that are kept, and running calls."""
     return outside().words[CONTEXT.LIVE] + sum(context.words[CONTEXT.LIVE] for context in list(_contexts))
-
-
-# ---- looking at memory ----
-
-
-def word(address: int, index: int = 0) -> int:
-    """A word of memory."""
-    return ctypes.c_int64.from_address(address + WORD * index).value
-
-
-def set_word(address: int, index: int, value: int) -> None:
-    ctypes.c_int64.from_address(address + WORD * index).value = value
-
-
-def words(address: int, count: int) -> tuple[int, ...]:
-    return tuple(_array_type(count).from_address(address))
-
-
-@functools.lru_cache(maxsize=64)
-def _array_type(count: int) -> Any:
-    return ctypes.c_int64 * count
-
-
-class Elements:
-    """Memory as NumPy takes it; `owner` lives as long as an array of it."""
-
-    __slots__ = ("__array_interface__", "owner")
-
-    def __init__(
-        self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object = None, writeable: bool = True
-    ) -> None:
-        # NumPy wants an address that is not zero even for no elements
-        data = (address or 64, not writeable)
-        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape, "data": data}
-        self.owner = owner
-
-    def array(self) -> np.ndarray:
-        return np.asarray(self)
-
-
-def tensor_shape(reference: int) -> tuple[int, ...]:
-    """The dimensions of a tensor object."""
-    address = reference & ~1
-    return words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT))

@@ -24,9 +24,10 @@ from ..formats.errors import (
 from ..formats.program import Program
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import core
-from .context import Context, Elements, outside, set_word, tensor_shape, word, words
+from .context import Context, outside
 from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP
+from .memory import Elements, set_word, tensor_shape, word, words
 from .tensor import Tensor
 from .values import Closure, DataValue, NativeReference
 

@@ -18,8 +18,9 @@ from ..formats.errors import (
     TreadleError,
 )
 from ..formats.program import Function
-from .context import Context, tensor_shape, word
+from .context import Context
 from .layout import CONTEXT, OBJECT, TRAP, WORD
+from .memory import tensor_shape, word
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from ..formats.dtypes import DType
 from ..formats.errors import TreadleError
 from ..formats.isa import Operation
 from ..formats.primitive import Primitive
-from .context import Context, Elements, word
+from .context import Context
 from .failures import Place
 from .image import Image
 from .layout import CONTEXT, HOOK_OPCODE, OBJECT, WORD
+from .memory import Elements, word
 
 
 class InstrumentAction(IntEnum):

@@ -18,10 +18,11 @@ from ..formats.errors import ExecutionError, IndexOutOfRangeError, OutOfMemoryEr
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, TensorType
 from . import library
-from .context import Context, Elements, set_word, word
+from .context import Context
 from .convert import new_tensor, release
 from .failures import Place, error
 from .layout import CONTEXT, OBJECT, TRAP, WORD
+from .memory import Elements, set_word, word
 
 Shape = tuple[Union[int, None], ...]  # None: a dimension that depends on elements
 

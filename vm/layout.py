@@ -213,6 +213,8 @@ PYTHON = _names("PYTHON", """
     SET_BASE    PyArray_SetBaseObject
 """)  # fmt: skip
 
+READABLE, WRITEABLE = 0x101, 0x400  # of NumPy's flags: C-contiguous and aligned, writeable
+
 # A capsule of Python, behind what all objects begin with.
 CAPSULE = _names("CAPSULE", """
     POINTER

@@ -15,9 +15,11 @@ import platform
 import struct
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..formats.errors import FormatError
+
+_T = TypeVar("_T")
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -164,6 +166,12 @@ def load(files: Sequence[bytes]) -> list[dict[str, int]] | None:
         raise FormatError(f"not an object file: {error}") from error
 
 
+def kept(thing: _T) -> _T:
+    """The same object, which now stays for the life of the process, also when Python ends: raw addresses have no owner."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    return thing
+
+
 def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:
     """Memory is written first and made executable then: at no time is it both."""
     memory = mmap.mmap(-1, max(size, 1), prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -173,7 +181,7 @@ def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:
     pages = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     if _libraries()[0].mprotect(ctypes.c_void_p(base), ctypes.c_size_t(pages), mmap.PROT_READ | mmap.PROT_EXEC):
         raise FormatError("the system does not let code that was just written be executed")
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # it stays for the life of the process, also when Python ends
+    kept(memory)
     return [each.exports(base) for each in objects]
 
 

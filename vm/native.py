@@ -8,7 +8,6 @@ Object code is a function of the sources, the target CPU and the versions of Num
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import hashlib
 import os
@@ -22,12 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..formats.errors import CompileError, FormatError
 from . import knobs, loader
-
-_T = TypeVar("_T")
 
 # A code blob is: MAGIC, the length of the names (u32), the names of its symbols joined by line feeds, an object file.
 MAGIC = b"TRDLOBJ1"
@@ -302,12 +299,6 @@ def _resolves(name: str) -> bool:
 # ---- loading ----
 
 
-def kept(thing: _T) -> _T:
-    """The same object, which now stays for the life of the process, also when Python ends: raw addresses have no owner."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-    return thing
-
-
 def load_objects(codes: Sequence[bytes]) -> list[dict[str, int]]:
     """For each code blob of `compile_object`, the addresses of its symbols. Symbols of different blobs must differ. Only the
     frame of a blob is checked (FormatError): what is inside is trusted."""
@@ -336,7 +327,7 @@ def _load_with_llvm(parsed: Sequence[tuple[list[str], bytes]]) -> list[dict[str,
         except Exception as error:
             raise FormatError(f"not an object file: {error}") from error
     engine.finalize_object()
-    kept(engine)
+    loader.kept(engine)
     return [{name: engine.get_function_address(name) for name in names} for names, _ in parsed]
 
 

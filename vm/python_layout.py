@@ -16,9 +16,8 @@ import numpy as np
 
 from ..formats.dtypes import DType
 from . import core
-from .layout import CAPSULE, PYTHON, WORD
-
-_FLAGS = 0x101  # C-contiguous, aligned
+from .layout import CAPSULE, PYTHON, READABLE, WORD
+from .memory import word, words
 
 # Places in the table of NumPy's functions, the same in all its versions
 _NEW_FROM_DESCRIPTOR, _SET_BASE_OBJECT = 94, 282
@@ -46,10 +45,6 @@ def python_layout() -> Any:
     )
 
 
-def _word(address: int, index: int = 0) -> int:
-    return ctypes.c_int64.from_address(address + WORD * index).value
-
-
 def _looks_right(layout: Any) -> bool:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     pair = (array, array.T)
@@ -57,21 +52,21 @@ def _looks_right(layout: Any) -> bool:
         return False
 
     def at(thing: object, offset: str) -> int:
-        return _word(id(thing) + layout[getattr(PYTHON, offset)])
+        return word(id(thing) + layout[getattr(PYTHON, offset)])
 
     def narrow(thing: object, offset: str) -> int:
         return ctypes.c_int32.from_address(id(thing) + layout[getattr(PYTHON, offset)]).value
 
     return (
         at(pair, "LENGTH") == 2
-        and [_word(id(pair) + layout[PYTHON.ITEMS], k) for k in range(2)] == [id(pair[0]), id(pair[1])]
+        and words(id(pair) + layout[PYTHON.ITEMS], 2) == (id(pair[0]), id(pair[1]))
         and at(array, "TYPE") == layout[PYTHON.ARRAY]
         and at(array, "DATA") == array.ctypes.data
         and narrow(array, "RANK") == 2
-        and [_word(at(array, "SHAPE"), k) for k in range(2)] == [2, 3]
+        and words(at(array, "SHAPE"), 2) == (2, 3)
         and at(array, "DESCRIPTOR") == id(np.dtype(np.float32))
-        and narrow(array, "FLAGS") & _FLAGS == _FLAGS
-        and narrow(pair[1], "FLAGS") & _FLAGS == _FLAGS & ~1
+        and narrow(array, "FLAGS") & READABLE == READABLE
+        and narrow(pair[1], "FLAGS") & READABLE == READABLE & ~1
     )
 
 
@@ -94,8 +89,8 @@ def _has_functions(layout: Any) -> bool:
     }
     for place, function in functions.items():
         layout[place] = ctypes.cast(function, ctypes.c_void_p).value or 0
-    layout[PYTHON.NEW_ARRAY] = _word(table, _NEW_FROM_DESCRIPTOR)
-    layout[PYTHON.SET_BASE] = _word(table, _SET_BASE_OBJECT)
+    layout[PYTHON.NEW_ARRAY] = word(table, _NEW_FROM_DESCRIPTOR)
+    layout[PYTHON.SET_BASE] = word(table, _SET_BASE_OBJECT)
     return True
 
 
@@ -103,7 +98,7 @@ def _has_capsules() -> bool:
     """Whether capsules keep what they are made of where the engine looks for it."""
     capsule = _python("PyCapsule_New", ctypes.py_object, *[ctypes.c_void_p] * 3)(WORD, None, None)
     _python("PyCapsule_SetContext", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(capsule, 2 * WORD)
-    return (_word(id(capsule), CAPSULE.POINTER), _word(id(capsule), CAPSULE.CONTEXT)) == (WORD, 2 * WORD)
+    return (word(id(capsule), CAPSULE.POINTER), word(id(capsule), CAPSULE.CONTEXT)) == (WORD, 2 * WORD)
 
 
 def _python(name: str, *kinds: Any) -> Any:

@@ -419,7 +419,7 @@ class _Conv:
             write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
             write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
             self.epilogue.begin()
-            self.epilogue.bring(tile)
+            self.epilogue.fetch(tile)
             write("w_tile = weight + (group * blocks + block) * w_block")
             next_block = f"group * blocks + block + {tile.blocks} + tile % {tile.blocks}"
             write(f"ahead = weight + ({next_block}) * w_block")

@@ -120,8 +120,8 @@ class Epilogue:
 
     def fetch(self, tile: Tile, condition: str = "", is_large: bool = False) -> None:
         """Brings nearer what the tile's vectors will meet, such as a residual, which may have left the second cache, and where
-        they go to, if the result `is_large`, beyond that cache. Written before the last chunk of the sum, which `condition`
-        tells: what is asked for much earlier may be gone again."""
+        they go to, if the result `is_large`, beyond that cache. Behind `begin`; before the sum, or, where it is long, before
+        its last chunk, which `condition` tells: what is asked for much earlier may be gone again."""
         operands = [operand for operand in self._inputs.values() if operand.row != "0" and operand.is_vector]
         operands += self._outputs if is_large else []
         if not operands:
@@ -130,16 +130,6 @@ class Epilogue:
         with self._write.block(f"for i in range({rows})"):
             for operand in operands:
                 self._write(*(f"prefetch({self._place(operand, 'i', str(j))})" for j in range(tile.blocks)))
-
-    def bring(self, tile: Tile) -> None:
-        """Brings nearer what the epilogue will read for each vector of the tile, which else would be waited for at the end of the
-        sum. Behind `begin`, before the sum."""
-        write = self._write
-        for operand in self._inputs.values():
-            if operand.row == "0" or not operand.is_vector:
-                continue
-            with write.block(f"for i in range({tile.rows})"):
-                write(*(f"prefetch({self._place(operand, 'i', str(j))})" for j in range(tile.blocks)))
 
     def tile(self, tile: Tile, skip: str = "", columns: str = "") -> None:
         """Applies the expression to the accumulators, and stores rows from `skip` on, of the last block `columns` lanes."""

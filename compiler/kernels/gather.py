@@ -14,7 +14,7 @@ from ..operators.shapes import axis_of
 from .expression import bound_attributes
 from .kernel import Kernel
 from .target import Target
-from .writer import Odometer, Writer, estimate, scaled, shape_of
+from .writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 
 _BLOCK = 1024  # elements of a run, or indices, that are one unit of work
 _ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
@@ -58,18 +58,13 @@ def _write_singles(it: _Lookup) -> None:
 
 def _write_run(it: _Lookup) -> None:
     """Elements `begin` to `end` of the run that one index stands for."""
-    write, size, lanes = it.write, it.itemsize, it.write.lanes
+    write, size = it.write, it.itemsize
     it.write_index("j")
     write(
         f"a = x + {scaled('(i * length + at) * inner', size)}",
         f"b = target + {scaled('(i * count + j) * inner', size)}",
     )
-    write(f"whole = end - (end - begin) % {lanes}")
-    place = scaled("k", size)
-    with write.block(f"for k in range(begin, whole, {lanes})"):
-        write(f"vstore(b, {place}, vload_{it.type}(a, {place}))")
-    with write.block("if whole < end"):
-        write("k = whole", "rest = end - whole", f"vstore(b, {place}, vload_{it.type}(a, {place}, rest), rest)")
+    write_copy(write, size, "b", "a", "begin", "end")
 
 
 def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -115,13 +110,9 @@ def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel |
     write.split("batch * count", f"batch * count * ({_ROW_PICOSECONDS} + {40 * itemsize} * inner) // 1000")
     with write.block("for row in range(first, last)"):
         write("at = row // count")
-        for axis in range(depth):
-            write_index(write, index, f"row * {depth} + {axis}", f"length{axis}", f"at{axis}")
-            write(f"at = at * length{axis} + at{axis}")
-        place, kind = scaled("k", itemsize), f"uint{8 * itemsize}"
+        write_indices(write, index, "row", depth)
         write(f"a = x + {scaled('at * inner', itemsize)}", f"b = target + {scaled('row * inner', itemsize)}")
-        with write.block(f"for k in range(0, inner, {write.lanes})"):
-            write(f"rest = min({write.lanes}, inner - k)", f"vstore(b, {place}, vload_{kind}(a, {place}, rest), rest)")
+        write_copy(write, itemsize, "b", "a", "0", "inner")
     rows, elements = (estimate(dims.element_count(part)) for part in (indices[:-1], shape_of(definition.results[0])))
     return write.kernel((rows * _ROW_PICOSECONDS + elements * 40 * itemsize) / 1000)
 
@@ -150,6 +141,14 @@ class _Lookup:
 
     def write_index(self, place: str) -> None:
         write_index(self.write, self.index, place, "length")
+
+
+def write_indices(write: Writer, dtype: DType, number: str, depth: int) -> None:
+    """Makes `at`, a place among the axes before, one among these and `depth` more, by the index of that number. The axes have
+    `length0` elements …"""
+    for axis in range(depth):
+        write_index(write, dtype, f"{number} * {depth} + {axis}", f"length{axis}", f"at{axis}")
+        write(f"at = at * length{axis} + at{axis}")
 
 
 def write_index(write: Writer, dtype: DType, place: str, length: str, name: str = "at") -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .writer import Writer, scaled
+from .writer import Writer, write_copy
 
 if TYPE_CHECKING:
     from .movement import Copy
@@ -69,10 +69,6 @@ def _write_fields(write: Writer) -> None:
 
 
 def _write_unit(write: Writer, itemsize: int) -> None:
-    kind, lanes, place = f"uint{8 * itemsize}", write.lanes, scaled("i", itemsize)
     write("row = unit // blocks", f"begin = (unit - row * blocks) * {BLOCK}", f"end = min(begin + {BLOCK}, length)")
-    write("a = source + row * source_step", "b = target + row * target_step", f"whole = end - (end - begin) % {lanes}")
-    with write.block(f"for i in range(begin, whole, {lanes})"):
-        write(f"vstore(b, {place}, vload_{kind}(a, {place}))")
-    with write.block("if whole < end"):
-        write("i = whole", "rest = end - whole", f"vstore(b, {place}, vload_{kind}(a, {place}, rest), rest)")
+    write("a = source + row * source_step", "b = target + row * target_step")
+    write_copy(write, itemsize, "b", "a", "begin", "end")

@@ -12,10 +12,10 @@ from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.shapes import axis_of
 from .expression import bound_attributes
-from .gather import write_index
+from .gather import write_index, write_indices
 from .kernel import Kernel
 from .target import Target
-from .writer import Writer, estimate, scaled, shape_of
+from .writer import Writer, estimate, scaled, shape_of, write_copy
 
 _STRIP = 64  # elements of a row, one of many that an axis has, that are one unit of work
 _BLOCK = 1024  # elements of the whole, where the first axes are meant
@@ -50,7 +50,7 @@ def lower_put_along_axis(definition: PrimitiveDefinition, target: Target) -> Ker
     with write.block("for unit in range(first, last)"):
         write("i = unit // strips", f"begin = (unit - i * strips) * {_STRIP}", f"end = min(begin + {_STRIP}, inner)")
         if inner == 1:
-            it.write_copy("i * length", "(i + 1) * length")
+            it.write_copy("i * length", "i * length + length")
         else:
             with write.block("for j in range(i * length, (i + 1) * length)"):
                 it.write_copy("j * inner + begin", "j * inner + end")
@@ -77,9 +77,7 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
     it.write_copy("begin", "end")
     with write.block("for j in range(count)"):
         write("at = 0")
-        for axis in range(depth):
-            write_index(write, it.index, f"j * {depth} + {axis}", f"length{axis}", f"at{axis}")
-            write(f"at = at * length{axis} + at{axis}")
+        write_indices(write, it.index, "j", depth)
         write("start = at * inner", "stop = min(start + inner, end)")
         it.write_updates("max(start, begin)", "stop", "k + (j * inner - start)", "k")
     return write.kernel(it.nanoseconds)
@@ -112,10 +110,8 @@ class _Scatter:
 
     def write_copy(self, begin: str, end: str) -> None:
         """Elements of x as they are."""
-        place = scaled("k", self.itemsize)
-        with self.write.block(f"for k in range({begin}, {end}, {self.write.lanes})"):
-            self.write(f"rest = min({self.write.lanes}, {end} - k)")
-            self.write(f"vstore(target, {place}, vload_{self.type}(x, {place}, rest), rest)")
+        self.write(f"copied = {begin}", f"copied_end = {end}")
+        write_copy(self.write, self.itemsize, "target", "x", "copied", "copied_end")
 
     def write_updates(self, begin: str, end: str, source: str, place: str) -> None:
         """Updates for neighbouring places, `begin` to `end`: update number `source` for place number `place`."""

@@ -6,6 +6,8 @@ one that came first is better. Most elements of a long row are worse than the he
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
@@ -17,7 +19,6 @@ from .writer import Writer, estimate, scaled, shape_of
 
 _MOST = 1 << 16  # elements of a heap
 _PICOSECONDS = 1500  # that an element takes
-_FRACTION_BITS = {DType.float16: 10, DType.float32: 23, DType.float64: 52}
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -64,7 +65,7 @@ class _Heap:
         write(f"key = convert_int64(load_int{bits}(x, {scaled(place, dtype.itemsize)}))")
         if dtype.is_float:
             greatest = (1 << bits - 1) - 1
-            infinity = greatest >> _FRACTION_BITS[dtype] << _FRACTION_BITS[dtype]
+            infinity = np.array(np.inf, dtype.numpy).view(f"int{bits}")
             write(f"magnitude = key & {greatest}")
             write("key = magnitude if key >= 0 else -magnitude")
             with write.block(f"if magnitude > {infinity}"):
@@ -87,9 +88,9 @@ class _Heap:
             write("child_key, child_place = word(scratch, child), word(places, child)")
             with write.block(f"if child + 1 < {count}"):
                 write("other_key, other_place = word(scratch, child + 1), word(places, child + 1)")
-                with write.block(f"if {_is_worse('other', 'child')}"):
+                with write.block(f"if {_is_worse('other_', 'child_')}"):
                     write("child, child_key, child_place = child + 1, other_key, other_place")
-            with write.block("if not (child_key < key or (child_key == key and child_place > place))"):
+            with write.block(f"if not ({_is_worse('child_', '')})"):
                 write("break")
             self._write_entry("hole", "child_key", "child_place")
             write("hole = child")
@@ -146,4 +147,5 @@ class _Heap:
 
 
 def _is_worse(a: str, b: str) -> str:
-    return f"{a}_key < {b}_key or ({a}_key == {b}_key and {a}_place > {b}_place)"
+    """Of two elements, each told by what its variables' names begin with."""
+    return f"{a}key < {b}key or ({a}key == {b}key and {a}place > {b}place)"

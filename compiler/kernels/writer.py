@@ -131,6 +131,17 @@ class Writer:
         return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, max(1, int(nanoseconds)), self.title)
 
 
+def write_copy(write: Writer, itemsize: int, target: str, source: str, begin: str, end: str) -> None:
+    """Copies elements `begin` to `end` of what is at one address to the same places at another, as vectors."""
+    place, lanes = scaled("k", itemsize), write.lanes
+    load = f"vload_uint{8 * itemsize}({source}, {place}"
+    write(f"whole = {end} - ({end} - {begin}) % {lanes}")
+    with write.block(f"for k in range({begin}, whole, {lanes})"):
+        write(f"vstore({target}, {place}, {load}))")
+    with write.block(f"if whole < {end}"):
+        write("k = whole", f"rest = {end} - whole", f"vstore({target}, {place}, {load}, rest), rest)")
+
+
 class Odometer:
     """Writes the indices of nested axes, given outermost first as (index variable, size variable), that are walked as one."""
 

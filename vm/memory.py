@@ -1,0 +1,52 @@
+"""Memory at raw addresses, as Python looks at it: words, tensors' elements and dimensions."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from .layout import OBJECT, WORD
+
+
+def word(address: int, index: int = 0) -> int:
+    """A word of memory."""
+    return ctypes.c_int64.from_address(address + WORD * index).value
+
+
+def set_word(address: int, index: int, value: int) -> None:
+    ctypes.c_int64.from_address(address + WORD * index).value = value
+
+
+def words(address: int, count: int) -> tuple[int, ...]:
+    return tuple(_array_type(count).from_address(address))
+
+
+@functools.lru_cache(maxsize=64)
+def _array_type(count: int) -> Any:
+    return ctypes.c_int64 * count
+
+
+class Elements:
+    """Memory as NumPy takes it; `owner` lives as long as an array of it."""
+
+    __slots__ = ("__array_interface__", "owner")
+
+    def __init__(
+        self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object = None, writeable: bool = True
+    ) -> None:
+        # NumPy wants an address that is not zero even for no elements
+        data = (address or 64, not writeable)
+        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape, "data": data}
+        self.owner = owner
+
+    def array(self) -> np.ndarray:
+        return np.asarray(self)
+
+
+def tensor_shape(reference: int) -> tuple[int, ...]:
+    """The dimensions of a tensor object."""
+    address = reference & ~1
+    return words(address + WORD * OBJECT.ITEMS, word(address, OBJECT.COUNT))
