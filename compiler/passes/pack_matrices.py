@@ -1,5 +1,5 @@
 """Matrix products in the form that their kernel likes best: constant matrices packed into panels, transpositions of an
-operand's last two axes done by the product itself."""
+operand's last two axes done by the product itself, long products with a single column as sums."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...formats.dtypes import DType
+from ...formats.types import UNKNOWN
 from .. import ir
 from ..operators.table import lookup
 from .rewriting import Emitter, constant, operator_call, tensor_type
+
+# A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
+_LONG_ROW = 64
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,28 @@ class _Packer(Emitter):
         if call.operator != "matmul" or any(tensor_type(arg).dtype is not DType.float32 for arg in call.args):
             return (binding,)
         a, b = call.args
+        if self._is_one_column(a, b):
+            return self._summed(binding, a, b)
         if isinstance(b, ir.Constant) and b.value.ndim == 2 and tensor_type(a).rank > 1:
             packed = operator_call("matmul_packed", a, self._packed(b), columns=b.value.shape[1])
             return (dataclasses.replace(binding, value=packed),)
         return self._transposed(binding, a, b)
+
+    def _is_one_column(self, a: ir.Atom, b: ir.Atom) -> bool:
+        """Whether b is a vector or has one column, and is met by rows that lie in memory as such, and are long."""
+        left, right = tensor_type(a), tensor_type(b)
+        length = left.shape[-1]
+        is_column = right.rank == 1 or right.shape[-1] == 1
+        is_long = not isinstance(length, int) or length >= _LONG_ROW
+        return left.rank > 1 and is_column and is_long and UNKNOWN not in right.shape and a not in self.permutations
+
+    def _summed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
+        self.begin(binding)
+        *batch, length, _ = (*tensor_type(b).shape, 1) if tensor_type(b).rank == 1 else tensor_type(b).shape
+        row = self.emit("reshape", b, shape=(*batch, 1, length))
+        products = self.emit("multiply", a, row)
+        total = operator_call("sum", products, axes=(-1,), keepdims=tensor_type(b).rank > 1)
+        return (*self.new, dataclasses.replace(binding, value=total))
 
     def _packed(self, matrix: ir.Constant) -> ir.Constant:
         if matrix not in self.panels:

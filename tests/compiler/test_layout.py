@@ -235,6 +235,25 @@ def test_what_a_product_can_transpose_itself_is_not_moved():
     assert rewritten(Module(main=function([q, k], y)), normal(2, 5, 4), normal(2, 6, 4)) == ["matmul_transposed"]
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((5, 70), (70, 1)), ((5, 70), (70,)), ((2, 5, 70), (2, 70, 1)), ((5, 70), (3, 70, 1)), ((1, 70), (70, 1))],
+)
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_a_product_with_one_column_is_a_sum(a, b, is_constant):
+    x, arrays = var("x", a), [normal(*a), normal(*b)]
+    y = constant(arrays.pop()) if is_constant else var("y", b)
+    module = Module(main=function([x] if is_constant else [x, y], op.matmul(x, y)))
+    assert rewritten(module, *arrays) == ["reshape", "multiply", "sum"]
+
+
+def test_a_product_of_short_rows_with_one_column_stays():
+    x = var("x", (5, 7))
+    assert rewritten(Module(main=function([x], op.matmul(x, constant(normal(7, 1))))), normal(5, 7)) == [
+        "matmul_packed"
+    ]
+
+
 def test_weights_may_be_arguments():
     x, array = image(16)
     weight = var("weight", (16, 16, 3, 3))
