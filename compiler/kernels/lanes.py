@@ -276,13 +276,25 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
             wider = ITEMSIZES[dtype] > ITEMSIZES[a.dtype]
             result = builder.fpext(value, target) if wider else builder.fptrunc(value, target)
         else:
-            name = f"fpto{'s' if dtype.signed else 'u'}i.sat.{mangled(target)}.{mangled(value.type)}"
-            result = call_intrinsic(builder, name, target, [value])
+            return _rounded_to_zero(a, dtype)
     elif to_float:
         result = builder.sitofp(value, target) if a.is_signed else builder.uitofp(value, target)
     else:
         result = _resize_integer(a, target)
     return Lanes(builder, result, dtype)
+
+
+def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
+    """A float as an integer: LLVM's own conversion that saturates takes vectors apart."""
+    if isinstance(a.dtype, Half):
+        a = convert(a, types.float32)
+    bits, builder = dtype.bitwidth, a.builder
+    least, end = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if dtype.signed else (0, 2**bits)
+    inside = select(a > least, a, a.of(least)).value  # of what is no number too
+    to_integer = builder.fptosi if dtype.signed else builder.fptoui
+    result = Lanes(builder, to_integer(inside, a.type_of(dtype)), dtype)
+    result = select(a >= end, result.of(end - 1), result)
+    return select(isnan(a), result.of(0), result) if dtype.signed else result
 
 
 def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:

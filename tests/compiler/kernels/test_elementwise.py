@@ -72,7 +72,23 @@ def test_casts_to_every_type(dtype):
     x = random_array(type_)
     if type_.dtype.is_float:
         x[:6] = [np.nan, np.inf, -np.inf, 3e4, -3e4, 300.7]
-    check(build.definition(*results), [x])
+    for target in (TARGET, *NARROW):
+        check(build.definition(*results), [x], target=target)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_floats_beyond_an_integers_range_become_its_nearest_value(target):
+    edges = [limit * sign for power in (7, 8, 15, 16, 31, 32, 63, 64) for limit in [2.0**power] for sign in (1, -1)]
+    x = np.array([*edges, 1e30, -1e30, np.inf, -np.inf, np.nan, 0.99, -0.99], np.float32)
+    integers = [dtype for dtype in DTYPES if "int" in dtype]
+    build = Builder(tensor("float32", x.shape))
+    definition = build.definition(*(build("cast", 0, dtype=dtype) for dtype in integers))
+    code, results = run_kernel(definition, [x], target=target)
+    assert code == 0
+    for dtype, got in zip(integers, results, strict=True):
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        wanted = [0 if np.isnan(value) else min(max(int(np.clip(value, -1e20, 1e20)), least), most) for value in x]
+        np.testing.assert_array_equal(got, np.array(wanted, dtype))
 
 
 def test_nan_and_infinity_behave_as_numpys():
