@@ -18,6 +18,7 @@ from ..formats.errors import CompileError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Program
 from ..vm import library
+from ..vm.layout import NOTE_WORDS
 from .kernels.build import build
 from .kernels.lower import lower
 from .kernels.target import Target
@@ -114,6 +115,7 @@ class Operands:
                     ),
                     *(array.ctypes.data for array in self._results),
                     *variables,
+                    *[0] * NOTE_WORDS,
                 ],
                 np.int64,
             )

@@ -17,7 +17,7 @@ from ..formats.dtypes import DType
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Program
 from ..formats.types import TensorType, Type, erase_dims
-from .layout import FRAME_HEAD, FUNCTION, KIND, MANNER, OBJECT, PARAMETER, PRIMITIVE, WORD
+from .layout import FRAME_HEAD, FUNCTION, KIND, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
 from .verify import Verified, VerifiedFunction
 
@@ -172,13 +172,13 @@ def _constant_words(program: Program) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _argument_words(verified: Verified) -> int:
-    """Enough words for the arguments of every call of a primitive, and of every function."""
+    """Enough words for the arguments of every call of a primitive and its notes, and for those of every function."""
     most = max((2 * len(facts.function.param_names) for facts in verified.functions), default=0)
     for facts in verified.functions:
         for instruction in facts.instructions:
             if instruction.operation.name == "call":
                 most = max(most, instruction.size)
-    return most + 1
+    return most + 1 + NOTE_WORDS
 
 
 def _result_place(program: Program, facts: VerifiedFunction) -> int:

@@ -185,6 +185,7 @@ SLEEPER = _names("SLEEPER", """
     BACK_OFF    how long it was left out the last time
 """, start=8)  # fmt: skip
 
+NOTE_WORDS = 160  # behind a primitive's arguments, for what the parts of a call share
 MEMBER_WORDS = 16
 MAX_THREADS = 1024
 

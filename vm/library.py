@@ -84,7 +84,7 @@ def compiler_version() -> str:
     digest = hashlib.sha256(native.toolchain().encode())
     for path in sorted((package / "compiler" / "kernels").glob("*.py")):
         digest.update(path.read_bytes())
-    for name in ("native.py", "frontend.py"):
+    for name in ("native.py", "frontend.py", "intrinsics.py"):
         digest.update((package / "vm" / name).read_bytes())
     return digest.hexdigest()
 

@@ -6,15 +6,17 @@ A kernel is generated as the text of a readable Python function, compiled by Num
 
     args      address of int64 words: [0] the address of the kernel's static words, [1…] the addresses of the inputs'
               elements, then of the outputs', then the values of the definition's dimension variables. Tensors are
-              C-contiguous and aligned to 4 bytes at least (inputs from outside, results) or 64 (all others).
+              C-contiguous and aligned to 4 bytes at least (inputs from outside, results) or 64 (all others). Behind
+              these are the call's NOTE_WORDS notes, which the kernel writes when it is asked for the number of parts
+              and all parts share
     scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses. Where there are several parts, a
               thread's first one finds the word -1 there, and each later one what the one before has left
     part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
               together write every output element exactly once, and any number of parts gives the same bits.
     returns   0, or a code that `vm/failures.py` words: an error that depends on the elements, such as an index out of range
 
-    kernel(args, 0, -1, threads) does no work and returns into how many parts this call should be split on so many
-    threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
+    kernel(args, 0, -1, threads) does no work, may write notes, and returns into how many parts this call should be split on
+    so many threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
 
 Kernels that differ only in sizes should have the same text: what differs goes into the static words. The text is the
 identity of the native code, so it must be a function of the definition and the target alone.

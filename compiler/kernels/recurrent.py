@@ -2,13 +2,21 @@
 
 A step multiplies the hidden state with the recurrent weights, which come from the second cache again and again. So a tile
 takes several sequences, as many as the registers hold gates for, and 16 units of each: what the activations need is in
-registers when the sum is done. The last hidden state is read where it was stored, among the outputs. Sequences and
-directions are independent of each other: they are the units of work. The tiles of a part go from step to step together.
+registers when the sum is done. The last hidden state is read where it was stored, among the outputs. The tiles of a part go
+from step to step together.
+
+Sequences and directions are independent of each other: they are the units of work. Where these are too few, or the weights too
+many for the second cache, all parts take every step together, and each has a share of the units that are computed: half of the
+weights may stay in the cache that the whole does not fit in. Then a step is a *phase* (two, where the reset gate comes before
+the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more while somebody has it.
+A part first takes its own share, then any that nobody has taken, so that no part depends on another's being there, and goes on
+when all shares are done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from ...formats import dims
 from ...formats.dims import Dim
@@ -23,6 +31,12 @@ from .writer import Writer, estimate, shape_of
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 _MOST_ROWS = 6  # sequences of a tile: its text grows with them
 _MACS_A_NANOSECOND = 16
+_MEETING = 400  # nanoseconds that parts lose a phase when they take steps together
+_SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
+_LINE = 16  # words
+_PATIENCE = (
+    20_000  # looks at a share that is not done, besides one a nanosecond of a step: who has waited so long leaves
+)
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -53,6 +67,8 @@ class _Layer:
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
+        self.is_far = self.blocks * self._block_bytes > target.l2_bytes // 2
+        self.is_shareable = self._groups(1, range(self.gates)) > 1
         self.write = Writer(definition, target, f"{self.operator}, {self.rows} sequences at a time")
         self.write.lanes = BLOCK
 
@@ -78,8 +94,11 @@ class _Layer:
         self._write_sizes()
         alone = "rest" if not isinstance(batch, int) or batch % self.rows else ""
         write(f"tiles = batch // {self.rows}", f"rest = batch - tiles * {self.rows}", "chains = tiles + rest")
+        write("units = directions * chains")
         work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {_MACS_A_NANOSECOND}"
-        write.split("directions * chains", work)
+        if self.is_shareable:
+            self._write_shares(work)
+        write.split("units", work)
         write("unit = first")
         with write.block("while unit < last"):
             write("direction = unit // chains", "chain = unit - direction * chains")
@@ -95,13 +114,32 @@ class _Layer:
                 self._write_chain(self.rows)
             write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
-        return write.kernel(macs / _MACS_A_NANOSECOND, 2 * self._row_bytes * self.rows if self.resets_before else 0)
+        return write.kernel(macs / _MACS_A_NANOSECOND)
+
+    def _write_shares(self, work: str) -> None:
+        """Decides whether parts take steps together, and if so, gives this one all units, and a share of their steps."""
+        write, each = self.write, max(1, self.rows * self.gates * self.hidden**2 // _MACS_A_NANOSECOND)
+        write.notes("notes")
+        with write.block("if part < 0"):
+            together = (
+                f"units * {each} + {_MEETING} * directions * parts < (units + parts - 1) // parts * parts * {each}"
+            )
+            write(f"is_shared = {'units > 0' if self.is_far else together}")
+            write(f"atomic_store(notes, {_SHARES * _LINE}, 1 if is_shared else 0)")
+            with write.block("if is_shared"):
+                with write.block(f"for share in range({_SHARES})"):
+                    write(f"atomic_store(notes, share * {_LINE}, 0)")
+                write(f"return min(parts, parts_for({work}, {_SHARES}, parts))")
+        write("shares = 1", "own = 0", "phase = 0")
+        with write.block(f"if parts > 1 and atomic_load(notes, {_SHARES * _LINE}) == 1"):
+            write(f"shares = min(parts, {_SHARES})", "own = part", "part = 0", "parts = 1")
+            with write.block("if own >= shares"):
+                write("return 0")
+        write(f"patience = {_PATIENCE} + units * {each}")
 
     def _side_by_side(self, end: str) -> str:
-        """How many tiles are taken together, up to chain number `end`: one where sequences end at steps of their own, or need
-        scratch memory from gate to gate."""
-        is_alone = "lengths" in self.optional or self.resets_before
-        return "count = 1" if is_alone else f"count = min(last - unit, {end} - chain)"
+        """How many tiles are taken together, up to chain number `end`: one where sequences end at steps of their own."""
+        return "count = 1" if "lengths" in self.optional else f"count = min(last - unit, {end} - chain)"
 
     @property
     def _row_bytes(self) -> int:
@@ -132,18 +170,20 @@ class _Layer:
             write(f"length = convert_int64(load_{dtype.name}(lengths, row * {dtype.itemsize}))")
             write("end = max(0, min(length, steps))")
         if self.operator == "lstm":
-            write("c_first = last_cell + place")
-            self._write_copy("cell + place", "c_first", rows)
+            write("c_first = cell + place")
         with write.block("for step in range(end)"):
             write(f"t = {self._step}", f"after_first = {self._state('t')}")
             write(f"p_first = projected + ((t * batch + row) * directions + direction) * {self.gates * row_bytes}")
-            if self.resets_before:
-                self._write_blocks(rows, (0, 1))
-                self._write_blocks(rows, (2,))
-            else:
-                self._write_blocks(rows, range(self.gates))
+            for gates in ((0, 1), (2,)) if self.resets_before else (range(self.gates),):
+                self._write_phase(rows, gates)
             write("before_first = after_first")
+            if self.operator == "lstm":
+                write("c_first = last_cell + place")
+        # by all who have shares, since the last to come may be the only one who stays to the end
         self._write_copy("before_first", "last_hidden + place", rows)
+        if self.operator == "lstm":
+            with write.block("if end == 0"):
+                self._write_copy("c_first", "last_cell + place", rows)
         if "lengths" in self.optional:
             with write.block("for t in range(end, steps)"):
                 write(f"after = {self._state('t')}")
@@ -174,25 +214,72 @@ class _Layer:
         """Of the weights of 16 units."""
         return self.hidden * self.gates * VECTOR_BYTES
 
-    def _write_blocks(self, rows: int, gates: Sequence[int]) -> None:
+    def _write_phase(self, rows: int, gates: Sequence[int]) -> None:
         """Some gates of all units, and what comes of them."""
+        groups = self._groups(rows, gates)
+        if not self.is_shareable:
+            with self.write.block(f"for group in range({groups})"):
+                self._write_group(rows, gates)
+            return
+        with (
+            self._each_share(),
+            self.write.block(f"for group in range({groups} * share // shares, {groups} * behind // shares)"),
+        ):
+            self._write_group(rows, gates)
+        self._write_meeting()
+
+    @contextlib.contextmanager
+    def _each_share(self) -> Iterator[None]:
+        """Takes each `share` of the phase that nobody has, beginning with the part's own."""
+        write = self.write
+        write("ready = 2 * phase")
+        with write.block("for turn in range(shares)"):
+            write("share = own + turn", "share -= shares if share >= shares else 0", "behind = share + 1")
+            write(f"state = notes + share * {8 * _LINE}")
+            is_mine = "atomic_load(state, 0) == ready and atomic_replace(state, 0, ready, ready + 1)"
+            with write.block(f"if shares == 1 or ({is_mine})"):
+                yield
+                with write.block("if shares > 1"):
+                    write("atomic_store(state, 0, ready + 2)")
+
+    def _write_meeting(self) -> None:
+        """Waits until all shares of the phase are done."""
+        write = self.write
+        with write.block("if shares > 1"):
+            write("looks = 0")
+            waiting = f"while atomic_load(notes, share * {_LINE}) < ready + 2"
+            with write.block("for share in range(shares)"), write.block(waiting):
+                write("relax()", "looks += 1")
+                with write.block("if looks > patience"):
+                    write("return 0")
+            write("phase += 1")
+
+    def _write_group(self, rows: int, gates: Sequence[int]) -> None:
         width = self._width(rows * len(gates))
-        whole = self.blocks - self.blocks % width
-        with self.write.block(f"for block in range(0, {whole}, {width})"):
+        self.write(f"block = group * {width}")
+        if self.blocks % width == 0:
             self._write_tiles(rows, width, gates)
-        if whole < self.blocks:
-            with self.write.block(f"for block in range({whole}, {self.blocks})"):
-                self._write_tiles(rows, 1, gates)
+            return
+        with self.write.block(f"if block + {width} <= {self.blocks}"):
+            self._write_tiles(rows, width, gates)
+        with self.write.block("else"), self.write.block(f"for block in range(block, {self.blocks})"):
+            self._write_tiles(rows, 1, gates)
 
     def _write_tiles(self, rows: int, width: int, gates: Sequence[int]) -> None:
-        """A block of units for each tile of the sequences."""
+        """A group of blocks of units for each tile of the sequences."""
         write, tile_bytes = self.write, rows * self._row_bytes
         with write.block("for tile in range(count)"):
             write(f"before = before_first + tile * {tile_bytes}", f"after = after_first + tile * {tile_bytes}")
             write(f"p = p_first + tile * directions * {self.gates * tile_bytes}")
             if self.operator == "lstm":
-                write(f"c = c_first + tile * {tile_bytes}")
+                write(f"c = c_first + tile * {tile_bytes}", f"c_after = last_cell + place + tile * {tile_bytes}")
+            if self.resets_before:
+                write(f"reset = last_hidden + place + tile * {tile_bytes}")
             self._write_block(rows, width, gates)
+
+    def _groups(self, rows: int, gates: Sequence[int]) -> int:
+        """Into how many groups of blocks the units are divided."""
+        return -(-self.blocks // self._width(rows * len(gates)))
 
     def _width(self, sums: int) -> int:
         """Blocks of 16 units at a time, of so many sums each.
@@ -213,7 +300,7 @@ class _Layer:
             for gate in gates:
                 write(f"{self._sum(i, j, gate)} = {self._start(i, j, gate)}")
         write(f"w = w_cell + block * {self._block_bytes}")
-        write("x = scratch" if gates == (2,) else "x = before")
+        write("x = reset" if gates == (2,) else "x = before")
         with write.block(f"for _ in range({self.hidden})"):
             for j in range(width):
                 for gate in gates:
@@ -277,15 +364,13 @@ class _Layer:
         self._write_blend(i, j, self._activated(0, z))
 
     def _finish_reset(self, i: int, j: int) -> None:
-        """Puts r * h and z into the scratch memory: the last gate sees r * h of all units."""
-        self._store("scratch", i, j, f"{self._activated(0, self._sum(i, j, 1))} * {self._state_of('before', i, j)}")
-        self.write(f"z_at = scratch + {self.rows * self._row_bytes}")
-        self._store("z_at", i, j, self._activated(0, self._sum(i, j, 0)))
+        """Lets r * h, of which the last gate sees all units, wait where the last state will be, and z where the new one will."""
+        self._store("reset", i, j, f"{self._activated(0, self._sum(i, j, 1))} * {self._state_of('before', i, j)}")
+        self._store("after", i, j, self._activated(0, self._sum(i, j, 0)))
 
     def _finish_after_reset(self, i: int, j: int) -> None:
-        self.write(f"z_at = scratch + {self.rows * self._row_bytes}")
         self.write(f"n = {self._projected(i, j, 2)} + {self._sum(i, j, 2)}")
-        self._write_blend(i, j, self._state_of("z_at", i, j))
+        self._write_blend(i, j, self._state_of("after", i, j))
 
     def _write_blend(self, i: int, j: int, z: str) -> None:
         """The new state, of the old one and what n says."""
@@ -301,7 +386,7 @@ class _Layer:
             into, keep = f"{into} + {self._peephole(j, 0)} * old", f"{keep} + {self._peephole(j, 2)} * old"
         write(f"kept = {self._activated(0, keep)} * old")
         write(f"new = kept + {self._activated(0, into)} * {self._activated(1, new)}")
-        self._store("c", i, j, "new")
+        self._store("c_after", i, j, "new")
         if "peephole" in self.optional:
             out = f"{out} + {self._peephole(j, 1)} * new"
         self._store("after", i, j, f"{self._activated(0, out)} * {self.functions[2]}(new)")

@@ -18,6 +18,8 @@ other; LLVM splits the wide ones over several registers.
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
     inside(n)                         the mask of the first n lanes
     parts_for(ns, units, threads)     into how many parts a kernel asks to be split
+    atomic_load, atomic_store, atomic_replace, relax
+                                      of `vm/intrinsics.py`, for words that parts share
     splat_T(value)                    the scalar in every lane                   iota_T()   0, 1, 2, …
     convert_T(v)                      to another element type; also of scalars
     + - * / & | ^ ~ < <= == …         lane by lane, a scalar operand is splatted; comparisons give masks (bool vectors)
@@ -42,6 +44,7 @@ from numba.core.extending import register_model
 from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, builtin_registry, signature
 
+from ...vm import intrinsics
 from . import elementary, lanes
 from .kernel import FEW, PART_NANOSECONDS
 from .lanes import (
@@ -500,6 +503,7 @@ _COMMON = {
     "parts_for": named("parts_for", _type_parts, emitter_of(_parts_for)),
     "word": named("word", _type_word, _emit_word),
     "prefetch": named("prefetch", _type_prefetch, _emit_prefetch),
+    **{name: getattr(intrinsics, name) for name in ("atomic_load", "atomic_store", "atomic_replace", "relax")},
     "vstore": named("vstore", _type_vstore, _emit_vstore),
     **{
         function.__name__: named(function.__name__, typer, emitter_of(function))

@@ -85,6 +85,11 @@ class Writer:
         """Defines `name` to be the address of an output's elements."""
         return self.input(name, len(self.definition.params) + number)
 
+    def notes(self, name: str) -> None:
+        """Defines `name` to be the address of the call's notes, which all parts share, at a multiple of 128."""
+        arguments = 1 + len(self.definition.params) + len(self.definition.outputs) + len(self.definition.variables)
+        self(f"{name} = args + {8 * arguments + 127} & -128")
+
     def prepare(self, name: str) -> None:
         """Defines `name` to say what the scratch memory has been prepared for, -1 at first: what one part leaves there
         serves the thread's next ones. Before the split, and before anything else names places in the scratch memory."""

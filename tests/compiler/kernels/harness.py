@@ -10,6 +10,7 @@ import dataclasses
 import math
 import mmap
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from treadle.compiler.evaluate import evaluate_definition
@@ -20,6 +21,7 @@ from treadle.compiler.timing import PROTOTYPE
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
+from treadle.vm.layout import NOTE_WORDS
 from treadle.vm.library import BuiltKernel
 from treadle.vm.native import load_object
 
@@ -116,8 +118,9 @@ def run_kernel(
     parts: int = 1,
     target: Target = TARGET,
     slack: int = 0,
+    at_once: bool = False,
 ) -> tuple[int, list[np.ndarray]]:
-    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other."""
+    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread."""
     kernel, sizes = built(definition, target), sizes or {}
     assert kernel is not None, f"no kernel for {definition}"
     inputs = [guarded(np.require(array, requirements="C"), slack) for array in arrays]
@@ -131,10 +134,13 @@ def run_kernel(
     aligned = (scratch.ctypes.data + 63) // 64 * 64
     variables = [sizes[name] for name in definition.variables]
     addresses = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
-    args = np.array([words.ctypes.data, *addresses, *variables], np.int64)
+    args = np.array([words.ctypes.data, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)
     assert 1 <= call(kernel, args.ctypes.data, 0, -1, 2) <= 64
-    codes = [call(kernel, args.ctypes.data, aligned, part, parts) for part in range(parts)]
-    return max(codes), outputs
+    if at_once:
+        assert not kernel.scratch_bytes, "each thread would need its own"
+    with ThreadPoolExecutor(parts if at_once else 1) as threads:
+        codes = threads.map(lambda part: call(kernel, args.ctypes.data, aligned, part, parts), range(parts))
+        return max(codes), outputs
 
 
 def check(

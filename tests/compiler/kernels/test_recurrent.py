@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from treadle.formats.types import tensor
 
-from .harness import TARGET, check, definition_of, random_array
+from .harness import TARGET, check, definition_of, random_array, run_kernel
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
@@ -42,6 +42,27 @@ def test_directions(operator, direction):
 @pytest.mark.parametrize("hidden", [1, 40])
 def test_units_that_fill_no_vector_and_tiles_of_sequences(operator, hidden):
     check_layer(operator, hidden, 13, 3, direction="bidirectional", parts=3)
+
+
+@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_parts_that_take_steps_together(operator, parts):
+    check_layer(operator, 150, 1, 3, direction="bidirectional", parts=parts)
+    check_layer(operator, 390, 7, 3, parts=parts)
+    check_layer(operator, 150, 3, 3, parts=parts, lengths=[3, 0, 2], peephole=operator == "lstm")
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_parts_at_the_same_time_give_the_bits_of_one(operator):
+    definition = layer(operator, 150, 1, 40, direction="bidirectional")
+    arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    arrays[1] *= np.float32(0.3)
+    _, alone = run_kernel(definition, arrays)
+    for _ in range(20):
+        code, together = run_kernel(definition, arrays, parts=3, at_once=True)
+        assert code == 0
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("operator", GATES)
