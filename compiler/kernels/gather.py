@@ -7,6 +7,9 @@ where the axis is the last.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
@@ -17,6 +20,7 @@ from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 
 _BLOCK = 1024  # elements of a run, or indices, that are one unit of work
+_ELEMENT_PICOSECONDS = 500  # that an element takes, where each has an index of its own
 _ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
 
 
@@ -28,22 +32,30 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
     write, shape = it.write, shape_of(definition.params[0])
     write.size("count", dims.element_count(shape_of(definition.params[1])))
     is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
-    runs = it.inner if not is_single else "count"
-    rows = Odometer(write, [("i", "outer"), ("j", "count")] if not is_single else [("i", "outer")])
-    write(f"rows = {rows.count}", f"blocks = ({runs} + {_BLOCK - 1}) // {_BLOCK}")
-    write.split("rows * blocks", f"rows * {runs} * {200 if is_single else 40 * it.itemsize} // 1000")
+    picoseconds = 200 if is_single else 40 * it.itemsize
+    with _blocks(it, is_single, picoseconds):
+        _write_singles(it) if is_single else _write_run(it)
+    elements = estimate(dims.element_count(shape_of(definition.results[0])))
+    return write.kernel(elements * picoseconds / 1000)
+
+
+@contextlib.contextmanager
+def _blocks(it: _Lookup, is_single: bool, picoseconds: int) -> Iterator[None]:
+    """Walks the elements `begin` to `end` of the runs at all (i, j), or if runs are single elements, of the indices at all i."""
+    write, run = it.write, "count" if is_single else "inner"
+    rows = Odometer(write, [("i", "outer")] if is_single else [("i", "outer"), ("j", "count")])
+    write(f"rows = {rows.count}", f"blocks = ({run} + {_BLOCK - 1}) // {_BLOCK}")
+    write.split("rows * blocks", f"rows * {run} * {picoseconds} // 1000")
     with write.block("if first < last"):
         write("row = first // blocks", "block = first - row * blocks")
         rows.start("row")
     with write.block("for _ in range(first, last)"):
-        write(f"begin = block * {_BLOCK}", f"end = min(begin + {_BLOCK}, {runs})")
-        _write_singles(it) if is_single else _write_run(it)
+        write(f"begin = block * {_BLOCK}", f"end = min(begin + {_BLOCK}, {run})")
+        yield
         write("block += 1")
         with write.block("if block == blocks"):
             write("block = 0")
             rows.advance()
-    elements = estimate(dims.element_count(shape_of(definition.results[0])))
-    return write.kernel(elements * (0.2 if is_single else 0.04 * it.itemsize))
 
 
 def _write_singles(it: _Lookup) -> None:
@@ -79,17 +91,14 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
         return None
     write, size = it.write, it.itemsize
     write.size("count", count)
-    rows = Odometer(write, [("i", "outer"), ("j", "count")])
-    write.split("outer * count", "outer * count * inner")
-    with write.block("if first < last"):
-        rows.start("first")
-    with write.block("for row in range(first, last)"):
-        with write.block("for k in range(inner)"):
-            it.write_index("row * inner + k")
-            source = scaled("(i * length + at) * inner + k", size)
-            write(f"store_{it.type}(target, {scaled('row * inner + k', size)}, load_{it.type}(x, {source}))")
-        rows.advance()
-    return write.kernel(estimate(dims.element_count(shape_of(definition.results[0]))))
+    is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
+    with _blocks(it, is_single, _ELEMENT_PICOSECONDS), write.block("for k in range(begin, end)"):
+        place = "i * count + k" if is_single else "(i * count + j) * inner + k"
+        source = "i * length + at" if is_single else "(i * length + at) * inner + k"
+        it.write_index(place)
+        write(f"store_{it.type}(target, {scaled(place, size)}, load_{it.type}(x, {scaled(source, size)}))")
+    elements = estimate(dims.element_count(shape_of(definition.results[0])))
+    return write.kernel(elements * _ELEMENT_PICOSECONDS / 1000)
 
 
 def lower_gather_nd(definition: PrimitiveDefinition, target: Target) -> Kernel | None:

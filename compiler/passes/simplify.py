@@ -130,6 +130,12 @@ def _keeps_values(source: DType, target: DType) -> bool:
     return bool(np.can_cast(source.numpy, target.numpy, casting="safe")) and target is not DType.bool
 
 
+def _slice(_: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:
+    """A slice as large as its operand is the whole of it, unless it turns something round."""
+    is_forward = all(step > 0 for step in _attributes(call)["steps"] or ())
+    return call.args[0] if is_forward and type_of(call.args[0]) == type_ and UNKNOWN not in type_.shape else None
+
+
 def _permute(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:
     source = call.args[0]
     order = _order(call, type_.rank)
@@ -191,4 +197,5 @@ RULES: dict[str, _Rule] = {
         call.args[0] if type_of(call.args[0]) == type_ and UNKNOWN not in type_.shape else None
     ),
     "concat": _single,
+    "slice": _slice,
 }

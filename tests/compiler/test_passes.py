@@ -55,6 +55,7 @@ def body(step: Pass, text: str, signature: str = "x: float32[4, 8], y: float32[4
         ("z = negative(x)\nr = negative(z)", "x"),
         ("z = cast(x) {dtype=float64}\nr = cast(z) {dtype=float32}", "x"),
         ("z = permute_dims(x)\nr = permute_dims(z)", "x"),
+        ("r = slice(x) {starts=(0,), ends=(99,), axes=(1,)}", "x"),
         ("z = reshape(x) {shape=(32,)}\nr = reshape(z) {shape=(4, 8)}", "x"),
         ("t = (x, y)\nr = t[1]", "y"),
         ("r = if bool(true) { x } else { y }", "x"),
