@@ -256,7 +256,10 @@ def _renamed(module: Any, entry: str, symbol: str) -> str:
 
 def _aligning(text: str, symbol: str) -> str:
     """LLVM text whose function `symbol` aligns the stack. Left alone, LLVM learns too late that there are not enough registers
-    for all vectors, and those that wait in memory cross cache lines: up to 6 % of the time of a matrix product."""
+    for all vectors, and those that wait in memory cross cache lines: up to 6 % of the time of a matrix product. Without loops
+    there are few vectors."""
+    if " = phi " not in text:
+        return text
     head = re.compile(rf'^(define .*@"?{re.escape(symbol)}"?\(.*?)((?: #\d+)? {{)$', re.MULTILINE)
     return head.sub(r'\1 "stackrealign"\2', text)
 

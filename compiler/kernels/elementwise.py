@@ -33,21 +33,30 @@ def _kernel(definition: PrimitiveDefinition, expression: Expression, axes: tuple
     tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     write = Writer(definition, target, ", ".join(expression.operators) or "copy")
     cost = expression.cost + NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
-    depth = axes[-1].size
-    if len(axes) > 1 and isinstance(depth, int) and depth in (write.lanes, 2 * write.lanes, 4 * write.lanes):
-        chain: _Chain = _DeepChain(definition, expression, write, axes, depth)
-    else:
-        stages = expression.stages
-        if len(stages) == 1 and expression.cost > _LONG:
-            write.lanes *= 2
-        kind = _Chain if len(stages) == 1 else _StagedChain
-        depth, chain = 1, kind(definition, expression, write, Rows(write, axes))
-    chain.write_all(max(1, round(cost * depth * 1000)))
+    chain = _chain(definition, expression, axes, write)
+    chain.write_all(max(1, round(cost * chain.depth * 1000)))
     return write.kernel(cost * estimate(dims.element_count(shape_of(definition.results[0]))), chain.scratch_bytes)
+
+
+def _chain(definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...], write: Writer) -> _Chain:
+    """The kind of chain that suits the expression and its axes."""
+    depth = axes[-1].size
+    if isinstance(depth, int):
+        if len(axes) == 1 and depth <= write.lanes:
+            return _OneVector(definition, expression, write, Rows(write, axes))
+        if len(axes) > 1 and depth in (write.lanes, 2 * write.lanes, 4 * write.lanes):
+            return _DeepChain(definition, expression, write, axes, depth)
+    if len(expression.stages) > 1:
+        return _StagedChain(definition, expression, write, Rows(write, axes))
+    if expression.cost > _LONG:
+        write.lanes *= 2
+    return _Chain(definition, expression, write, Rows(write, axes))
 
 
 class _Chain:
     """Writes one chain. Tensors are counted as the expression's inputs, then the definition's outputs: t0, t1, …"""
+
+    depth = 1  # of the elements that a row is made of
 
     def __init__(self, definition: PrimitiveDefinition, expression: Expression, write: Writer, rows: Rows) -> None:
         self.definition, self.expression, self.write, self.rows = definition, expression, write, rows
@@ -139,6 +148,23 @@ class _Chain:
 
     def _name(self, tensor: int) -> str:
         return f"v{self.expression.inputs[tensor]}"
+
+
+class _OneVector(_Chain):
+    """A chain of no more elements than a vector has, as where programs compute with scalars: no loops, always one part."""
+
+    def write_all(self, picoseconds: int) -> None:
+        write = self.write
+        with write.block("if part < 0"):
+            write("return 1")
+        for k, number in enumerate(self.expression.inputs):
+            write.input(f"p{k}", number)
+        for k in self.outputs:
+            write.output(f"p{k}", self._output(k))
+        for k in self.scalars:
+            self._load_scalar(k, f"p{k}")
+        count = self.rows.axes[0].size
+        self._write_vector("0", "" if count == write.lanes else str(count))
 
 
 class _StagedChain(_Chain):

@@ -55,14 +55,14 @@ class Rows:
 
     def __init__(self, write: Writer, axes: Sequence[Axis], block: int = BLOCK) -> None:
         self.write, self.axes, self.block = write, tuple(reversed(axes)), block
-        for i, axis in enumerate(self.axes):
-            write.size(f"n{i}", axis.size)
         self.outer = range(1, len(self.axes))
         self.indices = Odometer(write, [(f"i{i}", f"n{i}") for i in reversed(self.outer)])
 
     def begin(self, picoseconds: int) -> None:
         """Sizes of the work, and where this part of it starts. An element costs so many picoseconds."""
         write = self.write
+        for i, axis in enumerate(self.axes):
+            write.size(f"n{i}", axis.size)
         write(f"blocks = (n0 + {self.block - 1}) // {self.block}")
         if not self.outer:
             write.split("blocks", f"n0 * {picoseconds} // 1000")

@@ -54,8 +54,15 @@ def test_symbols_of_one_object_are_separate():
     assert call(addresses["second"], 0, 0, 1, 1) == (0, -1)
 
 
-def test_kernels_align_the_stack_for_vectors_that_wait_there():
-    assert '"stackrealign"' in native.compile_text({"k": (kernel, SIGNATURE)})
+def test_kernels_with_loops_align_the_stack_for_vectors_that_wait_there():
+    def collatz(args, scratch, part, parts):
+        steps = 0
+        while part > 1:
+            part, steps = part // 2 if part % 2 == 0 else 3 * part + 1, steps + 1
+        return steps
+
+    assert '"stackrealign"' in native.compile_text({"k": (collatz, SIGNATURE)})
+    assert '"stackrealign"' not in native.compile_text({"k": (kernel, SIGNATURE)})
 
 
 COMPILE = """
