@@ -16,9 +16,11 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
+from ..operators.blocked import NarrowGroups
 from ..operators.shapes import integer
 from ..operators.windows import Axis, axes
 from .anchor import Anchored
@@ -88,6 +90,7 @@ class Problem:
     columns: int
     window: tuple[Window, Window]
     pile: Pile | None  # of a volume
+    narrow: NarrowGroups | None = None  # then each block of the result counts as a group
 
     @property
     def slices(self) -> int:
@@ -162,6 +165,9 @@ def problem_of(found: Anchored) -> Problem | None:
     if not all(isinstance(size, int) for size in (*x[1:], *weight, *result[1:], *pads)) or 0 in (*x[1:], *result[1:]):
         return None
     groups, channels = attributes.get("groups", 1), attributes.get("channels", BLOCK)
+    narrow = narrow_groups(attributes)
+    if narrow is not None:
+        groups, channels = narrow.blocks, narrow.width * BLOCK
     known = [
         (integer(size), integer(outputs), Window.of(axis))
         for size, outputs, axis in zip(x[2 : 2 + spatial], result[2:-1], windows, strict=True)
@@ -182,7 +188,34 @@ def problem_of(found: Anchored) -> Problem | None:
         columns=columns,
         window=(vertical, horizontal),
         pile=Pile(*pile[0]) if pile else None,
+        narrow=None if narrow is None or narrow.are_even else narrow,
     )
+
+
+def narrow_groups(attributes: dict[str, Any]) -> NarrowGroups | None:
+    """The groups of a convolution that has some which do not begin with a block."""
+    sizes = [attributes.get(name, 0) for name in ("groups", "channels", "outputs")]
+    return NarrowGroups(*sizes) if sizes[-1] else None
+
+
+def write_band_sizes(write: Writer, narrow: NarrowGroups) -> None:
+    """The words that `write_band` needs."""
+    write.sizes(
+        image_channels=narrow.count * narrow.channels,
+        image_blocks=narrow.image_blocks,
+        group_channels=narrow.channels,
+        group_outputs=narrow.outputs,
+        outputs=narrow.count * narrow.outputs,
+    )
+
+
+def write_band(write: Writer) -> None:
+    """Defines `image_block`, the first one that has weights for the block number `group` of the result, and which channels from
+    there on count: `band_begin` to `band_end`."""
+    write(f"lowest = group * {BLOCK} // group_outputs * group_channels")
+    write(f"image_block = min(lowest // {BLOCK}, image_blocks - channels)")
+    write(f"band_begin = lowest - image_block * {BLOCK}", f"highest = min(group * {BLOCK} + {BLOCK}, outputs) - 1")
+    write(f"band_end = (highest // group_outputs + 1) * group_channels - image_block * {BLOCK}")
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -269,6 +302,8 @@ class _Conv:
         )
         if problem.chunk:
             write.size("chunk", problem.chunk)
+        if problem.narrow:
+            write_band_sizes(write, problem.narrow)
         write.size("nanoseconds", round(self._nanoseconds))
         if problem.is_staged:
             write.sizes(reach=problem.reach, x_line=self._stage_row, x_plane=self._stage_plane)
@@ -349,7 +384,11 @@ class _Conv:
             write("first_slice = max(0, (dilation_deep - 1 - front) // dilation_deep)")
             write("end_slice = min(window_depth, (depth - front + dilation_deep - 1) // dilation_deep)")
         write("image = image_group // groups", "group = image_group - image * groups")
-        write("origin = images_at + image_group * channels * plane_bytes")
+        if self.problem.narrow:
+            write_band(write)
+            write("origin = images_at + (image * image_blocks + image_block) * plane_bytes")
+        else:
+            write("origin = images_at + image_group * channels * plane_bytes")
         if self.problem.pile:
             write("origin += front * slice_bytes")
         if self.problem.is_staged:
@@ -430,10 +469,9 @@ class _Conv:
             write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
             chunk = "chunk" if problem.chunk else ""
             with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
-                if has_rest := not problem.is_planar and problem.last < BLOCK:
-                    write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
+                self._write_inner()
                 with self._slices():
-                    self._write_sum(tile, has_rest)
+                    self._write_sum(tile)
             self.epilogue.tile(tile, skip="skip" if problem.columns % tile.rows else "")
 
     def _x_place(self, top: str, column: str) -> str:
@@ -455,7 +493,17 @@ class _Conv:
     def _asks_ahead(self) -> bool:
         return not self.problem.is_staged and not self.problem.is_planar
 
-    def _write_sum(self, tile: Tile, has_rest: bool) -> None:
+    def _write_inner(self) -> None:
+        """Which channels of the block count, where not all do: those before `inner`, from `outer` on if groups are narrow."""
+        write, problem = self.write, self.problem
+        if problem.narrow:
+            write(
+                f"outer = max(band_begin - channel * {BLOCK}, 0)", f"inner = min(band_end - channel * {BLOCK}, {BLOCK})"
+            )
+        elif not problem.is_planar and problem.last < BLOCK:
+            write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
+
+    def _write_sum(self, tile: Tile) -> None:
         """The part of the sum that one block of input channels (or plane) gives, in one slice of the window."""
         write = self.write
         line = "(channel * window_depth + deep) * window_height" if self.problem.pile else "channel * window_height"
@@ -472,7 +520,17 @@ class _Conv:
                 return
             with write.block("for tap_across in range(window_width)"):
                 write(f"x = x_tap + tap_across * dilation_across * {VECTOR_BYTES}")
-                with write.block(f"for step in range({'inner' if has_rest else BLOCK})"):
-                    write_step(write, tile, self.target)
-                if has_rest:
-                    write(f"w += ({BLOCK} - inner) * {VECTOR_BYTES}")
+                self._write_block_of_channels(tile)
+
+    def _write_block_of_channels(self, tile: Tile) -> None:
+        write, problem = self.write, self.problem
+        has_rest = problem.last < BLOCK
+        steps = "outer, inner" if problem.narrow else "inner" if has_rest else str(BLOCK)
+        if problem.narrow:
+            write(f"w_next = w + {BLOCK * VECTOR_BYTES}", "x += outer * x_step", "w += outer * w_step")
+        with write.block(f"for step in range({steps})"):
+            write_step(write, tile, self.target)
+        if problem.narrow:
+            write("w = w_next")
+        elif has_rest:
+            write(f"w += ({BLOCK} - inner) * {VECTOR_BYTES}")

@@ -18,7 +18,7 @@ from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.windows import axes
 from .anchor import Anchored
-from .conv import GIGAHERTZ
+from .conv import GIGAHERTZ, narrow_groups, write_band, write_band_sizes
 from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel
 from .sliding import Sliding
@@ -65,14 +65,21 @@ class _Convolution:
         end = len(weight) - (1 if self.is_planar else 2)
         windows = axes(weight[2:end], *(attributes[name] for name in ("strides", "pads", "dilations")))
         self.sliding = Sliding(windows, x[2:] if self.is_planar else x[2:-1], result[2:-1])
-        self.groups = attributes.get("groups", 1)
+        self.narrow = narrow_groups(attributes)
+        self.groups = self.narrow.blocks if self.narrow else attributes.get("groups", 1)
         self.pixels = dims.product(result[2:-1])
         self.channels = estimate(weight[1])
-        self.last = 1 if self.is_planar else attributes["channels"] - (self.channels - 1) * BLOCK
+        self.last = 1 if self.is_planar else self._last_channels(attributes["channels"])
         self.blocks = estimate(weight[0]) // self.groups
         self.taps = math.prod(estimate(size) for size in weight[2:end])
         self.tiles = self._choose_tiles()
         self.band = self._band()
+
+    def _last_channels(self, channels: int) -> int:
+        """Of the last block of a group, or of the image if groups are narrow."""
+        if self.narrow:
+            return self.narrow.count * self.narrow.channels - (self.narrow.image_blocks - 1) * BLOCK
+        return channels - (self.channels - 1) * BLOCK
 
     @property
     def is_possible(self) -> bool:
@@ -164,6 +171,8 @@ class _Convolution:
             band=self.band,
             picoseconds=round(self._nanoseconds * 1000),
         )
+        if self.narrow:
+            write_band_sizes(write, self.narrow)
         self.sliding.write_sizes(write)
 
     def _by_pixels(self) -> str:
@@ -179,7 +188,12 @@ class _Convolution:
         write("image_group = place // bands", "first_tile = (place - image_group * bands) * band")
         write("last_tile = min(first_tile + band, tiles)")
         write("image = image_group // groups", "group = image_group - image * groups")
-        write(f"origin = images_at + image_group * channels * plane * {self._pixel}")
+        if self.narrow:
+            write_band(write)
+            write(f"last_channels = min(image_channels - (image_block + channels - 1) * {BLOCK}, {BLOCK})")
+            write(f"origin = images_at + (image * image_blocks + image_block) * plane * {self._pixel}")
+        else:
+            write(f"origin = images_at + image_group * channels * plane * {self._pixel}")
         write("base = min(first_tile * tile_rows, pixels - tile_rows)")
         if self.is_gathered:
             with write.block("if place != gathered"):

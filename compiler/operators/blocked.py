@@ -8,6 +8,8 @@ there. A matrix [K, N] is packed into panels of 16 columns, [N/16, K, 16].
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,8 @@ _FLOAT32 = frozenset({DType.float32})
 _GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _CHANNELS = Attribute(Kind.INT, "channels of the image")
 _LAST = Attribute(Kind.BOOL, "the channels of the ordinary image lie last, [N, *spatial, C]", False)
-_CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group: a group begins with a block")
+_CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group")
+_OUTPUTS_EACH = Attribute(Kind.INT, "channels of the result, in each group; 0 if each group begins with a block", 0)
 
 
 def _blocks(channels: ShapeDim) -> ShapeDim:
@@ -101,10 +104,56 @@ def _pack_vector(x: np.ndarray, axes: int) -> np.ndarray:
     return _pad_axis(x, 0).reshape(-1, *(1,) * axes, BLOCK)
 
 
-def merges(outputs: int, inputs: int, groups: int) -> bool:
-    """True for groups of `inputs` channels each that share blocks with others: as many outputs, and a divisor of BLOCK. Their
-    packed weights are zero between channels of different groups."""
-    return groups > 1 and outputs == inputs * groups and inputs < BLOCK and BLOCK % inputs == outputs % BLOCK == 0
+@dataclass(frozen=True)
+class NarrowGroups:
+    """Groups of channels that do not begin with a block: a block of results is computed of a *band* of the image's channels,
+    those of all the groups that have results in it. Its weights are zero between channels of different groups."""
+
+    count: int
+    channels: int  # of a group
+    outputs: int  # of a group
+
+    @staticmethod
+    def of(groups: int, channels: int, outputs: int) -> NarrowGroups | None:
+        """None for groups of so many channels and outputs that begin with a block; also for those of more than one block,
+        of whose results several blocks are better computed at once."""
+        if groups == 1 or outputs > BLOCK or channels % BLOCK == outputs % BLOCK == 0:
+            return None
+        return NarrowGroups(groups, channels, outputs)
+
+    @property
+    def image_blocks(self) -> int:
+        return -(-self.count * self.channels // BLOCK)
+
+    @property
+    def blocks(self) -> int:
+        """Of the result."""
+        return -(-self.count * self.outputs // BLOCK)
+
+    def band(self, block: int) -> tuple[int, int]:
+        """The first channel of a band, and the one behind its last."""
+        last = min((block + 1) * BLOCK, self.count * self.outputs) - 1
+        return block * BLOCK // self.outputs * self.channels, (last // self.outputs + 1) * self.channels
+
+    @cached_property
+    def width(self) -> int:
+        """The blocks of the image that the widest band meets: weights are packed for so many."""
+        bands = map(self.band, range(self.blocks))
+        return max(-(-end // BLOCK) - begin // BLOCK for begin, end in bands)
+
+    def first(self, block: int) -> int:
+        """The first block of the image for which the weights of a block of results are packed."""
+        return min(self.band(block)[0] // BLOCK, self.image_blocks - self.width)
+
+    @property
+    def are_even(self) -> bool:
+        """Whether each band is a block of the image, that of the same number."""
+        return all(self.band(block) == (block * BLOCK, (block + 1) * BLOCK) for block in range(self.blocks))
+
+    def places(self, output: int) -> slice:
+        """Where the weights of an output lie in its block, whose channels begin with those of `first`."""
+        begin = output // self.outputs * self.channels - self.first(output // BLOCK) * BLOCK
+        return slice(begin, begin + self.channels)
 
 
 def _infer_pack_weights(inputs: Sequence[TensorType], groups: int) -> TensorType:
@@ -113,19 +162,18 @@ def _infer_pack_weights(inputs: Sequence[TensorType], groups: int) -> TensorType
     outputs, channels, *window = weight.shape
     if not isinstance(outputs, int) or not isinstance(channels, int) or groups < 1 or outputs % groups:
         raise mismatch(f"weights of a known size for {groups} groups", weight)
-    if merges(outputs, channels, groups):
-        return TensorType(weight.dtype, (outputs // BLOCK, 1, *window, BLOCK, BLOCK))
+    if narrow := NarrowGroups.of(groups, channels, outputs // groups):
+        return TensorType(weight.dtype, (narrow.blocks, narrow.width, *window, BLOCK, BLOCK))
     blocks = groups * -(-outputs // groups // BLOCK)
     return TensorType(weight.dtype, (blocks, -(-channels // BLOCK), *window, BLOCK, BLOCK))
 
 
 def _pack_weights(weight: np.ndarray, groups: int) -> np.ndarray:
     outputs, inputs, *window = weight.shape
-    if merges(outputs, inputs, groups):
-        wide = np.zeros((outputs, BLOCK, *window), weight.dtype)
+    if narrow := NarrowGroups.of(groups, inputs, outputs // groups):
+        wide = np.zeros((outputs, narrow.width * BLOCK, *window), weight.dtype)
         for output in range(outputs):
-            first = output % BLOCK // inputs * inputs
-            wide[output, first : first + inputs] = weight[output]
+            wide[output, narrow.places(output)] = weight[output]
         weight, groups = wide, 1
     by_group = weight.reshape(groups, outputs // groups, *weight.shape[1:])
     padded = _pad_axis(_pad_axis(by_group, 1), 2)
@@ -218,7 +266,13 @@ def _check_bias(inputs: Sequence[TensorType], blocks: ShapeDim) -> None:
 
 
 def _infer_conv_blocked(
-    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int, channels: int
+    inputs: Sequence[TensorType],
+    strides: tuple,
+    pads: tuple,
+    dilations: tuple,
+    groups: int,
+    channels: int,
+    outputs: int,
 ) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
@@ -226,10 +280,18 @@ def _infer_conv_blocked(
     if weight.rank != x.rank + 1 or weight.shape[-2:] != (BLOCK, BLOCK):
         raise mismatch(f"weights [blocks out, blocks in, *window, {BLOCK}, {BLOCK}]", weight)
     blocks_out, blocks_in = weight.shape[:2]
-    if not isinstance(blocks_out, int) or groups < 1 or blocks_out % groups:
-        raise mismatch(f"blocks that {groups} groups divide", weight)
-    match_dim(_blocks(channels), blocks_in)
-    match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_in), x.shape[1])
+    if not isinstance(blocks_out, int) or groups < 1 or min(channels, outputs) < 0:
+        raise mismatch("a known number of blocks, of some groups", weight)
+    if outputs:
+        narrow = NarrowGroups.of(groups, channels, outputs)
+        if narrow is None or not channels or (blocks_out, blocks_in) != (narrow.blocks, narrow.width):
+            raise mismatch(f"weights of {groups} groups of {channels} channels and {outputs} outputs", weight)
+        match_dim(narrow.image_blocks, x.shape[1])
+    else:
+        if blocks_out % groups:
+            raise mismatch(f"blocks that {groups} groups divide", weight)
+        match_dim(_blocks(channels), blocks_in)
+        match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_in), x.shape[1])
     _check_bias(inputs, blocks_out)
     windows = axes(weight.shape[2:-2], strides, pads, dilations)
     return TensorType(x.dtype, (x.shape[0], blocks_out, *result_shape(x.shape[2:-1], windows), BLOCK))
@@ -242,14 +304,21 @@ def _conv_blocked(
     *,
     groups: int,
     channels: int,
+    outputs: int,
     **attributes: Any,
 ) -> np.ndarray:
     blocks_out, blocks_in, *window, _, _ = weight.shape
     plain = np.moveaxis(weight, (-1, -2), (1, 3)).reshape(blocks_out * BLOCK, blocks_in * BLOCK, *window)
-    by_group = x.reshape(x.shape[0] * groups, blocks_in, *x.shape[2:])
-    image = _unpack_channels(by_group, channels).reshape(x.shape[0], groups * channels, *x.shape[2:-1])
-    plain = plain[:, :channels]
     flat = None if bias is None else bias.reshape(-1)
+    if outputs:
+        narrow = NarrowGroups(groups, channels, outputs)
+        image = _unpack_channels(x, groups * channels)
+        plain = np.stack([plain[output, narrow.places(output)] for output in range(groups * outputs)])
+        flat = None if flat is None else flat[: len(plain)]
+    else:
+        by_group = x.reshape(x.shape[0] * groups, blocks_in, *x.shape[2:])
+        image = _unpack_channels(by_group, channels).reshape(x.shape[0], groups * channels, *x.shape[2:-1])
+        plain = plain[:, :channels]
     return _pack_channels(_conv(image, plain, flat, groups=groups, **attributes))
 
 
@@ -350,8 +419,8 @@ register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _g
          attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"),
                      "channels": _CHANNELS, "epsilon": EPSILON}, work=each_input(7))
 register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
-         "convolution of a channel-blocked image; `groups` are groups of blocks",
-         attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH}, work=of_blocked_convolution)
+         "convolution of a channel-blocked image; groups begin with a block, or `outputs` tells how narrow they are",
+         attributes=WINDOW | _GROUPS | {"channels": _CHANNELS_EACH, "outputs": _OUTPUTS_EACH}, work=of_blocked_convolution)
 register("conv_planar", "x weight bias?", _infer_conv_planar, _conv_planar, Fusion.ANCHOR,
          "convolution of an image of few channels [N, C, *spatial], with a channel-blocked result", attributes=WINDOW,
          work=of_blocked_convolution)

@@ -8,7 +8,7 @@ from typing import Any
 from ...formats import dims
 from ...formats.types import TensorType, TupleType
 from .. import ir
-from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE, merges
+from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.winograd import WINDOW_SIZE
@@ -55,15 +55,14 @@ class _Convolution:
         return self.groups == self.channels == self.outputs
 
     @property
-    def is_merged(self) -> bool:
-        """Whether neighbouring groups share a block, and become one."""
-        return merges(self.outputs, self.channels // self.groups, self.groups)
-
-    @property
-    def ends_in_blocks(self) -> bool:
+    def begins_in_blocks(self) -> bool:
         """Whether each group begins with a block."""
         each = (self.outputs // self.groups, self.channels // self.groups)
         return self.groups == 1 or all(count % BLOCK == 0 for count in each)
+
+    @property
+    def narrow(self) -> NarrowGroups | None:
+        return NarrowGroups.of(self.groups, self.channels // self.groups, self.outputs // self.groups)
 
 
 def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
@@ -76,7 +75,7 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _planar(blocker, it)
     if it.groups == 1 and isinstance(it.weight, ir.Constant) and (tiles := _winograd_tiles(blocker, it)):
         return _winograd(blocker, it, tiles)
-    if it.is_merged or it.ends_in_blocks:
+    if it.narrow or it.begins_in_blocks:
         return _blocked(blocker, it)
     return _of_groups_apart(blocker, it)
 
@@ -93,8 +92,11 @@ def _planar(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
     biases, weights = _biases(blocker, it), blocker.packed("pack_weights", it.weight, groups=it.groups)
-    groups = it.channels // BLOCK if it.is_merged else it.groups
-    sizes = {"groups": groups, "channels": it.channels // groups}
+    sizes = {
+        "groups": it.groups,
+        "channels": it.channels // it.groups,
+        "outputs": it.narrow.outputs if it.narrow else 0,
+    }
     return blocker.emit("conv_blocked", blocker.as_blocked(it.x), weights, *biases, **it.attributes, **sizes)
 
 
@@ -151,7 +153,7 @@ def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
     return blocker.emit("reshape", result, shape=(n, blocks, tensor_type(result).shape[3], block))
 
 
-# ---- groups that do not end with a block ----
+# ---- wide groups that do not begin with a block ----
 
 
 def _of_groups_apart(blocker: Blocker, it: _Convolution) -> ir.Var:

@@ -155,7 +155,14 @@ def test_channels_that_lie_last_for_a_while_are_moved_once_each_way(channels, ba
 
 @pytest.mark.parametrize(
     ("channels", "outputs", "groups", "operator"),
-    [(32, 32, 32, "conv_depthwise"), (32, 32, 8, "conv_blocked"), (64, 32, 2, "conv_blocked")],
+    [
+        (32, 32, 32, "conv_depthwise"),
+        (32, 32, 8, "conv_blocked"),
+        (64, 32, 2, "conv_blocked"),
+        (20, 40, 20, "conv_blocked"),
+        (40, 40, 5, "conv_blocked"),
+        (15, 9, 3, "conv_blocked"),
+    ],
 )
 def test_groups(channels, outputs, groups, operator):
     x, array = image(channels)
@@ -169,10 +176,10 @@ def test_very_wide_depthwise_windows_are_left_as_they_are():
     assert rewritten(Module(main=function([x], y)), array) == ["conv"]
 
 
-def test_groups_that_do_not_fit_into_blocks_are_packed_apart():
+def test_wide_groups_that_do_not_fit_into_blocks_are_packed_apart():
     x, array = image(15)
-    y = op.conv(x, constant(normal(9, 5, 3, 3)), constant(normal(9)), groups=3)
-    assert rewritten(Module(main=function([x], op.conv(op.relu(y), constant(normal(48, 3, 1, 1)), groups=3))), array)
+    y = op.conv(x, constant(normal(60, 5, 3, 3)), constant(normal(60)), groups=3)
+    assert rewritten(Module(main=function([x], op.conv(op.relu(y), constant(normal(96, 20, 1, 1)), groups=3))), array)
     assert "conv_blocked" in rewritten(Module(main=function([x], y)), array)
 
 

@@ -20,15 +20,17 @@ Choice = tuple[
 
 def direct(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> Choice:
     """The operator that the layout pass would choose: depthwise, planar or blocked."""
-    if groups == x.shape[1] > 1:
+    if groups == x.shape[1] == len(weight) > 1:
         return "conv_depthwise", evaluate("pack_channels", x), evaluate("pack_planar_weights", weight), window
     if x.shape[1] < 4:
         return "conv_planar", x, evaluate("pack_planar_weights", weight), window
     image, packed = evaluate("pack_channels", x), evaluate("pack_weights", weight, groups=groups)
     if x.shape[1] % 16:
         image[:, -1, ..., x.shape[1] % 16 :] = math.nan  # what stands there is nobody's business
-    groups = image.shape[1] // packed.shape[1]  # narrow ones share a block
-    return "conv_blocked", image, packed, window | {"groups": groups, "channels": x.shape[1] // groups}
+    channels, outputs = x.shape[1] // groups, len(weight) // groups
+    is_narrow = groups > 1 and outputs <= 16 and (channels % 16 or outputs % 16)
+    sizes = {"groups": groups, "channels": channels, "outputs": outputs if is_narrow else 0}
+    return "conv_blocked", image, packed, window | sizes
 
 
 def convolve(

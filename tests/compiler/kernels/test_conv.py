@@ -73,8 +73,31 @@ def test_groups_of_whole_blocks():
     convolve(normal(1, 64, 6, 6), normal(96, 32, 3, 3), groups=2, pads=(1, 1, 1, 1))
 
 
-def test_narrow_groups_share_a_block():
-    convolve(normal(1, 32, 6, 6), normal(32, 4, 3, 3), groups=8, pads=(1, 1, 1, 1))
+@pytest.mark.parametrize(
+    ("groups", "channels", "outputs"),
+    [
+        (8, 4, 4),
+        (2, 24, 12),
+        (13, 8, 8),
+        (8, 3, 3),
+        (21, 1, 2),
+        (9, 1, 3),
+        (6, 2, 16),
+        (3, 40, 1),
+        (2, 16, 8),
+        (5, 7, 9),
+    ],
+)
+def test_groups_that_share_blocks(groups, channels, outputs):
+    x, weight = normal(2, groups * channels, 6, 7), normal(groups * outputs, channels, 3, 3)
+    convolve(x, weight, "relu", groups=groups, pads=(1, 1, 1, 1), parts=3)
+    convolve(x[:, :, :, 0], weight[:, :, :, 0], groups=groups, symbolic=(0, 2), strides=(2,), parts=2)
+    convolve(x, weight[:, :, :1, :1], "add", groups=groups, symbolic=(2, 3))
+    convolve(x, weight[:, :, :1, :1], groups=groups, parts=2)
+
+
+def test_groups_of_a_volume_that_share_blocks():
+    convolve(normal(1, 30, 3, 4, 5), normal(20, 3, 2, 2, 2), groups=10, pads=(1, 0, 1, 0, 1, 1), parts=3)
 
 
 @pytest.mark.parametrize(("stride", "size", "width"), [(1, 3, 13), (2, 3, 12), (1, 5, 9), (2, 2, 4), (3, 7, 5)])
