@@ -8,15 +8,15 @@ from step to step together.
 Sequences and directions are independent of each other: they are the units of work. Where these are too few, or the weights too
 many for the second cache, all parts take every step together, and each has a share of the units that are computed: half of the
 weights may stay in the cache that the whole does not fit in. Then a step is a *phase* (two, where the reset gate comes before
-the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more while somebody has it.
-A part first takes its own share, then any that nobody has taken, so that no part depends on another's being there, and goes on
-when all shares are done.
+the product), and a share is, in the call's notes, a word: twice the phase that it waits for, one more when somebody has it.
+A part first takes its own share, and keeps it from then on; then any that nobody has taken, so that no part depends on another's
+being there; and goes on when all shares are done.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...formats import dims
 from ...formats.dims import Dim
@@ -80,7 +80,7 @@ class _Layer:
         if not isinstance(batch, int):
             return most
         tiles = max(1, -(-batch // most))
-        return max(1, batch // tiles)
+        return max(1, -(-batch // tiles))
 
     @property
     def _registers(self) -> int:
@@ -92,8 +92,11 @@ class _Layer:
     def kernel(self) -> Kernel:
         write, batch = self.write, self.shape[1]
         self._write_sizes()
-        alone = "rest" if not isinstance(batch, int) or batch % self.rows else ""
-        write(f"tiles = batch // {self.rows}", f"rest = batch - tiles * {self.rows}", "chains = tiles + rest")
+        is_known = isinstance(batch, int)
+        if is_known:  # tiles of all rows, then of one less
+            write(f"chains = (batch + {self.rows - 1}) // {self.rows}", f"tiles = batch - chains * {self.rows - 1}")
+        else:  # … then single rows
+            write(f"tiles = batch // {self.rows}", f"chains = tiles + batch - tiles * {self.rows}")
         write("units = directions * chains")
         work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {_MACS_A_NANOSECOND}"
         if self.is_shareable:
@@ -102,19 +105,22 @@ class _Layer:
         write("unit = first")
         with write.block("while unit < last"):
             write("direction = unit // chains", "chain = unit - direction * chains")
-            if alone and self.rows > 1:
+            if self.rows == 1:
+                self._write_chain("chains", "chain", {1: "count"})
+            elif not is_known:
                 with write.block("if chain < tiles"):
-                    write(self._side_by_side("tiles"), f"row = chain * {self.rows}")
-                    self._write_chain(self.rows)
+                    self._write_chain("tiles", f"chain * {self.rows}", {self.rows: "count"})
                 with write.block("else"):
-                    write(self._side_by_side("chains"), f"row = tiles * {self.rows} + chain - tiles")
-                    self._write_chain(1)
+                    self._write_chain("chains", f"chain + tiles * {self.rows - 1}", {1: "count"})
+            elif batch % self.rows:
+                write("whole = max(0, min(tiles, chain + last - unit) - chain)")
+                counts = {self.rows: "whole", self.rows - 1: "count - whole"}
+                self._write_chain("chains", f"chain * {self.rows} - max(0, chain - tiles)", counts)
             else:
-                write(self._side_by_side("chains"), f"row = chain * {self.rows}")
-                self._write_chain(self.rows)
+                self._write_chain("chains", f"chain * {self.rows}", {self.rows: "count"})
             write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
-        return write.kernel(macs / _MACS_A_NANOSECOND)
+        return write.kernel(macs / _MACS_A_NANOSECOND, self._sums * VECTOR_BYTES)
 
     def _write_shares(self, work: str) -> None:
         """Decides whether parts take steps together, and if so, gives this one all units, and a share of their steps."""
@@ -135,11 +141,8 @@ class _Layer:
             write(f"shares = min(parts, {_SHARES})", "own = part", "part = 0", "parts = 1")
             with write.block("if own >= shares"):
                 write("return 0")
+        write("is_held = 1 if shares == 1 else 0")
         write(f"patience = {_PATIENCE} + units * {each}")
-
-    def _side_by_side(self, end: str) -> str:
-        """How many tiles are taken together, up to chain number `end`: one where sequences end at steps of their own."""
-        return "count = 1" if "lengths" in self.optional else f"count = min(last - unit, {end} - chain)"
 
     @property
     def _row_bytes(self) -> int:
@@ -159,12 +162,15 @@ class _Layer:
         for name, dim in zip(("steps", "batch", "directions"), self.shape, strict=False):
             write.size(name, dim)
 
-    def _write_chain(self, rows: int) -> None:
-        """`count` tiles of sequences from the first step to the last, side by side: what weights the second cache does not
-        hold come from behind it once a step for all of them."""
+    def _write_chain(self, end: str, row: str, counts: Mapping[int, str]) -> None:
+        """`count` tiles of sequences, up to chain number `end`, from the first step to the last, side by side: what weights the
+        second cache does not hold come from behind it once a step for all of them. `counts`: how many tiles have so many rows."""
         write, row_bytes = self.write, self._row_bytes
+        # one where sequences end at steps of their own
+        write("count = 1" if "lengths" in self.optional else f"count = min(last - unit, {end} - chain)", f"row = {row}")
         write(f"place = (direction * batch + row) * {row_bytes}", "before_first = hidden + place")
         write(f"w_cell = weights + direction * {self.blocks * self._block_bytes}", "end = steps")
+        write("elements = " + " + ".join(f"({count}) * {rows * self.hidden}" for rows, count in counts.items()))
         if "lengths" in self.optional:
             dtype = self.write.definition.params[self.optional["lengths"]].dtype
             write(f"length = convert_int64(load_{dtype.name}(lengths, row * {dtype.itemsize}))")
@@ -175,15 +181,15 @@ class _Layer:
             write(f"t = {self._step}", f"after_first = {self._state('t')}")
             write(f"p_first = projected + ((t * batch + row) * directions + direction) * {self.gates * row_bytes}")
             for gates in ((0, 1), (2,)) if self.resets_before else (range(self.gates),):
-                self._write_phase(rows, gates)
+                self._write_phase(counts, gates)
             write("before_first = after_first")
             if self.operator == "lstm":
                 write("c_first = last_cell + place")
         # by all who have shares, since the last to come may be the only one who stays to the end
-        self._write_copy("before_first", "last_hidden + place", rows)
+        self._write_copy("before_first", "last_hidden + place")
         if self.operator == "lstm":
             with write.block("if end == 0"):
-                self._write_copy("c_first", "last_cell + place", rows)
+                self._write_copy("c_first", "last_cell + place")
         if "lengths" in self.optional:
             with write.block("for t in range(end, steps)"):
                 write(f"after = {self._state('t')}")
@@ -200,10 +206,10 @@ class _Layer:
     def _state(self, step: str) -> str:
         return f"states + (({step} * directions + direction) * batch + row) * {self._row_bytes}"
 
-    def _write_copy(self, source: str, target: str, rows: int) -> None:
-        """Copies the states of neighbouring sequences."""
+    def _write_copy(self, source: str, target: str) -> None:
+        """Copies the states of the chain's sequences, so many `elements`."""
         write = self.write
-        write(f"source = {source}", f"target = {target}", f"elements = count * {rows * self.hidden}")
+        write(f"source = {source}", f"target = {target}")
         with write.block(f"for i in range(0, elements, {BLOCK})"):
             write("vstore(target, i * 4, vload_float32(source, i * 4, elements - i), elements - i)")
 
@@ -214,18 +220,16 @@ class _Layer:
         """Of the weights of 16 units."""
         return self.hidden * self.gates * VECTOR_BYTES
 
-    def _write_phase(self, rows: int, gates: Sequence[int]) -> None:
+    def _write_phase(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
         """Some gates of all units, and what comes of them."""
-        groups = self._groups(rows, gates)
+        groups = self._groups(max(counts), gates)
         if not self.is_shareable:
             with self.write.block(f"for group in range({groups})"):
-                self._write_group(rows, gates)
+                self._write_group(counts, gates)
             return
-        with (
-            self._each_share(),
-            self.write.block(f"for group in range({groups} * share // shares, {groups} * behind // shares)"),
-        ):
-            self._write_group(rows, gates)
+        of_share = f"for group in range({groups} * share // shares, {groups} * behind // shares)"
+        with self._each_share(), self.write.block(of_share):
+            self._write_group(counts, gates)
         self._write_meeting()
 
     @contextlib.contextmanager
@@ -237,10 +241,12 @@ class _Layer:
             write("share = own + turn", "share -= shares if share >= shares else 0", "behind = share + 1")
             write(f"state = notes + share * {8 * _LINE}")
             is_mine = "atomic_load(state, 0) == ready and atomic_replace(state, 0, ready, ready + 1)"
-            with write.block(f"if shares == 1 or ({is_mine})"):
+            with write.block(f"if (is_held == 1 and turn == 0) or ({is_mine})"):
                 yield
                 with write.block("if shares > 1"):
-                    write("atomic_store(state, 0, ready + 2)")
+                    write("atomic_store(state, 0, ready + 3 if turn == 0 else ready + 2)")
+                    with write.block("if turn == 0"):
+                        write("is_held = 1")
 
     def _write_meeting(self) -> None:
         """Waits until all shares of the phase are done."""
@@ -251,31 +257,34 @@ class _Layer:
             with write.block("for share in range(shares)"), write.block(waiting):
                 write("relax()", "looks += 1")
                 with write.block("if looks > patience"):
-                    write("return 0")
+                    write(f"atomic_store(notes, own * {_LINE}, ready + 2) if is_held == 1 else 0", "return 0")
             write("phase += 1")
 
-    def _write_group(self, rows: int, gates: Sequence[int]) -> None:
-        width = self._width(rows * len(gates))
+    def _write_group(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
+        width = self._width(max(counts) * len(gates))
         self.write(f"block = group * {width}")
         if self.blocks % width == 0:
-            self._write_tiles(rows, width, gates)
+            self._write_tiles(counts, width, gates)
             return
         with self.write.block(f"if block + {width} <= {self.blocks}"):
-            self._write_tiles(rows, width, gates)
+            self._write_tiles(counts, width, gates)
         with self.write.block("else"), self.write.block(f"for block in range(block, {self.blocks})"):
-            self._write_tiles(rows, 1, gates)
+            self._write_tiles(counts, 1, gates)
 
-    def _write_tiles(self, rows: int, width: int, gates: Sequence[int]) -> None:
+    def _write_tiles(self, counts: Mapping[int, str], width: int, gates: Sequence[int]) -> None:
         """A group of blocks of units for each tile of the sequences."""
-        write, tile_bytes = self.write, rows * self._row_bytes
-        with write.block("for tile in range(count)"):
-            write(f"before = before_first + tile * {tile_bytes}", f"after = after_first + tile * {tile_bytes}")
-            write(f"p = p_first + tile * directions * {self.gates * tile_bytes}")
-            if self.operator == "lstm":
-                write(f"c = c_first + tile * {tile_bytes}", f"c_after = last_cell + place + tile * {tile_bytes}")
-            if self.resets_before:
-                write(f"reset = last_hidden + place + tile * {tile_bytes}")
-            self._write_block(rows, width, gates)
+        write = self.write
+        write("offset = 0")
+        for rows, count in counts.items():
+            with write.block(f"for _ in range({count})"):
+                write("before = before_first + offset", "after = after_first + offset")
+                write(f"p = p_first + offset * directions * {self.gates}")
+                if self.operator == "lstm":
+                    write("c = c_first + offset", "c_after = last_cell + place + offset")
+                if self.resets_before:
+                    write("reset = last_hidden + place + offset")
+                self._write_block(rows, width, gates)
+                write(f"offset += {rows * self._row_bytes}")
 
     def _groups(self, rows: int, gates: Sequence[int]) -> int:
         """Into how many groups of blocks the units are divided."""
@@ -311,41 +320,66 @@ class _Layer:
                     for gate in gates:
                         write(multiply_add(self._sum(i, j, gate), f"x_{i}", f"w_{j}_{gate}", self.target))
             write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
-        finish = {"rnn": self._finish_rnn, "gru": self._finish_gru, "lstm": self._finish_lstm}[self.operator]
-        if self.resets_before:
-            finish = self._finish_reset if gates == (0, 1) else self._finish_after_reset
-        for i, j in places:
-            finish(i, j)
+        # a loop instead of many lines: activations are long
+        sums = [self._sum(i, j, gate) for i, j in places for gate in gates]
+        write(*(f"vstore(scratch, {n * VECTOR_BYTES}, {name})" for n, name in enumerate(sums)), "sums = scratch")
+        with write.block(f"for i in range({rows})"), write.block(f"for j in range({width})"):
+            write(f"unit_at = here + j * {VECTOR_BYTES}", f"at = unit_at + i * {row_bytes}")
+            if self.hidden % BLOCK:
+                write(f"lanes = {self.hidden} - (block + j) * {BLOCK}")
+            self._finish(gates)
+            write(f"sums += {len(gates) * VECTOR_BYTES}")
+
+    @property
+    def _sums(self) -> int:
+        """Vectors of sums of a tile, at most."""
+        return max(self._registers, self.gates)
 
     def _sum(self, row: int, block: int, gate: int) -> str:
         return f"sum_{row}_{block}_{gate}"
 
     def _start(self, i: int, j: int, gate: int) -> str:
         """What the state's part of a gate is added to."""
+        count = f", lanes - {j * BLOCK}" if self.hidden % BLOCK else ""
         if self.operator == "gru" and gate == 2:
-            return self._load("bias", j, f"direction * {self._row_bytes}")
-        return self._projected(i, j, gate)
+            return f"vload_float32(bias, here + {j * VECTOR_BYTES} + direction * {self._row_bytes}{count})"
+        offset = f"here + {gate * self._row_bytes + j * VECTOR_BYTES} + directions * {i * self.gates * self._row_bytes}"
+        return f"vload_float32(p, {offset}{count})"
 
-    def _projected(self, i: int, j: int, gate: int) -> str:
-        text = f"vload_float32(p, here + {gate * self._row_bytes + j * VECTOR_BYTES}"
-        if i:
-            text += f" + directions * {i * self.gates * self._row_bytes}"
-        return text + self._count(j) + ")"
+    # ---- what comes of the sums of 16 units of a sequence ----
 
-    def _count(self, j: int) -> str:
+    def _finish(self, gates: Sequence[int]) -> None:
+        for number, gate in enumerate(gates):
+            self.write(f"sum_{gate} = vload_float32(sums, {number * VECTOR_BYTES})")
+        if self.operator == "rnn":
+            self._store("after", self._activated(0, "sum_0"))
+        elif self.operator == "lstm":
+            self._finish_lstm()
+        elif not self.resets_before:
+            self.write(f"n = {self._projected()} + {self._activated(0, 'sum_1')} * sum_2")
+            self._write_blend(self._activated(0, "sum_0"))
+        elif gates == (2,):
+            self.write(f"n = {self._projected()} + sum_2")
+            self._write_blend(self._load("after", "at"))
+        else:
+            # r * h, of which the last gate sees all units, waits where the last state will be, and z where the new one will
+            self._store("reset", f"{self._activated(0, 'sum_1')} * {self._load('before', 'at')}")
+            self._store("after", self._activated(0, "sum_0"))
+
+    def _projected(self) -> str:
+        """What the input gives to a GRU's last gate."""
+        return self._load("p", f"unit_at + {2 * self._row_bytes} + i * directions * {3 * self._row_bytes}")
+
+    @property
+    def _count(self) -> str:
         """The argument of loads and stores that keeps them in the state."""
-        if self.hidden % BLOCK == 0:
-            return ""
-        return f", lanes - {j * BLOCK}" if j else ", lanes"
+        return ", lanes" if self.hidden % BLOCK else ""
 
-    def _load(self, name: str, j: int, offset: str) -> str:
-        return f"vload_float32({name}, here + {j * VECTOR_BYTES} + {offset}{self._count(j)})"
+    def _load(self, name: str, offset: str) -> str:
+        return f"vload_float32({name}, {offset}{self._count})"
 
-    def _store(self, name: str, i: int, j: int, value: str) -> None:
-        self.write(f"vstore({name}, here + {i * self._row_bytes + j * VECTOR_BYTES}, {value}{self._count(j)})")
-
-    def _state_of(self, name: str, i: int, j: int) -> str:
-        return self._load(name, j, str(i * self._row_bytes))
+    def _store(self, name: str, value: str) -> None:
+        self.write(f"vstore({name}, at, {value}{self._count})")
 
     def _activated(self, function: int, value: str) -> str:
         if self.attributes["clip"] is not None:
@@ -353,43 +387,23 @@ class _Layer:
             value = f"maximum(-{bound}, minimum({bound}, {value}))"
         return f"{self.functions[function]}({value})"
 
-    # ---- what comes of the sums ----
-
-    def _finish_rnn(self, i: int, j: int) -> None:
-        self._store("after", i, j, self._activated(0, self._sum(i, j, 0)))
-
-    def _finish_gru(self, i: int, j: int) -> None:
-        z, r, n = (self._sum(i, j, gate) for gate in range(3))
-        self.write(f"n = {self._projected(i, j, 2)} + {self._activated(0, r)} * {n}")
-        self._write_blend(i, j, self._activated(0, z))
-
-    def _finish_reset(self, i: int, j: int) -> None:
-        """Lets r * h, of which the last gate sees all units, wait where the last state will be, and z where the new one will."""
-        self._store("reset", i, j, f"{self._activated(0, self._sum(i, j, 1))} * {self._state_of('before', i, j)}")
-        self._store("after", i, j, self._activated(0, self._sum(i, j, 0)))
-
-    def _finish_after_reset(self, i: int, j: int) -> None:
-        self.write(f"n = {self._projected(i, j, 2)} + {self._sum(i, j, 2)}")
-        self._write_blend(i, j, self._state_of("after", i, j))
-
-    def _write_blend(self, i: int, j: int, z: str) -> None:
+    def _write_blend(self, z: str) -> None:
         """The new state, of the old one and what n says."""
-        write = self.write
-        write(f"n = {self._activated(1, 'n')}", f"z = {z}", f"h = {self._state_of('before', i, j)}")
-        self._store("after", i, j, "n + z * (h - n)")
+        self.write(f"n = {self._activated(1, 'n')}", f"z = {z}", f"h = {self._load('before', 'at')}")
+        self._store("after", "n + z * (h - n)")
 
-    def _finish_lstm(self, i: int, j: int) -> None:
+    def _finish_lstm(self) -> None:
         write = self.write
-        into, out, keep, new = (self._sum(i, j, gate) for gate in range(4))
-        write(f"old = {self._state_of('c', i, j)}")
+        into, out, keep, new = (f"sum_{gate}" for gate in range(4))
+        write(f"old = {self._load('c', 'at')}")
         if "peephole" in self.optional:
-            into, keep = f"{into} + {self._peephole(j, 0)} * old", f"{keep} + {self._peephole(j, 2)} * old"
+            into, keep = f"{into} + {self._peephole(0)} * old", f"{keep} + {self._peephole(2)} * old"
         write(f"kept = {self._activated(0, keep)} * old")
         write(f"new = kept + {self._activated(0, into)} * {self._activated(1, new)}")
-        self._store("c_after", i, j, "new")
+        self._store("c_after", "new")
         if "peephole" in self.optional:
-            out = f"{out} + {self._peephole(j, 1)} * new"
-        self._store("after", i, j, f"{self._activated(0, out)} * {self.functions[2]}(new)")
+            out = f"{out} + {self._peephole(1)} * new"
+        self._store("after", f"{self._activated(0, out)} * {self.functions[2]}(new)")
 
-    def _peephole(self, j: int, number: int) -> str:
-        return self._load("peephole", j, f"(direction * 3 + {number}) * {self._row_bytes}")
+    def _peephole(self, number: int) -> str:
+        return self._load("peephole", f"unit_at + (direction * 3 + {number}) * {self._row_bytes}")
