@@ -90,6 +90,7 @@ class Problem:
     columns: int
     window: tuple[Window, Window]
     pile: Pile | None  # of a volume
+    is_summed: bool = False  # vectors are blocks of input channels, and a block of the result is one channel
     narrow: NarrowGroups | None = None  # then each block of the result counts as a group
 
     @property
@@ -126,7 +127,9 @@ class Problem:
     @property
     def _block_steps(self) -> int:
         """The part of it that one block of input channels (or plane) gives."""
-        return (1 if self.is_planar else BLOCK) * self.deep * self.window[0].size * self.window[1].size
+        return (
+            (1 if self.is_planar or self.is_summed else BLOCK) * self.deep * self.window[0].size * self.window[1].size
+        )
 
     @property
     def chunk(self) -> int:
@@ -177,6 +180,7 @@ def problem_of(found: Anchored) -> Problem | None:
     *pile, (height, lines, vertical), (width, columns, horizontal) = known
     return Problem(
         is_planar=node.operator == "conv_planar",
+        is_summed=node.operator == "conv_to_few",
         batch=x[0],
         groups=groups,
         channels=integer(weight[1]),
@@ -224,10 +228,10 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     problem = problem_of(found) if found else None
     if found is None or problem is None or not Epilogue.takes(found):
         return None
-    return lambda: _Conv(found, problem, target).kernel()
+    return lambda: Conv(found, problem, target).kernel()
 
 
-class _Conv:
+class Conv:
     """Writes one convolution."""
 
     def __init__(self, found: Anchored, problem: Problem, target: Target) -> None:
@@ -237,11 +241,14 @@ class _Conv:
         if problem.is_pointwise and ignores_lines(found):
             problem = problem.as_one_row()
         self.problem = problem
-        self.tile = choose(problem.columns, problem.blocks, target, is_nested=True)
+        self.tile = self.choose_tile()
         self.across = math.ceil(problem.columns / self.tile.rows)
         self.band = self._band()
         self._write_sizes()
         self.epilogue = Epilogue(self.write, found, self._grid(len(self.node.results[0].shape)))
+
+    def choose_tile(self) -> Tile:
+        return choose(self.problem.columns, self.problem.blocks, self.target, is_nested=True)
 
     def _grid(self, rank: int) -> Grid:
         """Where tiles lie in a result of that rank."""
@@ -348,8 +355,8 @@ class _Conv:
         slices = "slices * " if problem.pile else ""
         write.split(f"images * groups * {slices}bands * block_units", "images * nanoseconds")
         write(f"x_row = stride_across * {problem.pixel}")
-        write(f"x_step = {'dilation_across * 4' if problem.is_planar else 4}", f"w_step = {VECTOR_BYTES}")
-        write(f"w_line = window_width * {self._tap_bytes}", f"w_block = channels * {self._window_lines} * w_line")
+        write(f"x_step = {self.step}", f"w_step = {VECTOR_BYTES}")
+        write(f"w_line = window_width * {self.tap_bytes}", f"w_block = channels * {self._window_lines} * w_line")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         if problem.is_staged:
@@ -366,7 +373,12 @@ class _Conv:
         return "window_depth * window_height" if self.problem.pile else "window_height"
 
     @property
-    def _tap_bytes(self) -> int:
+    def step(self) -> str:
+        """Bytes of the input from one step of the innermost loop to the next."""
+        return "dilation_across * 4" if self.problem.is_planar else "4"
+
+    @property
+    def tap_bytes(self) -> int:
         """Bytes of the weights of one place of the window, for one block of inputs (or plane) and one of outputs."""
         return VECTOR_BYTES if self.problem.is_planar else BLOCK * VECTOR_BYTES
 
@@ -466,13 +478,22 @@ class _Conv:
             self._write_next(tile)
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
-            write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
+            write_start(write, tile, self.bias)
             chunk = "chunk" if problem.chunk else ""
             with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
                 self._write_inner()
                 with self._slices():
                     self._write_sum(tile)
-            self.epilogue.tile(tile, skip="skip" if problem.columns % tile.rows else "")
+            self.epilogue.tile(self.write_result(tile), skip="skip" if problem.columns % tile.rows else "")
+
+    @property
+    def bias(self) -> str:
+        """Where the vectors are that sums start with; empty for zeros."""
+        return "bias_tile" if len(self.node.inputs) > 2 else ""
+
+    def write_result(self, tile: Tile) -> Tile:
+        """Makes the accumulators those of the tile of the result that it gives."""
+        return tile
 
     def _x_place(self, top: str, column: str) -> str:
         """Where the first window of a tile lies, behind `origin`."""
@@ -513,14 +534,19 @@ class _Conv:
                 write("prefetch(x_window + x_next, i * x_row)")
         with write.block("for tap in range(first_tap, end_tap)"):
             write(f"w = w_tile + ({line} + tap) * w_line", "x_tap = x_window + tap * dilation_down * x_line")
-            if self.problem.is_planar:
-                write("x = x_tap")
-                with write.block("for step in range(window_width)"):
-                    write_step(write, tile, self.target)
-                return
-            with write.block("for tap_across in range(window_width)"):
-                write(f"x = x_tap + tap_across * dilation_across * {VECTOR_BYTES}")
-                self._write_block_of_channels(tile)
+            self.write_taps(tile)
+
+    def write_taps(self, tile: Tile) -> None:
+        """The part of the sum that a row of the window gives."""
+        write = self.write
+        if self.problem.is_planar:
+            write("x = x_tap")
+            with write.block("for step in range(window_width)"):
+                write_step(write, tile, self.target)
+            return
+        with write.block("for tap_across in range(window_width)"):
+            write(f"x = x_tap + tap_across * dilation_across * {VECTOR_BYTES}")
+            self._write_block_of_channels(tile)
 
     def _write_block_of_channels(self, tile: Tile) -> None:
         write, problem = self.write, self.problem

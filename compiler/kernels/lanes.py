@@ -377,6 +377,26 @@ def horizontal_sum(a: Lanes) -> Lanes:
     return _horizontal(a, operator.add)
 
 
+def horizontal_sums(*vectors: Lanes) -> Lanes:
+    """The sum of all lanes of each vector, in the lanes of one; zeros behind them. A power of two that many lanes are."""
+    first, width = vectors[0], vectors[0].lanes
+    rows = [
+        *vectors,
+        *[first.like(ir.Constant(first.value.type, None))] * (-len(vectors) % (1 << (len(vectors) - 1).bit_length())),
+    ]
+    while len(rows) > 1:  # each row holds some vectors' partial sums, of each `width`
+        low = [lane for lane in range(2 * first.lanes) if lane % width < width // 2]
+        high = [lane + width // 2 for lane in low]
+        rows = [shuffle(a, b, low) + shuffle(a, b, high) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+        width //= 2
+    (total,), apart = rows, width
+    while width > 1:
+        width //= 2
+        total = total + shuffle(total, total, [lane ^ width for lane in range(total.lanes)])
+    places = [number * apart for number in range(len(vectors))]
+    return shuffle(total, total.of(0), places + [total.lanes] * (total.lanes - len(places)))
+
+
 def horizontal_product(a: Lanes) -> Lanes:
     return _horizontal(a, operator.mul)
 

@@ -111,8 +111,14 @@ def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[
         write_tiles(Tile(tile.rows, 1))
 
 
-def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1) -> None:
-    """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are.
+_BROADCAST = "splat_float32(load_float32({}))"
+
+
+def write_step(
+    write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1, element: str = _BROADCAST
+) -> None:
+    """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are. `element`: how the
+    vector that a row is multiplied with is loaded from its place.
 
     Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
     inference, and the memory is slower than the tile. None are where what is read is in the caches.
@@ -122,7 +128,7 @@ def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lin
     for j in range(tile.blocks):
         write(f"w_{j} = vload_float32(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
     for i in range(tile.rows):
-        write(f"x_{i} = splat_float32(load_float32(x, {_times(i, 'x_row')}))")
+        write(f"x_{i} = {element.format('x, ' + _times(i, 'x_row'))}")
         for j in range(tile.blocks):
             write(multiply_add(tile.accumulator(i, j), f"x_{i}", f"w_{j}", target))
     write("x += x_step", "w += w_step")

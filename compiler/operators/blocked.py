@@ -22,9 +22,10 @@ from .normalization import EPSILON, _group_normalization
 from .shapes import broadcast, lift, match_dim, mismatch, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, axes, result_shape
-from .work import each_input, of_blocked_convolution, of_product
+from .work import each_input, of_blocked_convolution, of_convolution_to_few, of_product
 
 BLOCK = 16
+FEW = 4  # channels of the result of conv_to_few
 WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have
 
 _FLOAT32 = frozenset({DType.float32})
@@ -345,6 +346,30 @@ def _conv_planar(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = No
     return _pack_channels(_conv(x, plain, flat, groups=1, **attributes))
 
 
+def _infer_conv_to_few(
+    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, channels: int
+) -> TensorType:
+    x, weight = inputs[0], inputs[1]
+    same_dtype(inputs, _FLOAT32)
+    _is_blocked(x)
+    few = weight.shape[0] if weight.shape else 0
+    if weight.rank != x.rank or weight.shape[-1] != BLOCK or not isinstance(few, int) or not 1 <= few <= FEW:
+        raise mismatch(f"weights [channels, blocks in, *window, {BLOCK}] for {FEW} channels at most", weight)
+    match_dim(_blocks(channels), weight.shape[1])
+    match_dim(weight.shape[1], x.shape[1])
+    _check_bias(inputs, 1)
+    windows = axes(weight.shape[2:-1], strides, pads, dilations)
+    return TensorType(x.dtype, (x.shape[0], 1, *result_shape(x.shape[2:-1], windows), BLOCK))
+
+
+def _conv_to_few(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, channels: int, **attributes: Any
+) -> np.ndarray:
+    plain = _unpack_channels(weight, channels)
+    flat = None if bias is None else bias.reshape(-1)[: len(plain)]
+    return _pack_channels(_conv(_unpack_channels(x, channels), plain, flat, groups=1, **attributes))
+
+
 def _infer_conv_depthwise(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
@@ -424,6 +449,9 @@ register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, F
 register("conv_planar", "x weight bias?", _infer_conv_planar, _conv_planar, Fusion.ANCHOR,
          "convolution of an image of few channels [N, C, *spatial], with a channel-blocked result", attributes=WINDOW,
          work=of_blocked_convolution)
+register("conv_to_few", "x weight bias?", _infer_conv_to_few, _conv_to_few, Fusion.ANCHOR,
+         f"convolution of a channel-blocked image to {FEW} channels at most; the weights are channel-blocked as images are",
+         attributes=WINDOW | {"channels": _CHANNELS}, work=of_convolution_to_few)
 register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthwise, Fusion.ANCHOR,
          "convolution of each channel of a channel-blocked image by itself", attributes=WINDOW,
          work=of_blocked_convolution)

@@ -79,6 +79,12 @@ def of_blocked_convolution(inputs: Types, results: Types, channels: int | None =
     return 2 * elements(results[0]) * depth * math.prod(window)  # type: ignore[operator,arg-type]
 
 
+def of_convolution_to_few(inputs: Types, results: Types, channels: int, **attributes: Any) -> int:
+    """Weights [M, blocks of C, *window, 16]; the result is a block, whatever M is."""
+    outputs, _, *window, block = inputs[1].shape
+    return 2 * elements(results[0]) // block * outputs * channels * math.prod(window)  # type: ignore[operator,arg-type]
+
+
 def of_pooling(inputs: Types, results: Types, kernel: Sequence[int], **attributes: Any) -> int:
     """One operation an element under each window."""
     return elements(results[0]) * math.prod(kernel)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from ...formats import dims
 from ...formats.types import TensorType, TupleType
 from .. import ir
-from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE, NarrowGroups
+from ..operators.blocked import BLOCK, FEW, WIDEST_DEPTHWISE, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.winograd import WINDOW_SIZE
@@ -17,6 +18,9 @@ from .rewriting import tensor_type
 
 # A convolution of fewer channels, not blocked yet, reads the planes themselves.
 _FEW_CHANNELS = 16
+
+# A sum of so many products is worth adding up the lanes of a vector.
+_LONG_SUM = 64
 
 # What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
 _USUAL_SIZE = 224
@@ -73,6 +77,8 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _depthwise(blocker, it)
     if it.groups == 1 and it.channels < _FEW_CHANNELS and not blocker.is_blocked(it.x):
         return _planar(blocker, it)
+    if _is_to_few(it):
+        return _to_few(blocker, it)
     if it.groups == 1 and isinstance(it.weight, ir.Constant) and (tiles := _winograd_tiles(blocker, it)):
         return _winograd(blocker, it, tiles)
     if it.narrow or it.begins_in_blocks:
@@ -98,6 +104,23 @@ def _blocked(blocker: Blocker, it: _Convolution) -> ir.Var:
         "outputs": it.narrow.outputs if it.narrow else 0,
     }
     return blocker.emit("conv_blocked", blocker.as_blocked(it.x), weights, *biases, **it.attributes, **sizes)
+
+
+# ---- to a few channels ----
+
+
+def _is_to_few(it: _Convolution) -> bool:
+    """Whether a sum is long enough for its vectors to be blocks of input channels; of sizes that are known."""
+    sizes = (*tensor_type(it.x).shape[2:], *it.result.shape[2:], *(it.attributes["pads"] or ()))
+    is_known = isinstance(it.weight, ir.Constant) and all(isinstance(size, int) for size in sizes)
+    is_long = it.channels >= BLOCK and it.channels * math.prod(tensor_type(it.weight).shape[2:]) >= _LONG_SUM
+    return it.groups == 1 and it.outputs <= FEW and it.axes <= 3 and is_known and is_long
+
+
+def _to_few(blocker: Blocker, it: _Convolution) -> ir.Var:
+    biases, weights = _biases(blocker, it), blocker.packed("pack_channels", it.weight)
+    image = blocker.as_blocked(it.x)
+    return blocker.emit("conv_to_few", image, weights, *biases, **it.attributes, channels=it.channels)
 
 
 # ---- Winograd's algorithm ----

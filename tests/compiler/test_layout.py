@@ -170,6 +170,13 @@ def test_groups(channels, outputs, groups, operator):
     assert rewritten(Module(main=function([x], y)), array) == ["pack_channels", operator, "unpack_channels"]
 
 
+@pytest.mark.parametrize(("outputs", "operator"), [(3, "conv_to_few"), (5, "conv_blocked")])
+def test_a_few_output_channels(outputs, operator):
+    x, array = image(20)
+    y = op.conv(x, constant(normal(outputs, 20, 5, 5)), constant(normal(outputs)), pads=(2, 2, 2, 2))
+    assert rewritten(Module(main=function([x], y)), array) == ["pack_channels", operator, "unpack_channels"]
+
+
 def test_very_wide_depthwise_windows_are_left_as_they_are():
     x, array = image(16, size=70)
     y = op.conv(x, constant(normal(16, 1, 1, 65)), groups=16)

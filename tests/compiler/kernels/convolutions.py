@@ -33,6 +33,14 @@ def direct(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> 
     return "conv_blocked", image, packed, window | sizes
 
 
+def to_few(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> Choice:
+    """Vectors of input channels."""
+    image, channels = evaluate("pack_channels", x), x.shape[1]
+    if channels % 16:
+        image[:, -1, ..., channels % 16 :] = math.nan
+    return "conv_to_few", image, evaluate("pack_channels", weight), window | {"channels": channels}
+
+
 def convolve(
     x: np.ndarray,
     weight: np.ndarray,

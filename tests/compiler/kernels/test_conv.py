@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.formats.types import tensor
 
-from .convolutions import convolve
+from .convolutions import convolve, to_few
 from .harness import NARROW, TARGET, Builder, evaluate, normal, run_kernel
 
 
@@ -71,6 +71,28 @@ def test_causal_signals(channels):
 
 def test_groups_of_whole_blocks():
     convolve(normal(1, 64, 6, 6), normal(96, 32, 3, 3), groups=2, pads=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "window"),
+    [
+        ((2, 40, 7, 19), (3, 3), {"pads": (1, 1, 1, 1)}),
+        ((1, 32, 9, 8), (1, 1), {}),
+        ((1, 16, 12, 11), (5, 4), {"strides": (2, 3), "dilations": (1, 2), "pads": (2, 0, 1, 3)}),
+        ((2, 300, 33), (3,), {"pads": (2, 0)}),
+        ((1, 20, 3, 4, 5), (2, 3, 3), {"pads": (1, 1, 0, 0, 1, 2)}),
+    ],
+)
+def test_to_a_few_channels(shape, kernel, window, outputs):
+    weight = normal(outputs, shape[1], *kernel)
+    for bias, epilogue in ((True, "add relu"), (False, "gelu")):
+        convolve(normal(*shape), weight, epilogue, choose=to_few, bias=bias, parts=3, **window)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_narrow_vectors_to_a_few_channels(target):
+    convolve(normal(1, 24, 5, 8), normal(3, 24, 3, 3), choose=to_few, pads=(1, 1, 1, 1), target=target)
 
 
 @pytest.mark.parametrize(
