@@ -327,6 +327,19 @@ def interleaved(a: Lanes, b: Lanes) -> Lanes:
     return shuffle(a, b, [lane // 2 + lane % 2 * a.lanes for lane in range(a.lanes)])
 
 
+def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
+    """Of elements of 4 bytes, lane number `indices` of a, or behind its last one of b, on a CPU with AVX-512 or AVX2."""
+    builder, kind = a.builder, ir.VectorType(I32, a.lanes)
+    low, high = (builder.bitcast(each.value, kind) for each in (a, b))
+    at = builder.trunc(indices.value, kind)
+    if a.lanes == 16:
+        found = call_intrinsic(builder, "x86.avx512.vpermi2var.d.512", kind, [low, at, high])
+    else:
+        low, high = (call_intrinsic(builder, "x86.avx2.permd", kind, [each, at]) for each in (low, high))
+        found = builder.select((indices < a.lanes).value, low, high)
+    return a.like(builder.bitcast(found, a.value.type))
+
+
 def transposed(rows: list[Lanes]) -> list[Lanes]:
     """The columns of a square of rows: in round k, every second block of 2**k lanes changes places between two rows."""
     rows, lanes, width = list(rows), len(rows), 1

@@ -1,7 +1,8 @@
 """The template of resampling along one axis: x seen as [outer, length, inner], the result as [outer, size, inner].
 
-Where the axis is the last, a vector takes neighbouring elements of the result, and gathers; else it takes neighbours behind
-the axis, which are resampled alike. Either way indices and weights are found once for several rows of `outer`.
+Where the axis is the last, a vector takes neighbouring elements of the result, and gathers, or chooses among the lanes of
+two vectors, where these hold all; else it takes neighbours behind the axis, which are resampled alike. Either way indices and
+weights are found once for several rows of `outer`.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class _Resize:
         self.taps = TAPS[self.attributes["mode"]]
         dtype = definition.params[0].dtype
         self.itemsize = dtype.itemsize
+        self.looks_up = target.looks_up and self.itemsize == 4
         self.type = f"uint{8 * self.itemsize}" if self.taps == 1 else dtype.name
         title = f"resize, {self.attributes['mode']}" + (", gathered" if self.is_last else "")
         self.write = Writer(definition, target, title)
@@ -134,10 +136,27 @@ class _Resize:
         with write.block(f"for o in range(start, end, {lanes})"):
             write(f"rest = min({lanes}, end - o)")
             self._write_taps("iota_int64() + o")
-            with write.block("for row in range(low, high)"):
-                write(f"a = source + {scaled('row * length', self.itemsize)}")
-                value = self._blend([f"vgather_{self.type}(a, i_{k})" for k in range(self.taps)])
-                write(f"vstore(target, {scaled('row * size + o', self.itemsize)}, {value}, rest)")
+            gathered = [f"vgather_{self.type}(a, i_{k})" for k in range(self.taps)]
+            if not self.looks_up:
+                self._write_rows([], gathered)
+                return
+            write("least = horizontal_minimum(i_0)", f"reach = horizontal_maximum(i_{self.taps - 1}) + 1 - least")
+            with write.block(f"if reach <= {2 * lanes}"):
+                write(*(f"at_{k} = i_{k} - least" for k in range(self.taps)))
+                loads = [
+                    f"near = vload_{self.type}(a, {scaled('least', self.itemsize)}, reach)",
+                    f"far = vload_{self.type}(a, {scaled(f'(least + {lanes})', self.itemsize)}, reach - {lanes})",
+                ]
+                self._write_rows(loads, [f"looked_up(near, far, at_{k})" for k in range(self.taps)])
+            with write.block("else"):
+                self._write_rows([], gathered)
+
+    def _write_rows(self, loads: list[str], elements: list[str]) -> None:
+        """A vector of each row, of the elements that the taps meet."""
+        write = self.write
+        with write.block("for row in range(low, high)"):
+            write(f"a = source + {scaled('row * length', self.itemsize)}", *loads)
+            write(f"vstore(target, {scaled('row * size + o', self.itemsize)}, {self._blend(elements)}, rest)")
 
     def _write_runs(self) -> None:
         write, lanes = self.write, self.write.lanes

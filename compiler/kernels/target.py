@@ -51,6 +51,13 @@ class Target:
         """True if multiplying and adding is one instruction; without it, a fused one is a slow library call."""
         return self.native.has("fma") or self.native.has("neon") or self.native.cpu in _NAMED
 
+    @property
+    def looks_up(self) -> bool:
+        """True if any lanes of two vectors of `lanes()` elements can be chosen by an instruction or two."""
+        return (self.native.has("avx512f") and self.vector_bytes == 64) or (
+            self.native.has("avx2") and self.vector_bytes == 32
+        )
+
     def lanes(self, itemsize: int = 4) -> int:
         """Elements of so many bytes in a vector."""
         return self.vector_bytes // itemsize

@@ -5,11 +5,11 @@ import pytest
 from treadle.compiler.operators.resize import COORDINATES, ROUNDINGS
 from treadle.formats.types import tensor
 
-from .harness import check_random, definition_of, run_kernel
+from .harness import NARROW, check, check_random, definition_of, random_array, run_kernel
 
 
 def check_resize(axis, **options):
-    for size, scale in ((131, None), (40, 2.2), (1, None)):
+    for size, scale in ((131, None), (40, 2.2), (1, None), (9, None)):
         shape = (18, 19, 18 if axis == 2 else 21)
         definition = definition_of("resize", [tensor("float32", shape)], axis=axis, size=size, scale=scale, **options)
         check_random(definition, parts=3)
@@ -19,6 +19,14 @@ def check_resize(axis, **options):
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_modes(axis, mode):
     check_resize(axis, mode=mode)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_narrow_vectors(target):
+    x = tensor("float32", (18, 21))
+    for size in (50, 9, 3):
+        definition = definition_of("resize", [x], axis=1, size=size, mode="linear")
+        check(definition, [random_array(x)], parts=2, target=target)
 
 
 @pytest.mark.parametrize("coordinates", COORDINATES)
