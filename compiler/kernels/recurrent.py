@@ -16,6 +16,7 @@ being there; and goes on when all shares are done.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...formats import dims
@@ -29,8 +30,10 @@ from .tile import BLOCK, VECTOR_BYTES, multiply_add
 from .writer import Writer, estimate, shape_of
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
-_MOST_ROWS = 6  # sequences of a tile: its text grows with them
+_MOST_ROWS = 12  # sequences of a tile: its text grows with them
+_FEW_ROWS = 6  # … where their number is not known
 _MACS_A_NANOSECOND = 16
+_AHEAD = 4096  # bytes that weights from behind the second cache are asked for before they are needed
 _MEETING = 400  # nanoseconds that parts lose a phase when they take steps together
 _SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
 _LINE = 16  # words
@@ -74,13 +77,23 @@ class _Layer:
 
     def _choose_rows(self, batch: Dim) -> int:
         """Sequences of a tile: their sums, a vector of weights for each gate and an element of the state fill the registers."""
-        most = max(1, min(_MOST_ROWS, (self._registers - self.gates - 1) // self.gates))
         if "lengths" in self.optional:
             return 1  # each sequence has its own end
+        most = self._most_rows(self.gates)
         if not isinstance(batch, int):
-            return most
+            return min(most, _FEW_ROWS)
+        if batch > most and self.operator == "lstm":
+            most = self._most_rows(self.gates // 2)
         tiles = max(1, -(-batch // most))
         return max(1, -(-batch // tiles))
+
+    def _most_rows(self, gates: int) -> int:
+        """So many sequences' sums of some gates fit into the registers."""
+        return max(1, min(_MOST_ROWS, (self._registers - gates - 1) // gates))
+
+    def _passes(self, rows: int) -> int:
+        """How often a tile of so many sequences goes through the weights: an LSTM's may be for half of the gates at a time."""
+        return 2 if self.operator == "lstm" and rows > self._most_rows(self.gates) else 1
 
     @property
     def _registers(self) -> int:
@@ -261,7 +274,7 @@ class _Layer:
             write("phase += 1")
 
     def _write_group(self, counts: Mapping[int, str], gates: Sequence[int]) -> None:
-        width = self._width(max(counts) * len(gates))
+        width = self._width(max(counts), gates)
         self.write(f"block = group * {width}")
         if self.blocks % width == 0:
             self._write_tiles(counts, width, gates)
@@ -288,63 +301,72 @@ class _Layer:
 
     def _groups(self, rows: int, gates: Sequence[int]) -> int:
         """Into how many groups of blocks the units are divided."""
-        return -(-self.blocks // self._width(rows * len(gates)))
+        return -(-self.blocks // self._width(rows, gates))
 
-    def _width(self, sums: int) -> int:
-        """Blocks of 16 units at a time, of so many sums each.
+    def _width(self, rows: int, gates: Sequence[int]) -> int:
+        """Blocks of 16 units at a time.
 
         A core that reads from several blocks gets their weights sooner from the second cache: with half of the registers for
         sums, an LSTM takes a fifth less time than with a quarter of them.
         """
-        most = max(1, self._registers // 2 // sums)
+        most = max(1, self._registers // 2 // (rows * len(gates) // self._passes(rows)))
         return -(-self.blocks // -(-self.blocks // most))
 
     def _write_block(self, rows: int, width: int, gates: Sequence[int]) -> None:
-        write, row_bytes = self.write, self._row_bytes
-        places = [(i, j) for i in range(rows) for j in range(width)]
+        write = self.write
         write(f"here = block * {VECTOR_BYTES}")
         if self.hidden % BLOCK:
             write(f"lanes = {self.hidden} - block * {BLOCK}")
-        for i, j in places:
-            for gate in gates:
-                write(f"{self._sum(i, j, gate)} = {self._start(i, j, gate)}")
-        write(f"w = w_cell + block * {self._block_bytes}")
-        write("x = reset" if gates == (2,) else "x = before")
-        with write.block(f"for _ in range({self.hidden})"):
-            for j in range(width):
-                for gate in gates:
-                    write(f"w_{j}_{gate} = vload_float32(w, {j * self._block_bytes + gate * VECTOR_BYTES})")
-            for i in range(rows):
-                write(f"x_{i} = splat_float32(load_float32(x, {i * row_bytes}))")
-                for j in range(width):
-                    for gate in gates:
-                        write(multiply_add(self._sum(i, j, gate), f"x_{i}", f"w_{j}_{gate}", self.target))
-            write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
+        self._write_sums(rows, width, gates)
         # a loop instead of many lines: activations are long
-        sums = [self._sum(i, j, gate) for i, j in places for gate in gates]
-        write(*(f"vstore(scratch, {n * VECTOR_BYTES}, {name})" for n, name in enumerate(sums)), "sums = scratch")
+        write("sums = scratch")
         with write.block(f"for i in range({rows})"), write.block(f"for j in range({width})"):
-            write(f"unit_at = here + j * {VECTOR_BYTES}", f"at = unit_at + i * {row_bytes}")
+            write(f"unit_at = here + j * {VECTOR_BYTES}", f"at = unit_at + i * {self._row_bytes}")
             if self.hidden % BLOCK:
                 write(f"lanes = {self.hidden} - (block + j) * {BLOCK}")
             self._finish(gates)
             write(f"sums += {len(gates) * VECTOR_BYTES}")
 
+    def _write_sums(self, rows: int, width: int, gates: Sequence[int]) -> None:
+        """Puts what some gates of a tile are given into the scratch memory: [rows, width, gates] vectors."""
+        write, row_bytes = self.write, self._row_bytes
+        passes = self._passes(rows)
+        at_once = gates[: len(gates) // passes]
+        blocks = list(itertools.product(range(width), at_once))
+        offsets = {(j, gate): j * self._block_bytes + gate * VECTOR_BYTES for j, gate in blocks}
+        sums = {(i, j, gate): f"sum_{i}_{j}_{gate}" for i in range(rows) for j, gate in blocks}
+        write("p_at = p + here", f"w_at = w_cell + block * {self._block_bytes}", "sums = scratch")
+        with write.block(f"for _ in range({passes})"):
+            write(*(f"{name} = {self._start(*place)}" for place, name in sums.items()))
+            write("x = reset" if gates == (2,) else "x = before", "w = w_at")
+            with write.block(f"for _ in range({self.hidden})"):
+                if self.is_far:
+                    write(*(f"prefetch(w, {_AHEAD + offset})" for offset in offsets.values()))
+                write(*(f"w_{j}_{gate} = vload_float32(w, {offset})" for (j, gate), offset in offsets.items()))
+                for i in range(rows):
+                    write(f"x_{i} = splat_float32(load_float32(x, {i * row_bytes}))")
+                    for j, gate in blocks:
+                        write(multiply_add(sums[i, j, gate], f"x_{i}", f"w_{j}_{gate}", self.target))
+                write("x += 4", f"w += {self.gates * VECTOR_BYTES}")
+            for (i, j, gate), name in sums.items():
+                number = (i * width + j) * len(gates) + gate - gates[0]
+                write(f"vstore(sums, {number * VECTOR_BYTES}, {name})")
+            if passes > 1:
+                write(f"p_at += {len(at_once) * row_bytes}")
+                write(*(f"{name} += {len(at_once) * VECTOR_BYTES}" for name in ("w_at", "sums")))
+
     @property
     def _sums(self) -> int:
         """Vectors of sums of a tile, at most."""
-        return max(self._registers, self.gates)
-
-    def _sum(self, row: int, block: int, gate: int) -> str:
-        return f"sum_{row}_{block}_{gate}"
+        return max(2 * self._registers, self.gates)
 
     def _start(self, i: int, j: int, gate: int) -> str:
         """What the state's part of a gate is added to."""
         count = f", lanes - {j * BLOCK}" if self.hidden % BLOCK else ""
         if self.operator == "gru" and gate == 2:
             return f"vload_float32(bias, here + {j * VECTOR_BYTES} + direction * {self._row_bytes}{count})"
-        offset = f"here + {gate * self._row_bytes + j * VECTOR_BYTES} + directions * {i * self.gates * self._row_bytes}"
-        return f"vload_float32(p, {offset}{count})"
+        offset = f"{gate * self._row_bytes + j * VECTOR_BYTES} + directions * {i * self.gates * self._row_bytes}"
+        return f"vload_float32(p_at, {offset}{count})"
 
     # ---- what comes of the sums of 16 units of a sequence ----
 
