@@ -6,7 +6,8 @@ scratch memory as panels [depth, 16], turned if b is transposed. Rows of `a` tha
 first cache are copied apart.
 
 The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
-band of `a` stays in the second cache while b streams by.
+band of `a` stays in the second cache while b streams by. Long sums are made chunk by chunk, for all rows of the band before the
+next chunk: a chunk of b then stays in the first cache, and where b comes from memory, no thread waits for more than a chunk.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from .writer import Writer, estimate, shape_of
 _SYMBOLIC_ROWS = (14, 8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
 _FEW_ROWS = 16  # up to so many, copying b costs more than it saves
+_STRIP_TILES = 32  # of which the sums are gathered at a time
 _WAY_BYTES = 4096  # of the first cache: a page, on most CPUs
 _SET_BYTES = 2048  # rows at multiples of this distance share few sets of the first cache
 _MACS_A_NANOSECOND = 100
@@ -139,10 +141,12 @@ class _Product:
         return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
 
     def _band(self) -> int:
-        """Tiles of a band: about as many rows as fill half of the second cache; all rows where b is copied."""
+        """Tiles of a band: about as many rows as fill most of the second cache, since each band reads b anew, or half of it where
+        the result goes through it too; all rows where b is copied."""
         if self.panels in (_Panels.COPIED, _Panels.TURNED):
             return 1 << 30
-        rows = self.target.l2_bytes // 2 // max(1, 4 * estimate(self.depth))
+        held = self.target.l2_bytes // 2 if self._is_large else self.target.l2_bytes * 3 // 4
+        rows = held // max(1, 4 * estimate(self.depth))
         most = max(1, rows // self.tiles[0].rows)
         most = decide("band", most, nearby(most))
         if not isinstance(self.rows, int):
@@ -150,6 +154,19 @@ class _Product:
         count = max(1, -(-self.rows // self.tiles[0].rows))
         others = max(1, estimate(dims.product(self.batch)) * -(-estimate(self.columns) // (BLOCK * self.blocks)))
         return -(-count // even_pieces(count, -(-count // most), others))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether sums are gathered in the scratch memory, a chunk of all tiles after the other: the part of b that they use
+        stays in the first cache meanwhile, and the first ones of a unit need not wait for all of its weights.
+
+        Not where results leave the second cache: with the last chunks they would all be due at once."""
+        return self._chunk > 0 and not self._is_large
+
+    @property
+    def strip(self) -> int:
+        """Rows whose sums are gathered at a time: those of a band, of a long one as many as fit the second cache."""
+        return self.tiles[0].rows * min(self.band, _STRIP_TILES)
 
     # ---- text ----
 
@@ -190,6 +207,8 @@ class _Product:
         write.size("columns", self.columns)
         write.size("depth", self.depth)
         write.size("band", self.band * self.tiles[0].rows)
+        if self.gathers:
+            write.size("strip", self.strip)
         coordinates = [f"at_{axis}" for axis in range(len(self.batch))]
         if self.merged > 1:
             grid = Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, self.merged)
@@ -218,6 +237,8 @@ class _Product:
             write(f"panels = scratch + {self.epilogue.buffer_bytes}")
         if self.copies_rows:
             write(f"apart = scratch + {self.epilogue.buffer_bytes + self._panel_bytes}")
+        if self.gathers:
+            write(f"gathered = scratch + {self._scratch_bytes - self._gathered_bytes}")
 
     def _write_split(self) -> None:
         write = self.write
@@ -315,29 +336,73 @@ class _Product:
             self.write("w_unit += w_block")
 
     def _write_rows(self, tiles: Sequence[Tile], columns: str) -> None:
-        """The band's rows: each tile goes on until a smaller one can do the rest."""
+        """The band's rows, each with all of its sum; or, strip by strip, all rows with a chunk of their sums after the other."""
         write = self.write
-        write("next_row = first_row", "turn = 0")
+        if not self.gathers:
+            write("strip_row = first_row", "last_row = end_row")
+            self._write_strip(tiles, columns)
+            return
+        with write.block("for strip_row in range(first_row, end_row, strip)"):
+            write("last_row = min(strip_row + strip, end_row)")
+            with write.block(f"for begin in range(0, depth, {CHUNK})"):
+                write(f"end = min(begin + {CHUNK}, depth)")
+                self._write_strip(tiles, columns)
+
+    def _write_strip(self, tiles: Sequence[Tile], columns: str) -> None:
+        """The strip's rows: each tile goes on until a smaller one can do the rest."""
+        write = self.write
+        write("next_row = strip_row", "turn = 0")
         for tile, rest in zip(tiles, (*(tile.rows for tile in tiles[1:]), 0), strict=True):
             rest = 0 if rest == 1 else rest  # where there are enough rows, a larger one that overlaps takes less time
-            condition = f"end_row - next_row > {rest}" if rest else "next_row < end_row"
+            condition = f"last_row - next_row > {rest}" if rest else "next_row < last_row"
             if len(tiles) > 1 and tile.rows > 1:
                 condition = f"rows >= {tile.rows} and {condition}"
             with write.block(f"while {condition}"):
                 self._write_tile(tile, columns)
 
     def _write_tile(self, tile: Tile, columns: str) -> None:
-        write, lines = self.write, self._lines_ahead(tile)
-        write(f"row = min(next_row, end_row - {tile.rows})", "skip = next_row - row", f"next_row += {tile.rows}")
+        write = self.write
+        write(f"row = min(next_row, last_row - {tile.rows})", "skip = next_row - row")
+        if self.gathers:
+            write(f"so_far = gathered + (next_row - strip_row) * {VECTOR_BYTES * tile.blocks}")
+        write(f"next_row += {tile.rows}")
         self.epilogue.begin()
-        write("x = a + row * x_row", "w = w_unit")
-        write(f"ahead = w_unit + ({tile.blocks} + turn) * w_block", f"turn = (turn + {lines}) % {tile.blocks}")
         write_start(write, tile)
+        if self.gathers:
+            self._write_chunk(tile, columns)
+            return
+        write("x = a + row * x_row", "w = w_unit")
+        self._write_ahead(tile, f"w_unit + {tile.blocks} * w_block")
         with write_chunks(write, tile, "depth", self._chunk) as steps:
             self.epilogue.fetch(tile, f"begin + {self._chunk} >= depth" if self._chunk else "", self._is_large)
-            with write.block(f"for step in {steps}"):
-                write_step(write, tile, self.target, columns if self.panels is _Panels.DIRECT else "", lines)
+            self._write_sum(tile, steps, columns)
         self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    def _write_chunk(self, tile: Tile, columns: str) -> None:
+        """The steps from `begin` to `end` of a tile's sum, which is gathered in memory up to the last ones."""
+        write = self.write
+        places = [(i * tile.blocks + j, tile.accumulator(i, j)) for i in range(tile.rows) for j in range(tile.blocks)]
+        write("x = a + row * x_row + begin * x_step", "w = w_unit + begin * w_step")
+        self._write_ahead(tile, f"w_unit + (end * w_step if end < depth else {tile.blocks} * w_block)")
+        self.epilogue.fetch(tile, "end == depth")
+        self._write_sum(tile, "range(begin, end)", columns)
+        with write.block("if begin > 0"):
+            write(*(f"{total} = {total} + vload_float32(so_far, {at * VECTOR_BYTES})" for at, total in places))
+        with write.block("if end < depth"):
+            write(*(f"vstore(so_far, {at * VECTOR_BYTES}, {total})" for at, total in places))
+        with write.block("else"):
+            self.epilogue.tile(tile, skip=self._skip(tile), columns=columns)
+
+    def _write_ahead(self, tile: Tile, following: str) -> None:
+        """What of the vectors from `following` on, read when the strip's tiles are done, this tile brings nearer."""
+        self.write(
+            f"ahead = {following} + turn * w_block", f"turn = (turn + {self._lines_ahead(tile)}) % {tile.blocks}"
+        )
+
+    def _write_sum(self, tile: Tile, steps: str, columns: str) -> None:
+        with self.write.block(f"for step in {steps}"):
+            in_place = columns if self.panels is _Panels.DIRECT else ""
+            write_step(self.write, tile, self.target, in_place, self._lines_ahead(tile))
 
     @property
     def _is_large(self) -> bool:
@@ -347,7 +412,7 @@ class _Product:
 
     def _lines_ahead(self, tile: Tile) -> int:
         """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
-        count = self.band if isinstance(self.rows, int) else 1  # there may be no more
+        count = self.band if isinstance(self.rows, int) else 2 if tile is self.tiles[0] else 1  # there may be no more
         return -(-tile.blocks // count)
 
     @property
@@ -366,10 +431,15 @@ class _Product:
         return VECTOR_BYTES * self.blocks * self.depth
 
     @property
+    def _gathered_bytes(self) -> int:
+        """Sums of a strip, and of what its last tile, which may be any, has more."""
+        return (self.strip + self.tiles[0].rows) * self.blocks * VECTOR_BYTES if self.gathers else 0
+
+    @property
     def _scratch_bytes(self) -> int:
         rows = 0
         if self.copies_rows:
             assert isinstance(self.depth, int)
             held = self.band * self.tiles[0].rows
             rows = (min(held, self.rows) if isinstance(self.rows, int) else held) * (4 * self.depth + VECTOR_BYTES)
-        return self.epilogue.buffer_bytes + self._panel_bytes + rows
+        return self.epilogue.buffer_bytes + self._panel_bytes + rows + self._gathered_bytes

@@ -131,14 +131,13 @@ def run_kernel(
         outputs.append(guarded(poison.reshape(shape), slack))
     words = np.array([*kernel.words, 0], np.int64)
     stride = (kernel.scratch_bytes + 63) // 64 * 64
-    scratch = np.full(64 + stride * (parts if at_once else 1), -1, np.int8)
-    aligned = (scratch.ctypes.data + 63) // 64 * 64
+    scratch = guarded(np.full(stride * (parts if at_once else 1), -1, np.int8))
     variables = [sizes[name] for name in definition.variables]
     addresses = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
     args = np.array([words.ctypes.data, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)
     assert 1 <= call(kernel, args.ctypes.data, 0, -1, 2) <= 64
     with ThreadPoolExecutor(parts if at_once else 1) as threads:
-        places = [aligned + part * stride * at_once for part in range(parts)]
+        places = [scratch.ctypes.data + part * stride * at_once for part in range(parts)]
         codes = threads.map(lambda part: call(kernel, args.ctypes.data, places[part], part, parts), range(parts))
         return max(codes), outputs
 

@@ -74,10 +74,35 @@ def test_symbolic_rows_serve_every_number_of_them():
 
 def test_symbolic_rows_in_several_bands_copied_apart():
     depth = 4096
-    band = TARGET.l2_bytes // 2 // (4 * depth) // 14 * 14
+    band = TARGET.l2_bytes * 3 // 4 // (4 * depth) // 14 * 14
     for rows in (band - 1, band + 3, 2 * band + 9):
         kernel = product(("n", depth), (depth, 132), (), {"n": rows}, parts=2)
     assert kernel.scratch_bytes > 0
+
+
+@given(st.sampled_from([1, 5, 16, 27, 64]), st.sampled_from([193, 256, 300, 515]), SIZES, st.integers(1, 4))
+@settings(max_examples=6, deadline=None, derandomize=True)
+def test_long_sums_are_gathered_chunk_by_chunk(rows, depth, columns, parts):
+    for shape, sizes in ((rows, {}), ("n", {"n": rows})):
+        product((shape, depth), (depth, columns), ((columns,), "relu"), sizes, parts)
+        blocks = -(-columns // 16)
+        product((shape, depth), (blocks, depth, 16), (), sizes, parts, operator="matmul_packed", columns=columns)
+        product((shape, depth), (columns, depth), (), sizes, parts, operator="matmul_transposed", transpose_b=True)
+
+
+@pytest.mark.parametrize("columns", [64, 512])
+def test_more_rows_than_wait_at_a_time_for_their_sums(columns):
+    product((500, 260), (260, columns), parts=2)  # b is copied: one band
+    product(("n", 260), (columns, 260), (), {"n": 500}, 2, operator="matmul_transposed", transpose_b=True)
+
+
+def test_long_sums_have_the_same_bits_in_any_number_of_parts():
+    build = Builder(tensor("float32", (40, 400)), tensor("float32", (11, 400, 16)))
+    definition = build.definition(build("matmul_packed", 0, 1, columns=170))
+    arrays = [random_array(type_, seed) for seed, type_ in enumerate(definition.params)]
+    wanted = run_kernel(definition, arrays)[1][0]
+    for parts in (2, 3, 5):
+        np.testing.assert_array_equal(run_kernel(definition, arrays, parts=parts)[1][0], wanted)
 
 
 def test_symbolic_batch_and_length_as_in_attention():
