@@ -100,12 +100,24 @@ def _resized(
     mode: str,
     options: dict[str, Any],
 ) -> Value:
-    """The last axis first: what gathers single elements has the fewest to gather, if the image grows."""
+    """Axes that shrink first, the outermost of them before the others, then the last one: so the fewest elements are left for
+    the last axis, along which neighbours are not resampled alike."""
     if mode not in _MODES:
         raise ModelError(f"mode {mode!r} is not one of ONNX's")
     if len(sizes) != len(axes):
         raise ModelError(f"{len(sizes)} sizes for {len(axes)} axes")
-    for axis, size, scale in sorted(zip(axes, sizes, scales, strict=True), key=lambda each: -each[0]):
+
+    def order(change: tuple[int, Dim, float | None]) -> tuple[bool, int]:
+        axis, size, scale = change
+        length = x.shape[axis]
+        grows = (
+            scale >= 1
+            if scale is not None
+            else not (isinstance(size, int) and isinstance(length, int) and size < length)
+        )
+        return grows, -axis if grows else axis
+
+    for axis, size, scale in sorted(zip(axes, sizes, scales, strict=True), key=order):
         if x.shape[axis] != size or scale not in (None, 1.0):
             x = g.op("resize", x, axis=axis, size=size, scale=scale, mode=_MODES[mode], **options)
     return x
