@@ -155,7 +155,9 @@ class _Pool:
     def _write_inside(self, index: str, write_total: Callable[[str, str], None]) -> None:
         write, here = self.write, f"{index} * {self.place_bytes}"
         if not self.is_planar:
+            self._define_ahead()
             with write.block("for place in range(left, right)"):
+                self._ask_ahead("place")
                 write_total(index, ", rest")
                 write(f"vstore(scratch, {here}, total)")
             return
@@ -168,6 +170,21 @@ class _Pool:
             write("i = whole", "rest = right - whole")
             write_total(index, ", rest")
             write(f"vstore(scratch, {here}, total)")
+
+    def _define_ahead(self) -> None:
+        """Defines `ahead`: where the line of the image begins that is the first to be behind the present windows."""
+        place = ""
+        for axis in self.axes[:-1]:
+            behind = f" + {self.sliding.dilated(axis, f'k{axis}')}" if axis == self.last - 1 else ""
+            place = f"({place}) * n{axis} + y{axis}{behind}" if place else f"y{axis}{behind}"
+        line = f"({place}) * n{self.last} + y" if place else "y"
+        self.write(f"ahead = a + {scaled(f'({line}) * depth + i', self.itemsize)}")
+        self.write(f"line_bytes = {scaled(f'n{self.last} * depth', self.itemsize)}")
+
+    def _ask_ahead(self, index: str) -> None:
+        """Brings nearer what the next line of the result needs of the image, and no line before has."""
+        for line in range(min(self.windows[self.last - 1].stride, _FEW) if self.last else 0):
+            self.write(f"prefetch(ahead + {line} * line_bytes, {scaled(f'{index} * depth', self.itemsize)})")
 
     def unrolled(self, axes: Sequence[int]) -> bool:
         """Whether the taps on some axes are few, so that they stand in the text one by one."""
@@ -225,6 +242,8 @@ class _Pool:
         write, last = self.write, self.last
         with write.block(f"for o{last} in range(o, stop)"):
             write(f"p = scratch + (o{last} - o) * stride{last} * {self.place_bytes}")
+            if last:  # the next line of the result comes soon
+                write(f"prefetch(b, {scaled(f'(m{last} + o{last}) * depth + i', self.itemsize)})")
             self._write_window(lambda at: f"vload_{self.computed.name}(p, {at})")
             if self.is_average:
                 self._write_range(last)
