@@ -2,12 +2,14 @@
 
 With strides s, the results at one place modulo s, a *phase*, are an ordinary convolution of x with every s-th weight. One
 convolution computes all phases as channels of their own, and `depth_to_space` lays them side by side. Where the size of
-the window is not a multiple of s, some phases have weights that are zero.
+the window is not a multiple of s, the last phases of an axis lack a weight, which is zero; if that is much, phases that lack
+the same ones are convolved by themselves.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,10 +18,15 @@ from typing import Any
 from ...formats import dims
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
+from ..operators.blocked import BLOCK
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.windows import Axis, axes
+from ..operators.winograd import WINDOW_SIZE
 from .rewriting import Emitter, tensor_type
+
+# Convolutions of some phases each are worth it where the zeros would make one of all phases so many times as long.
+_WASTE = 1.25
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,13 @@ class _Phases:
         return (integer(self.window.size) - 1) * self.spacing // self.stride + 1
 
     @property
+    def full(self) -> int:
+        """The phases that have all weights; those behind them lack the last one."""
+        if self.window.dilation > 1 or self.stride == 1:
+            return self.stride
+        return integer(self.window.size) - (self.taps - 1) * self.stride
+
+    @property
     def skipped(self) -> int:
         """Steps that the ordinary convolution leaves out, because they are padding of the result."""
         return min(integer(self.window.begin) // self.stride, (self.taps - 1) * self.dilation)
@@ -71,6 +85,28 @@ class _Phases:
     def start(self) -> int:
         """Where the result begins in what the phases make up."""
         return integer(self.window.begin) - self.skipped * self.stride
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Neighbouring phases, counted through all axes, and whether they lack a weight, by axis."""
+
+    begin: int
+    end: int
+    lacks: tuple[bool, ...]
+
+
+def _shares(phases: list[_Phases]) -> list[_Share]:
+    """All phases, in shares that lack the same weights. The last axis varies fastest."""
+    *outer, last = phases
+    found = []
+    for number, places in enumerate(itertools.product(*(range(axis.stride) for axis in outer))):
+        lacks = tuple(place >= axis.full for place, axis in zip(places, outer, strict=True))
+        bounds = sorted({0, last.full, last.stride})
+        for begin, end in itertools.pairwise(bounds):
+            first = number * last.stride
+            found.append(_Share(first + begin, first + end, (*lacks, begin >= last.full)))
+    return found
 
 
 class _Splitter(Emitter):
@@ -94,11 +130,13 @@ class _Splitter(Emitter):
     def _split(self, args: Sequence[ir.Atom], type_: TensorType, phases: list[_Phases], groups: int) -> ir.Expr:
         x, weight, *bias = args
         strides = [axis.stride for axis in phases]
-        begins, ends = zip(*(axis.pads for axis in phases), strict=True)
         weights = self._weights(weight, phases, groups)
         biases = [self._repeated(vector, groups, math.prod(strides)) for vector in bias]
-        dilations = [axis.dilation for axis in phases]
-        convolved = self.emit("conv", x, weights, *biases, pads=(*begins, *ends), dilations=dilations, groups=groups)
+        if groups == 1 and _wastes(tensor_type(weight), phases):
+            parts = [self._convolve_share(x, weights, biases, phases, share) for share in _shares(phases)]
+            convolved = self.emit("concat", *parts, axis=1)
+        else:
+            convolved = self._convolved(x, weights, biases, phases, (False,) * len(phases), groups)
         whole = self._in_space(convolved, strides, groups) if max(strides) > 1 else convolved
         starts = [axis.start for axis in phases]
         bounds = [dims.add(size, start) for size, start in zip(type_.shape[2:], starts, strict=True)]  # type: ignore[arg-type]
@@ -107,6 +145,31 @@ class _Splitter(Emitter):
             return self.new.pop().value
         # sizes that an inference of `slice` does not see to be at least 0
         return ir.MatchShape(result, type_.shape)
+
+    def _convolve_share(
+        self, x: ir.Atom, weights: ir.Atom, biases: list[ir.Atom], phases: list[_Phases], share: _Share
+    ) -> ir.Var:
+        """Some phases' results, of the weights that they have: the one that is lacking would come first."""
+        outputs = integer(tensor_type(weights).shape[0]) // math.prod(axis.stride for axis in phases)
+        first, end = share.begin * outputs, share.end * outputs
+        starts, ends = (first, *map(int, share.lacks)), (end, *(axis.taps for axis in phases))
+        own = self.emit("slice", weights, starts=starts, ends=ends, axes=(0, *range(2, 2 + len(phases))))
+        vectors = [self.emit("slice", vector, starts=(first,), ends=(end,), axes=(0,)) for vector in biases]
+        return self._convolved(x, own, vectors, phases, share.lacks)
+
+    def _convolved(
+        self,
+        x: ir.Atom,
+        weights: ir.Atom,
+        biases: Sequence[ir.Atom],
+        phases: list[_Phases],
+        lacks: Sequence[bool],
+        groups: int = 1,
+    ) -> ir.Var:
+        begins, ends = zip(*(axis.pads for axis in phases), strict=True)
+        pads = (*(begin - lack for begin, lack in zip(begins, lacks, strict=True)), *ends)
+        dilations = [axis.dilation for axis in phases]
+        return self.emit("conv", x, weights, *biases, pads=pads, dilations=dilations, groups=groups)
 
     def _weights(self, weight: ir.Atom, phases: list[_Phases], groups: int) -> ir.Atom:
         """Weights [C, M / groups, *kernel] as those of the phases, [groups · Π strides · M / groups, C / groups, *taps]."""
@@ -159,3 +222,15 @@ class _Splitter(Emitter):
         whole = self.emit("depth_to_space", apart, blocks=strides)
         _, depth, *size = tensor_type(whole).shape
         return self.emit("reshape", whole, shape=(n, groups * integer(depth), *size))
+
+
+def _wastes(weight: TensorType, phases: list[_Phases]) -> bool:
+    """Whether zero weights are many, and phases can be convolved apart: their channels are whole blocks, some weight is left
+    of each, and what lacks the first one begins in the padding that goes with it."""
+    channels, outputs, *_ = map(integer, weight.shape)
+    if [axis.taps for axis in phases] == [WINDOW_SIZE] * 2:
+        return False  # Winograd's algorithm, which takes this window alone, saves more
+    lacking = [axis for axis in phases if axis.full < axis.stride]
+    if any(axis.taps < 2 or axis.pads[0] < 1 for axis in lacking) or channels < BLOCK or outputs % BLOCK:
+        return False
+    return math.prod(axis.taps * axis.stride / integer(axis.window.size) for axis in lacking) >= _WASTE

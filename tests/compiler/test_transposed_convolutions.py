@@ -25,6 +25,15 @@ CASES = {
     "signal": ((2, 3, 9), (3, 4, 5), {"strides": (3,), "pads": (1, 2)}),
     "volume": ((1, 2, 2, 3, 4), (2, 2, 2, 2, 3), {"strides": (2, 1, 2)}),
 }  # fmt: skip
+LACKING = {
+    "3x3": ((1, 16, 4, 5), (16, 16, 3, 3), {"strides": (2, 2), "pads": (1, 1, 1, 1), "output_padding": (1, 1)}, 4),
+    "no pads": ((2, 16, 4, 5), (16, 16, 3, 3), {"strides": (2, 2)}, 4),
+    "4x4": ((1, 20, 6, 5), (20, 32, 4, 4), {"strides": (3, 2), "pads": (2, 1, 1, 1)}, 3),
+    "wide steps": ((1, 16, 3, 6), (16, 16, 3, 5), {"strides": (1, 4), "pads": (1, 2, 1, 1)}, 2),
+    "dilated": ((1, 16, 7, 6), (16, 16, 3, 3), {"strides": (1, 2), "dilations": (2, 1), "pads": (1, 1, 0, 1)}, 2),
+    "signal": ((2, 16, 9), (16, 16, 3), {"strides": (2,), "pads": (1, 0)}, 2),
+    "volume": ((1, 16, 2, 3, 4), (16, 16, 3, 3, 3), {"strides": (2, 2, 2), "pads": (1, 1, 1, 1, 1, 1)}, 8),
+}  # fmt: skip
 
 
 def normal(*shape):
@@ -52,6 +61,16 @@ def test_the_result_stays(name, symbolic):
     operators = rewritten(Module(main=function([x], y)), normal(*shape))
     assert operators[0] == "conv"
     assert "conv_transpose" not in operators
+
+
+@pytest.mark.parametrize("name", LACKING)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_phases_that_lack_weights_are_convolved_apart(name, symbolic):
+    shape, kernel, attributes, count = LACKING[name]
+    x = var("x", ("n", shape[1], "h", *shape[3:]) if symbolic else shape)
+    y = op.conv_transpose(x, constant(normal(*kernel)), constant(normal(kernel[1])), **attributes)
+    operators = rewritten(Module(main=function([x], y)), normal(*shape))
+    assert operators.count("conv") == count
 
 
 @pytest.mark.parametrize("spatial", [(9,), (4, 5), (2, 3, 4)])
