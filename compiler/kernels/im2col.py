@@ -106,7 +106,7 @@ class _Convolution:
         """The one tile for a known number of pixels; else, falling, tiles of which the first that fits is taken."""
         if isinstance(self.pixels, int):
             return [choose(max(1, self.pixels), self.blocks, self.target)]
-        return symbolic_tiles(_SYMBOLIC_ROWS, self.blocks, self.target)
+        return symbolic_tiles(_SYMBOLIC_ROWS, min(2, self.blocks), self.target)
 
     def _band(self) -> int:
         row = self._row if self.is_gathered else self.channels * VECTOR_BYTES

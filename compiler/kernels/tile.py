@@ -94,9 +94,8 @@ def choose(rows: int, blocks: int, target: Target, *, is_nested: bool = False) -
 
 def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
     """Tiles of so many rows, or as many as there can be, among which a kernel chooses when it knows how many rows there are."""
-    width = min(2, blocks)
-    most = max(tile.rows for tile in tiles(target) if tile.blocks == width)
-    return list(dict.fromkeys(Tile(min(count, most), width) for count in rows))
+    most = max(tile.rows for tile in tiles(target) if tile.blocks == blocks)
+    return list(dict.fromkeys(Tile(min(count, most), blocks) for count in rows))
 
 
 def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[Tile], None]) -> None:

@@ -72,6 +72,11 @@ def test_symbolic_rows_serve_every_number_of_them():
         product(("n", 9), (9, 37), ((37,), "relu"), {"n": rows}, parts=2)
 
 
+def test_symbolic_rows_of_tiles_three_blocks_wide():
+    for rows in (0, 1, 3, 4, 5, 8, 12, 13, 24):
+        product(("n", 200), (6, 200, 16), ((91,),), {"n": rows}, 2, operator="matmul_packed", columns=91)
+
+
 def test_symbolic_rows_in_several_bands_copied_apart():
     depth = 4096
     band = TARGET.l2_bytes * 3 // 4 // (4 * depth) // 14 * 14
@@ -124,6 +129,7 @@ def test_long_epilogues_run_in_a_loop():
 def test_narrow_vectors(target):
     product((9, 12), (12, 40), ((40,), "relu"), target=target, parts=2)
     product((9, 12), (40, 12), target=target, operator="matmul_transposed", transpose_b=True)
+    product(("n", 200), (200, 90), ((90,),), {"n": 13}, 2, target)
 
 
 @pytest.mark.parametrize("columns", [1, 16, 30, 96])
