@@ -121,7 +121,7 @@ def call_kernel(typing, kernel, arguments, scratch, part, parts):  # type: ignor
 
 @intrinsic
 def call_python(typing, function, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
-    """Calls a function of Python's or NumPy's through its address, with up to eight words or pointers, for a pointer."""
+    """Calls a function through its address, with up to eight words or pointers, for a word or a pointer."""
 
     def emit(builder: Any, function: Any, *arguments: Any) -> Any:
         kind = ir.FunctionType(I64, [I64] * len(arguments))

@@ -162,6 +162,9 @@ POOL = _names("POOL", """
     WAIT
     SIGNAL
     YIELD        … and of what lets other threads have the core
+    PROCESSOR    … and of what says on which processor a thread is; 0 where processors cannot be chosen
+    CONFINE      … and of what confines a thread to some processors
+    ALLOWED      address of a bit for each processor that the process may use
 """, step=8)  # fmt: skip
 
 # A thread's share of a loop, on one cache line …
@@ -183,11 +186,14 @@ SLEEPER = _names("SLEEPER", """
     LEFT_OUT    1 while loops do without the worker
     RETURN      when it takes part again, or did, by the processor's clock
     BACK_OFF    how long it was left out the last time
+    THREAD      the system's number of the worker
+    APART       the processor that the worker keeps off, + 1; 0 for none
 """, start=8)  # fmt: skip
 
 NOTE_WORDS = 160  # behind a primitive's arguments, for what the parts of a call share
 MEMBER_WORDS = 16
 MAX_THREADS = 1024
+MAX_PROCESSORS = 1024
 
 # Byte offsets in the objects of this Python and NumPy.
 PYTHON = _names("PYTHON", """

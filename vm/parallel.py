@@ -6,6 +6,9 @@ word, the thread's *ticket*; taking a part is a compare-and-swap of it. The tick
 comes late, from a loop that is over, takes nothing of the next one. A thread finds all that it needs on its ticket's
 cache line. Workers spin for a while between loops, then sleep; waking them is only paid for when they sleep.
 
+A worker that sleeps may be woken on the caller's own core, although another is idle, and then waits there for milliseconds: so
+the caller confines it to other cores before.
+
 A worker whose core other programs use too may be stopped in the middle of a part, for the milliseconds that a system gives
 each, and the caller waits. Who has waited so for a worker does without it for some time, longer and longer while that goes on.
 """
@@ -20,6 +23,7 @@ from .intrinsics import (
     atomic_store,
     call_function,
     call_kernel,
+    call_python,
     clock,
     free,
     load,
@@ -27,7 +31,7 @@ from .intrinsics import (
     relax,
     store,
 )
-from .layout import CONTEXT, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, WORD
+from .layout import CONTEXT, MAX_PROCESSORS, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, WORD
 
 EPOCHS = 0x7FFFFFFF
 MAX_PARTS = 0xFFFF
@@ -249,9 +253,29 @@ def wake(pool, last):
             continue
         # orders itself behind the tickets: a worker says that it sleeps, then looks at its ticket once more
         if atomic_add(member, SLEEPER.ASLEEP, 0) > 0:
+            keep_apart(pool, member)
             call_function(load(pool, POOL.LOCK), load(member, SLEEPER.MUTEX), 0)
             call_function(load(pool, POOL.SIGNAL), load(member, SLEEPER.CONDITION), 0)
             call_function(load(pool, POOL.UNLOCK), load(member, SLEEPER.MUTEX), 0)
+    return 0
+
+
+@native
+def keep_apart(pool, member):
+    """Confines a worker to the processors that the caller is not on."""
+    if load(pool, POOL.PROCESSOR) == 0:
+        return 0
+    processor = call_function(load(pool, POOL.PROCESSOR), 0, 0)
+    if processor < 0 or processor >= MAX_PROCESSORS or processor + 1 == load(member, SLEEPER.APART):
+        return 0
+    allowed, word = load(pool, POOL.ALLOWED), processor >> 6
+    bits = load(allowed, word)
+    store(allowed, word, bits & ~(1 << (processor & 63)))
+    call_python(
+        load(pool, POOL.CONFINE), load(member, SLEEPER.THREAD), MAX_PROCESSORS >> 3, allowed, 0, 0, 0, 0, 0
+    )  # where no processor is left, it does nothing
+    store(allowed, word, bits)
+    store(member, SLEEPER.APART, processor + 1)
     return 0
 
 

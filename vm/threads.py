@@ -17,7 +17,7 @@ from typing import Any
 
 from ..formats.errors import ArgumentError
 from . import core, knobs
-from .layout import MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
+from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
@@ -96,6 +96,8 @@ class Pool:
 
     def _work(self, index: int) -> None:
         work, seen = core.engine().work, self._words[_place(index, MEMBER.TICKET)] >> 32
+        self._words[_place(index, SLEEPER.THREAD)] = threading.get_native_id()
+        self._words[_place(index, SLEEPER.APART)] = 0
         while (seen := work(self.address, index, seen)) >= 0:
             time.sleep(_IDLE_SECONDS)
 
@@ -121,7 +123,13 @@ class Pool:
             (POOL.SIGNAL, "pthread_cond_signal"),
             (POOL.YIELD, "sched_yield"),
         ):
-            self._words[word] = ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value
+            self._words[word] = _address(name)
+        if hasattr(os, "sched_getaffinity") and hasattr(_c_library(), "sched_getcpu"):
+            self._words[POOL.PROCESSOR] = _address("sched_getcpu")
+            self._words[POOL.CONFINE] = _address("sched_setaffinity")
+            bits = sum(1 << processor for processor in os.sched_getaffinity(0) if processor < MAX_PROCESSORS)
+            self._allowed = ctypes.create_string_buffer(bits.to_bytes(MAX_PROCESSORS // 8, "little"))
+            self._words[POOL.ALLOWED] = ctypes.addressof(self._allowed)
 
     def _make_lock(self, index: int) -> None:
         """A mutex and a condition for a worker to sleep on."""
@@ -145,6 +153,11 @@ def _place(index: int, word: int) -> int:
 @functools.cache
 def _c_library() -> Any:
     return ctypes.CDLL(None)
+
+
+def _address(function: str) -> int | None:
+    """Of a function of the C library."""
+    return ctypes.cast(getattr(_c_library(), function), ctypes.c_void_p).value
 
 
 _pool: Pool | None = None

@@ -1,10 +1,13 @@
 """Calls from many threads, and on changing numbers of them: each gets the bits that one thread alone gets."""
 
+import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 import treadle
 from treadle import tools
 from treadle.compiler.builder import Module, function, op, var
@@ -21,6 +24,22 @@ def test_eight_threads_get_the_bits_of_one() -> None:
         together = list(threads.map(lambda turn: classify(batches[turn % 8]).numpy(), range(400)))
     for turn, result in enumerate(together):
         np.testing.assert_array_equal(result, alone[turn % 8])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processors cannot be chosen here")
+def test_a_worker_that_was_woken_keeps_off_the_callers_processor() -> None:
+    allowed, before = os.sched_getaffinity(0), treadle.get_num_threads()
+    classify = treadle.VirtualMachine(treadle.compile(DIGITS, progress=False))["main"]
+    batch = np.zeros((200, 1, 8, 8), np.float32)
+    treadle.set_num_threads(2)
+    try:
+        for _ in range(3):
+            time.sleep(0.01)  # the worker sleeps then
+            classify(batch)
+        worker = next(thread for thread in threading.enumerate() if thread.name == "treadle-1")
+        assert len(os.sched_getaffinity(worker.native_id)) == max(1, len(allowed) - 1)
+    finally:
+        treadle.set_num_threads(before)
 
 
 def test_the_number_of_threads_may_change_while_a_call_runs() -> None:
