@@ -180,6 +180,14 @@ def test_short_axes_in_narrow_vectors(target):
             check(definition_of("permute_dims", [x], axes=(1, 0)), [random_array(x)], target=target)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_runs_of_any_length(dtype):
+    for length in (*range(1, 18), 33):
+        x = tensor(dtype, (9, 40))
+        check_random(definition_of("slice", [x], starts=(3,), ends=(3 + length,), axes=(1,)), parts=2)
+        check_random(definition_of("concat", [tensor(dtype, (9, length)), x], axis=1), parts=3)
+
+
 WINDOWS = [
     ((2, 3, 16, 17), {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}),
     ((1, 3, 12, 80), {"kernel": (2, 3), "dilations": (2, 2)}),
