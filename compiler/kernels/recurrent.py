@@ -77,8 +77,6 @@ class _Layer:
 
     def _choose_rows(self, batch: Dim) -> int:
         """Sequences of a tile: their sums, a vector of weights for each gate and an element of the state fill the registers."""
-        if "lengths" in self.optional:
-            return 1  # each sequence has its own end
         most = self._most_rows(self.gates)
         if not isinstance(batch, int):
             return min(most, _FEW_ROWS)
@@ -179,15 +177,14 @@ class _Layer:
         """`count` tiles of sequences, up to chain number `end`, from the first step to the last, side by side: what weights the
         second cache does not hold come from behind it once a step for all of them. `counts`: how many tiles have so many rows."""
         write, row_bytes = self.write, self._row_bytes
-        # one where sequences end at steps of their own
-        write("count = 1" if "lengths" in self.optional else f"count = min(last - unit, {end} - chain)", f"row = {row}")
+        write(f"count = min(last - unit, {end} - chain)", f"row = {row}")
         write(f"place = (direction * batch + row) * {row_bytes}", "before_first = hidden + place")
         write(f"w_cell = weights + direction * {self.blocks * self._block_bytes}", "end = steps")
-        write("elements = " + " + ".join(f"({count}) * {rows * self.hidden}" for rows, count in counts.items()))
+        write("sequences = " + " + ".join(f"({count}) * {rows}" for rows, count in counts.items()))
         if "lengths" in self.optional:
-            dtype = self.write.definition.params[self.optional["lengths"]].dtype
-            write(f"length = convert_int64(load_{dtype.name}(lengths, row * {dtype.itemsize}))")
-            write("end = max(0, min(length, steps))")
+            write("end = 0")
+            with write.block("for sequence in range(row, row + sequences)"):
+                write(f"end = max(end, min(steps, {self._length}))")
         if self.operator == "lstm":
             write("c_first = cell + place")
         with write.block("for step in range(end)"):
@@ -199,15 +196,34 @@ class _Layer:
             if self.operator == "lstm":
                 write("c_first = last_cell + place")
         # by all who have shares, since the last to come may be the only one who stays to the end
-        self._write_copy("before_first", "last_hidden + place")
         if self.operator == "lstm":
             with write.block("if end == 0"):
-                self._write_copy("c_first", "last_cell + place")
+                self._write_copy("c_first", "last_cell + place", f"sequences * {self.hidden}")
         if "lengths" in self.optional:
-            with write.block("for t in range(end, steps)"):
-                write(f"after = {self._state('t')}")
+            self._write_ends()
+        else:
+            self._write_copy("before_first", "last_hidden + place", f"sequences * {self.hidden}")
+
+    def _write_ends(self) -> None:
+        """What comes behind the end of sequences that have each their own: zeros. Until then it is their first state, so that the
+        step behind may be the one before."""
+        write, row_bytes = self.write, self._row_bytes
+        outermost = {"forward": "length - 1", "reverse": "0", "bidirectional": "0 if direction == 1 else length - 1"}
+        with write.block("for sequence in range(row, row + sequences)"):
+            write(f"length = max(0, min(steps, {self._length}))", f"t = {outermost[self.attributes['direction']]}")
+            write(f"place = (direction * batch + sequence) * {row_bytes}")
+            write(f"final = {self._state('t', 'sequence')} if length > 0 else hidden + place")
+            self._write_copy("final", "last_hidden + place", str(self.hidden))
+            with write.block("for t in range(length, steps)"):
+                write(f"after = {self._state('t', 'sequence')}")
                 with write.block(f"for i in range(0, {self.hidden}, {BLOCK})"):
                     write(f"vstore(after, i * 4, splat_float32(0.0), {self.hidden} - i)")
+
+    @property
+    def _length(self) -> str:
+        """Of the sequence number `sequence`."""
+        dtype = self.write.definition.params[self.optional["lengths"]].dtype
+        return f"convert_int64(load_{dtype.name}(lengths, sequence * {dtype.itemsize}))"
 
     @property
     def _step(self) -> str:
@@ -216,13 +232,12 @@ class _Layer:
             return "end - 1 - step if direction == 1 else step"
         return "step" if self.attributes["direction"] == "forward" else "end - 1 - step"
 
-    def _state(self, step: str) -> str:
-        return f"states + (({step} * directions + direction) * batch + row) * {self._row_bytes}"
+    def _state(self, step: str, sequence: str = "row") -> str:
+        return f"states + (({step} * directions + direction) * batch + {sequence}) * {self._row_bytes}"
 
-    def _write_copy(self, source: str, target: str) -> None:
-        """Copies the states of the chain's sequences, so many `elements`."""
+    def _write_copy(self, source: str, target: str, elements: str) -> None:
         write = self.write
-        write(f"source = {source}", f"target = {target}")
+        write(f"source = {source}", f"target = {target}", f"elements = {elements}")
         with write.block(f"for i in range(0, elements, {BLOCK})"):
             write("vstore(target, i * 4, vload_float32(source, i * 4, elements - i), elements - i)")
 
@@ -296,6 +311,8 @@ class _Layer:
                     write("c = c_first + offset", "c_after = last_cell + place + offset")
                 if self.resets_before:
                     write("reset = last_hidden + place + offset")
+                if "lengths" in self.optional:
+                    write(f"tile_row = row + offset // {self._row_bytes}", "first_state = hidden + place + offset")
                 self._write_block(rows, width, gates)
                 write(f"offset += {rows * self._row_bytes}")
 
@@ -324,7 +341,7 @@ class _Layer:
             write(f"unit_at = here + j * {VECTOR_BYTES}", f"at = unit_at + i * {self._row_bytes}")
             if self.hidden % BLOCK:
                 write(f"lanes = {self.hidden} - (block + j) * {BLOCK}")
-            self._finish(gates)
+            self._write_finish(gates)
             write(f"sums += {len(gates) * VECTOR_BYTES}")
 
     def _write_sums(self, rows: int, width: int, gates: Sequence[int]) -> None:
@@ -369,6 +386,20 @@ class _Layer:
         return f"vload_float32(p_at, {offset}{count})"
 
     # ---- what comes of the sums of 16 units of a sequence ----
+
+    def _write_finish(self, gates: Sequence[int]) -> None:
+        """… unless it is over, or has not begun."""
+        if "lengths" not in self.optional:
+            self._finish(gates)
+            return
+        write = self.write
+        write("sequence = tile_row + i")
+        with write.block(f"if t < {self._length}"):
+            self._finish(gates)
+        with write.block("else"):
+            self._store("after", self._load("first_state", "at"))
+            if self.operator == "lstm":
+                self._store("c_after", self._load("c", "at"))
 
     def _finish(self, gates: Sequence[int]) -> None:
         for number, gate in enumerate(gates):

@@ -67,7 +67,12 @@ def test_parts_at_the_same_time_give_the_bits_of_one(operator):
 
 @pytest.mark.parametrize("operator", GATES)
 def test_sequences_of_different_lengths(operator):
-    check_layer(operator, 20, 4, 5, lengths=[5, 0, 2, 9], direction="bidirectional", peephole=operator == "lstm")
+    options = {"lengths": [5, 0, 2, 9], "peephole": operator == "lstm"}
+    for direction in ("forward", "reverse", "bidirectional"):
+        check_layer(operator, 20, 4, 5, direction=direction, **options)
+    check_layer(operator, 20, "n", "t", sizes={"n": 4, "t": 5}, **options)
+    check_layer(operator, 33, 13, 4, **options | {"lengths": [0, 4, 3, 1] * 3 + [-2]})
+    check_layer(operator, 20, 3, 4, **options | {"lengths": [0, 0, -1]})
 
 
 @pytest.mark.parametrize("batch", [1, 9])
