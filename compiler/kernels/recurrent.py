@@ -30,8 +30,13 @@ from .tile import BLOCK, VECTOR_BYTES, multiply_add
 from .writer import Writer, estimate, shape_of
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+_OPERANDS = {
+    "rnn": ("projected", "weights", "hidden", "lengths"),
+    "gru": ("projected", "weights", "hidden", "bias", "lengths"),
+    "lstm": ("projected", "weights", "hidden", "cell", "peephole", "lengths"),
+}
 _MOST_ROWS = 12  # sequences of a tile: its text grows with them
-_FEW_ROWS = 6  # … where their number is not known
+_ROWS = (4, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
 _MACS_A_NANOSECOND = 16
 _AHEAD = 4096  # bytes that weights from behind the second cache are asked for before they are needed
 _MEETING = 400  # nanoseconds that parts lose a phase when they take steps together
@@ -46,11 +51,16 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of rnn, gru or lstm, alone in its definition, of float32 and of a known number of units; else None."""
     (node,) = definition.nodes if len(definition.nodes) == 1 else (None,)
     params = len(definition.params)
-    if node is None or node.inputs != tuple(range(params)):
+    if node is None or max(node.inputs) >= params:
         return None
     is_plain = definition.outputs == tuple(range(params, params + len(node.results)))
-    hidden = shape_of(definition.params[2])[2]
-    if not is_plain or definition.params[0].dtype is not DType.float32 or not isinstance(hidden, int) or not hidden:
+    hidden = shape_of(definition.params[node.inputs[2]])[2]
+    if (
+        not is_plain
+        or definition.params[node.inputs[0]].dtype is not DType.float32
+        or not isinstance(hidden, int)
+        or not hidden
+    ):
         return None
     return _Layer(definition, target, hidden).kernel()
 
@@ -63,10 +73,11 @@ class _Layer:
         self.target, self.hidden, self.blocks = target, hidden, -(-hidden // BLOCK)
         self.attributes = bound_attributes(self.node)
         self.operator, self.gates = self.node.operator, _GATES[self.node.operator]
-        self.shape = shape_of(definition.params[0])  # [steps, batch, directions, gates, hidden]
-        optional = {"rnn": ("lengths",), "gru": ("lengths",), "lstm": ("peephole", "lengths")}[self.operator]
-        first = 3 if self.operator == "rnn" else 4
-        self.optional = dict(zip(optional, range(first, len(definition.params)), strict=False))
+        # the parameter that an operand is: one may be two of them, such as zeros for both first states
+        self.operands = dict(zip(_OPERANDS[self.operator], self.node.inputs, strict=False))
+        self.shape = shape_of(
+            definition.params[self.operands["projected"]]
+        )  # [steps, batch, directions, gates, hidden]
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])
@@ -79,7 +90,7 @@ class _Layer:
         """Sequences of a tile: their sums, a vector of weights for each gate and an element of the state fill the registers."""
         most = self._most_rows(self.gates)
         if not isinstance(batch, int):
-            return min(most, _FEW_ROWS)
+            return next(rows for rows in _ROWS if rows <= most)
         if batch > most and self.operator == "lstm":
             most = self._most_rows(self.gates // 2)
         tiles = max(1, -(-batch // most))
@@ -106,8 +117,11 @@ class _Layer:
         is_known = isinstance(batch, int)
         if is_known:  # tiles of all rows, then of one less
             write(f"chains = (batch + {self.rows - 1}) // {self.rows}", f"tiles = batch - chains * {self.rows - 1}")
-        else:  # … then single rows
-            write(f"tiles = batch // {self.rows}", f"chains = tiles + batch - tiles * {self.rows}")
+        else:
+            write("chains = 0", "left = batch")
+            for rows in _ROWS[_ROWS.index(self.rows) :]:
+                write(f"row_{rows} = batch - left - chains * {rows}", f"chains += left // {rows}")
+                write(f"left = left % {rows}", f"tiles_{rows} = chains")
         write("units = directions * chains")
         work = f"directions * batch * steps * {self.gates * self.hidden} * {self.hidden} // {_MACS_A_NANOSECOND}"
         if self.is_shareable:
@@ -116,13 +130,8 @@ class _Layer:
         write("unit = first")
         with write.block("while unit < last"):
             write("direction = unit // chains", "chain = unit - direction * chains")
-            if self.rows == 1:
-                self._write_chain("chains", "chain", {1: "count"})
-            elif not is_known:
-                with write.block("if chain < tiles"):
-                    self._write_chain("tiles", f"chain * {self.rows}", {self.rows: "count"})
-                with write.block("else"):
-                    self._write_chain("chains", f"chain + tiles * {self.rows - 1}", {1: "count"})
+            if not is_known:
+                self._write_chains(_ROWS[_ROWS.index(self.rows) :])
             elif batch % self.rows:
                 write("whole = max(0, min(tiles, chain + last - unit) - chain)")
                 counts = {self.rows: "whole", self.rows - 1: "count - whole"}
@@ -132,6 +141,18 @@ class _Layer:
             write("unit += count")
         macs = estimate(dims.product(self.shape)) * self.hidden
         return write.kernel(macs / _MACS_A_NANOSECOND, self._sums * VECTOR_BYTES)
+
+    def _write_chains(self, kinds: Sequence[int]) -> None:
+        """The chain of tiles of so many rows as the chain's number says."""
+        rows, *others = kinds
+        arguments = f"tiles_{rows}", f"row_{rows} + chain * {rows}", {rows: "count"}
+        if not others:
+            self._write_chain(*arguments)
+            return
+        with self.write.block(f"if chain < tiles_{rows}"):
+            self._write_chain(*arguments)
+        with self.write.block("else"):
+            self._write_chains(others)
 
     def _write_shares(self, work: str) -> None:
         """Decides whether parts take steps together, and if so, gives this one all units, and a share of their steps."""
@@ -162,11 +183,7 @@ class _Layer:
 
     def _write_sizes(self) -> None:
         write = self.write
-        for name, number in (("projected", 0), ("weights", 1), ("hidden", 2)):
-            write.input(name, number)
-        if self.operator != "rnn":
-            write.input("cell" if self.operator == "lstm" else "bias", 3)
-        for name, number in self.optional.items():
+        for name, number in self.operands.items():
             write.input(name, number)
         for i, name in enumerate(("states", "last_hidden", "last_cell")[: len(self.node.results)]):
             write.output(name, i)
@@ -181,7 +198,7 @@ class _Layer:
         write(f"place = (direction * batch + row) * {row_bytes}", "before_first = hidden + place")
         write(f"w_cell = weights + direction * {self.blocks * self._block_bytes}", "end = steps")
         write("sequences = " + " + ".join(f"({count}) * {rows}" for rows, count in counts.items()))
-        if "lengths" in self.optional:
+        if "lengths" in self.operands:
             write("end = 0")
             with write.block("for sequence in range(row, row + sequences)"):
                 write(f"end = max(end, min(steps, {self._length}))")
@@ -199,7 +216,7 @@ class _Layer:
         if self.operator == "lstm":
             with write.block("if end == 0"):
                 self._write_copy("c_first", "last_cell + place", f"sequences * {self.hidden}")
-        if "lengths" in self.optional:
+        if "lengths" in self.operands:
             self._write_ends()
         else:
             self._write_copy("before_first", "last_hidden + place", f"sequences * {self.hidden}")
@@ -222,7 +239,7 @@ class _Layer:
     @property
     def _length(self) -> str:
         """Of the sequence number `sequence`."""
-        dtype = self.write.definition.params[self.optional["lengths"]].dtype
+        dtype = self.write.definition.params[self.operands["lengths"]].dtype
         return f"convert_int64(load_{dtype.name}(lengths, sequence * {dtype.itemsize}))"
 
     @property
@@ -311,7 +328,7 @@ class _Layer:
                     write("c = c_first + offset", "c_after = last_cell + place + offset")
                 if self.resets_before:
                     write("reset = last_hidden + place + offset")
-                if "lengths" in self.optional:
+                if "lengths" in self.operands:
                     write(f"tile_row = row + offset // {self._row_bytes}", "first_state = hidden + place + offset")
                 self._write_block(rows, width, gates)
                 write(f"offset += {rows * self._row_bytes}")
@@ -389,7 +406,7 @@ class _Layer:
 
     def _write_finish(self, gates: Sequence[int]) -> None:
         """… unless it is over, or has not begun."""
-        if "lengths" not in self.optional:
+        if "lengths" not in self.operands:
             self._finish(gates)
             return
         write = self.write
@@ -449,12 +466,12 @@ class _Layer:
         write = self.write
         into, out, keep, new = (f"sum_{gate}" for gate in range(4))
         write(f"old = {self._load('c', 'at')}")
-        if "peephole" in self.optional:
+        if "peephole" in self.operands:
             into, keep = f"{into} + {self._peephole(0)} * old", f"{keep} + {self._peephole(2)} * old"
         write(f"kept = {self._activated(0, keep)} * old")
         write(f"new = kept + {self._activated(0, into)} * {self._activated(1, new)}")
         self._store("c_after", "new")
-        if "peephole" in self.optional:
+        if "peephole" in self.operands:
             out = f"{out} + {self._peephole(1)} * new"
         self._store("after", f"{self._activated(0, out)} * {self.functions[2]}(new)")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from treadle.formats.types import tensor
 
-from .harness import TARGET, check, definition_of, random_array, run_kernel
+from .harness import TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
@@ -87,8 +87,16 @@ def test_other_activations_peepholes_and_a_bound():
 
 @pytest.mark.parametrize("operator", GATES)
 def test_symbolic_sizes(operator):
-    for sizes in ({"n": 1, "t": 4}, {"n": 8, "t": 2}, {"n": 3, "t": 0}):
+    for sizes in ({"n": 1, "t": 4}, {"n": 8, "t": 2}, {"n": 3, "t": 0}, {"n": 7, "t": 2}):
         check_layer(operator, 16, "n", "t", sizes=sizes)
+        check_layer(operator, 90, "n", "t", sizes=sizes, direction="bidirectional", parts=3)
+
+
+def test_one_tensor_that_is_both_first_states():
+    state = tensor("float32", (1, "n", 20))
+    build = Builder(tensor("float32", (3, "n", 1, 4, 20)), tensor("float32", (1, 2, 20, 4, 16)), state)
+    first = build("lstm", 0, 1, 2, 2)
+    check_random(build.definition(first, first + 1, first + 2), {"n": 5}, parts=2)
 
 
 @pytest.mark.parametrize("operator", GATES)
