@@ -20,7 +20,7 @@ from .rewriting import tensor_type
 _FEW_CHANNELS = 16
 
 # A sum of so many products is worth adding up the lanes of a vector.
-_LONG_SUM = 64
+_LONG_SUM = 32
 
 # What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
 _USUAL_SIZE = 224
