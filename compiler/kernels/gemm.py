@@ -40,10 +40,9 @@ from .tile import (
 from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
-# Rows of the tiles of which a kernel makes any number of rows, by blocks of a tile: wide ones leave fewer rows over, and are
-# for as many blocks as two threads share about evenly.
-_SYMBOLIC_ROWS = {3: (8, 4, 1), 2: (14, 8, 4, 1), 1: (14, 8, 4, 1)}
-_EVEN = 1.02
+_SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
+_EVEN = 1.02  # from what three blocks a tile may lose where two threads share the tiles unevenly
+_TALLEST = 9  # rows of a tile where sums are gathered: more of them are up to a twentieth slower
 _SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
 _FEW_ROWS = 16  # up to so many, copying b costs more than it saves
 _STRIP_TILES = 32  # of which the sums are gathered at a time
@@ -128,10 +127,10 @@ class _Product:
         """The one tile for known rows; else, falling, tiles that fill up what the ones before leave over."""
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
-            return [choose(max(1, self.rows), blocks, self.target)]
+            return [choose(max(1, self.rows), blocks, self.target, tallest=_TALLEST if self.gathers else None)]
         pair = 2 * 3  # blocks of two threads' tiles
         width = 3 if -(-blocks // pair) * pair <= _EVEN * blocks else min(2, blocks)
-        return symbolic_tiles(_SYMBOLIC_ROWS[width], width, self.target)
+        return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
 
     def _is_copying_rows(self) -> bool:
         """More rows of a tile in the same sets of the first cache than these hold, and many columns that use them."""

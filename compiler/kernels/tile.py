@@ -70,8 +70,9 @@ def step_cost(tile: Tile) -> float:
     return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
 
 
-def choose(rows: int, blocks: int, target: Target, *, is_nested: bool = False) -> Tile:
-    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks.
+def choose(rows: int, blocks: int, target: Target, *, tallest: int | None = None, is_nested: bool = False) -> Tile:
+    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks, and no more rows
+    than the `tallest`.
 
     `is_nested`: the sum is a nest of loops. LLVM makes one step of two in the innermost, and where the registers do not hold the
     vectors of both, it moves all accumulators about: 9x3 then takes up to twice as long.
@@ -86,7 +87,7 @@ def choose(rows: int, blocks: int, target: Target, *, is_nested: bool = False) -
 
     def fits(tile: Tile) -> bool:
         is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
-        return tile.rows <= rows and tile.blocks <= blocks and not is_tight
+        return tile.rows <= min(rows, tallest or rows) and tile.blocks <= blocks and not is_tight
 
     possible = sorted(filter(fits, tiles(target)), key=cost)
     return decide("tile", possible[0], lambda: possible[:_LIKELY])
