@@ -36,7 +36,7 @@ _OPERANDS = {
     "lstm": ("projected", "weights", "hidden", "cell", "peephole", "lengths"),
 }
 _MOST_ROWS = 12  # sequences of a tile: its text grows with them
-_ROWS = (4, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
+_ROWS = (4, 3, 2, 1)  # … where their number is not known: as many as possible of each, one after the other
 _MACS_A_NANOSECOND = 16
 _AHEAD = 4096  # bytes that weights from behind the second cache are asked for before they are needed
 _MEETING = 400  # nanoseconds that parts lose a phase when they take steps together
