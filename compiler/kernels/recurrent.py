@@ -42,9 +42,7 @@ _AHEAD = 4096  # bytes that weights from behind the second cache are asked for b
 _MEETING = 400  # nanoseconds that parts lose a phase when they take steps together
 _SHARES = 8  # at most; each of their words has two cache lines of its own, which processors like to fetch together
 _LINE = 16  # words
-_PATIENCE = (
-    20_000  # looks at a share that is not done, besides one a nanosecond of a step: who has waited so long leaves
-)
+_PATIENCE = 20_000  # looks at a share that is not done, and one a nanosecond of a step: who waits longer leaves
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
