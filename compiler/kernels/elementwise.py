@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
 from .expression import Expression, computed_type
 from .kernel import Kernel
 from .loops import BLOCK, Axis, Rows, merged_axes
 from .target import Target
+from .tile import BLOCK as CHANNELS
 from .writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stored, widened
 
 # Nanoseconds an element from which on a vector waits for itself most of the time: two are worked on side by side
@@ -26,7 +28,17 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     whole = shape_of(definition.results[0])
     tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     axes = merged_axes(whole, [shape_of(tensor) for tensor in tensors])
+    if axes is not None and len(axes) == 1:
+        axes = _of_image(axes[0], whole)
     return None if axes is None else lambda: _kernel(definition, expression, axes, target)
+
+
+def _of_image(axis: Axis, shape: Sequence[Dim]) -> tuple[Axis, ...]:
+    """The two axes of a large channel-blocked image whose axes are one to the expression: its channels, and what they have."""
+    inner = dims.product(shape[2:])
+    if len(shape) < 4 or shape[-1] != CHANNELS or (isinstance(inner, int) and inner <= BLOCK):
+        return (axis,)
+    return Axis(dims.product(shape[:2]), axis.present), Axis(inner, axis.present)
 
 
 def _kernel(definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...], target: Target) -> Kernel:
@@ -109,7 +121,7 @@ class _Chain:
     def _write_places(self) -> None:
         """Where the block begins in each tensor, and the scalars of its row."""
         write = self.write
-        write(f"begin = block * {BLOCK}", f"count = min({BLOCK}, n0 - begin)")
+        self.rows.write_block()
         for k in self.row_scalars:
             write(f"p{k} = t{k} + {scaled(self.rows.place(k), self.type_of(k).dtype.itemsize)}")
             self._load_scalar(k, f"p{k}")
@@ -242,8 +254,8 @@ class _DeepChain(_Chain):
         self.row_scalars = [k for k in self.row_scalars if not self.is_deep[k]]
 
     def _write_block(self) -> None:
-        write, lanes, block = self.write, self.write.lanes, self.rows.block
-        write(f"begin = block * {block}", f"count = min({block}, n0 - begin)")
+        write, lanes = self.write, self.write.lanes
+        self.rows.write_block()
         for k in (*self.row_scalars, *self.row_vectors, *self.element_scalars, *self.vectors, *self.outputs):
             terms = [self.rows.place(k), "begin" if self.rows.axes[0].present[k] else ""]
             place = " + ".join(filter(None, terms))

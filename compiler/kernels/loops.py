@@ -51,7 +51,11 @@ def _size_at(shape: Sequence[Dim], axis: int) -> Dim:
 
 
 class Rows:
-    """Writes the loops over rows and blocks of merged axes. n0 is the size of the innermost axis, n1 the next one's …"""
+    """Writes the loops over rows and blocks of merged axes. n0 is the size of the innermost axis, n1 the next one's …
+
+    Rows vary faster than blocks: threads, which take neighbouring units, then each have a part of every row. Of an image, whose
+    rows are blocks of channels, that is the part that they computed before with a convolution, and have in their caches.
+    """
 
     def __init__(self, write: Writer, axes: Sequence[Axis], block: int = BLOCK) -> None:
         self.write, self.axes, self.block = write, tuple(reversed(axes)), block
@@ -60,19 +64,28 @@ class Rows:
 
     def begin(self, picoseconds: int) -> None:
         """Sizes of the work, and where this part of it starts. An element costs so many picoseconds."""
-        write = self.write
+        write, block = self.write, self.block
         for i, axis in enumerate(self.axes):
             write.size(f"n{i}", axis.size)
-        write(f"blocks = (n0 + {self.block - 1}) // {self.block}")
         if not self.outer:
+            write(f"length = {block}", f"blocks = (n0 + {block - 1}) // {block}")
             write.split("blocks", f"n0 * {picoseconds} // 1000")
             return
         write(f"rows = {self.indices.count}")
+        write("blocks = 1")
+        with write.block(f"if parts > 1 and n0 > {block}"):  # an even number, for two threads to have one half each
+            write(f"blocks = (n0 + {2 * block - 1}) // {2 * block} * 2")
+        write(f"length = max(1, (n0 + blocks - 1) // blocks + {write.lanes - 1} & -{write.lanes})")
+        write("blocks = (n0 + length - 1) // length")
         write.split("rows * blocks", f"rows * n0 * {picoseconds} // 1000")
         with write.block("if first == last"):
             write("return 0")
-        write("row = first // blocks", "block = first - row * blocks")
+        write("block = first // rows", "row = first - block * rows")
         self.indices.start("row")
+
+    def write_block(self) -> None:
+        """Defines where the present block begins in its row, and how many elements it has."""
+        self.write("begin = block * length", "count = min(length, n0 - begin)")
 
     def place(self, tensor: int) -> str:
         """The element of a tensor at which the present row starts, as an expression."""
@@ -86,11 +99,11 @@ class Rows:
         return " + ".join(terms)
 
     def advance(self) -> None:
-        """Steps to the next block, at the end of the loop over `units`."""
+        """Steps to the next row, at the end of the loop over units."""
         if not self.outer:
             return
         write = self.write
-        write("block += 1")
-        with write.block("if block == blocks"):
-            write("block = 0", "row += 1")
-            self.indices.advance()
+        write("row += 1")
+        self.indices.advance()
+        with write.block("if row == rows"):
+            write("row = 0", "block += 1", *(f"i{i} = 0" for i in self.outer))
