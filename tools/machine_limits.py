@@ -179,6 +179,18 @@ class PlainRead:
         return self._runner.run(1)
 
 
+class MultiplyAdds:
+    """Some threads that do nothing but multiply and add, in registers: what the cores give where nothing is shared."""
+
+    def __init__(self, threads: int) -> None:
+        target, self._threads = host(), threads
+        self._runner = _Runner(_multiply_text("float32", target), target.lanes(), target, [()] * threads)
+
+    def seconds(self, rounds: int) -> float:
+        """What so many rounds take, shared by the threads."""
+        return self._runner.run(rounds) / self._threads
+
+
 def _peak(name: str, threads: int, target: Target) -> float:
     lanes = target.lanes(4 if name == "float32" else 8)
     runner = _Runner(_multiply_text(name, target), lanes, target, [()] * threads)

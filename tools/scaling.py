@@ -2,7 +2,9 @@
 
 The cost of a start is what one call of a primitive takes on some threads beyond its fair share of the time on one: finding
 out that it is worth it, publishing the work, until the others see it, and waiting for the last of them. Models are run on
-all counts of threads in turn, so that a slow moment of the machine hits all of them.
+all counts of threads in turn, so that a slow moment of the machine hits all of them. Beside each model, in the same turns,
+multiply-adds are timed that need nothing but registers: what a virtual machine calls its cores may be one core's halves for
+some seconds, and no model gets faster by more threads than these do.
 """
 
 from __future__ import annotations
@@ -21,21 +23,31 @@ _CALLS = 1000  # of the primitive whose start is measured, in one program
 _ELEMENTS = 1 << 15  # that it works on: some 20 µs
 _ROUNDS = 15
 _TURN_SECONDS = 0.05  # of one count of threads
+_MULTIPLY_ADDS, _CORE_RUNS = 1 << 20, 3  # rounds that take some milliseconds, and how often a turn has them
 _MODELS = ("resnet50", "minilm", "mobilenet-v2", "densenet121")
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One model (or other work) on several counts of threads: the median milliseconds of a call."""
+    """One model (or other work) on several counts of threads."""
 
     name: str
-    milliseconds: dict[int, float]
+    milliseconds: dict[int, float]  # of a call, medians
+    cores_milliseconds: dict[int, float]  # of some multiply-adds in the same turns, medians
 
     @property
     def speedup(self) -> dict[int, float]:
         """How many times faster than on the first count."""
-        first = next(iter(self.milliseconds.values()))
-        return {threads: first / time for threads, time in self.milliseconds.items()}
+        return _speedup(self.milliseconds)
+
+    @property
+    def cores_speedup(self) -> dict[int, float]:
+        return _speedup(self.cores_milliseconds)
+
+
+def _speedup(milliseconds: dict[int, float]) -> dict[int, float]:
+    first = next(iter(milliseconds.values()))
+    return {threads: first / time for threads, time in milliseconds.items()}
 
 
 def threads_command(options: argparse.Namespace) -> int:
@@ -48,17 +60,22 @@ def threads_command(options: argparse.Namespace) -> int:
     if not options.json:
         for threads, microseconds in costs.items():
             print(f"a start on {threads} threads: {microseconds:.2f} us")
-        print(f"\n{'':24}" + "".join(f"{f'{count} thread' + 's' * (count > 1):>14}" for count in counts))
+        heads = "".join(f"{f'{count} thread' + 's' * (count > 1):>14}" for count in counts)
+        print(f"\n{'':24}{heads}   speedup; of multiply-adds in registers")
     found = told((_scaling_of(entry, counts, rounds) for entry in entries), _line, options)
     if options.json:
-        models = [asdict(scaling) | {"speedup": scaling.speedup} for scaling in found]
+        models = [asdict(each) | {"speedup": each.speedup, "cores_speedup": each.cores_speedup} for each in found]
         print(json.dumps({"start_us": costs, "models": models}))
     return 0
 
 
 def _line(scaling: Scaling) -> str:
     times = "".join(f"{time:11.3f} ms" for time in scaling.milliseconds.values())
-    return f"{scaling.name:24}{times}   x" + ", ".join(f"{factor:.2f}" for factor in scaling.speedup.values())
+    factors, cores = (
+        ", ".join(f"{factor:.2f}" for factor in speedup.values())
+        for speedup in (scaling.speedup, scaling.cores_speedup)
+    )
+    return f"{scaling.name:24}{times}   x{factors}; x{cores}"
 
 
 def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
@@ -71,7 +88,7 @@ def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
 
     function = VirtualMachine(Executable(parse_assembly(_work_text(_CALLS))))["main"]
     x = np.linspace(-3, 3, _ELEMENTS, dtype=np.float32)
-    times = _medians(lambda: function(x), (1, *counts), rounds)
+    times, _ = _medians(lambda: function(x), (1, *counts), rounds)
     return {count: (times[count] - times[1] / count) / _CALLS * 1e3 for count in counts}
 
 
@@ -102,25 +119,32 @@ def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Scaling:
 
     model = entry.build()
     function, feeds = VirtualMachine(compile(model, progress=False))["main"], tuple(inputs(entry, model).values())
-    return Scaling(entry.name, _medians(lambda: function(*feeds), counts, rounds))
+    return Scaling(entry.name, *_medians(lambda: function(*feeds), counts, rounds))
 
 
-def _medians(call: Callable[[], Any], counts: Sequence[int], rounds: int) -> dict[int, float]:
-    """The median milliseconds of a call on each count of threads."""
+def _medians(call: Callable[[], Any], counts: Sequence[int], rounds: int) -> tuple[dict[int, float], dict[int, float]]:
+    """The median milliseconds of a call on each count of threads, and those of the cores' multiply-adds."""
     import statistics
 
     from .. import get_num_threads, set_num_threads
+    from .machine_limits import MultiplyAdds
 
     times: dict[int, list[float]] = {count: [] for count in counts}
+    cores: dict[int, list[float]] = {count: [] for count in counts}
+    alone = {count: MultiplyAdds(count) for count in counts}
     before = get_num_threads()
     try:
         for _ in range(rounds):
             for count in counts:
                 set_num_threads(count)
                 times[count] += _turn(call)
+                cores[count] += [1e3 * alone[count].seconds(_MULTIPLY_ADDS) for _ in range(_CORE_RUNS)]
     finally:
         set_num_threads(before)
-    return {count: statistics.median(found) for count, found in times.items()}
+    times_of_all, times_of_cores = (
+        {count: statistics.median(each) for count, each in found.items()} for found in (times, cores)
+    )
+    return times_of_all, times_of_cores
 
 
 def _turn(call: Callable[[], Any]) -> Iterator[float]:

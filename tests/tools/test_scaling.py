@@ -24,6 +24,8 @@ def test_starts_and_models_are_measured(capsys: pytest.CaptureFixture) -> None:
     (model,) = found["models"]
     assert model["speedup"]["1"] == 1.0
     assert model["milliseconds"]["3"] > 0
+    assert model["cores_speedup"]["1"] == 1.0
+    assert model["cores_milliseconds"]["3"] > 0
     assert get_num_threads() == before
 
 
@@ -32,3 +34,4 @@ def test_the_table_names_counts_and_models(capsys: pytest.CaptureFixture) -> Non
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("a start on 2 threads: ")
     assert lines[-1].startswith("mlp ")
+    assert lines[-1].count(" x1.00, ") == 2, "of the model and of the cores"
