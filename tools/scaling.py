@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
 
     function = VirtualMachine(Executable(parse_assembly(_work_text(_CALLS))))["main"]
     x = np.linspace(-3, 3, _ELEMENTS, dtype=np.float32)
-    times, _ = _medians(lambda: function(x), (1, *counts), rounds)
+    (times,) = _medians([lambda _: _turn(lambda: function(x))], (1, *counts), rounds)
     return {count: (times[count] - times[1] / count) / _CALLS * 1e3 for count in counts}
 
 
@@ -115,36 +115,39 @@ func @main(x: {kind}) -> {kind} {{
 
 def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Scaling:
     from .. import VirtualMachine, compile
+    from .machine_limits import MultiplyAdds
     from .zoo.catalogue import inputs
 
     model = entry.build()
     function, feeds = VirtualMachine(compile(model, progress=False))["main"], tuple(inputs(entry, model).values())
-    return Scaling(entry.name, *_medians(lambda: function(*feeds), counts, rounds))
+    cores = {count: MultiplyAdds(count) for count in counts}
+
+    def multiply_adds(count: int) -> list[float]:
+        return [1e3 * cores[count].seconds(_MULTIPLY_ADDS) for _ in range(_CORE_RUNS)]
+
+    turns = [lambda _: _turn(lambda: function(*feeds)), multiply_adds]
+    return Scaling(entry.name, *_medians(turns, counts, rounds))
 
 
-def _medians(call: Callable[[], Any], counts: Sequence[int], rounds: int) -> tuple[dict[int, float], dict[int, float]]:
-    """The median milliseconds of a call on each count of threads, and those of the cores' multiply-adds."""
+def _medians(
+    turns: Sequence[Callable[[int], Iterable[float]]], counts: Sequence[int], rounds: int
+) -> list[dict[int, float]]:
+    """For each kind of turn, which takes a count of threads and gives milliseconds, their median on each count."""
     import statistics
 
     from .. import get_num_threads, set_num_threads
-    from .machine_limits import MultiplyAdds
 
-    times: dict[int, list[float]] = {count: [] for count in counts}
-    cores: dict[int, list[float]] = {count: [] for count in counts}
-    alone = {count: MultiplyAdds(count) for count in counts}
+    times: list[dict[int, list[float]]] = [{count: [] for count in counts} for _ in turns]
     before = get_num_threads()
     try:
         for _ in range(rounds):
             for count in counts:
                 set_num_threads(count)
-                times[count] += _turn(call)
-                cores[count] += [1e3 * alone[count].seconds(_MULTIPLY_ADDS) for _ in range(_CORE_RUNS)]
+                for turn, found in zip(turns, times, strict=True):
+                    found[count] += turn(count)
     finally:
         set_num_threads(before)
-    times_of_all, times_of_cores = (
-        {count: statistics.median(each) for count, each in found.items()} for found in (times, cores)
-    )
-    return times_of_all, times_of_cores
+    return [{count: statistics.median(each) for count, each in found.items()} for found in times]
 
 
 def _turn(call: Callable[[], Any]) -> Iterator[float]:
