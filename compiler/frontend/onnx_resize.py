@@ -110,12 +110,10 @@ def _resized(
     def order(change: tuple[int, Dim, float | None]) -> tuple[bool, int]:
         axis, size, scale = change
         length = x.shape[axis]
-        grows = (
-            scale >= 1
-            if scale is not None
-            else not (isinstance(size, int) and isinstance(length, int) and size < length)
+        shrinks = (
+            scale < 1 if scale is not None else isinstance(size, int) and isinstance(length, int) and size < length
         )
-        return grows, -axis if grows else axis
+        return not shrinks, axis if shrinks else -axis
 
     for axis, size, scale in sorted(zip(axes, sizes, scales, strict=True), key=order):
         if x.shape[axis] != size or scale not in (None, 1.0):

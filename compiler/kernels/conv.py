@@ -127,9 +127,8 @@ class Problem:
     @property
     def _block_steps(self) -> int:
         """The part of it that one block of input channels (or plane) gives."""
-        return (
-            (1 if self.is_planar or self.is_summed else BLOCK) * self.deep * self.window[0].size * self.window[1].size
-        )
+        channels = 1 if self.is_planar or self.is_summed else BLOCK
+        return channels * self.deep * self.window[0].size * self.window[1].size
 
     @property
     def chunk(self) -> int:

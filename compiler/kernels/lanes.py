@@ -393,10 +393,8 @@ def horizontal_sum(a: Lanes) -> Lanes:
 def horizontal_sums(*vectors: Lanes) -> Lanes:
     """The sum of all lanes of each vector, in the lanes of one; zeros behind them. A power of two that many lanes are."""
     first, width = vectors[0], vectors[0].lanes
-    rows = [
-        *vectors,
-        *[first.like(ir.Constant(first.value.type, None))] * (-len(vectors) % (1 << (len(vectors) - 1).bit_length())),
-    ]
+    zeros = first.like(ir.Constant(first.value.type, None))
+    rows = [*vectors, *[zeros] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
     while len(rows) > 1:  # each row holds some vectors' partial sums, of each `width`
         low = [lane for lane in range(2 * first.lanes) if lane % width < width // 2]
         high = [lane + width // 2 for lane in low]

@@ -52,13 +52,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if node is None or max(node.inputs) >= params:
         return None
     is_plain = definition.outputs == tuple(range(params, params + len(node.results)))
-    hidden = shape_of(definition.params[node.inputs[2]])[2]
-    if (
-        not is_plain
-        or definition.params[node.inputs[0]].dtype is not DType.float32
-        or not isinstance(hidden, int)
-        or not hidden
-    ):
+    projected, state = (definition.params[node.inputs[operand]] for operand in (0, 2))
+    hidden = shape_of(state)[2]
+    if not is_plain or projected.dtype is not DType.float32 or not isinstance(hidden, int) or not hidden:
         return None
     return _Layer(definition, target, hidden).kernel()
 
@@ -73,9 +69,8 @@ class _Layer:
         self.operator, self.gates = self.node.operator, _GATES[self.node.operator]
         # the parameter that an operand is: one may be two of them, such as zeros for both first states
         self.operands = dict(zip(_OPERANDS[self.operator], self.node.inputs, strict=False))
-        self.shape = shape_of(
-            definition.params[self.operands["projected"]]
-        )  # [steps, batch, directions, gates, hidden]
+        # [steps, batch, directions, gates, hidden]
+        self.shape = shape_of(definition.params[self.operands["projected"]])
         self.functions = self.attributes["activations"].split(" ")
         self.resets_before = self.operator == "gru" and not self.attributes["reset_after"]
         self.rows = self._choose_rows(self.shape[1])

@@ -113,9 +113,8 @@ def _is_to_few(it: _Convolution) -> bool:
     """Whether a sum is long enough for its vectors to be blocks of input channels; of sizes that are known."""
     sizes = (*tensor_type(it.x).shape[2:], *it.result.shape[2:], *(it.attributes["pads"] or ()))
     is_known = isinstance(it.weight, ir.Constant) and all(isinstance(size, int) for size in sizes)
-    is_long = (
-        it.channels >= BLOCK and it.channels * math.prod(map(integer, tensor_type(it.weight).shape[2:])) >= _LONG_SUM
-    )
+    length = it.channels * math.prod(map(integer, tensor_type(it.weight).shape[2:]))
+    is_long = it.channels >= BLOCK and length >= _LONG_SUM
     return it.groups == 1 and it.outputs <= FEW and it.axes <= 3 and is_known and is_long
 
 
