@@ -27,6 +27,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_elementwise,
     onnx_indexing,
     onnx_networks,
+    onnx_quantized,
     onnx_recurrent,
     onnx_resize,
     onnx_shapes,

@@ -20,10 +20,10 @@ Ints = tuple[int, ...]
 
 @importer("MatMul")
 def _matmul(g: GraphBuilder, a: Value, b: Value) -> Value:
-    return _product(g, a, b)
+    return product(g, a, b)
 
 
-def _product(g: GraphBuilder, a: Value, b: Value) -> Value:
+def product(g: GraphBuilder, a: Value, b: Value) -> Value:
     """The matrix product. Sizes that should be equal are checked when the program runs if they may differ."""
     if a.rank and b.rank:
         inner = -2 if b.rank > 1 else 0
@@ -50,7 +50,7 @@ def _gemm(
 ) -> Value:
     a = g.op("permute_dims", a, axes=(1, 0)) if transA else a
     b = g.op("permute_dims", b, axes=(1, 0)) if transB else b
-    result = _product(g, a, b)
+    result = product(g, a, b)
     if alpha != 1:
         result = g.op("multiply", result, _scalar(g, alpha, result.dtype))
     if c is None or beta == 0:
@@ -119,7 +119,7 @@ def _kernel(weight: Value, kernel_shape: Ints | None) -> Ints:
 
 
 @importer("Conv")
-def _conv(
+def convolution(
     g: GraphBuilder,
     x: Value,
     weight: Value,

@@ -78,6 +78,10 @@ def integers(*shape: int, low: int = 1, high: int = 9) -> np.ndarray:
     return rng.integers(low, high, shape)
 
 
+def bytes_(*shape: int, signed: bool = False) -> np.ndarray:
+    return rng.integers(0, 256, shape, np.uint8).view(np.int8 if signed else np.uint8)
+
+
 def truths(*shape: int) -> np.ndarray:
     return rng.random(shape) < 0.5
 
@@ -326,6 +330,35 @@ CASES = [
     case("Range", np.array(1), np.array(9), np.array(3), constants=(0, 1, 2)),
     case("Range", np.float32(1), np.float32(2), np.float32(0.3), constants=(0, 1, 2)),
     case("NonZero", truths(3, 4)),
+    case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.1), np.uint8(128), opset=13),
+    case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32([0.1, 0.2, 0.5]), np.int8([0, -3, 7]), opset=13),
+    case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.25)),
+    case("QuantizeLinear", normal(2, 7) * 9, positive(2, 3), integers(2, 3).astype(np.int8), opset=21, block_size=3),
+    case("DequantizeLinear", integers(2, 3).astype(np.uint8), np.float32(0.1), np.uint8(128), opset=13),
+    case("DequantizeLinear", integers(2, 3).astype(np.int8), positive(2), np.int8([0, 5]), opset=13, axis=0),
+    case("DequantizeLinear", integers(2, 3).astype(np.int32) << 24, np.float32(0.1), opset=13),
+    case("DequantizeLinear", integers(2, 6, 3).astype(np.int8), positive(2, 2, 3), opset=21, block_size=3),
+    case("DynamicQuantizeLinear", normal(2, 5), outputs=3),
+    case("MatMulInteger", bytes_(2, 700), bytes_(700, 3, signed=True), np.uint8(130), np.int8(0)),
+    case("MatMulInteger", bytes_(2, 5), bytes_(5, 3), np.uint8(130), bytes_(3)),
+    case("MatMulInteger", bytes_(2, 4, 5), bytes_(5, 3)),
+    case("ConvInteger", bytes_(2, 3, 7, 6), bytes_(4, 3, 3, 3), np.uint8(7), np.uint8(200), pads=[1, 1, 1, 1]),
+    case("ConvInteger", bytes_(2, 40, 7, 6), bytes_(4, 20, 3, 3), group=2, strides=[2, 1]),
+    case(
+        "QLinearMatMul",
+        *(bytes_(2, 5), np.float32(0.1), np.uint8(130)),
+        *(bytes_(5, 3), np.float32([0.1, 0.2, 0.3]), np.uint8([120, 130, 140])),
+        *(np.float32(2.1), np.uint8(128)),
+    ),
+    case(
+        "QLinearConv",
+        *(bytes_(2, 3, 7, 6), np.float32(0.1), np.uint8(130)),
+        *(bytes_(4, 3, 3, 3, signed=True), positive(4) / 9, np.zeros(4, np.int8)),
+        *(np.float32(9.1), np.uint8(128)),
+        integers(4).astype(np.int32),
+        constants=(3, 4, 5, 8),
+        pads=[1, 1, 1, 1],
+    ),
 ]
 
 

@@ -1,0 +1,232 @@
+"""Importers of operators on quantised tensors: integers q that stand for (q - zero point) · scale.
+
+They are computed in floats, which hold every such integer exactly. Where ONNX wants a sum as an int32, it is the exact one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...formats import dims
+from ...formats.dtypes import DType
+from ...formats.errors import ModelError
+from ..operators.shapes import axis_of
+from .onnx_networks import convolution, product
+from .onnx_table import importer
+from .onnx_tensors import element_type
+from .onnx_values import GraphBuilder, Value
+
+Ints = tuple[int, ...]
+
+_EXACT_TERMS = (1 << 24) // (255 * 255)  # products of two 8-bit numbers whose sum a float32 holds exactly
+
+
+@importer("QuantizeLinear")
+def _quantize_linear(
+    g: GraphBuilder,
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,  # about float8 types alone
+) -> Value:
+    wanted = element_type(output_dtype) if output_dtype else DType.uint8
+    dtype = wanted if zero_point is None else zero_point.dtype
+    inner = element_type(precision) if precision else scale.dtype
+    x, scale = _cast(g, x, inner), _cast(g, _spread(g, scale, x, axis, block_size), inner)
+    return _quantized(g, x, scale, _zero(g, zero_point, x, axis, block_size), dtype)
+
+
+@importer("DequantizeLinear")
+def _dequantize_linear(
+    g: GraphBuilder,
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Value:
+    zero = _zero(g, zero_point, x, axis, block_size)
+    result = _dequantized(g, x, _spread(g, scale, x, axis, block_size), zero)
+    return _cast(g, result, element_type(output_dtype)) if output_dtype else result
+
+
+def _quantized(g: GraphBuilder, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
+    """x / scale, rounded to even, plus the zero point, kept in the range of the integers."""
+    whole = g.op("round", g.broadcast("divide", x, scale))
+    if zero is not None:
+        whole = g.broadcast("add", whole, _cast(g, zero, whole.dtype))
+    return g.op("cast", whole, dtype=dtype)
+
+
+def _dequantized(g: GraphBuilder, x: Value, scale: Value, zero: Value | None) -> Value:
+    return g.broadcast("multiply", _centred(g, x, zero, scale.dtype), scale)
+
+
+def _centred(g: GraphBuilder, x: Value, zero: Value | None, dtype: DType) -> Value:
+    """x minus its zero point. Integers of 32 bits are subtracted as such: a float32 does not hold them all."""
+    if zero is None:
+        return _cast(g, x, dtype)
+    if x.dtype.itemsize < DType.int32.itemsize:
+        return g.broadcast("subtract", _cast(g, x, dtype), _cast(g, zero, dtype))
+    return _cast(g, g.broadcast("subtract", x, zero), dtype)
+
+
+def _cast(g: GraphBuilder, x: Value, dtype: DType) -> Value:
+    return x if x.dtype is dtype else g.op("cast", x, dtype=dtype)
+
+
+def _zero(g: GraphBuilder, zero_point: Value | None, x: Value, axis: int, block_size: int = 0) -> Value | None:
+    """The zero points as they broadcast with x; None if all are 0."""
+    if zero_point is None or (zero_point.constant is not None and not zero_point.constant.any()):
+        return None
+    return _spread(g, zero_point, x, axis, block_size)
+
+
+def _spread(g: GraphBuilder, parameter: Value, x: Value, axis: int, block_size: int = 0) -> Value:
+    """Scales or zero points, one for all, for each place along an axis, or for each block of places, to broadcast with x."""
+    if parameter.rank == 0 or parameter.shape == (1,):
+        return g.op("reshape", parameter, shape=())
+    along = axis_of(axis, x.rank)
+    if not block_size:
+        if parameter.rank != 1:
+            raise ModelError(f"one number for each place along axis {axis} is needed, but {parameter.type} came")
+        return g.op("expand_dims", parameter, axes=tuple(range(1, x.rank - along)))
+    if parameter.rank != x.rank:
+        raise ModelError(f"one number for each block of {x.type} is needed, but {parameter.type} came")
+    before, count, behind = parameter.shape[:along], parameter.shape[along], parameter.shape[along + 1 :]
+    apart = g.op("reshape", parameter, shape=(*before, count, 1, *behind))
+    repeated = g.op("broadcast_to", apart, shape=(*before, count, block_size, *behind))
+    whole = g.op("reshape", repeated, shape=(*before, dims.multiply(count, block_size), *behind))
+    return g.op("slice", whole, starts=(0,), ends=(x.shape[along],), axes=(along,))
+
+
+# ---- products of integers ----
+
+
+@importer("MatMulInteger")
+def _matmul_integer(
+    g: GraphBuilder, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
+) -> Value:
+    """Sums of so many terms at a time as a float32 holds exactly."""
+    a = _centred(g, a, _of_rows(g, a_zero), DType.float32)
+    b = _centred(g, b, _zero(g, b_zero, b, -1), DType.float32)
+    depth = a.shape[-1]
+    if not isinstance(depth, int):
+        return _cast(g, product(g, _cast(g, a, DType.float64), _cast(g, b, DType.float64)), DType.int32)
+    inner, total = -2 if b.rank > 1 else 0, None
+    for start in range(0, max(depth, 1), _EXACT_TERMS):
+        part = {"starts": (start,), "ends": (min(start + _EXACT_TERMS, depth),)}
+        term = product(g, g.op("slice", a, **part, axes=(-1,)), g.op("slice", b, **part, axes=(inner,)))
+        term = _cast(g, term, DType.int32)
+        total = term if total is None else g.op("add", total, term)
+    assert total is not None
+    return total
+
+
+def _of_rows(g: GraphBuilder, parameter: Value | None) -> Value | None:
+    """Scales or zero points of a product's left operand: one for all, or one a row."""
+    if parameter is None or parameter.rank != 1:
+        return parameter
+    return g.op("reshape", parameter, shape=() if parameter.shape == (1,) else (parameter.shape[0], 1))
+
+
+@importer("QLinearMatMul")
+def _qlinear_matmul(
+    g: GraphBuilder,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
+    a_scale, a_zero, row_scale, row_zero = (_of_rows(g, p) for p in (a_scale, a_zero, y_scale, y_zero))  # type: ignore[assignment]
+    assert row_scale is not None
+    left = _dequantized(g, a, a_scale, a_zero)
+    right = _dequantized(g, b, _of_columns(g, b_scale, b), _of_columns(g, b_zero, b))
+    return _quantized(g, product(g, left, right), row_scale, row_zero, y_zero.dtype)
+
+
+def _of_columns(g: GraphBuilder, parameter: Value, b: Value) -> Value:
+    return parameter if parameter.rank > 1 else _spread(g, parameter, b, -1)
+
+
+# ---- convolutions of integers ----
+
+
+@dataclass(frozen=True)
+class _Window:
+    """What the attributes of a convolution say."""
+
+    auto_pad: str
+    dilations: Ints | None
+    group: int
+    kernel_shape: Ints | None
+    pads: Ints | None
+    strides: Ints | None
+
+    def convolution(self, g: GraphBuilder, x: Value, weight: Value, bias: Value | None = None) -> Value:
+        return convolution(g, x, weight, bias, **vars(self))
+
+
+@importer("ConvInteger")
+def _conv_integer(
+    g: GraphBuilder,
+    x: Value,
+    weight: Value,
+    x_zero: Value | None = None,
+    weight_zero: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Value:
+    terms = dims.product(weight.shape[1:])
+    exact = DType.float32 if isinstance(terms, int) and terms <= _EXACT_TERMS else DType.float64
+    x = _centred(g, x, _zero(g, x_zero, x, 0), exact)
+    weight = _centred(g, weight, _zero(g, weight_zero, weight, 0), exact)
+    window = _Window(auto_pad, dilations, group, kernel_shape, pads, strides)
+    return _cast(g, window.convolution(g, x, weight), DType.int32)
+
+
+@importer("QLinearConv")
+def _qlinear_conv(
+    g: GraphBuilder,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    weight: Value,
+    weight_scale: Value,
+    weight_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    bias: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Value:
+    """The bias counts in units of both scales' product."""
+    signal = _dequantized(g, x, _spread(g, x_scale, x, 0), _zero(g, x_zero, x, 0))
+    kernel = _dequantized(g, weight, _spread(g, weight_scale, weight, 0), _zero(g, weight_zero, weight, 0))
+    if bias is not None:
+        unit = g.broadcast("multiply", _spread(g, x_scale, bias, 0), _spread(g, weight_scale, bias, 0))
+        bias = g.broadcast("multiply", _cast(g, bias, unit.dtype), unit)
+    window = _Window(auto_pad, dilations, group, kernel_shape, pads, strides)
+    result = window.convolution(g, signal, kernel, bias)
+    return _quantized(g, result, _spread(g, y_scale, result, 0), _zero(g, y_zero, result, 0), y_zero.dtype)
