@@ -9,6 +9,7 @@ from ...formats.types import UNKNOWN, TensorType
 from .. import ir
 from ..operators.table import lookup
 from ..operators.winograd import WinogradChoice
+from . import layout_weights
 from .rewriting import Emitter, constant, tensor_type
 
 
@@ -34,8 +35,9 @@ class Blocker(Emitter):
 
     def packed(self, operator: str, atom: ir.Atom, **attributes: Any) -> ir.Atom:
         """The result of a packing operator: a constant if the atom is one."""
-        if not isinstance(atom, ir.Constant):
-            return self.emit(operator, atom, **attributes)
+        if isinstance(atom, ir.Var):
+            return layout_weights.packed(self, operator, atom, **attributes)
+        assert isinstance(atom, ir.Constant)
         entry = lookup(operator)
         return constant(entry.evaluate([atom.value], entry.canonical(attributes))[0])
 

@@ -8,7 +8,7 @@ from .. import ir
 from ..operators.blocked import BLOCK
 from ..operators.shapes import axes_of, axis_of
 from ..operators.table import Fusion, lookup
-from .layout_blocker import Blocker
+from .layout_blocker import Blocker, is_image
 from .rewriting import constant, tensor_type
 
 
@@ -25,17 +25,23 @@ def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
 
 def _operand(blocker: Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | None:
     """An operand of an elementwise operator as it broadcasts to a blocked result."""
-    if blocker.is_blocked(arg):
-        return blocker.as_blocked(arg) if tensor_type(arg).shape[1] == result.shape[1] else None
+    if blocker.is_blocked(arg) and tensor_type(arg).shape[1] == result.shape[1]:
+        return blocker.as_blocked(arg)
     shape = tensor_type(arg).shape
     if shape == result.shape and (packed := blocker.packed_from_last(arg)) is not None:
         blocker.blocked[arg] = packed  # type: ignore[index]
         return packed  # it is moved once, either way
     if all(dim == 1 for dim in shape):
         return constant(arg.value.reshape(())) if isinstance(arg, ir.Constant) else arg if not shape else None
-    per_channel, axes = (1,) * (result.rank - len(shape)) + shape, result.rank - 2
-    if isinstance(arg, ir.Constant) and per_channel == (1, result.shape[1], *(1,) * axes):
-        return blocker.packed("pack_vector", constant(arg.value.reshape(-1)), axes=axes)
+    whole = (1,) * (result.rank - len(shape)) + shape
+    n, channels, *spatial = whole
+    if channels == 1:  # a number for each pixel
+        return blocker.packed("reshape", arg, shape=(*whole, 1))
+    is_vector = all(dim == 1 for dim in spatial)
+    if isinstance(arg, ir.Constant) and is_vector and n == 1:
+        return blocker.packed("pack_vector", constant(arg.value.reshape(-1)), axes=len(spatial))
+    if isinstance(arg, ir.Constant) or (is_vector and is_image(TensorType(tensor_type(arg).dtype, whole))):
+        return blocker.packed("pack_channels", blocker.packed("reshape", arg, shape=whole))
     return None
 
 

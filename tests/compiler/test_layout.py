@@ -89,6 +89,38 @@ def test_concatenation_and_scales_of_channels():
     assert "concat" in operators
 
 
+@pytest.mark.parametrize(
+    "shape", [(2, 40, 1, 1), (40, 1, 1), (2, 1, 6, 6), (1, 1, 6, 6), (6, 6), (1, 1, 1, 6)], ids=str
+)
+def test_numbers_for_each_channel_or_pixel_that_a_run_computes(shape):
+    x, array = image(16)
+    scale = var("s", shape)
+    y = op.multiply(op.conv(x, constant(normal(40, 16, 1, 1))), scale)
+    module = Module(main=function([x, scale], op.conv(y, constant(normal(5, 40, 1, 1)))))
+    operators = rewritten(module, array, normal(*shape))
+    assert operators.count("unpack_channels") == 1
+    assert operators.count("pack_channels") == (2 if 40 in shape else 1)
+
+
+def test_a_constant_of_the_size_of_an_image_is_packed_once():
+    x, array = image(16)
+    y = op.add(op.conv(x, constant(normal(40, 16, 1, 1))), constant(normal(1, 40, 6, 6)))
+    operators = rewritten(Module(main=function([x], op.conv(y, constant(normal(5, 40, 1, 1))))), array)
+    assert operators.count("pack_channels") == operators.count("unpack_channels") == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "groups"),
+    [((40, 20, 3, 3), 1), ((32, 20, 1, 1), 1), ((20, 1, 3, 3), 20), ((64, 10, 3, 3), 2), ((32, 5, 3, 3), 4)],
+)
+def test_weights_that_a_run_computes_are_packed_by_kernels(weights, groups):
+    x, array = image(20)
+    w, bias = var("w", weights), var("b", (weights[0],))
+    y = op.conv(x, w, bias, pads=(weights[2] // 2,) * 4, groups=groups)
+    operators = rewritten(Module(main=function([x, w, bias], y)), array, normal(*weights), normal(weights[0]))
+    assert {"pack_weights", "pack_planar_weights", "pack_vector"}.isdisjoint(operators) or weights[1] == 5
+
+
 def test_channels_are_joined_and_cut_anywhere():
     x, array = image(16)
     left, right = op.conv(x, constant(normal(10, 16, 1, 1))), op.conv(x, constant(normal(23, 16, 1, 1)))
@@ -272,4 +304,5 @@ def test_weights_may_be_arguments():
     x, array = image(16)
     weight = var("weight", (16, 16, 3, 3))
     operators = rewritten(Module(main=function([x, weight], op.conv(x, weight))), array, normal(16, 16, 3, 3))
-    assert operators == ["pack_weights", "pack_channels", "conv_blocked", "unpack_channels"]
+    moved = ["reshape", "reshape", "permute_dims"]
+    assert operators == [*moved, "pack_channels", "conv_blocked", "unpack_channels"]
