@@ -25,7 +25,7 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Union
@@ -47,6 +47,9 @@ ENTRY = row(
     required=Scalar(bool),
 )
 INDEX = Sequence(ENTRY, limits.SECTIONS)
+
+# Systems keep a file in pages as large as the writes that made it, where its file system can, and map it so.
+_BLOCK = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
-            file.writelines(pieces)
+            file.writelines(_blocks(pieces))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -104,6 +107,21 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
             raise OSError(error.errno, message, str(path)) from error
         raise
     _sync_folder(target.parent)
+
+
+def _blocks(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+    """The same bytes in blocks of one size; the last one is shorter. A block is overwritten by the next."""
+    block, filled = memoryview(bytearray(_BLOCK)), 0
+    for piece in pieces:
+        rest = memoryview(piece).cast("B")
+        while len(rest):
+            count = min(len(rest), _BLOCK - filled)
+            block[filled : filled + count] = rest[:count]
+            rest, filled = rest[count:], filled + count
+            if filled == _BLOCK:
+                yield block
+                filled = 0
+    yield block[:filled]
 
 
 def _sync_folder(folder: Path) -> None:
@@ -159,9 +177,12 @@ def _open(source: Source) -> tuple[str, memoryview]:
     with open(source, "rb") as file:
         try:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return str(source), memoryview(mapped)
         except (ValueError, OSError):  # an empty file, a pipe
             return str(source), memoryview(file.read())
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # for a file that is not in memory yet
+        with contextlib.suppress(OSError):  # systems without such pages
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    return str(source), memoryview(mapped)
 
 
 def _read_header(data: memoryview, name: str) -> bytes:

@@ -9,6 +9,7 @@ This is what users see; `calls.py` says how a call goes.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,12 +59,12 @@ class VirtualMachine:
                 f"VirtualMachine(exe): expected an Executable, a {type(exe).__name__} came; see treadle.load"
             )
         self.device = _device(device)
-        verified = verify(exe.program)
-        exe.check_constants()
         trusted = exe.native if trust_native or exe.trust_native else None
         self._program = exe.program
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
-        image = Image(verified, library.link(exe.program, kernels, trusted, exe.tuning))
+        verified = verify(exe.program)
+        with _meanwhile(exe.check_constants):
+            image = Image(verified, library.link(exe.program, kernels, trusted, exe.tuning))
         self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
         self._listeners: tuple[Listener, ...] = ()
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
@@ -225,6 +226,27 @@ class VirtualMachine:
         found.__name__ = found.__qualname__ = function.name
         found.__doc__ = f"{function.name}({', '.join(function.param_names)}): {function.type}"
         return found
+
+
+@contextlib.contextmanager
+def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
+    """Does `work` on a thread of its own while the body runs. What it raises is raised behind the body."""
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # raised below
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    if raised:
+        raise raised[0]
 
 
 def _device(device: Device | Sequence[Device] | None) -> Device:

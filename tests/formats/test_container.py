@@ -160,6 +160,14 @@ def test_equal_programs_have_equal_bytes() -> None:
     assert examples.executable().as_bytes() == examples.executable().as_bytes()
 
 
+@pytest.mark.parametrize("size", [1, 100, 999, 1000, 1001, 5000])
+def test_a_file_is_written_in_whole_blocks(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "_BLOCK", 1000)
+    pieces = [np.arange(size, dtype=np.uint8).data, b"", bytes(size // 2)]
+    container.save(tmp_path / "file", [*pieces, *pieces])
+    assert (tmp_path / "file").read_bytes() == b"".join([*pieces, *pieces])
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "model.trdl"
     examples.executable().export_library(path)
