@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ..formats import dims, limits
+from ..formats.constants import gathered
 from ..formats.dims import Dim, SymbolicDim
 from ..formats.primitive import AttributeValue, Primitive, PrimitiveDefinition, PrimitiveNode
 from ..formats.types import Type, erase_dims, substitute_dims
@@ -54,9 +55,7 @@ class Tables:
             if self._constants[index] is array or self._constants[index].tobytes() == array.tobytes():
                 return index
         alike.append(len(self._constants))
-        array = array.view()
-        array.flags.writeable = False
-        self._constants.append(array)
+        self._constants.append(array.view())
         return alike[-1]
 
     def primitive(self, definition: PrimitiveDefinition) -> tuple[int, tuple[Dim, ...]]:
@@ -75,7 +74,7 @@ class Tables:
         return self._types.entries()
 
     def constants(self) -> tuple[np.ndarray, ...]:
-        return tuple(self._constants)
+        return tuple(gathered(self._constants))
 
     def primitives(self) -> tuple[Primitive, ...]:
         """Named after their operators, in order of first use: conv_add_relu, conv_add_relu_1, …"""

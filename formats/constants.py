@@ -13,6 +13,8 @@ from .dtypes import DType
 from .errors import FormatError, LimitError
 from .types import TensorType
 
+_LARGE = 16 << 20  # bytes
+
 
 def aligned(size: int) -> int:
     return -(-size // limits.ALIGNMENT) * limits.ALIGNMENT
@@ -87,6 +89,23 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     copy = aligned_array(array.shape, array.dtype.newbyteorder("="))
     copy[...] = array
     return copy
+
+
+def gathered(arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """The arrays, read-only, with copies of all that are below `_LARGE` bytes behind one another in one block of memory.
+
+    Kernels read weights some percent faster from large pages, for which NumPy asks the system where an array takes megabytes.
+    Large arrays have them so, and copies of these would be a burden.
+    """
+    arrays = list(arrays)
+    block, end = aligned_empty(sum(aligned(array.nbytes) for array in arrays if array.nbytes < _LARGE)), 0
+    for number, array in enumerate(arrays):
+        if array.nbytes < _LARGE:
+            place = block[end : end + array.nbytes].view(array.dtype).reshape(array.shape)
+            place[...] = array
+            arrays[number], end = place, end + aligned(array.nbytes)
+        arrays[number].flags.writeable = False
+    return arrays
 
 
 def check_constant_type(number: int, type_: TensorType) -> None:

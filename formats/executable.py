@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -47,7 +48,8 @@ class Executable:
     def __init__(self, program: Program, native: Native | None = None, tuning: Tuning | None = None) -> None:
         """Copies constants that could change. Raises FormatError for tables that disagree."""
         sections.check(program)
-        self._program = replace(program, constants=tuple(map(_frozen, program.constants)), code=_frozen(program.code))
+        (code,) = _frozen([program.code])
+        self._program = replace(program, constants=_frozen(program.constants), code=code)
         self._native, self._tuning = _read_only(native or {}), _read_only(tuning or {})
         self._late_bound: dict[int, LateBoundConstant] = {}
         self._container: Container | None = None  # the file that the constants are mapped from
@@ -281,22 +283,31 @@ def _read_only(by_target: Mapping[str, Mapping[str, _T]]) -> Mapping[str, Mappin
     return MappingProxyType({target: MappingProxyType(dict(items)) for target, items in by_target.items()})
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
-    """The array itself when it is read-only, contiguous, native, aligned, and keeps no other memory than its own; else such
-    a copy."""
+def _frozen(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Each array itself when it is read-only, contiguous, native, aligned, and these arrays alone fill its memory; else such a
+    copy. What is part of something larger, such as a weight in the file of a model, may change, and would keep all of it."""
+    filled: Counter[int] = Counter()
+    for array in arrays:
+        filled[id(_owner(array))] += array.nbytes + limits.ALIGNMENT
+    return tuple(
+        array if _is_constant(array) and _owner(array).nbytes <= filled[id(_owner(array))] else _read_only_copy(array)
+        for array in arrays
+    )
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array that the memory belongs to, or one that does not know whose it is."""
+    return array.base if isinstance(array.base, np.ndarray) else array
+
+
+def _is_constant(array: np.ndarray) -> bool:
     flags = array.flags
     is_aligned = array.size == 0 or array.ctypes.data % limits.ALIGNMENT == 0
-    is_native = flags.c_contiguous and array.dtype.isnative
-    if is_aligned and is_native and not flags.writeable and _is_alone(array):
-        return array
+    is_owned = _owner(array).flags.owndata
+    return is_owned and is_aligned and flags.c_contiguous and array.dtype.isnative and not flags.writeable
+
+
+def _read_only_copy(array: np.ndarray) -> np.ndarray:
     copy = aligned_copy(array)
     copy.flags.writeable = False
     return copy
-
-
-def _is_alone(array: np.ndarray) -> bool:
-    """Whether the array is no part of something larger, such as a weight in the file of a model, which may change."""
-    owner = array if array.base is None else array.base
-    if not isinstance(owner, np.ndarray) or not owner.flags.owndata:
-        return False
-    return owner.nbytes <= array.nbytes + limits.ALIGNMENT
