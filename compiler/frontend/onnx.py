@@ -30,6 +30,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_quantized,
     onnx_recurrent,
     onnx_resize,
+    onnx_sampling,
     onnx_shapes,
 )
 from .onnx_file import ModelFile, ModelSource, read_model

@@ -330,6 +330,22 @@ CASES = [
     case("Range", np.array(1), np.array(9), np.array(3), constants=(0, 1, 2)),
     case("Range", np.float32(1), np.float32(2), np.float32(0.3), constants=(0, 1, 2)),
     case("NonZero", truths(3, 4)),
+    *[
+        case(
+            "GridSample",
+            normal(2, 3, 5, 6),
+            normal(2, 4, 7, 2),
+            opset=20,
+            mode=mode,
+            padding_mode=padding,
+            align_corners=aligned,
+        )
+        for mode in ("nearest", "linear", "cubic")
+        for padding in ("zeros", "border", "reflection")
+        for aligned in (0, 1)
+    ],
+    case("GridSample", normal(2, 1, 1, 6), normal(2, 4, 1, 2), padding_mode="reflection", align_corners=1),
+    case("GridSample", normal(2, 3, 4, 5, 6), normal(2, 2, 3, 4, 3), opset=20),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.1), np.uint8(128), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32([0.1, 0.2, 0.5]), np.int8([0, -3, 7]), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.25)),
