@@ -34,6 +34,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_shapes,
 )
 from .onnx_file import ModelFile, ModelSource, read_model
+from .onnx_loops import LOOPS, NotImportedError
 from .onnx_table import attribute_value, find
 from .onnx_tensors import element_type, to_array
 from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
@@ -208,6 +209,8 @@ class _ModelImporter:
         attributes = _attributes(node, schema)
         if _domain(node) == "" and node.op_type == "If":
             return self._if(inputs, attributes, scope)
+        if _domain(node) == "" and node.op_type in LOOPS:
+            return self._loop(node, inputs, attributes, scope)
         entry = find(_domain(node), node.op_type, self.g.opset)
         if entry is not None:
             return entry(self.g, inputs, attributes)
@@ -292,6 +295,30 @@ class _ModelImporter:
         chosen = ir.Var(hint, joined)
         self.g.bindings.append(ir.Binding(chosen, ir.If(atom, *blocks), origin))
         return [self.g.bind(ir.GetItem(chosen, i), type_) for i, type_ in enumerate(joined.fields)]  # type: ignore[arg-type]
+
+    def _loop(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope
+    ) -> Sequence[Value | None]:
+        """Loop or Scan: its graph is imported as often as `onnx_loops` wants."""
+        body, around = attributes["body"], _Scope(scope)
+        self._initializers(body, around, {})
+        origin, hint = self.g.origin, self.g.hint
+
+        def run(values: Sequence[Value]) -> list[Value]:
+            inner = _Scope(around)
+            inner.values.update(zip((info.name for info in body.input), values, strict=True))
+            self._nodes(body.node, inner)
+            self.g.origin, self.g.hint = origin, hint
+            results = [self._lookup(info.name, inner, f"the graph {body.name!r}", node=origin) for info in body.output]
+            found = [value for value in results if value is not None]
+            if len(found) < len(results):
+                raise NotImportedError
+            return found
+
+        try:
+            return LOOPS[node.op_type](self.g, run, inputs, attributes)
+        except NotImportedError:
+            return [None] * len(node.output)
 
 
 # ---- small parts ----

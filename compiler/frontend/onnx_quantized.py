@@ -175,7 +175,9 @@ class _Window:
     strides: Ints | None
 
     def convolution(self, g: GraphBuilder, x: Value, weight: Value, bias: Value | None = None) -> Value:
-        return convolution(g, x, weight, bias, **vars(self))
+        result = convolution(g, x, weight, bias, **vars(self))
+        assert isinstance(result, Value)
+        return result
 
 
 @importer("ConvInteger")

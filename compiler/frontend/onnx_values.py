@@ -192,6 +192,11 @@ class GraphBuilder:
             self._atoms[value] = tensor.atom
         return self._atoms[value]
 
+    @property
+    def dimension_names(self) -> frozenset[str]:
+        """Of the dimension variables that are in use."""
+        return frozenset(self._dimension_names)
+
     def new_dimension(self, name: str = "") -> SymbolicDim:
         """A dimension variable that is not in use, named like `name`."""
         base = re.sub(r"\W", "_", name or f"{self.hint}_dim") or "dim"

@@ -1,0 +1,238 @@
+"""Loop and Scan: rounds written out one behind the other, or a loop of the IR.
+
+A loop of few and small rounds, whose number is known, is written out, so that passes see all of it. Outputs of every round grow
+by a round at a time in a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...formats import dims
+from ...formats.dims import Dim
+from ...formats.dtypes import DType
+from ...formats.errors import ModelError
+from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
+from .. import ir
+from ..operators.shapes import axis_of
+from .onnx_values import GraphBuilder, UnsupportedError, Value
+
+# Imports the graph that a round is, of values for its inputs: gives its outputs. Raises NotImportedError.
+Run = Callable[[Sequence[Value]], list[Value]]
+
+_MOST_WRITTEN_OUT = 1024  # nodes, in all rounds together
+
+
+class NotImportedError(Exception):
+    """Something in the graph of a round is not supported, and has been noted."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """How the outputs of all rounds are put together: along a new axis, the last one first perhaps."""
+
+    axis: int = 0
+    is_reversed: bool = False
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """`run(number, states)` imports a round: a truth value whether to go on, the next states, and an output for each of `stacks`.
+
+    There are `count` rounds at most, if it is told, and as many as `is_wanted` and then each round want.
+    """
+
+    g: GraphBuilder
+    run: Callable[[Value, Sequence[Value]], tuple[Value, list[Value], list[Value]]]
+    count: Value | None
+    is_wanted: Value
+    states: tuple[Value, ...]
+    stacks: tuple[Stack, ...]
+    nodes: int  # of the graph that a round is
+
+    def results(self) -> list[Value]:
+        """The last states, then the outputs of all rounds."""
+        count = self._known_count()
+        if 0 < count * self.nodes <= _MOST_WRITTEN_OUT:
+            start = len(self.g.bindings)
+            written = self._written_out(count)
+            if written is not None:
+                return written
+            del self.g.bindings[start:]
+        return self._looped()
+
+    def _known_count(self) -> int:
+        """The number of rounds if no condition can end them; else 0."""
+        elements = self.count.elements if self.count is not None and _is_true(self.is_wanted) else None
+        count = elements.flat[0] if elements is not None and elements.size == 1 else 0
+        return count if isinstance(count, int) else 0
+
+    # ---- written out ----
+
+    def _written_out(self, count: int) -> list[Value] | None:
+        """None if a round computes whether to go on."""
+        states, rounds = list(self.states), list[list[Value]]()
+        for number in range(count):
+            is_wanted, states, outputs = self.run(self.g.constant(number, DType.int64), states)
+            if not _is_true(is_wanted):
+                return None
+            rounds.append(outputs)
+        return [*states, *map(self._stacked, self.stacks, zip(*rounds, strict=True))]
+
+    def _stacked(self, stack: Stack, parts: Sequence[Value]) -> Value:
+        axis = axis_of(stack.axis, parts[0].rank + 1)
+        return self.g.op("stack", *(reversed(parts) if stack.is_reversed else parts), axis=axis)
+
+    # ---- a loop ----
+
+    def _looped(self) -> list[Value]:
+        """First a round is imported to learn the types, until those of the states hold for all rounds."""
+        g, known = self.g, self.g.dimension_names
+        types = [state.type for state in self.states]
+        while True:
+            with g.block():
+                _, states, outputs = self.run(self._named("round", _NUMBER), self._all_named(types))
+            wider = [_wider(type_, state.type) for type_, state in zip(types, states, strict=True)]
+            if wider == types:
+                break
+            types = wider
+        empty = [self._empty(stack, output.type, known) for stack, output in zip(self.stacks, outputs, strict=True)]
+        grown = [_grown(part.type, stack) for part, stack in zip(empty, self.stacks, strict=True)]
+        return self._loop([*types, *grown], [*self.states, *empty])
+
+    def _loop(self, types: Sequence[TensorType], initial: Sequence[Value]) -> list[Value]:
+        g, states = self.g, len(self.states)
+        limit = None if self.count is None else g.op("reshape", g.op("cast", self.count, dtype=DType.int64), shape=())
+        limit = None if limit is None else replace(limit, atom=g.atom(limit))
+        number, going, *others = (ir.Var(g.hint, type_) for type_ in (_NUMBER, _TRUTH, *types))
+        with g.block() as before:
+            goes_on = Value(_TRUTH, going)
+            if limit is not None:
+                goes_on = g.op("logical_and", goes_on, g.op("less", Value(_NUMBER, number), limit))
+            condition = ir.Block(tuple(before), g.atom(goes_on))
+        with g.block() as bindings:
+            values = [g.bind(var, type_) for var, type_ in zip(others, types, strict=True)]
+            is_wanted, following, outputs = self.run(Value(_NUMBER, number), values[:states])
+            following += map(self._appended, self.stacks, values[states:], outputs)
+            counted = g.op("add", Value(_NUMBER, number), g.constant(1, DType.int64))
+            atoms = tuple(map(g.atom, (counted, g.op("reshape", is_wanted, shape=()), *following)))
+            result = ir.Var("following", TupleType((_NUMBER, _TRUTH, *types)))
+            bindings.append(ir.Binding(result, ir.MakeTuple(atoms), g.origin))
+            body = ir.Block(tuple(bindings), result)
+        first = (g.constant(0, DType.int64), g.op("reshape", self.is_wanted, shape=()), *initial)
+        loop = ir.Loop((number, going, *others), tuple(map(g.atom, first)), condition, body)
+        last = ir.Var(g.hint, result.type)
+        g.bindings.append(ir.Binding(last, loop, g.origin))
+        return [g.bind(ir.GetItem(last, place), type_) for place, type_ in enumerate(types, 2)]
+
+    def _named(self, name: str, type_: TensorType) -> Value:
+        """A value of that type, for a round that is imported on trial."""
+        return self.g.bind(ir.Var(name, type_), type_)
+
+    def _all_named(self, types: Sequence[TensorType]) -> list[Value]:
+        return [self._named("state", type_) for type_ in types]
+
+    def _empty(self, stack: Stack, output: TensorType, known: frozenset[str]) -> Value:
+        """The outputs of no rounds yet."""
+        if any(not known.issuperset(dims.variables(dim)) for dim in output.shape):  # type: ignore[arg-type]
+            raise UnsupportedError("an output of all rounds has a size that only a round can tell")
+        shape: list[Dim] = list(output.shape)  # type: ignore[arg-type]
+        shape.insert(axis_of(stack.axis, output.rank + 1), 0)
+        value = False if output.dtype is DType.bool else 0
+        return self.g.op("full", shape=tuple(shape), value=value, dtype=output.dtype)
+
+    def _appended(self, stack: Stack, parts: Value, output: Value) -> Value:
+        axis = axis_of(stack.axis, parts.rank)
+        both = [parts, self.g.op("expand_dims", output, axes=(axis,))]
+        return self.g.op("concat", *(reversed(both) if stack.is_reversed else both), axis=axis)
+
+
+_NUMBER, _TRUTH = TensorType(DType.int64, ()), TensorType(DType.bool, ())
+
+
+def _loop(g: GraphBuilder, run: Run, inputs: Sequence[Value | None], attributes: dict[str, Any]) -> list[Value]:
+    """A round takes its number, whether it is wanted, and states; it gives whether the next one is, states, outputs."""
+    count, is_wanted = (inputs[place] if place < len(inputs) else None for place in (0, 1))
+    states, body = _present(inputs[2:]), attributes["body"]
+    if len(body.input) != 2 + len(states) or len(body.output) <= len(states):
+        raise ModelError(f"Loop: a graph of {len(body.input)} inputs does not suit {len(states)} states")
+    true = g.constant(True, DType.bool)
+
+    def round_(number: Value, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+        wanted, *results = run([number, true, *values])
+        return wanted, results[: len(states)], results[len(states) :]
+
+    stacks = (Stack(),) * (len(body.output) - 1 - len(states))
+    wanted = true if is_wanted is None else is_wanted
+    return Rounds(g, round_, count, wanted, states, stacks, len(body.node)).results()
+
+
+def _scan(g: GraphBuilder, run: Run, inputs: Sequence[Value | None], attributes: dict[str, Any]) -> list[Value]:
+    """A round takes states, and a part of each tensor that is read; it gives states, outputs."""
+    if g.opset < 9:
+        raise UnsupportedError("Scan as it was before opset 9")
+    body, given, read = attributes["body"], _present(inputs), attributes["num_scan_inputs"]
+    if not 0 < read <= len(given) or len(body.input) != len(given) or len(body.output) < len(given) - read:
+        raise ModelError(f"Scan: a graph of {len(body.input)} inputs does not suit {len(given)}")
+    states, tensors = given[:-read], given[-read:]
+    outputs = len(body.output) - len(states)
+    sources = _stacks(attributes, "input", read)
+    stacks = _stacks(attributes, "output", outputs)
+    true = g.constant(True, DType.bool)
+
+    def round_(number: Value, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+        results = run([*values, *(_part(g, x, number, source) for x, source in zip(tensors, sources, strict=True))])
+        return true, results[: len(states)], results[len(states) :]
+
+    count = g.from_dims(tensors[0].shape[axis_of(sources[0].axis, tensors[0].rank)])
+    return Rounds(g, round_, count, true, states, stacks, len(body.node)).results()
+
+
+LOOPS = {"Loop": _loop, "Scan": _scan}
+
+
+def _present(values: Sequence[Value | None]) -> tuple[Value, ...]:
+    present = tuple(value for value in values if value is not None)
+    if len(present) < len(values):
+        raise ModelError("a state of a loop is left out")
+    return present
+
+
+def _stacks(attributes: dict[str, Any], side: str, count: int) -> tuple[Stack, ...]:
+    axes = attributes.get(f"scan_{side}_axes", (0,) * count)
+    directions = attributes.get(f"scan_{side}_directions", (0,) * count)
+    if len(axes) != count or len(directions) != count:
+        raise ModelError(f"Scan: {len(axes)} axes and {len(directions)} directions for {count} {side}s")
+    return tuple(Stack(axis, bool(way)) for axis, way in zip(axes, directions, strict=True))
+
+
+def _part(g: GraphBuilder, x: Value, number: Value, source: Stack) -> Value:
+    """What a round of that number reads of x, which has a part for each round along an axis."""
+    along = axis_of(source.axis, x.rank)
+    if source.is_reversed:
+        number = g.op("subtract", g.from_dims(dims.add(x.shape[along], -1)), number)
+    if number.constant is None:
+        return g.op("take", x, number, axis=along)
+    place = int(number.constant)
+    cut = g.op("slice", x, starts=(place,), ends=(place + 1,), axes=(along,))
+    return g.op("squeeze", cut, axes=(along,))
+
+
+def _is_true(value: Value) -> bool:
+    return value.constant is not None and bool(value.constant.all())
+
+
+def _wider(state: TensorType, following: TensorType) -> TensorType:
+    """The type of a state before and behind a round. Dimensions that differ are not known."""
+    if state.dtype is not following.dtype or state.rank != following.rank:
+        raise ModelError(f"a state of a loop is {state}, then {following}")
+    shape: list[ShapeDim] = [a if a == b else UNKNOWN for a, b in zip(state.shape, following.shape, strict=True)]
+    return TensorType(state.dtype, tuple(shape))
+
+
+def _grown(parts: TensorType, stack: Stack) -> TensorType:
+    """The type of the outputs of any number of rounds."""
+    axis = axis_of(stack.axis, parts.rank)
+    return TensorType(parts.dtype, (*parts.shape[:axis], UNKNOWN, *parts.shape[axis + 1 :]))

@@ -1,0 +1,160 @@
+"""Loop and Scan against onnxruntime: written out, and as loops of the IR, evaluated and compiled."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import treadle
+from treadle.compiler import ir
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.frontend.onnx import from_onnx
+from treadle.formats.errors import UnsupportedOperatorError
+
+onnxruntime.set_default_logger_severity(4)
+RNG = np.random.default_rng(5)
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def parse(text):
+    return onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 18]> ' + text)
+
+
+def loops(module):
+    return sum(isinstance(binding.value, ir.Loop) for binding in module.functions["main"].body.bindings)
+
+
+def check(model, *arrays):
+    """The imported module, which gives what onnxruntime does, evaluated and compiled."""
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    expected = session.run(None, {info.name: array for info, array in zip(model.graph.input, arrays, strict=True)})
+    module = from_onnx(model)
+    main = treadle.VirtualMachine(treadle.compile(model, progress=False))["main"]
+    for actual in (evaluate(module, "main", *arrays), main(*arrays)):
+        results = actual if isinstance(actual, tuple) else (actual,)
+        for a, b in zip(map(np.asarray, results), expected, strict=True):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    return module
+
+
+NEWTON = """agraph ({count}float[n] x) => (float[n] root, float[m, n] steps) <float half = {{0.5}}, bool yes = {{1}}{more}> {{
+    start = Mul(x, half)
+    root, steps = Loop (count, yes, start) <
+        body = round (int64 number, bool going, float[n] y) => (bool on, float[n] z, float[n] w) {{
+        on = Identity(going)
+        q = Div(x, y)
+        s = Add(y, q)
+        z = Mul(s, half)
+        w = Sub(z, y)
+    }}>
+}}"""
+
+
+def test_a_few_rounds_are_written_out():
+    model = parse(NEWTON.format(count="", more=", int64 count = {4}"))
+    assert loops(check(model, abs(normal(3)) + 1)) == 0
+
+
+def test_many_rounds_are_a_loop():
+    model = parse(NEWTON.format(count="", more=", int64 count = {300}"))
+    assert loops(check(model, abs(normal(3)) + 1)) == 1
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_number_of_rounds_that_a_run_tells(count):
+    model = parse(NEWTON.format(count="int64 count, ", more=""))
+    assert loops(check(model, np.array(count), abs(normal(3)) + 1)) == 1
+
+
+def test_no_rounds():
+    x = abs(normal(3))
+    root, steps = evaluate(from_onnx(parse(NEWTON.format(count="int64 count, ", more=""))), "main", np.array(0), x)
+    np.testing.assert_array_equal(root, x / 2)
+    assert steps.shape == (0, 3)
+
+
+def test_rounds_until_a_condition_fails():
+    model = parse(
+        """agraph (float[2] x) => (float[2] y, int64[k] numbers) <bool yes = {1}, float most = {100}> {
+            y, numbers = Loop ("", yes, x) <body = round (int64 i, bool c, float[2] a) => (bool on, float[2] b, int64 j) {
+                b = Add(a, a)
+                sum = ReduceSum <keepdims = 0> (b)
+                on = Less(sum, most)
+                j = Identity(i)
+            }>
+        }"""
+    )
+    check(model, np.float32([1, 2]))
+    check(model, np.float32([100, 2]))
+
+
+def test_a_state_that_grows():
+    model = parse(
+        """agraph (int64 count, float[2] x) => (float[k] y) <bool yes = {1}> {
+            y = Loop (count, yes, x) <body = round (int64 i, bool c, float[k] a) => (bool on, float[m] b) {
+                on = Identity(c)
+                b = Concat <axis = 0> (a, x)
+            }>
+        }"""
+    )
+    check(model, np.array(3), normal(2))
+
+
+def test_an_output_whose_size_a_round_tells_is_not_supported():
+    model = parse(
+        """agraph (int64 count, float[2] x) => (float[k] y, float[k, m] z) <bool yes = {1}> {
+            y, z = Loop (count, yes, x) <body = round (int64 i, bool c, float[k] a) => (bool on, float[m] b, float[m] d) {
+                on = Identity(c)
+                b = Concat <axis = 0> (a, x)
+                d = Identity(b)
+            }>
+        }"""
+    )
+    with pytest.raises(UnsupportedOperatorError, match="that only a round can tell"):
+        from_onnx(model)
+
+
+def test_what_a_round_cannot_do_is_reported():
+    model = parse(
+        """agraph (int64 count, float[2] x) => (float[2] y) <bool yes = {1}> {
+            y = Loop (count, yes, x) <body = round (int64 i, bool c, float[2] a) => (bool on, float[2] b) {
+                on = Identity(c)
+                b = Unheard(a)
+            }>
+        }"""
+    )
+    with pytest.raises(UnsupportedOperatorError, match="Unheard"):
+        from_onnx(model)
+
+
+SCAN = """agraph (float[b, 2] h, float[{length}, b, 2] x, float[b, 3, {length}] y)
+    => (float[b, 2] last, float[b, {length}, 2] all) {{
+    last, all = Scan (h, x, y) <num_scan_inputs = 2, scan_input_axes = [0, 2], scan_input_directions = [1, 0],
+        scan_output_axes = [1], scan_output_directions = [{reverse}],
+        body = round (float[b, 2] s, float[b, 2] u, float[b, 3] v) => (float[b, 2] t, float[b, 2] o) {{
+            m = ReduceMax <keepdims = 1> (v, one)
+            e = Mul(s, u)
+            t = Add(e, m)
+            o = Tanh(t)
+        }}>
+}}"""
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize(("length", "size", "count"), [(5, 5, 0), (400, 400, 1), ("n", 7, 1)])
+def test_scans(length, size, count, reverse):
+    text = SCAN.format(length=length, reverse=reverse).replace("{\n    last", "<int64[1] one = {1}> {\n    last", 1)
+    module = check(parse(text), normal(4, 2), normal(size, 4, 2) / 4, normal(4, 3, size))
+    assert loops(module) == count
+
+
+def test_a_scan_without_states():
+    model = parse(
+        """agraph (float[n, 2] x) => (float[n, 2] y) {
+            y = Scan (x) <num_scan_inputs = 1, body = round (float[2] a) => (float[2] b) { b = Exp(a) }>
+        }"""
+    )
+    check(model, normal(6, 2))
