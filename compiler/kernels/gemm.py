@@ -42,7 +42,7 @@ from .writer import Writer, estimate, shape_of
 
 _SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _EVEN = 1.02  # from what three blocks a tile may lose where two threads share the tiles unevenly
-_TALLEST = 9  # rows of a tile where sums are gathered: more of them are up to a twentieth slower
+_WIDEST = 2  # blocks of a tile where results leave the second cache: three are up to a twentieth slower
 _SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
 _FEW_ROWS = 16  # up to so many, copying b costs more than it saves
 _STRIP_TILES = 32  # of which the sums are gathered at a time
@@ -127,7 +127,8 @@ class _Product:
         """The one tile for known rows; else, falling, tiles that fill up what the ones before leave over."""
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
-            return [choose(max(1, self.rows), blocks, self.target, tallest=_TALLEST if self.gathers else None)]
+            widest = _WIDEST if self._is_large else None
+            return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=self.rows > _FEW_ROWS)]
         pair = 2 * 3  # blocks of two threads' tiles
         width = 3 if -(-blocks // pair) * pair <= _EVEN * blocks else min(2, blocks)
         return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)

@@ -34,6 +34,10 @@ CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost 
 # tile are new, make the text longer.
 _ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
 
+# Rows of matrices are so far apart that more than some share sets of the first cache, with each other, with the result's rows and
+# with the weights: by each of them a tile takes so much longer, where their distances are powers of two much more.
+_TALL, _TALL_COST = 8, 0.02
+
 _LIKELY = 6  # tiles that are worth measuring: the model's best ones
 
 
@@ -70,9 +74,19 @@ def step_cost(tile: Tile) -> float:
     return busy + _ROW_COST * tile.rows + _BLOCK_COST * tile.blocks + _STEP_COST
 
 
-def choose(rows: int, blocks: int, target: Target, *, tallest: int | None = None, is_nested: bool = False) -> Tile:
-    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks, and no more rows
-    than the `tallest`.
+def choose(
+    rows: int,
+    blocks: int,
+    target: Target,
+    *,
+    widest: int | None = None,
+    is_apart: bool = False,
+    is_nested: bool = False,
+) -> Tile:
+    """The tile that computes `rows` x `blocks` in the least time. It has at most so many rows and blocks, and no more blocks
+    than the `widest`.
+
+    `is_apart`: the rows, of which there are many, are far from each other in memory.
 
     `is_nested`: the sum is a nest of loops. LLVM makes one step of two in the innermost, and where the registers do not hold the
     vectors of both, it moves all accumulators about: 9x3 then takes up to twice as long.
@@ -83,11 +97,12 @@ def choose(rows: int, blocks: int, target: Target, *, tallest: int | None = None
         whole, rest = divmod(blocks, tile.blocks)
         down = math.ceil(rows / tile.rows)
         across = whole * step_cost(tile) + rest * step_cost(Tile(tile.rows, 1))
-        return down * across * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
+        tall = 1 + _TALL_COST * max(0, tile.rows - _TALL) if is_apart else 1
+        return down * across * tall * (_REST_COST if rest else 1) * (_REST_COST if rows % tile.rows else 1)
 
     def fits(tile: Tile) -> bool:
         is_tight = is_nested and target.vector_bytes == VECTOR_BYTES and (tile.rows + 2) * tile.blocks > registers
-        return tile.rows <= min(rows, tallest or rows) and tile.blocks <= blocks and not is_tight
+        return tile.rows <= rows and tile.blocks <= min(blocks, widest or blocks) and not is_tight
 
     possible = sorted(filter(fits, tiles(target)), key=cost)
     return decide("tile", possible[0], lambda: possible[:_LIKELY])
