@@ -2,19 +2,22 @@
 
 Numba would go on: optimise three times, emit code and load it, only for `native.py` to do so once more for its own target.
 Its rewriting passes, for arrays and closures, find nothing in the functions of this package either, and where variables die
-matters to Python objects alone.
+matters to Python objects alone. What makes LLVM text itself, of Numba's convention and operations, does so by a `Lowering`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from llvmlite import ir
 from numba.core import compiler, sigutils, typed_passes, types, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
+from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 
 _PASSES = (
@@ -89,14 +92,19 @@ def _remembered_signatures() -> Iterator[None]:
         functions.get_call_type = search
 
 
+def _flags() -> Any:
+    flags = compiler.Flags()
+    cpu_target.options.parse_as_flags(flags, _OPTIONS)
+    flags.no_compile = True  # type: ignore[misc,assignment]
+    return flags
+
+
 @global_compiler_lock
 @_remembered_signatures()
 def lower(function: Callable, signature: str) -> tuple[list[str], str]:
     """The LLVM texts of a function and of those it calls, and its name in there. Raises NumbaError."""
     arguments, result = sigutils.normalize_signature(signature)
-    flags = compiler.Flags()
-    cpu_target.options.parse_as_flags(flags, _OPTIONS)
-    flags.no_compile = True  # type: ignore[misc,assignment]
+    flags = _flags()
     typing, target = cpu_target.typing_context, cpu_target.target_context
     typing.refresh()
     target.refresh()
@@ -105,3 +113,70 @@ def lower(function: Callable, signature: str) -> tuple[list[str], str]:
         typing, target, function, arguments, result, flags, {}, library=library, pipeline_class=_Compiler
     )
     return library.texts(), compiled.fndesc.llvm_func_name
+
+
+@functools.cache
+def _context() -> Any:
+    """Numba's tables of what functions become, with our options."""
+    return compiler._make_subtarget(cpu_target.target_context, _flags())
+
+
+_Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]  # the result's type, what operands become first, the code
+_operations: dict[tuple[Any, ...], _Operation] = {}
+
+
+class Lowering:
+    """A function of Numba's convention that is made instruction by instruction, and what Numba's tables know of operations."""
+
+    def __init__(self, symbol: str) -> None:
+        cpu_target.typing_context.refresh()
+        cpu_target.target_context.refresh()
+        self._context = _context()
+        self._library = _Modules(self._context.codegen(), symbol)
+        self._module = self._library.create_ir_module(symbol)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """While the function is made."""
+        with global_compiler_lock, self._context.push_code_library(self._library):
+            yield
+
+    def declare(self, symbol: str, result: Any, arguments: Sequence[Any]) -> ir.Function:
+        """The function; its first two arguments belong to the convention."""
+        convention = self._context.call_conv
+        function = ir.Function(self._module, convention.get_function_type(result, arguments), symbol)
+        convention.decorate_function(function, [str(i) for i in range(len(arguments))], arguments)
+        return function
+
+    def call(
+        self, builder: ir.IRBuilder, function: Any, operands: Sequence[tuple[Any, ir.Value]]
+    ) -> tuple[Any, ir.Value]:
+        """What a function gives, with its type. Raises NotImplementedError for what is in no table."""
+        kinds = tuple([kind for kind, _ in operands])
+        operation = _operations.get((function, kinds))
+        if operation is None:
+            operation = _operations[function, kinds] = self._find(function, kinds)
+        result, wanted, emit = operation
+        values = [self.cast(builder, *each, kind) for each, kind in zip(operands, wanted, strict=True)]
+        return result, emit(builder, values)
+
+    def _find(self, function: Any, kinds: tuple[Any, ...]) -> _Operation:
+        typing = cpu_target.typing_context
+        known = typing.resolve_value_type(function)
+        try:
+            signature = known.get_call_type(typing, kinds, {})
+        except NumbaError:
+            raise NotImplementedError(f"{function.__name__}({', '.join(map(str, kinds))})") from None
+        return types.unliteral(signature.return_type), signature.args, self._context.get_function(known, signature)
+
+    def cast(self, builder: ir.IRBuilder, kind: Any, value: ir.Value, wanted: Any) -> ir.Value:
+        return value if kind is wanted else self._context.cast(builder, value, kind, wanted)
+
+    def give(self, builder: ir.IRBuilder, value: ir.Value) -> None:
+        """Ends the function with a result."""
+        self._context.call_conv.return_value(builder, value)
+
+    def texts(self) -> list[str]:
+        """The LLVM texts of the function and of those that it calls, once it is made."""
+        self._library.add_ir_module(self._module)
+        return self._library.texts()

@@ -1,4 +1,4 @@
-"""Native code: Python functions → LLVM text (`frontend.py`, through Numba) → object code → addresses in this process.
+"""Native code: functions → LLVM text (`frontend.py`, through Numba) → object code → addresses in this process.
 
 `compile_object` imports Numba; `load_object` and `ObjectCache` do not, and nothing of a warm start needs LLVM where `loader.py`
 knows the system: it never pays for the compiler.
@@ -17,11 +17,11 @@ import struct
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from ..formats.errors import CompileError, FormatError
 from . import knobs, loader
@@ -132,11 +132,13 @@ def _llvm() -> Any:
 
 # ---- compiling ----
 
-Functions = Mapping[str, tuple[Callable, str]]
+# A Python function and its Numba signature; or what gives the LLVM texts of a function of that symbol, and of what it calls
+Source = Union[tuple[Callable, str], Callable[[], list[str]]]
+Functions = Mapping[str, Source]
 
 
 def compile_object(functions: Functions, target: NativeTarget | None = None, *, c_abi: bool = False) -> bytes:
-    """Object code of Python functions, given as {symbol: (function, Numba signature)}.
+    """Object code of functions by symbol: Python functions with Numba's signatures, or what gives their LLVM texts.
 
     The functions follow Numba's calling convention: `i32 symbol(result*, exception**, arguments…)`; with `c_abi`, those of
     C: `i64 symbol(i64 arguments…)`. They must neither raise nor allocate Python objects. Raises CompileError.
@@ -176,7 +178,7 @@ def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
     llvm = _llvm()
     with _compiler_lock:
         _point_numba_at(target)
-        parts = [_renamed(*_compile(*functions[symbol], symbol, target), symbol) for symbol in functions]
+        parts = [_renamed(*_compile(source, symbol, target), symbol) for symbol, source in functions.items()]
     if aligns:
         parts = [_aligning(part, symbol) for part, symbol in zip(parts, functions, strict=True)]
     module = llvm.parse_assembly(parts[0])
@@ -205,7 +207,7 @@ def _point_numba_at(target: NativeTarget) -> None:
         raise CompileError(f"this process compiles for {_numba_target.cpu} already; use another one for {target.cpu}")
 
 
-def _compile(function: Callable, signature: str, symbol: str, target: NativeTarget) -> tuple[Any, str]:
+def _compile(source: Source, symbol: str, target: NativeTarget) -> tuple[Any, str]:
     """The optimised LLVM module of a function and its name in there."""
     from numba.core.errors import NumbaError
 
@@ -213,7 +215,7 @@ def _compile(function: Callable, signature: str, symbol: str, target: NativeTarg
 
     llvm = _llvm()
     try:
-        texts, entry = frontend.lower(function, signature)
+        texts, entry = frontend.lower(*source) if isinstance(source, tuple) else (source(), symbol)
     except NumbaError as error:
         raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
     module = llvm.parse_assembly(texts[0])
@@ -273,7 +275,7 @@ def _drop_dead(module: Any) -> None:
     manager.run(module, builder)
 
 
-def _with_c_abi(module: Any, functions: Functions) -> Any:
+def _with_c_abi(module: Any, functions: Iterable[str]) -> Any:
     """The module with each function hidden behind one of C's convention that has its name."""
     from llvmlite import ir
 
@@ -281,8 +283,8 @@ def _with_c_abi(module: Any, functions: Functions) -> Any:
     word, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
     wrappers = ir.Module()
     wrappers.triple = module.triple
-    for symbol, (function, _) in functions.items():
-        words = [word] * function.__code__.co_argcount
+    for symbol in functions:
+        words = [word] * (len(list(module.get_function(symbol).arguments)) - 2)
         inner_type = ir.FunctionType(ir.IntType(32), [word.as_pointer(), pointer.as_pointer(), *words])
         inner = ir.Function(wrappers, inner_type, f"{symbol}.numba")
         wrapper = ir.Function(wrappers, ir.FunctionType(word, words), symbol)

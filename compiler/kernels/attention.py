@@ -537,8 +537,8 @@ class _Attention:
             with write.block(f"for row in range({rows})"):
                 write(f"source = {first} + row * {step}")
                 for at, square in zip(range(0, length, BLOCK), squares, strict=True):
-                    write(f"x = vload_float32(source, {4 * at}{self._lanes(at, length)})")
-                    write(f"{square} = {square} + x * x")
+                    write(f"part_of_row = vload_float32(source, {4 * at}{self._lanes(at, length)})")
+                    write(f"{square} = {square} + part_of_row * part_of_row")
             write(f"squares_of_{name} = horizontal_sum({' + '.join(squares)})")
         write("norms = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
         write("bound = norms * 1.01 + squares_of_values * 0.0")
@@ -549,5 +549,5 @@ class _Attention:
         write = self.write
         write("at = 0", "left = length", f"shift = {self._shift}")
         write("least = horizontal_maximum(select(inside(left), shift, splat_float32(-math.inf))) - bound")
-        write("least = max(least, load_float32(peaks, row * 4))")
+        write("known = convert_float64(load_float32(peaks, row * 4))", "least = select(known > least, known, least)")
         write(f"limit = least - absolute(least) * 0.000001 - bound - {_VANISHING}")

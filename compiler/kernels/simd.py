@@ -17,6 +17,7 @@ other; LLVM splits the wide ones over several registers.
                                       groups to b, the second ones to b + b_step …; n from 2 to 4, T a uint
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
     inside(n)                         the mask of the first n lanes
+    min(a, b), max(a, b)              of words
     parts_for(ns, units, threads)     into how many parts a kernel asks to be split
     atomic_load, atomic_store, atomic_replace, relax
                                       of `vm/intrinsics.py`, for words that parts share
@@ -482,6 +483,10 @@ def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) 
     call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [pointer, read, nearest, data])
 
 
+def _type_choice(a: Kind, b: Kind) -> Kind:
+    return types.int64 if a == b == types.int64 else None
+
+
 def _type_parts(nanoseconds: Kind, units: Kind, threads: Kind) -> Kind:
     return types.int64 if _is_place(nanoseconds, units, threads) else None
 
@@ -500,6 +505,8 @@ def _parts_for(nanoseconds: Lanes, units: Lanes, threads: Lanes) -> Lanes:
 
 _COMMON = {
     "math": math,
+    "min": named("min", _type_choice, emitter_of(minimum)),
+    "max": named("max", _type_choice, emitter_of(maximum)),
     "parts_for": named("parts_for", _type_parts, emitter_of(_parts_for)),
     "word": named("word", _type_word, _emit_word),
     "prefetch": named("prefetch", _type_prefetch, _emit_prefetch),

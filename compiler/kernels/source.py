@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...formats.errors import CompileError
 from ...formats.primitive import PrimitiveDefinition
 from ...vm.native import compile_text
 from ..check import check_definition
 from .lower import lower
 from .target import host
-from .worker import SIGNATURE, kernel_function
+from .worker import lowered
 
 
 def get_source(definition: PrimitiveDefinition, form: str) -> str:
@@ -24,5 +26,4 @@ def get_source(definition: PrimitiveDefinition, form: str) -> str:
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")
     if form == "python":
         return kernel.source
-    function = kernel_function("kernel", kernel.source, kernel.lanes)
-    return compile_text({"kernel": (function, SIGNATURE)}, target.native, form)
+    return compile_text({"kernel": partial(lowered, "kernel", kernel.source, kernel.lanes)}, target.native, form)

@@ -85,11 +85,11 @@ class _Heap:
             write("child = 2 * hole + 1")
             with write.block(f"if child >= {count}"):
                 write("break")
-            write("child_key, child_place = word(scratch, child), word(places, child)")
+            write("child_key = word(scratch, child)", "child_place = word(places, child)")
             with write.block(f"if child + 1 < {count}"):
-                write("other_key, other_place = word(scratch, child + 1), word(places, child + 1)")
+                write("other_key = word(scratch, child + 1)", "other_place = word(places, child + 1)")
                 with write.block(f"if {_is_worse('other_', 'child_')}"):
-                    write("child, child_key, child_place = child + 1, other_key, other_place")
+                    write("child += 1", "child_key = other_key", "child_place = other_place")
             with write.block(f"if not ({_is_worse('child_', '')})"):
                 write("break")
             self._write_entry("hole", "child_key", "child_place")
@@ -107,7 +107,7 @@ class _Heap:
             write("hole = place")
             with write.block("while hole > 0"):
                 write("parent = (hole - 1) // 2")
-                write("parent_key, parent_place = word(scratch, parent), word(places, parent)")
+                write("parent_key = word(scratch, parent)", "parent_place = word(places, parent)")
                 with write.block("if parent_key < key"):
                     write("break")
                 self._write_entry("hole", "parent_key", "parent_place")
@@ -142,7 +142,7 @@ class _Heap:
         with write.block("for left in range(k - 1, -1, -1)"):
             write("at = word(places, 0)", "to = out + left * inner")
             write(f"store_{kind}(values, {scaled('to', size)}, load_{kind}(x, {scaled('start + at * inner', size)}))")
-            write("store_int64(indices, to * 8, at)", "key, place = word(scratch, left), word(places, left)")
+            write("store_int64(indices, to * 8, at)", "key = word(scratch, left)", "place = word(places, left)")
             self._write_sink("left")
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO
 
 import msgpack
@@ -28,16 +28,15 @@ _GARBAGE = 500_000  # objects that may be made before a search for garbage: thos
 
 def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -> bytes:
     """Object code of a kernel's text, which becomes the function `symbol`. Imports Numba. Raises CompileError."""
-    return compile_object({symbol: (kernel_function(symbol, source, lanes), SIGNATURE)}, target)
+    return compile_object({symbol: partial(lowered, symbol, source, lanes)}, target)
 
 
-def kernel_function(symbol: str, source: str, lanes: int) -> Callable:
-    """The Python function that a kernel's text defines."""
-    from . import simd
+def lowered(symbol: str, source: str, lanes: int) -> list[str]:
+    """The LLVM texts of a kernel's text."""
+    from .simd import namespace
+    from .translate import translate
 
-    names = dict(simd.namespace(lanes))
-    exec(compile(source, f"<{symbol}>", "exec"), names)
-    return names["kernel"]
+    return translate(symbol, source, namespace(lanes))
 
 
 def send(stream: BinaryIO, message: Any) -> None:
@@ -57,7 +56,7 @@ def receive(stream: BinaryIO) -> Any:
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answers requests until there are no more."""
-    kernel_function("", "def kernel(): pass", 1)  # imports Numba while the first request is on its way
+    from . import translate  # noqa: F401  imports Numba while the first request is on its way
 
     # compiling makes many objects that live until the end: to go through them again and again takes a fifth of the time
     gc.freeze()

@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 from treadle.compiler.kernels import build as builder
+from treadle.compiler.kernels import compile_pool
 from treadle.compiler.kernels.compile_pool import Text, compile_texts
 from treadle.compiler.kernels.target import host
 from treadle.formats.errors import CompileError, InferenceError
@@ -70,8 +71,11 @@ def test_a_text_that_does_not_compile_is_an_error():
         list(compile_texts([text("kernel_bad", "no_such_name"), text("kernel_2"), text("kernel_3")], NATIVE))
 
 
-def test_a_text_that_kills_its_compiler_is_an_error():
-    deadly = Text("kernel_deadly", "import os\nos._exit(7)\n", 16)
+def test_a_text_that_kills_its_compiler_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "deadly.py").write_text("import os, sys\nsys.stdin.buffer.read(200)\nos._exit(7)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(compile_pool.worker, "__name__", "deadly")
+    deadly = text("kernel_deadly")
     with pytest.raises(CompileError, match="kernel_deadly died twice, with exit status 7"):
         list(compile_texts([deadly, text("kernel_2"), text("kernel_3")], NATIVE, jobs=1))
 

@@ -1,0 +1,480 @@
+"""A kernel's text → LLVM text that is not optimised yet, in one walk over Python's syntax tree.
+
+Templates write a small part of Python: names are assigned, operators and the vocabulary of `simd.py` are called, and there are
+`if`, `for` over a range, `while` and `return`. A variable has one type, that of its first assignment in the text. What a
+function gives for which operands, and the code that it becomes, stand in Numba's tables; Numba's own way from there, which is
+for all of Python, takes ten times as long.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.errors import NumbaError
+
+from ...formats.errors import CompileError
+from ...vm.frontend import Lowering
+from .lanes import I1, I64, Kind
+
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+}
+
+
+def translate(symbol: str, source: str, names: Mapping[str, Any]) -> list[str]:
+    """The LLVM texts of the function of words that `source` defines, called `symbol` there, and of what it calls.
+
+    `names` are the functions and numbers that the text may use. Raises CompileError.
+    """
+    function = _parsed(symbol, source)
+    lowering = Lowering(symbol)
+    with lowering.active():
+        _Translation(symbol, function, names, lowering).run()
+    return lowering.texts()
+
+
+def _parsed(symbol: str, source: str) -> ast.FunctionDef:
+    try:
+        (function,) = ast.parse(source).body
+    except (SyntaxError, ValueError) as error:
+        raise CompileError(f"{symbol}: the text of a kernel is one function: {error}") from error
+    if not isinstance(function, ast.FunctionDef):
+        raise CompileError(f"{symbol}: the text of a kernel is a function")
+    return function
+
+
+class _Typed(NamedTuple):
+    """A value, or, of a variable in memory, where it is."""
+
+    kind: Kind
+    value: ir.Value
+
+
+class _Loop(NamedTuple):
+    """Where `continue` and `break` lead."""
+
+    again: ir.Block
+    end: ir.Block
+
+
+class _Translation:
+    """The code of one function, as it grows."""
+
+    def __init__(self, symbol: str, function: ast.FunctionDef, names: Mapping[str, Any], lowering: Lowering) -> None:
+        self._symbol, self._text, self._names, self._lowering = symbol, function, names, lowering
+        self._arguments = [argument.arg for argument in function.args.args]
+        self._function = lowering.declare(symbol, types.int64, [types.int64] * len(self._arguments))
+        self._entry = self._function.append_basic_block()
+        self._at = ir.IRBuilder(self._function.append_basic_block())
+        self._in_memory = _in_memory(function, self._arguments)
+        self._variables: dict[str, _Typed] = {}
+        self._recent: dict[str, ir.Value] = {}  # what this block knows of variables in memory
+        self._loops: list[_Loop] = []
+        self._line = 0
+
+    def run(self) -> None:
+        start = self._at.block
+        try:
+            for name, argument in zip(self._arguments, self._function.args[2:], strict=True):
+                self._set(name, _Typed(types.int64, argument))
+            self._suite(self._text.body)
+        except (NumbaError, NotImplementedError) as error:
+            raise self._error(f"there is no {error}") from error
+        if not self._at.block.is_terminated:
+            raise self._error("no result at the end")
+        ir.IRBuilder(self._entry).branch(start)
+
+    def _error(self, message: str) -> CompileError:
+        return CompileError(f"{self._symbol}, line {self._line}: {message}")
+
+    def _entry_of(self, table: Mapping[type[ast.AST], Any], node: ast.AST) -> Any:
+        found = table.get(type(node))
+        if found is None:
+            raise self._error(f"kernels know no {type(node).__name__}")
+        return found
+
+    # ---- variables ----
+
+    def _set(self, name: str, value: _Typed) -> None:
+        if name not in self._in_memory:
+            self._variables[name] = value
+            return
+        if name not in self._variables:
+            self._variables[name] = _Typed(value.kind, self._allocated(value.value.type))
+        variable = self._variables[name]
+        if variable.kind != value.kind:
+            raise self._error(f"{name} is {variable.kind}, and cannot become {value.kind}")
+        self._at.store(value.value, variable.value)
+        self._recent[name] = value.value
+
+    def _get(self, name: str) -> _Typed:
+        variable = self._variables[name]
+        if name not in self._in_memory:
+            return variable
+        if name not in self._recent:
+            self._recent[name] = self._at.load(variable.value)
+        return _Typed(variable.kind, self._recent[name])
+
+    def _allocated(self, kind: ir.Type) -> ir.Value:
+        """Memory for a variable, which LLVM makes a register; zero until it is assigned."""
+        entry = ir.IRBuilder(self._entry)
+        place = entry.alloca(kind)
+        entry.store(ir.Constant(kind, None), place)
+        return place
+
+    # ---- statements ----
+
+    def _suite(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            if self._at.block.is_terminated:
+                return  # nothing comes here
+            self._line = statement.lineno
+            self._entry_of(_STATEMENTS, statement)(self, statement)
+
+    def _blocks(self, count: int) -> list[ir.Block]:
+        return [self._function.append_basic_block() for _ in range(count)]
+
+    def _go(self, block: ir.Block) -> None:
+        """What follows is written there."""
+        self._at.position_at_end(block)
+        self._recent = {}
+
+    def _leave_for(self, block: ir.Block) -> None:
+        if not self._at.block.is_terminated:
+            self._at.branch(block)
+
+    def _assign(self, node: ast.Assign) -> None:
+        value = self._value(node.value)
+        for target in node.targets:
+            self._set(self._name(target), value)
+
+    def _name(self, target: ast.expr) -> str:
+        if not isinstance(target, ast.Name):
+            raise self._error("names alone can be assigned")
+        return target.id
+
+    def _change(self, node: ast.AugAssign) -> None:
+        name = self._name(node.target)
+        operands = self._variable(name), self._value(node.value)
+        self._set(name, self._call(self._entry_of(_OPERATORS, node.op), operands))
+
+    def _evaluate(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):  # a docstring
+            self._value(node.value)
+
+    def _return(self, node: ast.Return) -> None:
+        if node.value is None:
+            raise self._error("a kernel gives an integer")
+        self._lowering.give(self._at, self._integer(self._value(node.value)))
+
+    def _if(self, node: ast.If) -> None:
+        then, otherwise, end = self._blocks(3)
+        self._branch(node.test, then, otherwise)
+        for block, suite in ((then, node.body), (otherwise, node.orelse)):
+            self._go(block)
+            self._suite(suite)
+            self._leave_for(end)
+        self._go(end)
+
+    def _while(self, node: ast.While) -> None:
+        head, body, end = self._blocks(3)
+        self._at.branch(head)
+        self._go(head)
+        self._branch(node.test, body, end)
+        self._go(body)
+        self._loop(node, _Loop(head, end))
+
+    def _for(self, node: ast.For) -> None:
+        """Rounds are counted down: their number does not depend on what the body does, and LLVM sees that it does not."""
+        start, stop, step = self._range(node.iter)
+        count = self._rounds(start, stop, step)
+        before = self._at.block
+        head, body, again, end = self._blocks(4)
+        self._at.branch(head)
+        self._go(head)
+        index, left = self._at.phi(I64), self._at.phi(I64)
+        self._at.cbranch(self._at.icmp_signed(">", left, I64(0)), body, end)
+        self._go(again)
+        next_index, next_left = self._at.add(index, step), self._at.sub(left, I64(1), flags=["nsw"])
+        self._at.branch(head)
+        for phi, first, later in ((index, start, next_index), (left, count, next_left)):
+            phi.add_incoming(first, before)
+            phi.add_incoming(later, again)
+        self._go(body)
+        self._set(self._name(node.target), _Typed(types.int64, index))
+        self._loop(node, _Loop(again, end))
+
+    def _loop(self, node: ast.For | ast.While, loop: _Loop) -> None:
+        if node.orelse:
+            raise self._error("a loop has no else")
+        self._loops.append(loop)
+        self._suite(node.body)
+        self._loops.pop()
+        self._leave_for(loop.again)
+        self._go(loop.end)
+
+    def _range(self, node: ast.expr) -> list[ir.Value]:
+        """Start, stop and step."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "range":
+            raise self._error("a for loop is over a range")
+        bounds = [self._integer(self._value(each)) for each in node.args]
+        if len(bounds) == 1:
+            bounds.insert(0, I64(0))
+        return bounds if len(bounds) == 3 else [*bounds, I64(1)]
+
+    def _rounds(self, start: ir.Value, stop: ir.Value, step: ir.Value) -> ir.Value:
+        """How many rounds a loop has: none if the number is not positive, or the step is 0."""
+        at = self._at
+        way = at.sub(stop, start)
+        if isinstance(step, ir.Constant) and step.constant == 1:
+            return way
+        ahead, before = at.icmp_signed(">", way, I64(0)), at.block
+        arrives = at.not_(at.xor(ahead, at.icmp_signed(">", step, I64(0))))
+        divide, end = self._blocks(2)
+        at.cbranch(at.and_(arrives, at.icmp_signed("!=", step, I64(0))), divide, end)
+        at.position_at_end(divide)
+        rest = at.srem(way, step)
+        rest = at.select(ahead, rest, at.neg(rest))
+        rounds = at.add(at.sdiv(way, step), at.select(at.icmp_signed(">", rest, I64(0)), I64(1), I64(0)))
+        at.branch(end)
+        at.position_at_end(end)
+        return self._either(I64, (I64(0), before), (rounds, divide))
+
+    def _either(self, kind: ir.Type, *cases: tuple[ir.Value, ir.Block]) -> ir.Value:
+        """A value by the block that control came from."""
+        phi = self._at.phi(kind)
+        for value, block in cases:
+            phi.add_incoming(value, block)
+        return phi
+
+    def _break(self, node: ast.Break) -> None:
+        self._at.branch(self._loops[-1].end)
+
+    def _continue(self, node: ast.Continue) -> None:
+        self._at.branch(self._loops[-1].again)
+
+    # ---- conditions ----
+
+    def _branch(self, node: ast.expr, then: ir.Block, otherwise: ir.Block) -> None:
+        """Goes on in one block or the other."""
+        if isinstance(node, ast.BoolOp):
+            for each in node.values[:-1]:
+                (following,) = self._blocks(1)
+                places = (following, otherwise) if isinstance(node.op, ast.And) else (then, following)
+                self._branch(each, *places)
+                self._go(following)
+            self._branch(node.values[-1], then, otherwise)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self._branch(node.operand, otherwise, then)
+        elif isinstance(node, ast.Compare):
+            self._branch_on_comparison(node, then, otherwise)
+        else:
+            self._at.cbranch(self._lowering.cast(self._at, *self._value(node), types.boolean), then, otherwise)
+
+    def _branch_on_comparison(self, node: ast.Compare, then: ir.Block, otherwise: ir.Block) -> None:
+        left = self._value(node.left)
+        for number, (symbol, each) in enumerate(zip(node.ops, node.comparators, strict=True), 1):
+            right = self._value(each)
+            holds = self._call(self._entry_of(_OPERATORS, symbol), (left, right))
+            following = then if number == len(node.ops) else self._blocks(1)[0]
+            self._at.cbranch(self._lowering.cast(self._at, *holds, types.boolean), following, otherwise)
+            if following is not then:
+                self._go(following)
+            left = right
+
+    def _condition(self, node: ast.expr) -> _Typed:
+        """Whether control would take the one way or the other."""
+        then, otherwise, end = self._blocks(3)
+        self._branch(node, then, otherwise)
+        for block in (then, otherwise):
+            self._at.position_at_end(block)
+            self._at.branch(end)
+        self._go(end)
+        return _Typed(types.boolean, self._either(I1, (I1(1), then), (I1(0), otherwise)))
+
+    # ---- expressions ----
+
+    def _value(self, node: ast.expr) -> _Typed:
+        return self._entry_of(_EXPRESSIONS, node)(self, node)
+
+    def _integer(self, value: _Typed) -> ir.Value:
+        """An integer as a word."""
+        if not isinstance(value.kind, (types.Integer, types.Boolean)):
+            raise self._error(f"{value.kind} is no integer")
+        return self._lowering.cast(self._at, *value, types.int64)
+
+    def _constant(self, node: ast.Constant) -> _Typed:
+        return self._number(node.value)
+
+    def _number(self, number: Any) -> _Typed:
+        if isinstance(number, bool):
+            return _Typed(types.boolean, I1(int(number)))
+        if isinstance(number, int):
+            return _Typed(types.int64 if number < 1 << 63 else types.uint64, I64(number))
+        if isinstance(number, float):
+            return _Typed(types.float64, ir.Constant(ir.DoubleType(), number))
+        raise self._error(f"{number!r} is no number")
+
+    def _variable(self, name: str) -> _Typed:
+        if name not in self._variables:
+            raise self._error(f"{name} has no value here")
+        return self._get(name)
+
+    def _read(self, node: ast.Name) -> _Typed:
+        return self._get(node.id) if node.id in self._variables else self._number(self._global(node))
+
+    def _attribute(self, node: ast.Attribute) -> _Typed:
+        return self._number(self._global(node))
+
+    def _global(self, node: ast.expr) -> Any:
+        """What a name stands for that is no variable."""
+        if isinstance(node, ast.Attribute):
+            return getattr(self._global(node.value), node.attr)
+        if isinstance(node, ast.Name) and node.id in self._names:
+            return self._names[node.id]
+        if isinstance(node, ast.Name) and hasattr(builtins, node.id):
+            return getattr(builtins, node.id)
+        raise self._error(f"{ast.unparse(node)} is not known")
+
+    def _call(self, function: Callable[..., Any], operands: Sequence[_Typed]) -> _Typed:
+        return _Typed(*self._lowering.call(self._at, function, operands))
+
+    def _called(self, node: ast.Call) -> _Typed:
+        function = self._global(node.func)
+        if node.keywords:
+            raise self._error("arguments have no names")
+        return self._call(function, [self._value(each) for each in node.args])
+
+    def _binary(self, node: ast.BinOp) -> _Typed:
+        return self._call(self._entry_of(_OPERATORS, node.op), (self._value(node.left), self._value(node.right)))
+
+    def _unary(self, node: ast.UnaryOp) -> _Typed:
+        if isinstance(node.op, ast.Not):
+            return self._condition(node)
+        if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            return self._number(-node.operand.value)  # type: ignore[operator]
+        return self._call(self._entry_of(_OPERATORS, node.op), (self._value(node.operand),))
+
+    def _compare(self, node: ast.Compare) -> _Typed:
+        if len(node.ops) > 1:
+            return self._condition(node)
+        operands = self._value(node.left), self._value(node.comparators[0])
+        return self._call(self._entry_of(_OPERATORS, node.ops[0]), operands)
+
+    def _choice(self, node: ast.IfExp) -> _Typed:
+        then, otherwise, end = self._blocks(3)
+        self._branch(node.test, then, otherwise)
+        cases: list[tuple[ir.Value, ir.Block]] = []
+        kinds: list[Kind] = []
+        for block, each in ((then, node.body), (otherwise, node.orelse)):
+            self._go(block)
+            kind, value = self._value(each)
+            kinds.append(kind)
+            cases.append((value, self._at.block))
+            self._at.branch(end)
+        if kinds[0] != kinds[1]:
+            raise self._error(f"a choice between {kinds[0]} and {kinds[1]}")
+        self._go(end)
+        return _Typed(kinds[0], self._either(cases[0][0].type, *cases))
+
+
+_STATEMENTS: dict[type[ast.AST], Callable[[_Translation, Any], None]] = {
+    ast.Assign: _Translation._assign,
+    ast.AugAssign: _Translation._change,
+    ast.Expr: _Translation._evaluate,
+    ast.Return: _Translation._return,
+    ast.If: _Translation._if,
+    ast.While: _Translation._while,
+    ast.For: _Translation._for,
+    ast.Break: _Translation._break,
+    ast.Continue: _Translation._continue,
+    ast.Pass: lambda translation, node: None,
+}
+
+_EXPRESSIONS: dict[type[ast.AST], Callable[[_Translation, Any], _Typed]] = {
+    ast.Constant: _Translation._constant,
+    ast.Name: _Translation._read,
+    ast.Attribute: _Translation._attribute,
+    ast.Call: _Translation._called,
+    ast.BinOp: _Translation._binary,
+    ast.UnaryOp: _Translation._unary,
+    ast.Compare: _Translation._compare,
+    ast.BoolOp: _Translation._condition,
+    ast.IfExp: _Translation._choice,
+}
+
+
+def _in_memory(function: ast.FunctionDef, arguments: Sequence[str]) -> set[str]:
+    """The variables that are assigned in several places, or used where their one assignment may not have been done. Others
+    are values."""
+    places = _Places(arguments)
+    places.suite(function.body)
+    return places.several
+
+
+class _Places(ast.NodeVisitor):
+    """Where variables are assigned, in the order of the text."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.several: set[str] = set()
+        self._open = [0]  # the suites around
+        self._count = 0
+        self._assigned = dict.fromkeys(arguments, 0)  # name → suite
+
+    def suite(self, statements: Sequence[ast.stmt], target: ast.expr | None = None) -> None:
+        """A suite, and a variable that is assigned before it."""
+        self._count += 1
+        self._open.append(self._count)
+        for node in ([target] if target is not None else []) + list(statements):
+            self.visit(node)
+        self._open.pop()
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            again = self._assigned.get(node.id, 0) not in self._open
+        else:
+            again = node.id in self._assigned
+            self._assigned.setdefault(node.id, self._open[-1])
+        if again:
+            self.several.add(node.id)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for each in (node.value, *node.targets):
+            self.visit(each)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        self.suite(node.body)
+        self.suite(node.orelse)
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        self.suite(node.body)
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        self.suite(node.body, node.target)

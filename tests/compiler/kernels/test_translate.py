@@ -1,0 +1,141 @@
+"""Kernel texts mean what Python means by them: the same text, compiled and run by Python, gives the same words."""
+
+import ctypes
+import hashlib
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from treadle.compiler.kernels.target import host
+from treadle.compiler.kernels.worker import compile_kernel
+from treadle.formats.errors import CompileError
+from treadle.vm.native import load_object
+
+NATIVE = host().native
+SMALL = st.integers(-20, 20)
+WORDS = st.tuples(SMALL, SMALL, SMALL, SMALL)
+
+TEXTS = {
+    "arithmetic": "return (args * part - scratch << 2) + (part & parts | scratch ^ args) - ~parts + (args >> 1) + -part",
+    "division": "return args // 7 * 1000000 + args % 7 * 10000 + args // -3 * 100 + args % -5 + (part // 4 * 4 - part)",
+    "variable divisors": """
+        a = scratch if scratch != 0 else 1
+        return args // a * 1000 + args % a""",
+    "choices": "return min(args, part) * 100 + max(scratch, parts) + (7 if args > part else -7)",
+    "conditions": """
+        found = 0
+        if args < part <= parts and not scratch == 3:
+            found += 1
+        elif args > 5 or part > 5 or parts:
+            found += 10
+        else:
+            found -= 1
+        is_between = -5 < args < scratch
+        if is_between:
+            found += 100
+        return found""",
+    "ranges": """
+        total = 0
+        for i in range(args):
+            total += i
+        for i in range(args, part):
+            total = (total * 3 + i) % 1000003
+        for i in range(scratch, -parts, 3):
+            total = (total * 5 - i) % 1000003
+        for i in range(args, scratch, -2):
+            total = (total * 7 + i) % 1000003
+        return total""",
+    "variable steps": """
+        total = 0
+        for i in range(args, part, scratch if scratch != 0 else 1):
+            for j in range(i, 4):
+                total = (total * 3 + i * j) % 1000003
+        return total""",
+    "ways out": """
+        total = 0
+        for i in range(100):
+            if i == args:
+                continue
+            if i > part:
+                break
+            total += i
+            if total > 60:
+                return -total
+        while total > 0:
+            total -= 7
+            if total % 5 == 0:
+                break
+        return total""",
+    "values from inside": """
+        last = -1
+        for i in range(args):
+            last = i * 2
+            inner = last + 1
+        if args > 0:
+            last += inner
+            other = i
+        if args > 0:
+            last += other
+        for args in range(args, args + 3):
+            last += args
+        return last + args""",
+}
+
+
+def compiled(body: str):
+    """The kernel with that body, and the same function of Python."""
+    lines = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    source = f"def kernel(args, scratch, part, parts):\n{lines}\n"
+    symbol = f"test_{hashlib.sha256(source.encode()).hexdigest()}"
+    address = load_object(compile_kernel(symbol, source, 16, NATIVE))[symbol]
+    native = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 4)(address)
+    names: dict = {}
+    exec(source, names)
+
+    def call(*words: int) -> int:
+        result = ctypes.c_int64()
+        assert native(ctypes.addressof(result), None, *words) == 0
+        return result.value
+
+    return call, names["kernel"]
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_mean_what_python_means(name: str):
+    kernel, function = compiled(TEXTS[name])
+
+    @given(WORDS)
+    def check(words):
+        assert kernel(*words) == function(*words)
+
+    check()
+
+
+def test_there_is_no_division_by_zero_and_no_loop_by_steps_of_zero():
+    kernel, _ = compiled(
+        """
+        rounds = 0
+        for i in range(0, args, part):
+            rounds += 1
+        return args // part + args % part + rounds"""
+    )
+    assert kernel(7, 0, 0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("x = 1\nx = 1.0\nreturn 0", "line 3: x is int64, and cannot become float64"),
+        ("return nothing", "line 2: nothing is not known"),
+        ("x = 1", "no result at the end"),
+        ("x = min(args, 1.0)\nreturn 0", r"line 2: there is no min\(int64, float64\)"),
+        ("with x:\n    pass\nreturn 0", "kernels know no With"),
+        ("for i in (1, 2):\n    pass\nreturn 0", "a for loop is over a range"),
+        ("return 1.5", "float64 is no integer"),
+        ("return (", "the text of a kernel is one function"),
+    ],
+)
+def test_what_is_no_kernel_is_refused(body: str, message: str):
+    with pytest.raises(CompileError, match=message):
+        compiled(body)
