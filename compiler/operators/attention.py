@@ -1,5 +1,8 @@
-"""Attention (Vaswani et al., 2017). The operands may lie in memory with their axes in another order, so that no transposition
-between a projection and its heads moves anything."""
+"""Attention (Vaswani et al., 2017), and the rotary places of what it compares (Su et al., RoFormer, 2021).
+
+Attention's operands may lie in memory with their axes in another order, so that no transposition between a projection and its
+heads moves anything.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from .linear import _matmul
 from .normalization import _softmax
 from .shapes import FLOAT, Shape, axes_of, broadcast, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
-from .work import of_attention
+from .work import each_input, of_attention
 
 _ORDER = "the axes of {} in the order batch …, {}, depth; None: as they are"
 _ATTRIBUTES = {
@@ -102,6 +105,23 @@ def _transposed(x: np.ndarray, axes: tuple | None) -> np.ndarray:
     return x if axes is None else np.transpose(x, axes)  # NumPy takes None for the reverse order
 
 
+def _infer_rotary(inputs: Sequence[TensorType]) -> TensorType:
+    x, *angles = inputs
+    same_dtype(inputs, FLOAT)
+    depth = x.shape[-1] if x.rank else 0
+    if not isinstance(depth, int) or not depth or depth % 2:
+        raise mismatch("x [batch …, depth] of a known, even depth", x)
+    for each in angles:
+        if not each.rank or each.shape[-1] != depth or broadcast(x.shape, each.shape) != x.shape:
+            raise mismatch(f"cosines and sines [batch …, {depth}] that broadcast to {x}", each)
+    return x
+
+
+def _rotary(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
+    first, second = np.split(x.astype(np.float64), 2, -1)
+    return (x * cosine.astype(np.float64) + np.concatenate([-second, first], -1) * sine).astype(x.dtype)
+
+
 register(
     "attention",
     "q k v mask?",
@@ -111,4 +131,13 @@ register(
     "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]",
     attributes=_ATTRIBUTES,
     work=of_attention,
+)
+register(
+    "rotary",
+    "x cosine sine",
+    _infer_rotary,
+    _rotary,
+    Fusion.OPAQUE,
+    "x cosine + (-second, first) sine, of the halves of x along the last axis: x turned by angles",
+    work=each_input(3),
 )

@@ -1,5 +1,6 @@
-"""Attention among matrix products, softmax and transpositions: the part of `recognise.py` that looks at several operators'
-surroundings. Transpositions of what attention reads and of what it gives become the order of its axes.
+"""Attention among matrix products, softmax and transpositions, and rotary places among slices: the part of `recognise.py` that
+looks at several operators' surroundings. Transpositions of what attention reads and of what it gives become the order of its
+axes.
 """
 
 from __future__ import annotations
@@ -29,11 +30,18 @@ _SCORES = (
 _MASKED = ("where(mask, {}, masked)", "{} + mask", "{}")
 _PATTERNS = tuple(f"matmul(softmax({masked.format(scores)}), v)" for masked in _MASKED for scores in _SCORES)
 
+_SLICE = ("starts", "ends", "axes", "steps")
+_ROTARY = parse("x * cosine + concat(-second, first) * sine")
+
 
 def candidates(call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int]) -> Iterator[ir.OperatorCall]:
-    """What a call is if it is the end of an attention. `uses`: how often variables are used; weights that something else
-    needs are computed anyway, and stay."""
+    """What a call is if it is the end of an attention or of a rotation. `uses`: how often variables are used; weights that
+    something else needs are computed anyway, and stay."""
     definitions = matcher.definitions
+    if call.operator == "add":
+        for found in matcher.find(_ROTARY, call):
+            if _are_halves(found, definitions):
+                yield operator_call("rotary", found["x"], found["cosine"], found["sine"])
     if call.operator == "permute_dims" and uses[call.args[0]] == 1:
         inner = definitions.get(call.args[0])  # type: ignore[arg-type]
         if inner is not None and inner.operator == "attention":
@@ -45,6 +53,24 @@ def candidates(call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int])
             made = _attention(found, definitions)
             if made is not None:
                 yield made
+
+
+def _are_halves(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> bool:
+    """Whether `first` and `second` are the halves of x along its last axis. That they are joined there shows in the type."""
+    type_ = tensor_type(found["x"])
+    depth = type_.shape[-1] if type_.rank else 0
+    if not isinstance(depth, int):
+        return False
+    places = range(depth)
+    halves = {"first": places[: depth // 2], "second": places[depth // 2 :]}
+    for name, half in halves.items():
+        part = definitions.get(found[name])
+        if part is None or part.operator != "slice" or part.args != (found["x"],):
+            return False
+        starts, ends, axes, steps = (lookup("slice").bind(part.attributes)[each] for each in _SLICE)
+        if axes not in ((-1,), (type_.rank - 1,)) or places[starts[0] : ends[0] : (steps or (1,))[0]] != half:
+            return False
+    return True
 
 
 def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:

@@ -156,6 +156,43 @@ def test_recognise_attention(bindings: str, recognised: str | None) -> None:
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
 
 
+_ROTARY = """
+a = slice(x) {starts=(0,), ends=(3,), axes=(-1,)}
+b = slice(x) {starts=(3,), ends=(9223372036854775807,), axes=(2,), steps=(1,)}
+m = negative(b)
+t = concat(m, a) {axis=-1}
+p = multiply(t, sine)
+q = multiply(x, cosine)
+r = add(q, p)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("add(q, p)", "add(p, q)"),
+        ("multiply(x, cosine)", "multiply(cosine, x)"),
+        ("starts=(0,), ends=(3,)", "starts=(1,), ends=(4,)"),
+        ("slice(x) {starts=(3,)", "slice(cosine) {starts=(3,)"),
+        ("starts=(0,), ends=(3,), axes=(-1,)", "starts=(0,), ends=(5,), axes=(-1,), steps=(2,)"),
+        ("concat(m, a)", "concat(a, m)"),
+    ],
+)
+def test_recognise_rotary(old: str, new: str) -> None:
+    """The halves, the second one negated, may stand in no other way."""
+    signature = "x: float32[2, 4, 6], cosine: float32[2, 4, 6], sine: float32[4, 6]"
+    text = _ROTARY.strip().replace(old, new) if old else _ROTARY.strip()
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text}\nr\n}}"))
+    after = DeadCode(("main",))(Recognise()(module))
+    is_rotary = old in ("", "add(q, p)", "multiply(x, cosine)")
+    assert ("rotary(x, cosine, sine)" in print_module(after)) == is_rotary
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 6), (2, 4, 6), (4, 6))]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-6)
+
+
 _GROUPED = """
 a = expand_dims(y) {axes=(2,)}
 b = broadcast_to(a) {shape=(2, 2, 3, <n>, 6)}

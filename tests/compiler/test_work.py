@@ -35,6 +35,7 @@ def count(name: str, *inputs: TensorType, **attributes: object) -> Work:
         ("conv_depthwise", [(1, 2, 8, 8, 16), (2, 1, 3, 3, 16)], {}, 2 * 32 * 36 * 9),
         ("max_pool", [(1, 2, 8, 8)], {"kernel": (2, 2), "strides": (2, 2)}, 2 * 16 * 4),
         ("attention", [(2, 5, 8), (2, 7, 8), (2, 7, 4)], {}, 2 * 5 * 7 * (2 * 8 + 2 * 4 + 5)),
+        ("rotary", [(2, 5, 8), (5, 8), (8,)], {}, 3 * 80),
         ("rnn", [(6, 1, 1, 1, 16), (1, 1, 16, 1, 16), (1, 1, 16)], {"direction": "forward"}, 6 * 16 * (32 + 4)),
     ],
 )

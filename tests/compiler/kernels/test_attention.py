@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from treadle.formats.types import tensor
 
-from .harness import TARGET, check, definition_of, random_array
+from .harness import NARROW, TARGET, check, check_random, definition_of, random_array
 
 HEADS_LAST = (0, 2, 1, 3)
 
@@ -109,3 +109,25 @@ def test_the_first_keys_may_be_hidden_and_whole_rows():
         mask[:, :30] = lowest
         mask[7] = mask[45] = lowest
         attention((50, 16), (300, 16), (300, 16), ("float32", mask.shape), arrays=[mask])
+
+
+# ---- rotary places ----
+
+
+@pytest.mark.parametrize("depth", [2, 6, 32, 64, 70])
+@pytest.mark.parametrize("angles", [("l",), (1, 1, "l"), ("b", 1, "l"), ("b", "h", 1), ()])
+def test_rotary_of_any_depth(depth, angles):
+    types = [tensor("float32", (*shape, depth)) for shape in (("b", "h", "l"), angles, ("l",))]
+    for sizes, parts in (({"b": 2, "h": 3, "l": 5}, 3), ({"b": 1, "h": 1, "l": 1}, 1), ({"b": 0, "h": 2, "l": 4}, 2)):
+        check_random(definition_of("rotary", types), sizes, parts)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_rotary_of_other_types(dtype):
+    check_random(definition_of("rotary", [tensor(dtype, shape) for shape in ((2, 3, 5, 18), (5, 18), (5, 18))]))
+
+
+def test_rotary_with_narrow_vectors():
+    types = [tensor("float32", shape) for shape in ((7, 24), (7, 24), (24,))]
+    for target in NARROW:
+        check(definition_of("rotary", types), [random_array(type_) for type_ in types], target=target)
