@@ -5,6 +5,9 @@ are transformed once a chunk, for all input channels, to the scratch memory: `sp
 16 channels of one element. Then a register tile computes each of the a x a matrix products, tiles by output channels, to
 `products` [a x a, tile, block, 16], and these are transformed to pixels, which the epilogue takes line by line.
 
+A volume is a convolution of images for each slice of the result, whose channels are those of all the slices that the window
+meets; slices in the padding are left out of the sums.
+
 Tiles of the last line and column overlap the ones before, or stick out at the beginning of an image that is smaller than a
 tile; pixels that were done already, or that there are not, are not stored.
 """
@@ -63,11 +66,18 @@ class _Winograd:
         self.found, self.node, self.target = found, found.node, target
         x, weight = (shape_of(found.definition.values[number]) for number in self.node.inputs[:2])
         result = shape_of(found.definition.values[found.number])
-        self.batch, self.height, self.width = x[0], *x[2:4]
-        self.lines, self.columns = result[2:4]
-        self.in_blocks, self.blocks = estimate(x[1]), estimate(weight[0])
-        self.channels = found.attributes["channels"]
-        self.pads = found.attributes["pads"] or (0, 0, 0, 0)
+        *depths, self.height, self.width = x[2:-1]
+        *slices, self.lines, self.columns = result[2:-1]
+        self.is_volume, self.depth, self.slices = bool(depths), dims.product(depths), dims.product(slices)
+        self.images = dims.multiply(x[0], self.slices)
+        self.channels, self.image_channels = estimate(weight[3]), found.attributes["channels"]
+        self.image_blocks, self.blocks = estimate(x[1]), estimate(weight[0])
+        self.taps = self.channels // self.image_channels  # slices that the window meets
+        self.in_blocks = self.taps * self.image_blocks
+        axes = 3 if self.is_volume else 2
+        begins = (found.attributes["pads"] or (0,) * axes)[:axes]
+        *fronts, self.top, self.left = begins
+        self.front = sum(fronts)
         self.matrices = transforms(estimate(weight[1]) - WINDOW_SIZE + 1)
         self.outputs, self.inputs = self.matrices.outputs, self.matrices.inputs
         self.area = self.inputs**2
@@ -89,7 +99,7 @@ class _Winograd:
         would be brought from afar for each, are shared instead."""
         if not isinstance(self.tiles, int) or self._weight_bytes > self.target.l2_bytes:
             return self.chunk
-        images = self.batch if isinstance(self.batch, int) else 1
+        images = self.images if isinstance(self.images, int) else 1
         block_units = math.ceil(self.blocks / _USUAL_BLOCKS)
         least = math.ceil(self.tiles / self.chunk)
         pieces = even_pieces(math.ceil(self.tiles / _LEAST_SHARE), least, images * block_units)
@@ -131,7 +141,8 @@ class _Winograd:
         write = self.write = Writer(self.found.definition, self.target, self.found.title)
         write.lanes = VECTOR_BYTES // 4
         self._write_sizes()
-        grid = Grid(("image", "block", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
+        place = ("volume", "block", "slice") if self.is_volume else ("image", "block")
+        grid = Grid((*place, "line", "column", "0"), row_axis=len(place) + 1, block_axis=1, block_step=1)
         self.epilogue = Epilogue(write, self.found, grid)
         write(f"across = (columns + {self.outputs - 1}) // {self.outputs}")
         write(f"tiles = (lines + {self.outputs - 1}) // {self.outputs} * across")
@@ -144,14 +155,14 @@ class _Winograd:
         self._write_places()
         with write.block("for unit in range(first, last)"):
             self._write_unit()
-        tiles = estimate(dims.multiply(self.batch, self.tiles))
+        tiles = estimate(dims.multiply(self.images, self.tiles))
         return write.kernel(tiles * self._nanoseconds, self._scratch_bytes)
 
     def _write_sizes(self) -> None:
         write = self.write
         write.inputs(self.node.inputs, "images_at", "weight", "bias")
         write.sizes(
-            images=self.batch,
+            images=self.images,
             in_blocks=self.in_blocks,
             channels=self.channels,
             blocks=self.blocks,
@@ -159,8 +170,8 @@ class _Winograd:
             width=self.width,
             lines=self.lines,
             columns=self.columns,
-            pad_top=self.pads[0],
-            pad_left=self.pads[1],
+            pad_top=self.top,
+            pad_left=self.left,
             chunk=self.chunk,
             share=self.share,
             x_row=self._spectrum_row,
@@ -168,6 +179,9 @@ class _Winograd:
             product_plane=self._product_plane,
             nanoseconds=round(self._nanoseconds),
         )
+        if self.is_volume:
+            write.sizes(slices=self.slices, depth=self.depth, pad_front=self.front, taps=self.taps)
+            write.sizes(image_blocks=self.image_blocks, image_channels=self.image_channels)
 
     @property
     def has_bias(self) -> bool:
@@ -193,6 +207,10 @@ class _Winograd:
         write("place = unit // block_units", f"first_block = (unit - place * block_units) * {blocks}")
         write("image = place // chunks", "first_tile = (place - image * chunks) * chunk")
         write("count = min(chunk, tiles - first_tile)")
+        if self.is_volume:
+            write("volume = image // slices", "slice = image - volume * slices")
+            write("near = max(pad_front - slice, 0)", "beyond = max(near, min(taps, depth + pad_front - slice))")
+            write("summed = (beyond - near) * image_channels")
         with write.block("if place != transformed"):
             write("transformed = place")
             self._write_input_transform()
@@ -211,10 +229,15 @@ class _Winograd:
     def _write_input_transform(self) -> None:
         """Lines and columns that stick out of the image are zeros: of lines, the vectors at `zeros` are read."""
         write, size = self.write, self.inputs
-        with write.block("for channel in range(in_blocks)"), write.block("for tile in range(count)"):
+        channels = "near * image_blocks, beyond * image_blocks" if self.is_volume else "in_blocks"
+        with write.block(f"for channel in range({channels})"), write.block("for tile in range(count)"):
             self._write_tile_place()
             write("top = line - pad_top", "left = column - pad_left")
-            write("source = images_at + (image * in_blocks + channel) * plane_bytes")
+            if self.is_volume:
+                write("tap = channel // image_blocks", "plane = (volume - tap) * image_blocks + channel")
+                write("source = images_at + (plane * depth + slice + tap - pad_front) * plane_bytes")
+            else:
+                write("source = images_at + (image * in_blocks + channel) * plane_bytes")
             write(f"source += top * row_bytes + left * {VECTOR_BYTES}")
             for i in range(size):
                 write(f"line_{i} = source + {i} * row_bytes if 0 <= top + {i} < height else zeros")
@@ -250,23 +273,26 @@ class _Winograd:
         """All matrix products, for the blocks of output channels from `block` on."""
         write, row = self.write, self.tile.blocks * VECTOR_BYTES
         lines = -(-tile.blocks * tile.rows // self.share)  # so that all tiles together bring those of the next plane
+        summed = "summed" if self.is_volume else "channels"
         write(f"row_tiles = (count + {tile.rows - 1}) // {tile.rows}")
         with write.block(f"for plane in range({self.area})"):
             write(f"w_tile = weight + {block} * w_block + plane * w_plane")
             next_unit = f"weight + ({block} + {tile.blocks}) * w_block"
             write(f"next_plane = w_tile + w_plane if plane < {self.area - 1} else {next_unit}")
             write("x = spectrum + plane * x_plane")
+            if self.is_volume:
+                write("w_tile += near * image_channels * w_step", "x += near * image_channels * x_step")
             write(f"target = products + plane * product_plane + ({block} - first_block) * {VECTOR_BYTES}")
             with write.block("for tile in range(row_tiles)"):
                 write("w = w_tile", f"ahead = next_plane + tile * {lines} % {tile.blocks} * w_block")
                 write_start(write, tile)
                 chunk = chunk_of(self.channels, most=_CHUNK if self.channels < _LONG_SUM else 2 * _CHUNK)
-                with write_chunks(write, tile, "channels", chunk) as steps, write.block(f"for step in {steps}"):
+                with write_chunks(write, tile, summed, chunk) as steps, write.block(f"for step in {steps}"):
                     write_step(write, tile, self.target, lines=lines)
                 for i in range(tile.rows):
                     for j in range(tile.blocks):
                         write(f"vstore(target, {i * row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
-                write(f"x += {tile.rows} * x_row - channels * x_step", f"target += {tile.rows * row}")
+                write(f"x += {tile.rows} * x_row - {summed} * x_step", f"target += {tile.rows * row}")
 
     # ---- outputs ----
 

@@ -10,6 +10,7 @@ that is folded. Here m is 2 or 4; a tile of 6 would multiply less still, but los
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -120,19 +121,42 @@ def _infer_conv_winograd(inputs: Sequence[TensorType], pads: tuple, channels: in
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs, _FLOAT32)
     _is_blocked(x)
-    require_rank(x, 5, "an image of two spatial axes")
+    if x.rank not in (5, 6):
+        raise mismatch("a channel-blocked image or volume", x)
     sizes = [transforms(outputs).inputs for outputs in _POINTS]
     if weight.rank != 5 or weight.shape[1] != weight.shape[2] or weight.shape[1] not in sizes:
         raise mismatch(f"transformed weights [blocks, a, a, C, {BLOCK}], a one of {sizes}", weight)
-    if weight.shape[3:] != (channels, BLOCK):
+    taps = _taps(weight, channels)
+    if weight.shape[3:] != (taps * channels, BLOCK) or (taps != 1 and (x.rank == 5 or channels % BLOCK)):
         raise mismatch(f"weights of {channels} channels", weight)
     match_dim(_blocks(channels), x.shape[1])
     _check_bias(inputs, weight.shape[0])
-    windows = axes((WINDOW_SIZE, WINDOW_SIZE), None, pads, None)
-    return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:4], windows), BLOCK))
+    window = (taps, WINDOW_SIZE, WINDOW_SIZE)[6 - x.rank :]
+    spatial = result_shape(x.shape[2:-1], axes(window, None, pads, None))
+    return TensorType(x.dtype, (x.shape[0], weight.shape[0], *spatial, BLOCK))
+
+
+def _taps(weight: TensorType, channels: int) -> int:
+    """The slices of a volume that the window meets."""
+    return integer(weight.shape[3]) // channels if channels > 0 else 0
 
 
 def _conv_winograd(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, pads: tuple, channels: int
+) -> np.ndarray:
+    """Of a volume, as a convolution of images, one for each slice of the result."""
+    if x.ndim == 5:
+        return _of_images(x, weight, bias, pads=pads, channels=channels)
+    front, top, left, back, bottom, right = pads or (0,) * 6
+    taps = weight.shape[3] // channels
+    padded = np.pad(x, [(0, 0), (0, 0), (front, back), *((0, 0),) * 3])
+    slices = range(padded.shape[2] - taps + 1)
+    images = [np.concatenate([padded[:, :, first + tap] for tap in range(taps)], axis=1) for first in slices]
+    around, both = (top, left, bottom, right), taps * channels
+    return np.stack([_of_images(image, weight, bias, pads=around, channels=both) for image in images], axis=2)
+
+
+def _of_images(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, pads: tuple, channels: int
 ) -> np.ndarray:
     blocks, size = weight.shape[:2]
@@ -156,10 +180,11 @@ def _conv_winograd(
 
 def _work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Work:
     """The products of all tiles; and the transforms of inputs and outputs, zeros of the matrices left out."""
-    result = results[0]
-    batch, blocks, lines, columns = map(integer, result.shape[:4])
-    chosen = transforms(integer(inputs[1].shape[1]) - WINDOW_SIZE + 1)
-    tiles = batch * -(-lines // chosen.outputs) * -(-columns // chosen.outputs)
+    result, weight = results[0], inputs[1]
+    batch, blocks, *slices, lines, columns = map(integer, result.shape[:-1])
+    chosen = transforms(integer(weight.shape[1]) - WINDOW_SIZE + 1)
+    channels *= _taps(weight, channels)
+    tiles = math.prod((batch, *slices)) * -(-lines // chosen.outputs) * -(-columns // chosen.outputs)
     products = chosen.inputs**2 * channels * blocks * BLOCK
     of_input = 2 * chosen.inputs * int(np.count_nonzero(chosen.of_input)) * channels
     of_output = (chosen.inputs + chosen.outputs) * int(np.count_nonzero(chosen.of_output)) * blocks * BLOCK
@@ -171,6 +196,8 @@ register("pack_winograd_weights", "weight", _infer_pack_winograd_weights, _pack_
          "weights [M, C, 3, 3] transformed for conv_winograd: [M/16, a, a, C, 16]",
          attributes={"outputs": Attribute(Kind.INT, "pixels along a side of a tile")})
 register("conv_winograd", "x weight bias?", _infer_conv_winograd, _conv_winograd, Fusion.ANCHOR,
-         "convolution of a channel-blocked image with a 3x3 window, by Winograd's algorithm",
-         attributes={"pads": Attribute(Kind.INTS, "top, left, bottom, right", None), "channels": _CHANNELS}, work=_work)
+         "convolution of a channel-blocked image with a 3x3 window, by Winograd's algorithm; or of a volume, with weights of the "
+         "channels of each slice that the window meets",
+         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": _CHANNELS},
+         work=_work)
 # fmt: on

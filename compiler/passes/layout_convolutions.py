@@ -130,10 +130,12 @@ def _to_few(blocker: Blocker, it: _Convolution) -> ir.Var:
 def _winograd_tiles(blocker: Blocker, it: _Convolution) -> int | None:
     """The side of the tiles by which Winograd's algorithm computes the convolution best; None if another one does."""
     is_plain = all(step == 1 for name in ("strides", "dilations") for step in it.attributes[name] or ())
-    if not is_plain or tensor_type(it.weight).shape[2:] != (WINDOW_SIZE, WINDOW_SIZE):
+    *taps, height, width = (1, *map(integer, tensor_type(it.weight).shape[2:]))
+    slices = math.prod(taps)  # of a volume, that the window meets
+    if not is_plain or (height, width) != (WINDOW_SIZE, WINDOW_SIZE) or (slices > 1 and it.channels % BLOCK):
         return None
-    lines, columns = map(_likely, it.result.shape[2:])
-    return blocker.winograd(it.channels, -(-it.outputs // BLOCK), lines, columns)
+    lines, columns = map(_likely, it.result.shape[-2:])
+    return blocker.winograd(slices * it.channels, -(-it.outputs // BLOCK), lines, columns)
 
 
 def _likely(dim: Any) -> int:
@@ -142,7 +144,12 @@ def _likely(dim: Any) -> int:
 
 
 def _winograd(blocker: Blocker, it: _Convolution, tiles: int) -> ir.Var:
-    biases, weights = _biases(blocker, it), blocker.packed("pack_winograd_weights", it.weight, outputs=tiles)
+    biases, weight = _biases(blocker, it), it.weight
+    if it.axes == 3:  # the channels of each slice that the window meets, one slice behind the other
+        outputs, channels, slices, *window = tensor_type(weight).shape
+        turned = blocker.packed("permute_dims", weight, axes=(0, 2, 1, 3, 4))
+        weight = blocker.packed("reshape", turned, shape=(outputs, integer(slices) * integer(channels), *window))
+    weights = blocker.packed("pack_winograd_weights", weight, outputs=tiles)
     image, pads = blocker.as_blocked(it.x), it.attributes["pads"]
     return blocker.emit("conv_winograd", image, weights, *biases, pads=pads, channels=it.channels)
 

@@ -14,6 +14,8 @@ from .harness import NARROW, TARGET, evaluate, normal
 
 
 def winograd(x, weight, groups, *, outputs, **window):
+    if x.ndim == 5:  # of a volume: the channels of each slice that the window meets
+        weight = np.moveaxis(weight, 2, 1).reshape(len(weight), -1, 3, 3)
     packed = evaluate("pack_winograd_weights", weight, outputs=outputs)
     return "conv_winograd", evaluate("pack_channels", x), packed, window | {"channels": x.shape[1]}
 
@@ -36,6 +38,27 @@ def test_any_image(data):
     symbolic = data.draw(st.sampled_from([(), (0,), (2, 3)]))
     x = normal(draw(1, 2), channels, height, width)
     convolve(x, weight, outputs=outputs, pads=pads, parts=draw(1, 4), symbolic=symbolic)
+
+
+@given(st.data())
+@settings(max_examples=16, deadline=None, derandomize=True)
+def test_any_volume(data):
+    def draw(low, high):
+        return data.draw(st.integers(low, high))
+
+    outputs, pads, taps = data.draw(st.sampled_from([2, 4])), tuple(draw(0, 3) for _ in range(6)), draw(1, 4)
+    sizes = [draw(max(1, least - pads[i] - pads[i + 3]), 9) for i, least in enumerate((taps, 3, 3))]
+    channels = data.draw(st.sampled_from([16, 32] if taps > 1 else [1, 16, 20]))
+    weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, taps, 3, 3)
+    symbolic = data.draw(st.sampled_from([(), (0,), (2,), (2, 3, 4)]))
+    x = normal(draw(1, 2), channels, *sizes)
+    convolve(x, weight, outputs=outputs, pads=pads, parts=draw(1, 4), symbolic=symbolic)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_epilogues_of_volumes(target):
+    x, weight = normal(2, 32, 3, 7, 9), normal(48, 32, 3, 3, 3)
+    convolve(x, weight, "add relu", parts=3, pads=(1,) * 6, target=target)
 
 
 @pytest.mark.parametrize("epilogue", ["relu", "add relu", "gelu add"])
