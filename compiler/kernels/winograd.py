@@ -75,7 +75,7 @@ class _Winograd:
         self.taps = self.channels // self.image_channels  # slices that the window meets
         self.in_blocks = self.taps * self.image_blocks
         axes = 3 if self.is_volume else 2
-        begins = (found.attributes["pads"] or (0,) * axes)[:axes]
+        begins: tuple[int, ...] = (found.attributes["pads"] or (0,) * axes)[:axes]
         *fronts, self.top, self.left = begins
         self.front = sum(fronts)
         self.matrices = transforms(estimate(weight[1]) - WINDOW_SIZE + 1)

@@ -153,6 +153,7 @@ def _conv_winograd(
     slices = range(padded.shape[2] - taps + 1)
     images = [np.concatenate([padded[:, :, first + tap] for tap in range(taps)], axis=1) for first in slices]
     around, both = (top, left, bottom, right), taps * channels
+    bias = None if bias is None else bias[:, 0]  # with an axis less
     return np.stack([_of_images(image, weight, bias, pads=around, channels=both) for image in images], axis=2)
 
 

@@ -64,7 +64,7 @@ def test_windows_of_a_large_image_are_computed_by_winograd(window, is_winograd):
 @pytest.mark.parametrize(("channels", "is_winograd"), [(16, True), (20, False)])
 def test_windows_of_a_volume_are_computed_by_winograd_slice_by_slice(channels, is_winograd):
     x = var("x", ("n", channels, 4, 20, 20))
-    conv = op.conv(x, constant(normal(32, channels, 3, 3, 3)), constant(normal(32)), pads=(1,) * 6)
+    conv = op.conv(x, constant(normal(32, channels, 3, 3, 3) / 20), constant(normal(32)), pads=(1,) * 6)
     operators = rewritten(Module(main=function([x], op.relu(conv))), normal(2, channels, 4, 20, 20))
     assert ("conv_winograd" in operators) == is_winograd
 
