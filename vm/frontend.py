@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import compiler, sigutils, typed_passes, types, untyped_passes
+from numba.core import compiler, cpu, sigutils, typed_passes, types, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
+from numba.core.typing import BaseContext
+from numba.core.typing.templates import RegistryLoader
 
 _PASSES = (
     untyped_passes.TranslateByteCode,
@@ -115,10 +117,29 @@ def lower(function: Callable, signature: str) -> tuple[list[str], str]:
     return library.texts(), compiled.fndesc.llvm_func_name
 
 
+class _Types(BaseContext):
+    """Numba's tables of what functions give. Without attributes, those of arrays and so on, which take half a second to load."""
+
+    def install_registry(self, registry: Any) -> None:
+        loader = self._registries.setdefault(registry, RegistryLoader(registry))
+        for function, kind in loader.new_registrations("globals"):
+            known = self._lookup_global(function)
+            if known is not None:
+                self._remove_global(function)
+                kind = known.augment(kind)
+            self._insert_global(function, kind)
+
+
+class _Operations(cpu.CPUContext):
+    """What they become, likewise."""
+
+    def load_additional_registries(self) -> None:
+        from numba.cpython import numbers  # noqa: F401  it registers itself
+
+
 @functools.cache
 def _context() -> Any:
-    """Numba's tables of what functions become, with our options."""
-    return compiler._make_subtarget(cpu_target.target_context, _flags())
+    return compiler._make_subtarget(_Operations(_Types()), _flags())
 
 
 _Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]  # the result's type, what operands become first, the code
@@ -126,12 +147,11 @@ _operations: dict[tuple[Any, ...], _Operation] = {}
 
 
 class Lowering:
-    """A function of Numba's convention that is made instruction by instruction, and what Numba's tables know of operations."""
+    """A function of Numba's convention that is made instruction by instruction, and what Numba knows of operations on numbers."""
 
     def __init__(self, symbol: str) -> None:
-        cpu_target.typing_context.refresh()
-        cpu_target.target_context.refresh()
         self._context = _context()
+        self._context.refresh()
         self._library = _Modules(self._context.codegen(), symbol)
         self._module = self._library.create_ir_module(symbol)
 
@@ -161,13 +181,14 @@ class Lowering:
         return result, emit(builder, values)
 
     def _find(self, function: Any, kinds: tuple[Any, ...]) -> _Operation:
-        typing = cpu_target.typing_context
+        typing = self._context.typing_context
         known = typing.resolve_value_type(function)
         try:
             signature = known.get_call_type(typing, kinds, {})
-        except NumbaError:
+            emit = self._context.get_function(known, signature)
+        except (NumbaError, NotImplementedError):
             raise NotImplementedError(f"{function.__name__}({', '.join(map(str, kinds))})") from None
-        return types.unliteral(signature.return_type), signature.args, self._context.get_function(known, signature)
+        return types.unliteral(signature.return_type), signature.args, emit
 
     def cast(self, builder: ir.IRBuilder, kind: Any, value: ir.Value, wanted: Any) -> ir.Value:
         return value if kind is wanted else self._context.cast(builder, value, kind, wanted)

@@ -483,6 +483,16 @@ def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) 
     call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [pointer, read, nearest, data])
 
 
+def _of_machine(function: Any) -> Callable[..., Any]:
+    """An intrinsic of `vm/intrinsics.py`, of words."""
+
+    def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
+        typed, generate = function._defn(None, *kinds)
+        return generate(None, builder, typed, values)
+
+    return named(function._name, lambda *kinds: types.int64 if _is_place(*kinds) else None, emitter)
+
+
 def _type_choice(a: Kind, b: Kind) -> Kind:
     return types.int64 if a == b == types.int64 else None
 
@@ -510,7 +520,10 @@ _COMMON = {
     "parts_for": named("parts_for", _type_parts, emitter_of(_parts_for)),
     "word": named("word", _type_word, _emit_word),
     "prefetch": named("prefetch", _type_prefetch, _emit_prefetch),
-    **{name: getattr(intrinsics, name) for name in ("atomic_load", "atomic_store", "atomic_replace", "relax")},
+    **{
+        name: _of_machine(getattr(intrinsics, name))
+        for name in ("atomic_load", "atomic_store", "atomic_replace", "relax")
+    },
     "vstore": named("vstore", _type_vstore, _emit_vstore),
     **{
         function.__name__: named(function.__name__, typer, emitter_of(function))
