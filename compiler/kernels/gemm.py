@@ -1,13 +1,14 @@
 """Matrix products of float32: batched and broadcast, any size, operands transposed or packed, an elementwise epilogue.
 
-Rows of the result are broadcast elements of `a`, columns are vectors of `b`; see `tile.py`. Where b is packed, or its rows are
-contiguous and short, it is read in place. Else the blocks of columns that a unit of work covers are first copied to the
-scratch memory as panels [depth, 16], turned if b is transposed. Rows of `a` that would fall into the same few sets of the
-first cache are copied apart.
+Rows of the result are broadcast elements of `a`, columns are vectors of `b`; see `tile.py`. Where b is packed, or has contiguous
+rows and is small or used by few rows, it is read in place. Else a stripe of it, as many blocks of columns as half of the second
+cache holds, is first copied to the scratch memory as panels [depth, 16], turned if b is transposed. Rows of `a` that would fall
+into the same few sets of the first cache are copied apart.
 
 The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
-band of `a` stays in the second cache while b streams by. Long sums are made chunk by chunk, for all rows of the band before the
-next chunk: a chunk of b then stays in the first cache, and where b comes from memory, no thread waits for more than a chunk.
+band of `a` stays in the second cache while b streams by; or, where b is copied, a stripe and a band, the band varying fastest,
+so that a thread copies a stripe once. Long sums are made chunk by chunk, for all rows of the band before the next chunk: a chunk
+of b then stays in the first cache, and where b comes from memory, no thread waits for more than a chunk.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ _EVEN = 1.02  # from what three blocks a tile may lose where two threads share t
 _WIDEST = 2  # blocks of a tile where results leave the second cache: three are up to a twentieth slower
 _SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
 _FEW_ROWS = 16  # up to so many, copying b costs more than it saves
+_MANY_ROWS = 384  # from so many on, copying a large b pays, since its rows lie on many pages
+_ROWS_AHEAD = 16  # that are fetched while rows of b are copied
 _STRIP_TILES = 32  # of which the sums are gathered at a time
 _WAY_BYTES = 4096  # of the first cache: a page, on most CPUs
 _SET_BYTES = 2048  # rows at multiples of this distance share few sets of the first cache
@@ -100,6 +103,10 @@ class _Product:
         self.band = self._band()
 
     @property
+    def copies_panels(self) -> bool:
+        return self.panels in (_Panels.COPIED, _Panels.TURNED)
+
+    @property
     def is_possible(self) -> bool:
         """Panels that are turned have their depth in the size of the scratch memory."""
         return self.panels is not _Panels.TURNED or isinstance(self.depth, int)
@@ -119,9 +126,11 @@ class _Product:
             return _Panels.PACKED
         if self.turns_b:
             return _Panels.TURNED
-        is_large = isinstance(self.rows, int) and self.rows > _FEW_ROWS and isinstance(self.depth, int)
+        if not isinstance(self.rows, int) or not isinstance(self.depth, int) or self.rows <= _FEW_ROWS:
+            return _Panels.DIRECT
         is_apart = not isinstance(self.columns, int) or 4 * self.columns % _SET_BYTES == 0
-        return _Panels.COPIED if is_large and is_apart else _Panels.DIRECT
+        is_large = 4 * self.depth * estimate(self.columns) > self.target.l2_bytes // 4
+        return _Panels.COPIED if is_apart or (is_large and self.rows >= _MANY_ROWS) else _Panels.DIRECT
 
     def _choose_tiles(self) -> list[Tile]:
         """The one tile for known rows; else, falling, tiles that fill up what the ones before leave over."""
@@ -136,29 +145,42 @@ class _Product:
     def _is_copying_rows(self) -> bool:
         """More rows of a tile in the same sets of the first cache than these hold, and many columns that use them."""
         ways = self.target.l1_bytes // _WAY_BYTES
-        if self.turns_a or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
+        if self.turns_a or self.copies_panels or not isinstance(self.depth, int) or self.tiles[0].rows <= 2 * ways // 3:
             return False
-        if self.panels in (_Panels.COPIED, _Panels.TURNED) and not isinstance(self.rows, int):
-            return False  # all rows are one band, and they would not have a known size
         # rows fall into so many sets that none of the others is used by them
         sets = _WAY_BYTES // max(VECTOR_BYTES, math.gcd(4 * self.depth, _WAY_BYTES))
         is_worth = self.tiles[0].rows > 2 * ways // 3 * sets and estimate(self.columns) >= 8 * BLOCK
         return decide("copies_rows", is_worth, lambda: (True, False) if self.depth % BLOCK == 0 else ())
 
     def _band(self) -> int:
-        """Tiles of a band: about as many rows as fill most of the second cache, since each band reads b anew, or half of it where
-        the result goes through it too; all rows where b is copied."""
-        if self.panels in (_Panels.COPIED, _Panels.TURNED):
-            return 1 << 30
-        held = self.target.l2_bytes // 2 if self._is_large else self.target.l2_bytes * 3 // 4
-        rows = held // max(1, 4 * estimate(self.depth))
-        most = max(1, rows // self.tiles[0].rows)
-        most = decide("band", most, nearby(most))
+        """Tiles of a band: the most, or fewer that threads share evenly."""
+        most = decide("band", self._most_tiles, nearby(self._most_tiles))
         if not isinstance(self.rows, int):
             return most
         count = max(1, -(-self.rows // self.tiles[0].rows))
-        others = max(1, estimate(dims.product(self.batch)) * -(-estimate(self.columns) // (BLOCK * self.blocks)))
+        columns = BLOCK * (self.stripe if self.copies_panels else self.blocks)
+        others = max(1, estimate(dims.product(self.batch)) * -(-estimate(self.columns) // columns))
         return -(-count // even_pieces(count, -(-count // most), others))
+
+    @property
+    def _most_tiles(self) -> int:
+        """Of a band: as many as fill most of the second cache, since each band reads b anew, half of it where the result goes
+        through it too, or a quarter beside panels of b."""
+        quarters = 1 if self.copies_panels else 2 if self._is_large else 3
+        rows = self.target.l2_bytes * quarters // 4 // max(1, 4 * estimate(self.depth))
+        return max(1, rows // self.tiles[0].rows)
+
+    @property
+    def stripe(self) -> int:
+        """Blocks whose panels are copied at a time: as many as fill half of the second cache, since rows of a band are read once
+        for all of them. Where all rows stay there, a few, which are still near when they are used."""
+        assert isinstance(self.depth, int)
+        has_bands = not isinstance(self.rows, int) or self.rows > self._most_tiles * self.tiles[0].rows
+        space = self.target.l2_bytes // (2 if has_bands else 8)
+        most = max(1, space // max(1, VECTOR_BYTES * self.blocks * self.depth))
+        if isinstance(self.columns, int):
+            most = min(most, max(1, -(-self.columns // (BLOCK * self.blocks))))
+        return most * self.blocks
 
     @property
     def gathers(self) -> bool:
@@ -214,6 +236,8 @@ class _Product:
         write.size("band", self.band * self.tiles[0].rows)
         if self.gathers:
             write.size("strip", self.strip)
+        if self.copies_panels:
+            write.size("stripe", self.stripe)
         coordinates = [f"at_{axis}" for axis in range(len(self.batch))]
         if self.merged > 1:
             grid = Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, self.merged)
@@ -224,7 +248,7 @@ class _Product:
     def _write_steps(self) -> None:
         """Distances in bytes, where the tile expects them."""
         write = self.write
-        if self.copies_rows:
+        if self.copies_rows or self.copies_panels:
             write.prepare("copied")
         write("a_row = 4 * rows" if self.turns_a else "a_row = 4 * depth")
         write("a_matrix = 4 * rows * depth", "b_matrix = 4 * depth * columns")
@@ -238,7 +262,7 @@ class _Product:
             write("x_row = a_row + 64" if self.copies_rows else "x_row = a_row", "x_step = 4")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
-        if self.panels in (_Panels.COPIED, _Panels.TURNED):
+        if self.copies_panels:
             write(f"panels = scratch + {self.epilogue.buffer_bytes}")
         if self.copies_rows:
             write(f"apart = scratch + {self.epilogue.buffer_bytes + self._panel_bytes}")
@@ -253,7 +277,9 @@ class _Product:
         write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}", f"groups = (blocks + {self.blocks - 1}) // {self.blocks}")
         write("batch = " + (" * ".join(f"batch_{axis}" for axis in range(len(self.batch))) or "1"))
         work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
-        write.split("batch * bands * groups", work)
+        if self.copies_panels:
+            write("stripes = (blocks + stripe - 1) // stripe")
+        write.split(f"batch * bands * {'stripes' if self.copies_panels else 'groups'}", work)
 
     def _write_even_bands(self) -> None:
         """Makes bands that are about as long as each other, for threads to share; none shorter than the largest tile."""
@@ -263,8 +289,12 @@ class _Product:
 
     def _write_unit(self) -> None:
         write = self.write
-        write("place = unit // groups", f"block = (unit - place * groups) * {self.blocks}")
-        write("matrix = place // bands", "first_row = (place - matrix * bands) * band")
+        if self.copies_panels:
+            write("place = unit // bands", "first_row = (unit - place * bands) * band")
+            write("matrix = place // stripes", "first_block = (place - matrix * stripes) * stripe")
+        else:
+            write("place = unit // groups", f"block = (unit - place * groups) * {self.blocks}")
+            write("matrix = place // bands", "first_row = (place - matrix * bands) * band")
         write("end_row = min(first_row + band, rows)")
         rest = "matrix"
         for axis in reversed(range(len(self.batch))):
@@ -272,15 +302,19 @@ class _Product:
             rest = f"rest_{axis}"
         write(f"a = a_at{self._matrix_offset(self.a_batch, 'a_matrix')}")
         write(f"b = b_at{self._matrix_offset(self.b_batch, 'b_matrix')}")
-        write(f"columns_left = columns - block * {BLOCK}")
         if self.copies_rows:
             self._write_copied_rows()
-        if self.panels in (_Panels.COPIED, _Panels.TURNED):
-            self._write_panels()
-            write("w_unit = panels")
-        else:
+        if not self.copies_panels:
             write("w_unit = b + block * w_block")
-        self._write_tiles()
+            self._write_tiles()
+            return
+        write("end_block = min(first_block + stripe, blocks)")
+        with write.block("if place != copied"):
+            write("copied = place")
+            self._write_panels()
+        with write.block(f"for block in range(first_block, end_block, {self.blocks})"):
+            write("w_unit = panels + (block - first_block) * w_block")
+            self._write_tiles()
 
     def _matrix_offset(self, shape: Sequence[Dim], matrix: str) -> str:
         """What leads from the first matrix of an operand to that of the unit."""
@@ -305,16 +339,28 @@ class _Product:
         write("a = apart - first_copy * x_row")
 
     def _write_panels(self) -> None:
-        """Puts the unit's blocks of b into the scratch memory. Lanes behind the last column hold anything."""
+        """Puts the stripe's blocks of b into the scratch memory. Lanes behind the last column hold anything."""
         write = self.write
-        with write.block(f"for j in range(min({self.blocks}, blocks - block))"):
-            write("target = panels + j * w_block", f"count = min({BLOCK}, columns_left - j * {BLOCK})")
-            if self.panels is _Panels.COPIED:
-                write(f"source = b + (block + j) * {VECTOR_BYTES}")
-                with write.block("for step in range(depth)"):
-                    write("vstore(target, step * w_step, vload_float32(source, step * columns * 4, count))")
-                return
-            write(f"source = b + (block + j) * {BLOCK} * depth * 4", "source_step = depth * 4")
+        if self.panels is _Panels.TURNED:
+            self._write_turned_panels()
+            return
+        write(f"whole = min(end_block, columns // {BLOCK})")
+        with write.block("for step in range(depth)"):
+            write(f"source = b + step * columns * 4 + first_block * {VECTOR_BYTES}", "target = panels + step * w_step")
+            with write.block("for block in range(first_block, whole)"):
+                write(f"prefetch(source, {_ROWS_AHEAD} * columns * 4)")
+                write("vstore(target, 0, vload_float32(source, 0))")
+                write(f"source += {VECTOR_BYTES}", "target += w_block")
+            with write.block("if whole < end_block"):
+                write(f"vstore(target, 0, vload_float32(source, 0, columns - whole * {BLOCK}))")
+
+    def _write_turned_panels(self) -> None:
+        write = self.write
+        with write.block("for block in range(first_block, end_block)"):
+            write(
+                f"count = min({BLOCK}, columns - block * {BLOCK})", "target = panels + (block - first_block) * w_block"
+            )
+            write(f"source = b + block * {BLOCK} * depth * 4", "source_step = depth * 4")
             with write.block(f"for step in range(0, depth, {BLOCK})"):
                 write("from_square = source + step * 4", f"to_square = target + step * {VECTOR_BYTES}")
                 write(f"steps = min({BLOCK}, depth - step)")
@@ -323,6 +369,7 @@ class _Product:
     def _write_tiles(self) -> None:
         """All tiles of the unit: whole blocks at once, blocks that are left over one by one."""
         write, width = self.write, BLOCK * self.blocks
+        write(f"columns_left = columns - block * {BLOCK}")
         if isinstance(self.columns, int) and self.columns % width == 0:
             self._write_rows(self.tiles, "")
             return
@@ -430,10 +477,10 @@ class _Product:
 
     @property
     def _panel_bytes(self) -> int:
-        if self.panels not in (_Panels.COPIED, _Panels.TURNED):
+        if not self.copies_panels:
             return 0
         assert isinstance(self.depth, int)
-        return VECTOR_BYTES * self.blocks * self.depth
+        return VECTOR_BYTES * self.stripe * self.depth
 
     @property
     def _gathered_bytes(self) -> int:

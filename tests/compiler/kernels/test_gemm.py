@@ -103,6 +103,15 @@ def test_more_rows_than_wait_at_a_time_for_their_sums(columns):
     product(("n", 260), (columns, 260), (), {"n": 500}, 2, operator="matmul_transposed", transpose_b=True)
 
 
+@pytest.mark.parametrize("columns", [141, 512])
+def test_stripes_of_a_large_matrix_are_copied(columns):
+    for batch, parts in (((), 3), ((2,), 5)):
+        product((*batch, 401, 700), (*batch, 700, columns), ((columns,),), parts=parts)
+        product(
+            (*batch, 401, 700), (*batch, columns, 700), (), None, parts, operator="matmul_transposed", transpose_b=True
+        )
+
+
 def test_long_sums_have_the_same_bits_in_any_number_of_parts():
     build = Builder(tensor("float32", (40, 400)), tensor("float32", (11, 400, 16)))
     definition = build.definition(build("matmul_packed", 0, 1, columns=170))
