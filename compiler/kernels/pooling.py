@@ -75,10 +75,16 @@ class _Pool:
         )
 
     @property
-    def scratch_bytes(self) -> int:
+    def line_bytes(self) -> int:
         """A piece of a line, and what whole vectors reach beyond it."""
         extent = int(self.windows[-1].extent)  # type: ignore[arg-type]
         return (self.piece * self.stride + extent + self.write.lanes * (self.stride + 1)) * self.place_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The line; and how many of its elements count in each window, of averages of which a vector takes several."""
+        counts = (self.piece + self.write.lanes) * self.place_bytes
+        return self.line_bytes + (counts if self.is_planar and self.is_average else 0)
 
     # ---- the kernel ----
 
@@ -89,30 +95,42 @@ class _Pool:
         write(f"rows = {rows.count}")
         taps = " + ".join(f"k{axis}" for axis in self.axes)
         write.split("rows", f"rows * m{last} * depth * ({taps}) * {_PICOSECONDS} // 1000")
+        identity = f"splat_{self.computed.name}({self.accumulator.identity})"
+        write(f"identity = {identity}", f"reach = {self.sliding.dilated(last, f'(k{last} - 1)')} + 1")
+        with write.block(f"for o in range(0, m{last}, {self.piece})"):
+            write(f"stop = min(o + {self.piece}, m{last})", f"y = o * stride{last} - begin{last}")
+            write(f"places = (stop - o - 1) * stride{last} + reach")
+            write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")
+            if self.is_planar:
+                if self.is_average:
+                    self._write_counts()
+                self._write_rows(rows, "i")
+            else:
+                with write.block(f"for i in range(0, depth, {write.lanes})"):
+                    write(f"rest = min({write.lanes}, depth - i)")
+                    self._write_rows(rows, "place")
+
+    def _write_rows(self, rows: Odometer, index: str) -> None:
+        """A piece of each line, for all lines: what does not depend on the line is computed once."""
+        write, last = self.write, self.last
+        self._write_margin(index, "0, left")
         with write.block("if first < last"):
             write("row = first")
             rows.start("row")
         size = " * ".join(f"n{axis}" for axis in self.axes)
-        identity = f"splat_{self.computed.name}({self.accumulator.identity})"
-        write(f"identity = {identity}", f"reach = {self.sliding.dilated(last, f'(k{last} - 1)')} + 1")
         with write.block("for r in range(first, last)"):
             write(f"a = source + {scaled(f'plane * {size} * depth', self.itemsize)}")
             write(f"b = target + {scaled(f'r * m{last} * depth', self.itemsize)}")
             for axis in self.axes[:-1]:
                 self._write_range(axis)
-            with write.block(f"for o in range(0, m{last}, {self.piece})"):
-                write(f"stop = min(o + {self.piece}, m{last})", f"y = o * stride{last} - begin{last}")
-                write(f"places = (stop - o - 1) * stride{last} + reach")
-                write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")
-                if self.is_planar:
-                    self._write_line("i")
-                    self._write_windows()
-                else:
-                    with write.block(f"for i in range(0, depth, {write.lanes})"):
-                        write(f"rest = min({write.lanes}, depth - i)")
-                        self._write_line("place")
-                        self._write_places()
+            self._write_line(index)
+            self._write_windows() if self.is_planar else self._write_places()
             rows.advance()
+
+    def _write_margin(self, index: str, places: str) -> None:
+        write, step = self.write, self.write.lanes if self.is_planar else 1
+        with write.block(f"for {index} in range({places}, {step})"):
+            write(f"vstore(scratch, {index} * {self.place_bytes}, identity)")
 
     def _define_sizes(self) -> None:
         write = self.write
@@ -136,12 +154,9 @@ class _Pool:
     # ---- lines of the image to one ----
 
     def _write_line(self, index: str) -> None:
-        """Places `left` to `right` of the line lie in the image, the others, of `places`, are margins."""
-        write, step = self.write, self.write.lanes if self.is_planar else 1
-        margin = f"vstore(scratch, {index} * {self.place_bytes}, identity)"
-        with write.block(f"for {index} in range(0, left, {step})"):
-            write(margin)
-        outer = self.axes[:-1]
+        """Places `left` to `right` of the line lie in the image, the others, of `places`, are margins. The one before is there
+        already; the vectors of the places inside may reach into the one behind."""
+        write, outer = self.write, self.axes[:-1]
         if self.unrolled(outer) and outer:
             with write.block("if " + " and ".join(f"high{axis} - low{axis} == k{axis}" for axis in outer)):
                 self._write_inside(index, self._write_all_taps)
@@ -149,8 +164,7 @@ class _Pool:
                 self._write_inside(index, self._write_taps)
         else:
             self._write_inside(index, self._write_taps)
-        with write.block(f"for {index} in range(right, places, {step})"):
-            write(margin)
+        self._write_margin(index, "right, places")
 
     def _write_inside(self, index: str, write_total: Callable[[str, str], None]) -> None:
         write, here = self.write, f"{index} * {self.place_bytes}"
@@ -259,15 +273,9 @@ class _Pool:
         with write.block(f"for w in range(o, stop, {lanes})"):
             write(f"rest = min({lanes}, stop - w)", f"p = scratch + (w - o) * stride{last} * {self.place_bytes}")
             self._write_window(self._elements)
-            if not self.is_average:
-                self._store("w", "", ", rest")
-                return
-            write(f"y = w * stride{last} - begin{last}")
-            with write.block(f"if y >= 0 and y + {lanes - 1} * stride{last} + reach <= n{last}"):
-                self._store("w", self._number(f"k{last}"), ", rest")
-            with write.block("else"):
-                self._write_counts()
-                self._store("w", self._number("counted"), ", rest")
+            if self.is_average:
+                write(f"counted = vload_{self.computed.name}(counts, (w - o) * {self.place_bytes})")
+            self._store("w", self._number("counted"), ", rest")
 
     def _elements(self, at: str) -> str:
         """The elements of a tap."""
@@ -279,16 +287,19 @@ class _Pool:
         return f"vgather_{name}(p + {at}, steps)"
 
     def _write_counts(self) -> None:
-        """Defines `counted`: how many taps of each window count."""
-        write, last, name = self.write, self.last, self.computed.name
-        write(f"starts = iota_int64() * stride{last} + y", f"counted = splat_{name}(0)")
-        with write.block(f"for tap in range(k{last})"):
-            write(f"reached = starts + {self.sliding.dilated(last, 'tap')}")
-            if self.attributes["count_include_pad"]:
-                counts = f"reached < n{last} + end{last}"
-            else:
-                counts = f"(reached >= 0) & (reached < n{last})"
-            write(f"counted = counted + convert_{name}({counts})")
+        """Notes at `counts` how many taps of each window along the last axis count."""
+        write, last, name, lanes = self.write, self.last, self.computed.name, self.write.lanes
+        write(f"counts = scratch + {self.line_bytes}")
+        with write.block(f"for w in range(0, stop - o, {lanes})"):
+            write(f"starts = (iota_int64() + w) * stride{last} + y", f"counted = splat_{name}(0)")
+            with write.block(f"for tap in range(k{last})"):
+                write(f"reached = starts + {self.sliding.dilated(last, 'tap')}")
+                if self.attributes["count_include_pad"]:
+                    inside = f"reached < n{last} + end{last}"
+                else:
+                    inside = f"(reached >= 0) & (reached < n{last})"
+                write(f"counted = counted + convert_{name}({inside})")
+            write(f"vstore(counts, w * {self.place_bytes}, counted)")
 
     def _number(self, along: str) -> str:
         """How many elements the windows of a vector have."""
