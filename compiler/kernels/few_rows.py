@@ -1,7 +1,8 @@
 """Products of a few rows with a packed matrix, as in decoding: the matrix is read once, as fast as the memory gives it.
 
-Memory is fastest when it is read along a few streams (one is slower, as are many), each as long as possible. So a part takes
-a run of panels [depth, 16], cuts it into as many runs as there are streams, and reads a panel of each side by side.
+Memory is fastest when it is read along a few streams, each as long as possible, and some neighbours of each at a time: two
+streams of four vectors are faster than one stream alone, than four of two vectors, and than either with prefetches. So a part
+takes a run of panels [depth, 16], cuts it into as many runs as there are streams, and reads a panel of each side by side.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
 from .writer import Writer, estimate, shape_of
 
 _MOST_ROWS = 4
-_STREAMS = 4
+_STREAMS, _TURNS = 2, 4  # turns: steps that are taken together, each with sums of its own
 _BYTES_A_NANOSECOND = 40
 
 
@@ -66,8 +67,9 @@ class _FewRows:
     def __init__(self, write: Writer, epilogue: Epilogue, rows: int, target: Target) -> None:
         self.write, self.epilogue, self.rows, self.target = write, epilogue, rows, target
         registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
-        self.turns = 2 if registers >= 32 else 1  # sums of a column: an addition waits for the one before it
-        self.streams = max(1, min(_STREAMS, registers * 3 // 4 // (rows * self.turns)))
+        sums = max(1, registers * 3 // 4 // rows)  # of a row that there is room for
+        self.streams = min(_STREAMS, sums)
+        self.turns = next(turns for turns in (_TURNS, 2, 1) if turns * self.streams <= sums)
 
     def write_all(self) -> None:
         self.write("row = 0", "a_row = 4 * depth", f"panel = {VECTOR_BYTES} * depth")
