@@ -346,6 +346,12 @@ CASES = [
     ],
     case("GridSample", normal(2, 1, 1, 6), normal(2, 4, 1, 2), padding_mode="reflection", align_corners=1),
     case("GridSample", normal(2, 3, 4, 5, 6), normal(2, 2, 3, 4, 3), opset=20),
+    *[
+        case("NonMaxSuppression", positive(2, 30, 4), positive(2, 3, 30), *numbers, center_point_box=centred)
+        for numbers in [(ints(5), np.float32([0.4]), np.float32([1.1])), (np.array(9), np.float32(0.1)), (ints(3),)]
+        for centred in (0, 1)
+    ],
+    case("NonMaxSuppression", positive(1, 30, 4), positive(1, 3, 30)),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.1), np.uint8(128), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32([0.1, 0.2, 0.5]), np.int8([0, -3, 7]), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.25)),
