@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 # One thread is worth waking for this much work; below twice that, a kernel asks for one part.
 PART_NANOSECONDS = 2000
-FEW = (2, 3, 4)  # neighbours that `part_T_n` and `join_T_n` of `simd.py` make groups of
+FEW = range(2, 13)  # neighbours that `part_T_n` and `join_T_n` of `simd.py` make groups of
 _MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
 _EVEN = 1.05
 

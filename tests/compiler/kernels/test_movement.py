@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.compiler.kernels.kernel import FEW
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
@@ -24,6 +25,20 @@ def test_permutations(shape, axes, parts):
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "int64", "bool"])
 def test_transposing_other_element_sizes(dtype):
     check_random(definition_of("permute_dims", [tensor(dtype, (53, 37))], axes=(1, 0)))
+
+
+@pytest.mark.parametrize("count", FEW)
+def test_groups_of_a_few_neighbours(count):
+    for shape in ((2, 37, count), (2, count, 37)):
+        check_random(definition_of("permute_dims", [tensor("float32", shape)], axes=(0, 2, 1)), parts=2)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+@pytest.mark.parametrize("count", [3, 7, 12])
+def test_groups_of_a_few_neighbours_in_narrow_vectors(count, target):
+    for axes in ((1, 0), (0, 1)):
+        type_ = tensor("float32", tuple((37, count)[axis] for axis in axes))
+        check(definition_of("permute_dims", [type_], axes=(1, 0)), [random_array(type_)], target=target)
 
 
 def test_permutation_of_four_axes():
