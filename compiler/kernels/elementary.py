@@ -447,11 +447,24 @@ def _minus_one_where_signs_differ(quotient: Lanes, rest: Lanes, b: Lanes) -> Lan
 def _quotient(a: Lanes, b: Lanes) -> Lanes:
     """a / b of integers, towards zero; a where b is 0, and the least integer divided by -1 is itself: the instruction would trap
     in both cases."""
+    by = _by_instruction if isinstance(b.value, ir.Constant) or not a.lanes or a.dtype.bitwidth > 32 else _by_floats
     if not a.is_signed:
-        return a.like(a.builder.udiv(a.value, select(b == 0, b.of(1), b).value))
+        return by(a, select(b == 0, b.of(1), b))
     is_negation = b == -1
-    quotient = a.like(a.builder.sdiv(a.value, select(is_negation | (b == 0), b.of(1), b).value))
-    return select(is_negation, -a, quotient)
+    return select(is_negation, -a, by(a, select(is_negation | (b == 0), b.of(1), b)))
+
+
+def _by_instruction(a: Lanes, b: Lanes) -> Lanes:
+    """LLVM makes a product of a division by a constant."""
+    return a.like((a.builder.sdiv if a.is_signed else a.builder.udiv)(a.value, b.value))
+
+
+def _by_floats(a: Lanes, b: Lanes) -> Lanes:
+    """Vectors have no division of integers. Of floats with more bits than a, the quotient is not rounded to a whole number
+    that it is below."""
+    wide = types.float32 if a.dtype.bitwidth < 32 else types.float64
+    quotient = (convert(a, wide) / convert(b, wide)).value
+    return a.like((a.builder.fptosi if a.is_signed else a.builder.fptoui)(quotient, a.value.type))
 
 
 FUNCTIONS: tuple[Callable[..., Lanes], ...] = (

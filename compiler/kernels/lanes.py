@@ -301,6 +301,12 @@ def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
     width, old = (getattr(kind, "element", kind).width for kind in (target, a.value.type))
     if width == old:
         return a.value
+    if (
+        isinstance(a.value, ir.Constant)
+        and isinstance(a.value.constant, int)
+        and abs(a.value.constant) < 1 << (width - 1)
+    ):
+        return ir.Constant(target, a.value.constant)  # which stays known
     if width < old:
         return a.builder.trunc(a.value, target)
     return a.builder.sext(a.value, target) if a.is_signed else a.builder.zext(a.value, target)

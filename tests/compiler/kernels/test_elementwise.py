@@ -101,6 +101,24 @@ def test_nan_and_infinity_behave_as_numpys():
     check(build.definition(*results), [a, b])
 
 
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if "int" in dtype])
+def test_quotients_of_extreme_integers(dtype, target):
+    """Of the least and the greatest ones, and of those beside multiples of the divisor, the quotient is exact."""
+    limits, random = np.iinfo(dtype), np.random.default_rng(3)
+    few = [1, 2, 3, 7, 10, limits.max - 1, limits.max, *([-1, -3, limits.min] if limits.min else [])]
+    divisors = np.concatenate([np.array(few, dtype), random.integers(2, limits.max, 30, dtype)])
+    multiples = limits.max // divisors.astype(object)
+    beside = [
+        np.array([b * m + shift for b, m in zip(divisors.astype(object), multiples, strict=True)]) for shift in (-1, 0)
+    ]
+    rows = [*beside, *(np.full(len(divisors), value, object) for value in (limits.min, limits.max, 1, 0))]
+    a = np.array([[min(max(int(x), limits.min), limits.max) for x in row] for row in rows], dtype)
+    shapes = tensor(dtype, a.shape), tensor(dtype, divisors.shape)
+    for operator in DIVISIONS.split():
+        check(definition_of(operator, list(shapes)), [a, divisors], target=target)
+
+
 def test_constants_stand_in_the_text():
     build = Builder(tensor("float32", (20,)), tensor("int64", (20,)))
     half, two = build("constant", value=0.5, dtype="float32"), build("constant", value=2, dtype="int64")
