@@ -137,7 +137,8 @@ class _Product:
         blocks = max(1, -(-estimate(self.columns) // BLOCK))
         if isinstance(self.rows, int):
             widest = _WIDEST if self._is_large else None
-            return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=self.rows > _FEW_ROWS)]
+            is_apart = self.rows > _FEW_ROWS and not self.turns_a
+            return [choose(max(1, self.rows), blocks, self.target, widest=widest, is_apart=is_apart)]
         pair = 2 * 3  # blocks of two threads' tiles
         width = 3 if -(-blocks // pair) * pair <= _EVEN * blocks else min(2, blocks)
         return symbolic_tiles(_SYMBOLIC_ROWS, width, self.target)
