@@ -118,7 +118,6 @@ def _kernel(weight: Value, kernel_shape: Ints | None) -> Ints:
     return spatial  # type: ignore[return-value]
 
 
-@importer("Conv")
 def convolution(
     g: GraphBuilder,
     x: Value,
@@ -136,6 +135,9 @@ def convolution(
     around = _pads(x, auto_pad, pads, kernel, strides, dilations)
     inputs = [x, weight] if bias is None else [x, weight, bias]
     return g.op("conv", *inputs, strides=strides, pads=around, dilations=dilations, groups=group)
+
+
+importer("Conv")(convolution)
 
 
 @importer("ConvTranspose")

@@ -5,7 +5,7 @@ They are computed in floats, which hold every such integer exactly. Where ONNX w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from ...formats import dims
 from ...formats.dtypes import DType
@@ -15,8 +15,6 @@ from .onnx_networks import convolution, product
 from .onnx_table import importer
 from .onnx_tensors import element_type
 from .onnx_values import GraphBuilder, Value
-
-Ints = tuple[int, ...]
 
 _EXACT_TERMS = (1 << 24) // (255 * 255)  # products of two 8-bit numbers whose sum a float32 holds exactly
 
@@ -163,47 +161,23 @@ def _of_columns(g: GraphBuilder, parameter: Value, b: Value) -> Value:
 # ---- convolutions of integers ----
 
 
-@dataclass(frozen=True)
-class _Window:
-    """What the attributes of a convolution say."""
-
-    auto_pad: str
-    dilations: Ints | None
-    group: int
-    kernel_shape: Ints | None
-    pads: Ints | None
-    strides: Ints | None
-
-    def convolution(self, g: GraphBuilder, x: Value, weight: Value, bias: Value | None = None) -> Value:
-        result = convolution(g, x, weight, bias, **vars(self))
-        assert isinstance(result, Value)
-        return result
-
-
-@importer("ConvInteger")
+@importer("ConvInteger", attributes_of=convolution)
 def _conv_integer(
     g: GraphBuilder,
     x: Value,
     weight: Value,
     x_zero: Value | None = None,
     weight_zero: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **window: Any,
 ) -> Value:
     terms = dims.product(weight.shape[1:])
     exact = DType.float32 if isinstance(terms, int) and terms <= _EXACT_TERMS else DType.float64
     x = _centred(g, x, _zero(g, x_zero, x, 0), exact)
     weight = _centred(g, weight, _zero(g, weight_zero, weight, 0), exact)
-    window = _Window(auto_pad, dilations, group, kernel_shape, pads, strides)
-    return _cast(g, window.convolution(g, x, weight), DType.int32)
+    return _cast(g, convolution(g, x, weight, **window), DType.int32)
 
 
-@importer("QLinearConv")
+@importer("QLinearConv", attributes_of=convolution)
 def _qlinear_conv(
     g: GraphBuilder,
     x: Value,
@@ -215,13 +189,7 @@ def _qlinear_conv(
     y_scale: Value,
     y_zero: Value,
     bias: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **window: Any,
 ) -> Value:
     """The bias counts in units of both scales' product."""
     signal = _dequantized(g, x, _spread(g, x_scale, x, 0), _zero(g, x_zero, x, 0))
@@ -229,6 +197,5 @@ def _qlinear_conv(
     if bias is not None:
         unit = g.broadcast("multiply", _spread(g, x_scale, bias, 0), _spread(g, weight_scale, bias, 0))
         bias = g.broadcast("multiply", _cast(g, bias, unit.dtype), unit)
-    window = _Window(auto_pad, dilations, group, kernel_shape, pads, strides)
-    result = window.convolution(g, signal, kernel, bias)
+    result = convolution(g, signal, kernel, bias, **window)
     return _quantized(g, result, _spread(g, y_scale, result, 0), _zero(g, y_zero, result, 0), y_zero.dtype)

@@ -61,17 +61,30 @@ class Importer:
 _TABLE: dict[tuple[str, str], list[Importer]] = {}
 
 
-def importer(*names: str, since: int = 1, domain: str = "") -> Callable[[ImporterFunction], ImporterFunction]:
-    """Registers the importer of the operators `names`, from opset version `since` on."""
+def importer(
+    *names: str, since: int = 1, domain: str = "", attributes_of: ImporterFunction | None = None
+) -> Callable[[ImporterFunction], ImporterFunction]:
+    """Registers the importer of the operators `names`, from opset version `since` on. Instead of attributes it may take `**rest`:
+    those of another importer, with their defaults."""
 
     def add(function: ImporterFunction) -> ImporterFunction:
         for name in names:
             versions = _TABLE.setdefault((domain, name), [])
-            versions.append(Importer(name, since, function, inspect.signature(function)))
+            versions.append(Importer(name, since, function, _signature(function, attributes_of)))
             versions.sort(key=lambda version: -version.since)
         return function
 
     return add
+
+
+def _signature(function: ImporterFunction, attributes_of: ImporterFunction | None) -> inspect.Signature:
+    signature = inspect.signature(function)
+    if attributes_of is None:
+        return signature
+    own = [it for it in signature.parameters.values() if it.kind is not inspect.Parameter.VAR_KEYWORD]
+    others = inspect.signature(attributes_of).parameters.values()
+    rest = [it for it in others if it.kind is inspect.Parameter.KEYWORD_ONLY]
+    return signature.replace(parameters=[*own, *rest])
 
 
 def find(domain: str, name: str, opset: int) -> Importer | None:
