@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...formats.dtypes import DType
+from ...formats.errors import ModelError
 from .onnx_table import ImporterFunction, importer
 from .onnx_tensors import element_type
 from .onnx_values import GraphBuilder, UnsupportedError, Value, scalar
@@ -131,6 +132,14 @@ def _pow(g: GraphBuilder, base: Value, exponent: Value, *, broadcast: int = 0, a
 @importer("Mod")
 def _mod(g: GraphBuilder, a: Value, b: Value, *, fmod: int = 0) -> Value:
     return g.broadcast("fmod" if fmod else "remainder", a, b)
+
+
+@importer("BitShift")
+def _bit_shift(g: GraphBuilder, x: Value, distance: Value, *, direction: str) -> Value:
+    if direction not in ("LEFT", "RIGHT"):
+        raise ModelError(f"direction {direction!r} is not one of ONNX's")
+    power = g.broadcast("pow", g.constant(2, x.dtype), distance)
+    return g.broadcast("multiply" if direction == "LEFT" else "divide", x, power)
 
 
 @importer("Where")

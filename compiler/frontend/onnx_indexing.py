@@ -56,6 +56,20 @@ def _scatter_elements(
     return g.op("put_along_axis", x, indices, updates, axis=axis, reduction=reduction)
 
 
+@importer("ReverseSequence")
+def _reverse_sequence(g: GraphBuilder, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
+    """The first steps of each sequence, as many as it has, from its last one to its first."""
+    if x.rank < 2 or {batch_axis, time_axis} != {0, 1} or lengths.rank != 1:
+        raise ModelError(f"sequences along the first two axes and a length for each are needed, but {x.type} came")
+    steps = g.op("expand_dims", g.op("arange", stop=x.shape[time_axis]), axes=(batch_axis,))
+    count = g.op("expand_dims", g.op("cast", lengths, dtype=DType.int64), axes=(time_axis,))
+    last = g.op("subtract", count, g.constant(1, DType.int64))
+    places = g.broadcast("where", g.broadcast("less", steps, count), g.broadcast("subtract", last, steps), steps)
+    places = g.checked(places, x.shape[:2])
+    whole = g.op("broadcast_to", g.op("expand_dims", places, axes=tuple(range(2, x.rank))), shape=x.shape)
+    return g.op("take_along_axis", x, whole, axis=time_axis)
+
+
 @importer("OneHot")
 def _one_hot(g: GraphBuilder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
     """A negative index counts from the end; one that is out of range is nowhere hot."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...formats import dims
@@ -262,6 +263,45 @@ def _global_average_pool(g: GraphBuilder, x: Value) -> Value:
 @importer("GlobalMaxPool")
 def _global_max_pool(g: GraphBuilder, x: Value) -> Value:
     return g.op("max", x, axes=tuple(range(2, x.rank)), keepdims=True)
+
+
+@importer("LpPool", since=18)
+def _lp_pool(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    kernel_shape: Ints,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Ints | None = None,
+    p: int = 2,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Value:
+    """The p-th root of a window's sum of p-th powers; what lies outside the image counts as 0."""
+    if ceil_mode:
+        raise UnsupportedError("windows that reach beyond the padding")
+    magnitudes = g.op("abs", x)
+    means = g.op(
+        "average_pool",
+        magnitudes if p == 1 else g.op("pow", magnitudes, g.constant(p, x.dtype)),
+        kernel=kernel_shape,
+        strides=strides,
+        pads=_pads(x, auto_pad, pads, kernel_shape, strides, dilations),
+        dilations=dilations,
+        count_include_pad=True,
+    )
+    sums = g.op("multiply", means, g.constant(math.prod(kernel_shape), x.dtype))
+    return sums if p == 1 else g.op("pow", sums, g.constant(1 / p, x.dtype))
+
+
+@importer("GlobalLpPool")
+def _global_lp_pool(g: GraphBuilder, x: Value, *, p: int = 2) -> Value:
+    axes = tuple(range(2, x.rank))
+    if p in (1, 2):
+        return g.op("l1_norm" if p == 1 else "l2_norm", x, axes=axes, keepdims=True)
+    powers = g.op("pow", g.op("abs", x), g.constant(p, x.dtype))
+    return g.op("pow", g.op("sum", powers, axes=axes, keepdims=True), g.constant(1 / p, x.dtype))
 
 
 # ---- normalisation ----

@@ -352,6 +352,16 @@ CASES = [
         for centred in (0, 1)
     ],
     case("NonMaxSuppression", positive(1, 30, 4), positive(1, 3, 30)),
+    *[case("LpPool", normal(2, 3, 9, 8), opset=18, kernel_shape=[3, 2], strides=[2, 1], p=p) for p in (1, 2, 3)],
+    case("LpPool", normal(2, 3, 9, 8), opset=18, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    *[case("GlobalLpPool", normal(2, 3, 4, 5), p=p) for p in (1, 2, 3)],
+    *[
+        case("BitShift", integers(2, 5).astype(dtype), integers(2, 5, high=7).astype(dtype), direction=direction)
+        for dtype in (np.uint8, np.uint32)
+        for direction in ("LEFT", "RIGHT")
+    ],
+    case("ReverseSequence", normal(4, 3, 2), ints(1, 4, 3)),
+    case("ReverseSequence", normal(3, 5), ints(1, 5, 3), batch_axis=0, time_axis=1),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.1), np.uint8(128), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32([0.1, 0.2, 0.5]), np.int8([0, -3, 7]), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.25)),
