@@ -219,12 +219,12 @@ class _Translation:
         index, left = self._at.phi(I64), self._at.phi(I64)
         self._at.cbranch(self._at.icmp_signed(">", left, I64(0)), body, end)
         self._go(again)
-        next_index, next_left = self._at.add(index, step), self._at.sub(left, I64(1), flags=["nsw"])
         self._at.branch(head)
+        self._go(body)  # at the end, counting would let LLVM unroll loops that are long enough
+        next_left, next_index = self._at.sub(left, I64(1), flags=["nsw"]), self._at.add(index, step)
         for phi, first, later in ((index, start, next_index), (left, count, next_left)):
             phi.add_incoming(first, before)
             phi.add_incoming(later, again)
-        self._go(body)
         self._set(self._name(node.target), _Typed(types.int64, index))
         self._loop(node, _Loop(again, end))
 
@@ -250,8 +250,6 @@ class _Translation:
         """How many rounds a loop has: none if the number is not positive, or the step is 0."""
         at = self._at
         way = at.sub(stop, start)
-        if isinstance(step, ir.Constant) and step.constant == 1:
-            return way
         ahead, before = at.icmp_signed(">", way, I64(0)), at.block
         arrives = at.not_(at.xor(ahead, at.icmp_signed(">", step, I64(0))))
         divide, end = self._blocks(2)
