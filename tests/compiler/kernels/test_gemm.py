@@ -141,6 +141,7 @@ def test_narrow_vectors(target):
     product((9, 12), (12, 40), ((40,), "relu"), target=target, parts=2)
     product((9, 12), (40, 12), target=target, operator="matmul_transposed", transpose_b=True)
     product(("n", 200), (200, 90), ((90,),), {"n": 13}, 2, target)
+    product((401, 700), (700, 141), ((141,),), parts=3, target=target)  # b is copied by stripes
 
 
 @pytest.mark.parametrize("columns", [1, 16, 30, 96])
