@@ -138,8 +138,19 @@ def _mod(g: GraphBuilder, a: Value, b: Value, *, fmod: int = 0) -> Value:
 def _bit_shift(g: GraphBuilder, x: Value, distance: Value, *, direction: str) -> Value:
     if direction not in ("LEFT", "RIGHT"):
         raise ModelError(f"direction {direction!r} is not one of ONNX's")
-    power = g.broadcast("pow", g.constant(2, x.dtype), distance)
-    return g.broadcast("multiply" if direction == "LEFT" else "divide", x, power)
+    zero, bits = g.constant(0, x.dtype), 8 * x.dtype.itemsize
+    near = g.broadcast("less", distance, g.constant(bits, x.dtype))
+    is_signed = x.dtype.name.startswith("int")
+    if is_signed:
+        near = g.op("logical_and", near, g.op("greater_equal", distance, zero))
+    power = g.op("pow", g.constant(2, x.dtype), g.op("where", near, distance, zero))
+    if direction == "LEFT":
+        return g.broadcast("where", near, g.broadcast("multiply", x, power), zero)
+    # of a negative number, the bits that come in are ones: those of its inverse are shifted
+    negative = g.op("less", x, zero)
+    positive = g.op("where", negative, g.op("bitwise_invert", x), x) if is_signed else x
+    shifted = g.broadcast("where", near, g.broadcast("divide", positive, power), zero)
+    return g.broadcast("where", negative, g.op("bitwise_invert", shifted), shifted) if is_signed else shifted
 
 
 @importer("Where")

@@ -414,3 +414,17 @@ def test_before_opset_7_operands_broadcast_from_an_axis_on() -> None:
     a, b = normal(2, 3, 4), normal(3)
     add = Case("Add", [a, b], 6, {"broadcast": 1, "axis": 1}, ())
     np.testing.assert_array_equal(evaluate(from_onnx(add.model(None)), "main", a, b), a + b[:, np.newaxis])
+
+
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"])
+def test_bits_shifted_by_any_distance(dtype: str, direction: str) -> None:
+    """By none, by all, by more, and by less than none, which is as if it were all. Signed numbers keep their sign."""
+    bounds = np.iinfo(dtype)
+    x = np.array([bounds.min, bounds.max, 0, 1, 5, bounds.max // 3, bounds.min // 3], dtype)[:, np.newaxis]
+    distances = [0, 1, bounds.bits - 2, bounds.bits - 1, bounds.bits, bounds.bits + 1, *[-1, -7] * (bounds.min < 0)]
+    y = np.array(distances, dtype)
+    shifted = evaluate(from_onnx(Case("BitShift", [x, y], 17, {"direction": direction}, ()).model(None)), "main", x, y)
+    shift = np.left_shift if direction == "LEFT" else np.right_shift
+    expected = shift(x, np.where((y < 0) | (y > bounds.bits), bounds.bits, y).astype(dtype))
+    np.testing.assert_array_equal(shifted, expected)
