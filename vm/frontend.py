@@ -69,31 +69,6 @@ class _Modules(JITCodeLibrary):
         return self.own + linked
 
 
-_signatures: dict[tuple[Any, ...], Any] = {}
-
-
-@contextlib.contextmanager
-def _remembered_signatures() -> Iterator[None]:
-    """Numba searches its tables for what an operator gives for such operands each time that it meets one, several times over.
-    Ours are few, and what they give does not change."""
-    functions: Any = types.BaseFunction
-    search = functions.get_call_type
-
-    def get_call_type(function: Any, context: Any, arguments: Any, named: Any) -> Any:
-        if named:
-            return search(function, context, arguments, named)
-        key = (function, *arguments)
-        if key not in _signatures:
-            _signatures[key] = search(function, context, arguments, named)
-        return _signatures[key]
-
-    functions.get_call_type = get_call_type
-    try:
-        yield
-    finally:
-        functions.get_call_type = search
-
-
 def _flags() -> Any:
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, _OPTIONS)
@@ -102,7 +77,6 @@ def _flags() -> Any:
 
 
 @global_compiler_lock
-@_remembered_signatures()
 def lower(function: Callable, signature: str) -> tuple[list[str], str]:
     """The LLVM texts of a function and of those it calls, and its name in there. Raises NumbaError."""
     arguments, result = sigutils.normalize_signature(signature)
