@@ -55,7 +55,7 @@ class Tables:
             if self._constants[index] is array or self._constants[index].tobytes() == array.tobytes():
                 return index
         alike.append(len(self._constants))
-        self._constants.append(array.view())
+        self._constants.append(array)
         return alike[-1]
 
     def primitive(self, definition: PrimitiveDefinition) -> tuple[int, tuple[Dim, ...]]:

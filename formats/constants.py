@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -91,21 +91,23 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def gathered(arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
+def gathered(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The arrays, read-only, with copies of all that are below `_LARGE` bytes behind one another in one block of memory.
 
     Kernels read weights some percent faster from large pages, for which NumPy asks the system where an array takes megabytes.
     Large arrays have them so, and copies of these would be a burden.
     """
-    arrays = list(arrays)
     block, end = aligned_empty(sum(aligned(array.nbytes) for array in arrays if array.nbytes < _LARGE)), 0
-    for number, array in enumerate(arrays):
+    found = []
+    for array in arrays:
+        place = array.view()
         if array.nbytes < _LARGE:
             place = block[end : end + array.nbytes].view(array.dtype).reshape(array.shape)
             place[...] = array
-            arrays[number], end = place, end + aligned(array.nbytes)
-        arrays[number].flags.writeable = False
-    return arrays
+            end += aligned(array.nbytes)
+        place.flags.writeable = False
+        found.append(place)
+    return found
 
 
 def check_constant_type(number: int, type_: TensorType) -> None:
