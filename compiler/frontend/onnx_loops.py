@@ -104,8 +104,10 @@ class Rounds:
 
     def _loop(self, types: Sequence[TensorType], initial: Sequence[Value]) -> list[Value]:
         g, states = self.g, len(self.states)
-        limit = None if self.count is None else g.op("reshape", g.op("cast", self.count, dtype=DType.int64), shape=())
-        limit = None if limit is None else replace(limit, atom=g.atom(limit))
+        limit = None
+        if self.count is not None:
+            limit = g.op("reshape", g.op("cast", self.count, dtype=DType.int64), shape=())
+            limit = replace(limit, atom=g.atom(limit))
         number, going, *others = (ir.Var(g.hint, type_) for type_ in (_NUMBER, _TRUTH, *types))
         with g.block() as before:
             goes_on = Value(_TRUTH, going)

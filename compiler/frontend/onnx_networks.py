@@ -119,6 +119,7 @@ def _kernel(weight: Value, kernel_shape: Ints | None) -> Ints:
     return spatial  # type: ignore[return-value]
 
 
+@importer("Conv")
 def convolution(
     g: GraphBuilder,
     x: Value,
@@ -136,9 +137,6 @@ def convolution(
     around = _pads(x, auto_pad, pads, kernel, strides, dilations)
     inputs = [x, weight] if bias is None else [x, weight, bias]
     return g.op("conv", *inputs, strides=strides, pads=around, dilations=dilations, groups=group)
-
-
-importer("Conv")(convolution)
 
 
 @importer("ConvTranspose")
@@ -282,14 +280,15 @@ def _lp_pool(
     if ceil_mode:
         raise UnsupportedError("windows that reach beyond the padding")
     magnitudes = g.op("abs", x)
-    means = g.op(
-        "average_pool",
+    means = _average_pool(
+        g,
         magnitudes if p == 1 else g.op("pow", magnitudes, g.constant(p, x.dtype)),
-        kernel=kernel_shape,
-        strides=strides,
-        pads=_pads(x, auto_pad, pads, kernel_shape, strides, dilations),
+        kernel_shape=kernel_shape,
+        auto_pad=auto_pad,
+        count_include_pad=1,
         dilations=dilations,
-        count_include_pad=True,
+        pads=pads,
+        strides=strides,
     )
     sums = g.op("multiply", means, g.constant(math.prod(kernel_shape), x.dtype))
     return sums if p == 1 else g.op("pow", sums, g.constant(1 / p, x.dtype))

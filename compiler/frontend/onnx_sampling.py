@@ -38,8 +38,9 @@ def _grid_sample(
         raise ModelError(f"a grid for {len(spatial)} axes of {x.type} is needed, but {grid.type} came")
     places = g.op("reshape", grid, shape=(grid.shape[0], dims.product(sizes), len(spatial)))
     places = g.checked(places, (n, *places.shape[1:]))
+    is_aligned = bool(align_corners)
     taps = [
-        _taps(g, _coordinate(g, places, axis, length, bool(align_corners)), length, mode, padding_mode, align_corners)
+        _taps(g, _coordinate(g, places, axis, length, is_aligned), length, mode, padding_mode, is_aligned)
         for axis, length in zip(reversed(range(len(spatial))), spatial, strict=True)
     ]
     pixels = g.op("permute_dims", x, axes=(0, *range(2, x.rank), 1))
@@ -57,16 +58,12 @@ def _coordinate(g: GraphBuilder, places: Value, axis: int, length: Dim, is_align
     one, half = g.constant(1, place.dtype), g.constant(0.5, place.dtype)
     moved = g.op("add", place, one)
     if is_aligned:
-        return g.op("multiply", g.op("multiply", moved, half), _number(g, dims.add(length, -1), place.dtype))
-    scaled = g.op("multiply", moved, _number(g, length, place.dtype))
+        return g.op("multiply", g.op("multiply", moved, half), g.from_dims(dims.add(length, -1), place.dtype))
+    scaled = g.op("multiply", moved, g.from_dims(length, place.dtype))
     return g.op("multiply", g.op("subtract", scaled, one), half)
 
 
-def _number(g: GraphBuilder, dim: Dim, dtype: DType) -> Value:
-    return g.from_dims(dim, dtype)
-
-
-def _taps(g: GraphBuilder, place: Value, length: Dim, mode: str, padding: str, is_aligned: int) -> list[_Tap]:
+def _taps(g: GraphBuilder, place: Value, length: Dim, mode: str, padding: str, is_aligned: bool) -> list[_Tap]:
     """The pixels around a place that are read, and their weights."""
     count = _TAPS[mode]
     first = g.op("round" if count == 1 else "floor", place)
@@ -74,7 +71,7 @@ def _taps(g: GraphBuilder, place: Value, length: Dim, mode: str, padding: str, i
     taps = []
     for offset, weight in enumerate(weights, 1 - max(count // 2, 1)):
         pixel = g.op("add", first, g.constant(offset, place.dtype)) if offset else first
-        taps.append(_inside(g, pixel, weight, length, padding, bool(is_aligned)))
+        taps.append(_inside(g, pixel, weight, length, padding, is_aligned))
     return taps
 
 
@@ -101,7 +98,7 @@ def _polynomial(g: GraphBuilder, x: Value, coefficients: Sequence[float]) -> Val
 
 def _inside(g: GraphBuilder, pixel: Value, weight: Value, length: Dim, padding: str, is_aligned: bool) -> _Tap:
     """A pixel of the image in place of one that may lie outside."""
-    zero, last = g.constant(0, pixel.dtype), _number(g, dims.add(length, -1), pixel.dtype)
+    zero, last = g.constant(0, pixel.dtype), g.from_dims(dims.add(length, -1), pixel.dtype)
     if padding == "zeros":
         is_in = g.op("logical_and", g.op("greater_equal", pixel, zero), g.op("less_equal", pixel, last))
         weight = g.broadcast("where", is_in, weight, zero)
@@ -114,7 +111,7 @@ def _inside(g: GraphBuilder, pixel: Value, weight: Value, length: Dim, padding: 
 def _reflected(g: GraphBuilder, pixel: Value, length: Dim, is_aligned: bool) -> Value:
     """At the centres of the outer pixels, or else at their borders."""
     border = g.constant(0 if is_aligned else -0.5, pixel.dtype)
-    span = _number(g, dims.maximum(dims.add(length, -1), 1) if is_aligned else length, pixel.dtype)
+    span = g.from_dims(dims.maximum(dims.add(length, -1), 1) if is_aligned else length, pixel.dtype)
     double = g.op("add", span, span)
     away = g.op("fmod", g.op("abs", g.op("subtract", pixel, border)), double)
     return g.op("add", g.op("minimum", away, g.op("subtract", double, away)), border)
@@ -124,6 +121,6 @@ def _term(g: GraphBuilder, pixels: Value, spatial: Sequence[Dim], taps: Sequence
     """The pixels [N, places, C] of one tap along each axis, times its weight."""
     number, weight = taps[0]
     for (following, factor), length in zip(taps[1:], spatial[1:], strict=True):
-        number = g.op("add", g.op("multiply", number, _number(g, length, DType.int64)), following)
+        number = g.op("add", g.op("multiply", number, g.from_dims(length, DType.int64)), following)
         weight = g.broadcast("multiply", weight, factor)
     return g.broadcast("multiply", g.op("gather_nd", pixels, number, batch_axes=1), weight)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from ...formats.errors import ModelError
 from .onnx_values import GraphBuilder, UnsupportedError, Value
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Results = Union[Value, tuple[Value, ...]]
 ImporterFunction = Callable[..., Results]
+_Function = TypeVar("_Function", bound=ImporterFunction)
 
 # Attributes of ancient opsets that say nothing about the result.
 _IGNORED = {"consumed_inputs", "_training"}
@@ -63,11 +64,11 @@ _TABLE: dict[tuple[str, str], list[Importer]] = {}
 
 def importer(
     *names: str, since: int = 1, domain: str = "", attributes_of: ImporterFunction | None = None
-) -> Callable[[ImporterFunction], ImporterFunction]:
+) -> Callable[[_Function], _Function]:
     """Registers the importer of the operators `names`, from opset version `since` on. Instead of attributes it may take `**rest`:
     those of another importer, with their defaults."""
 
-    def add(function: ImporterFunction) -> ImporterFunction:
+    def add(function: _Function) -> _Function:
         for name in names:
             versions = _TABLE.setdefault((domain, name), [])
             versions.append(Importer(name, since, function, _signature(function, attributes_of)))
