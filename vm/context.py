@@ -74,6 +74,7 @@ class Context:
         if hasattr(self, "_scratch"):
             self.unwind()  # Ctrl-C may have come between a trap and what follows it
             self._engine.close(self.address)
+            self._engine.hand_back(outside().address)
             outside().words[CONTEXT.LIVE] += self.words[CONTEXT.LIVE]  # objects that the program's user still has
 
 

@@ -58,6 +58,7 @@ ENTRIES: dict[str, Entry] = {
     "new_view": Entry("heap", 5),
     "new_record": Entry("heap", 5),
     "close": Entry("heap", 1),
+    "hand_back": Entry("heap", 1),
     "work": Entry("parallel", 3, releases_gil=True),
     "wake": Entry("parallel", 2),
     "own": Entry("parallel", 1),

@@ -11,7 +11,19 @@ from typing import Any
 from numba import njit
 
 from ..formats.limits import DIMENSION
-from .intrinsics import atomic_add, atomic_load, clear, copy, free, load, log2, malloc, store
+from .intrinsics import (
+    advise_large_pages,
+    atomic_add,
+    atomic_load,
+    atomic_replace,
+    clear,
+    copy,
+    free,
+    load,
+    log2,
+    malloc,
+    store,
+)
 from .layout import (
     CHUNKS,
     CLASSES,
@@ -22,9 +34,12 @@ from .layout import (
     FUNCTION,
     ITEM_SHIFTS,
     KIND,
+    LARGE,
     MAX_CHUNKS,
+    MAX_LARGE,
     OBJECT,
     OBJECT_HEAD,
+    PYTHON,
     TRAP,
     WORD,
 )
@@ -132,8 +147,10 @@ def allocate(context, size):
     if address != 0:
         store(context, head, load(address, OBJECT.DATA))
         store(context, CONTEXT.CACHED, load(context, CONTEXT.CACHED) - capacity)
-    else:
-        block = malloc(capacity + 64)
+    elif capacity >= LARGE:
+        address = take_large(load(load(context, CONTEXT.PYTHON), PYTHON.OUTSIDE), head, capacity)
+    if address == 0:
+        block = malloc_pages(capacity + 64)
         if block == 0:
             return -TRAP.NO_MEMORY
         address = block + 63 & -64
@@ -144,6 +161,13 @@ def allocate(context, size):
     return address
 
 
+@inlined
+def free_list(size):
+    """The word of a context that is the head of the free list of a size class."""
+    power = log2(size - 1)
+    return FREE + 4 * power + (size - 1 >> power - 2 & 3)
+
+
 @native
 def give_back(context, address):
     """Keeps a block for the next object of its class, or frees it."""
@@ -151,18 +175,97 @@ def give_back(context, address):
     limit = load(context, CONTEXT.MAX_CACHED)
     if limit < 0:  # the context that all threads release results through
         atomic_add(context, CONTEXT.LIVE, -size)
-        free(load(address, OBJECT.BLOCK))
+        if size >= LARGE:
+            keep_large(context, address, size)
+        else:
+            free(load(address, OBJECT.BLOCK))
         return 0
     store(context, CONTEXT.LIVE, load(context, CONTEXT.LIVE) - size)
     cached = load(context, CONTEXT.CACHED) + size
     if cached > limit:
         free(load(address, OBJECT.BLOCK))
         return 0
-    power = log2(size - 1)
-    head = FREE + 4 * power + (size - 1 >> power - 2 & 3)
+    head = free_list(size)
     store(address, OBJECT.DATA, load(context, head))
     store(context, head, address)
     store(context, CONTEXT.CACHED, cached)
+    return 0
+
+
+@native
+def malloc_pages(size):
+    """Memory in large pages, where it is much and the system has them: fewer faults when it is first written to."""
+    block = malloc(size)
+    if block != 0 and size >= LARGE:
+        advise_large_pages(block, size)
+    return block
+
+
+# ---- blocks of large results ----
+# The system clears the pages of a large block each time that it is mapped, which takes longer than most kernels take to write
+# it. So those that results leave are kept for the next ones, of any machine, on free lists of the context that all threads
+# release results through. A thread takes a whole list, and puts back what it does not need: nobody else sees a block that it
+# looks at.
+
+
+@inlined
+def take_list(outside, head):
+    """All blocks of a free list, the first one's address; 0 if there are none."""
+    while True:
+        first = atomic_load(outside, head)
+        if first == 0 or atomic_replace(outside, head, first, 0) == 1:
+            return first
+
+
+@inlined
+def put_list(outside, head, first, last):
+    """Puts the blocks from `first` to `last` on a free list."""
+    while True:
+        following = atomic_load(outside, head)
+        store(last, OBJECT.DATA, following)
+        if atomic_replace(outside, head, following, first) == 1:
+            return
+
+
+@native
+def take_large(outside, head, size):
+    """A block that a large result of a class has left; 0 if there is none."""
+    address = take_list(outside, head)
+    if address == 0:
+        return 0
+    atomic_add(outside, CONTEXT.CACHED, -size)
+    rest = load(address, OBJECT.DATA)
+    if rest != 0:
+        last = rest
+        while load(last, OBJECT.DATA) != 0:
+            last = load(last, OBJECT.DATA)
+        put_list(outside, head, rest, last)
+    return address
+
+
+@native
+def keep_large(outside, address, size):
+    """Keeps the block of a large result. Blocks for which nobody has come go when there are too many of them."""
+    if atomic_add(outside, CONTEXT.CACHED, size) + size > MAX_LARGE:
+        hand_back(outside)
+        if size > MAX_LARGE:
+            atomic_add(outside, CONTEXT.CACHED, -size)
+            free(load(address, OBJECT.BLOCK))
+            return 0
+    put_list(outside, free_list(size), address, address)
+    return 0
+
+
+@native
+def hand_back(outside):
+    """Frees all blocks that large results have left."""
+    for head in range(FREE + 4 * log2(LARGE - 1), FREE + CLASSES):
+        address = take_list(outside, head)
+        while address != 0:
+            following = load(address, OBJECT.DATA)
+            atomic_add(outside, CONTEXT.CACHED, -load(address, OBJECT.SIZE))
+            free(load(address, OBJECT.BLOCK))
+            address = following
     return 0
 
 
@@ -284,7 +387,7 @@ def arena_take(context, size):
             free(load(chunk, 0))
             store(chunk, 0, 0)
         if load(chunk, 0) == 0:
-            block = malloc(max(most, size) + 64)
+            block = malloc_pages(max(most, size) + 64)
             if block == 0:
                 return -TRAP.NO_MEMORY
             store(chunk, 0, block)

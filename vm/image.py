@@ -17,7 +17,7 @@ from ..formats.dtypes import DType
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Program
 from ..formats.types import TensorType, Type, erase_dims
-from .layout import FRAME_HEAD, FUNCTION, KIND, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
+from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
 from .verify import Verified, VerifiedFunction
 
@@ -183,18 +183,21 @@ def _argument_words(verified: Verified) -> int:
 
 def _result_place(program: Program, facts: VerifiedFunction) -> int:
     """Where the function makes its result: byte offset in the code of an alloc_tensor from which control runs straight to the
-    function's only ret, which returns it; -1 when it is not that simple."""
+    function's only ret, which returns it; -1 when it is not that simple, and for a large one."""
     returns = [at for at, found in enumerate(facts.instructions) if found.operation.name == "ret"]
     if len(returns) != 1:
         return -1
     targets = {jump_target(instruction) for instruction in facts.instructions}
     register = facts.instructions[returns[0]].values[0]
+    result = facts.function.type.result
+    if isinstance(result, TensorType) and result.is_static and result.nbytes >= LARGE:
+        return -1  # the heap has memory for it whose pages are there already
     for instruction, following in reversed(list(pairwise(facts.instructions[: returns[0] + 1]))):
         if following.offset in targets or instruction.operation.ends_block:
             return -1
         if register in _written(instruction):
             name = instruction.operation.name
-            if name == "alloc_tensor" and program.types[instruction.values[1]] == facts.function.type.result:  # type: ignore[index]
+            if name == "alloc_tensor" and program.types[instruction.values[1]] == result:  # type: ignore[index]
                 return (facts.function.start + instruction.offset) * WORD
             if name != "move":
                 return -1

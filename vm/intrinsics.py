@@ -7,6 +7,7 @@ file is imported only where the engine is built.
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,8 @@ from numba.extending import intrinsic
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 INT = types.int64
+
+_PAGE, _MADV_HUGEPAGE = 4096, 14  # Linux's, on all machines that Numba knows
 
 
 def _typed(arguments: int, emit: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
@@ -191,6 +194,21 @@ def free(typing, address):  # type: ignore[no-untyped-def]
         _libc(builder, "free", ir.VoidType(), [I8.as_pointer()], [builder.inttoptr(address, I8.as_pointer())])
 
     return _typed(1, emit)
+
+
+@intrinsic
+def advise_large_pages(typing, address, size):  # type: ignore[no-untyped-def]
+    """Asks for large pages for those that lie wholly in this memory."""
+
+    def emit(builder: Any, address: Any, size: Any) -> None:
+        if sys.platform != "linux":
+            return
+        first = builder.and_(builder.add(address, ir.Constant(I64, _PAGE - 1)), ir.Constant(I64, -_PAGE))
+        inside = builder.sub(builder.add(address, size), first)
+        values = [builder.inttoptr(first, I8.as_pointer()), inside, ir.Constant(I32, _MADV_HUGEPAGE)]
+        _libc(builder, "madvise", I32, [I8.as_pointer(), I64, I32], values)
+
+    return _typed(2, emit)
 
 
 @intrinsic

@@ -11,6 +11,7 @@ import pytest
 from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
 from treadle.vm import context
 from treadle.vm.device import cpu
+from treadle.vm.layout import CONTEXT, LARGE, MAX_LARGE
 from treadle.vm.tensor import Tensor
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -350,3 +351,37 @@ x = np.ones(100_000, np.float32)
 kept = VirtualMachine(Executable(parse_assembly({PAIR!r})))["main"](x, x)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def test_the_memory_of_large_results_is_used_again(machine):
+    vm = machine("func @main(x: float32[n]) -> float32[?] {\n  ret r0\n}")
+    x = np.zeros(LARGE // 4, np.float32)
+    first = vm["main"](x).numpy()
+    place = _address(first)
+    second = vm["main"](x).numpy()
+    assert _address(second) != place  # the caller has the first one
+    del first
+    third = vm["main"](x).numpy()
+    assert _address(third) == place
+
+
+def test_memory_of_large_results_that_nobody_needs_is_handed_back(machine):
+    vm = machine("func @main(x: float32[n]) -> float32[?] {\n  ret r0\n}")
+    outside = context.outside().words
+    x = np.zeros(LARGE // 4, np.float32)
+    results = [vm["main"](x) for _ in range(MAX_LARGE // LARGE + 2)]
+    del results
+    assert 0 < outside[CONTEXT.CACHED] <= MAX_LARGE
+    huge = vm["main"](np.zeros(MAX_LARGE // 4 + 1, np.float32))
+    del huge
+    assert outside[CONTEXT.CACHED] == 0
+    kept = vm["main"](x)
+    del kept
+    assert outside[CONTEXT.CACHED] >= LARGE
+    del vm
+    gc.collect()
+    assert outside[CONTEXT.CACHED] == 0  # with the machine it goes
