@@ -24,8 +24,9 @@ def _matmul(g: GraphBuilder, a: Value, b: Value) -> Value:
     return product(g, a, b)
 
 
-def product(g: GraphBuilder, a: Value, b: Value) -> Value:
-    """The matrix product. Sizes that should be equal are checked when the program runs if they may differ."""
+def product(g: GraphBuilder, a: Value, b: Value, *others: Value, operator: str = "matmul") -> Value:
+    """The matrix product, or another `operator` like it. Sizes that should be equal are checked when the program runs if they
+    may differ."""
     if a.rank and b.rank:
         inner = -2 if b.rank > 1 else 0
         shape = list(b.shape)
@@ -33,7 +34,7 @@ def product(g: GraphBuilder, a: Value, b: Value) -> Value:
         b = g.checked(b, tuple(shape))
     if a.rank > 2 and b.rank > 2:
         a, b = g.aligned([a, b], slice(None, -2))
-    return g.op("matmul", a, b)
+    return g.op(operator, a, b, *others)
 
 
 @importer("Gemm")

@@ -112,20 +112,14 @@ def _spread(g: GraphBuilder, parameter: Value, x: Value, axis: int, block_size: 
 def _matmul_integer(
     g: GraphBuilder, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
-    """Sums of so many terms at a time as a float32 holds exactly."""
-    a = _centred(g, a, _of_rows(g, a_zero), DType.float32)
-    b = _centred(g, b, _zero(g, b_zero, b, -1), DType.float32)
-    depth = a.shape[-1]
-    if not isinstance(depth, int):
-        return _cast(g, product(g, _cast(g, a, DType.float64), _cast(g, b, DType.float64)), DType.int32)
-    inner, total = -2 if b.rank > 1 else 0, None
-    for start in range(0, max(depth, 1), _EXACT_TERMS):
-        part = {"starts": (start,), "ends": (min(start + _EXACT_TERMS, depth),)}
-        term = product(g, g.op("slice", a, **part, axes=(-1,)), g.op("slice", b, **part, axes=(inner,)))
-        term = _cast(g, term, DType.int32)
-        total = term if total is None else g.op("add", total, term)
-    assert total is not None
-    return total
+    return product(g, a, b, *_zeros(g, _of_rows(g, a_zero), a, _zero(g, b_zero, b, -1), b), operator="matmul_integer")
+
+
+def _zeros(g: GraphBuilder, a_zero: Value | None, a: Value, b_zero: Value | None, b: Value) -> list[Value]:
+    """The zero points that there are, of two operands; zeros for the first one's where only the other has some."""
+    if b_zero is None:
+        return [] if a_zero is None else [a_zero]
+    return [a_zero or g.constant(0, a.dtype), b_zero]
 
 
 def _of_rows(g: GraphBuilder, parameter: Value | None) -> Value | None:

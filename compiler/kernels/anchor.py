@@ -63,6 +63,11 @@ class Anchored:
         return all(number < len(self.definition.params) for number in self.node.inputs)
 
     @property
+    def sums(self) -> str:
+        """The element type of the anchor's result."""
+        return self.node.results[0].dtype.name
+
+    @property
     def title(self) -> str:
         return ", ".join([*self.prologue.operators, self.node.operator, *self.epilogue.operators])
 

@@ -147,7 +147,7 @@ class Epilogue:
             for j in range(tile.blocks):
                 write(f"vstore(buffer, {(i * tile.blocks + j) * VECTOR_BYTES}, {tile.accumulator(i, j)})")
         with write.block(f"for i in range({skip or 0}, {tile.rows})"), write.block(f"for j in range({tile.blocks})"):
-            write(f"total = vload_float32(buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES})")
+            write(f"total = vload_{tile.sums}(buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES})")
             self._vector("i", "j", "total", columns)
 
     def _row(self, tile: Tile, places: Sequence[tuple[int, int]], columns: str) -> None:

@@ -8,7 +8,6 @@ takes a run of panels [depth, 16], cuts it into as many runs as there are stream
 from __future__ import annotations
 
 from ...formats import dims
-from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid, merged_shape
@@ -23,7 +22,7 @@ _BYTES_A_NANOSECOND = 40
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of matmul_packed with a few rows, of a known number; else None."""
+    """The kernel of a product of a few rows, of a known number, with a packed matrix; else None."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
@@ -31,7 +30,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     result = definition.values[found.number]
     rows, merged = dims.product(shape_of(result)[:-1]), result.rank - 1
     operands = [definition.values[number] for number in found.epilogue.inputs]
-    if a.dtype is not DType.float32 or a.rank < 2 or not isinstance(rows, int) or not 0 < rows <= _MOST_ROWS:
+    if a.rank < 2 or not isinstance(rows, int) or not 0 < rows <= _MOST_ROWS:
         return None
     if any(merged_shape(type_, result, merged) is None for type_ in operands):
         return None
@@ -40,13 +39,13 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.input("a_at", found.node.inputs[0])
     write.input("b_at", found.node.inputs[1])
     write.size("columns", shape_of(result)[-1])
-    write.size("depth", shape_of(panels)[1])
+    write.size("depth", shape_of(panels)[1])  # in elements, or words of them: see `tile.py`
     epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
     write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
     write.split("blocks", f"columns * depth * 4 // {_BYTES_A_NANOSECOND}")
     write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
-    write_few_rows(write, epilogue, rows, target)
-    nanoseconds = 4 * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
+    write_few_rows(write, epilogue, Tile(rows, 1, found.sums), target)
+    nanoseconds = panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
     return write.kernel(nanoseconds, epilogue.buffer_bytes + few_rows_bytes(rows))
 
 
@@ -55,17 +54,18 @@ def few_rows_bytes(rows: int) -> int:
     return _STREAMS * rows * VECTOR_BYTES
 
 
-def write_few_rows(write: Writer, epilogue: Epilogue, rows: int, target: Target) -> None:
-    """Writes the panels `first` to `last` of the product of so many rows.
+def write_few_rows(write: Writer, epilogue: Epilogue, tile: Tile, target: Target) -> None:
+    """Writes the panels `first` to `last` of the product of a tile's rows, all that there are, panel by panel.
 
     Variables that the text uses: `a_at`, `b_at`, `columns`, `depth`, `sums`; its epilogue's place is given by `row` and `block`.
     """
-    _FewRows(write, epilogue, rows, target).write_all()
+    _FewRows(write, epilogue, tile, target).write_all()
 
 
 class _FewRows:
-    def __init__(self, write: Writer, epilogue: Epilogue, rows: int, target: Target) -> None:
-        self.write, self.epilogue, self.rows, self.target = write, epilogue, rows, target
+    def __init__(self, write: Writer, epilogue: Epilogue, tile: Tile, target: Target) -> None:
+        self.write, self.epilogue, self.tile, self.target = write, epilogue, tile, target
+        self.rows = rows = tile.rows
         registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
         sums = max(1, registers * 3 // 4 // rows)  # of a row that there is room for
         self.streams = min(_STREAMS, sums)
@@ -81,7 +81,7 @@ class _FewRows:
         write, places = self.write, [(i, j) for i in range(self.rows) for j in range(streams)]
         write(f"run = (last - first) // {streams}", "b_run = run * panel")
         with write.block("for start in range(first, first + run)"):
-            write("w = b_at + start * panel", *(f"total_{i}_{j} = splat_float32(0.0)" for i, j in places))
+            write("w = b_at + start * panel", *(f"total_{i}_{j} = {self.tile.zero}" for i, j in places))
             with write.block(f"for begin in range(0, depth, {self.turns * CHUNK})"):
                 self._write_sums(places, streams)
             write(*(f"vstore(sums, {(j * self.rows + i) * VECTOR_BYTES}, total_{i}_{j})" for i, j in places))
@@ -93,7 +93,7 @@ class _FewRows:
         """Adds the sums of one chunk to the totals."""
         write, turns = self.write, range(self.turns)
         write(f"end = min(begin + {self.turns * CHUNK}, depth)", f"whole = end - (end - begin) % {self.turns}")
-        write(*(f"sum_{i}_{j}_{turn} = splat_float32(0.0)" for i, j in places for turn in turns))
+        write(*(f"sum_{i}_{j}_{turn} = {self.tile.zero}" for i, j in places for turn in turns))
         with write.block(f"for step in range(begin, whole, {self.turns})"):
             for turn in turns:
                 self._write_step(streams, turn)
@@ -103,19 +103,19 @@ class _FewRows:
             write(f"total_{i}_{j} = total_{i}_{j} + ({' + '.join(f'sum_{i}_{j}_{turn}' for turn in turns)})")
 
     def _write_step(self, streams: int, turn: int) -> None:
-        write = self.write
+        write, sums = self.write, self.tile.sums
         for i in range(self.rows):
-            write(f"x_{i} = splat_float32(load_float32(a_at, step * 4 + {4 * turn} + {i} * a_row))")
+            write(f"x_{i} = splat_{sums}(load_{sums}(a_at, step * 4 + {4 * turn} + {i} * a_row))")
         for j in range(streams):
-            write(f"w_{j} = vload_float32(w, step * {VECTOR_BYTES} + {turn * VECTOR_BYTES} + {j} * b_run)")
+            write(f"w_{j} = vload_{sums}(w, step * {VECTOR_BYTES} + {turn * VECTOR_BYTES} + {j} * b_run)")
             for i in range(self.rows):
-                write(multiply_add(f"sum_{i}_{j}_{turn}", f"x_{i}", f"w_{j}", self.target))
+                write(multiply_add(f"sum_{i}_{j}_{turn}", f"x_{i}", f"w_{j}", self.target, sums))
 
     def _write_end(self) -> None:
         """The epilogue of one stream's panel."""
-        write, tile = self.write, Tile(self.rows, 1)
+        write, tile = self.write, self.tile
         write("block = start + stream * run", f"count = min({BLOCK}, columns - block * {BLOCK})")
         self.epilogue.begin()
         write(f"source = sums + stream * {self.rows * VECTOR_BYTES}")
-        write(*(f"{tile.accumulator(i, 0)} = vload_float32(source, {i * VECTOR_BYTES})" for i in range(self.rows)))
+        write(*(f"{tile.accumulator(i, 0)} = vload_{tile.sums}(source, {i * VECTOR_BYTES})" for i in range(self.rows)))
         self.epilogue.tile(tile, columns="count")

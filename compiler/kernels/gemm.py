@@ -1,4 +1,5 @@
-"""Matrix products of float32: batched and broadcast, any size, operands transposed or packed, an elementwise epilogue.
+"""Matrix products of float32: batched and broadcast, any size, operands transposed or packed, an elementwise epilogue. Also
+products of 8-bit integers with packed ones, as words of four neighbours along the sum (`tile.py`), which is as much shorter.
 
 Rows of the result are broadcast elements of `a`, columns are vectors of `b`; see `tile.py`. Where b is packed, or has contiguous
 rows and is small or used by few rows, it is read in place. Else a stripe of it, as many blocks of columns as half of the second
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum
 
 from ...formats import dims
@@ -55,6 +57,9 @@ _MACS_A_NANOSECOND = 100
 _BYTES_A_NANOSECOND = 16
 
 
+_PACKED = frozenset({"matmul_packed", "matmul_integer_packed"})
+
+
 class _Panels(Enum):
     """How the vectors of b are read."""
 
@@ -65,14 +70,14 @@ class _Panels(Enum):
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The template of matmul, matmul_packed and matmul_transposed."""
+    """The template of matmul, matmul_packed, matmul_transposed and matmul_integer_packed."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found):
         return None
     operands = [definition.values[number] for number in found.node.inputs]
-    if any(type_.dtype is not DType.float32 or type_.rank < 2 for type_ in operands):
+    if any(type_.rank < 2 for type_ in operands) or not found.takes_parameters:
         return None
-    if not found.takes_parameters:
+    if found.node.operator not in _PACKED and any(type_.dtype is not DType.float32 for type_ in operands):
         return None
     product = _Product(found, target)
     return product.kernel if product.is_possible else None
@@ -85,10 +90,10 @@ class _Product:
         self.found, self.target, self.node = found, target, found.node
         a, b = (shape_of(found.definition.values[number]) for number in self.node.inputs)
         result = shape_of(found.definition.values[found.number])
-        self.is_packed = self.node.operator == "matmul_packed"
+        self.is_packed = self.node.operator in _PACKED
         self.turns_a = bool(found.attributes.get("transpose_a"))
         self.turns_b = bool(found.attributes.get("transpose_b"))
-        self.depth = a[-2] if self.turns_a else a[-1]
+        self.depth = b[1] if self.is_packed else a[-2] if self.turns_a else a[-1]
         self.columns = result[-1]
         self.a_batch, self.b_batch, self.batch = a[:-2], () if self.is_packed else b[:-2], result[:-2]
         self.rows = result[-2]
@@ -97,7 +102,7 @@ class _Product:
             self.rows = dims.product(result[:-1])
             self.a_batch, self.b_batch, self.batch = (), (), ()
         self.panels = self._choose_panels()
-        self.tiles = self._choose_tiles()
+        self.tiles = [replace(tile, sums=found.sums) for tile in self._choose_tiles()]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()
         self.band = self._band()
@@ -222,7 +227,7 @@ class _Product:
         with self.write.block("if rows == 1"):
             self.write(f"sums = scratch + {self._scratch_bytes}")
             self.write.share("blocks")
-            write_few_rows(self.write, self.epilogue, 1, self.target)
+            write_few_rows(self.write, self.epilogue, replace(self.tiles[0], rows=1, blocks=1), self.target)
             self.write("return 0")
 
     def _write_sizes(self) -> None:
@@ -336,7 +341,7 @@ class _Product:
             with write.block("for row in range(first_copy, end_row)"):
                 write("source = a + row * a_row", "target = apart + (row - first_copy) * x_row")
                 with write.block(f"for at in range(0, depth, {BLOCK})"):  # a multiple of it, or rows were not copied
-                    write("vstore(target, at * 4, vload_float32(source, at * 4))")
+                    write("vstore(target, at * 4, vload_uint32(source, at * 4))")
         write("a = apart - first_copy * x_row")
 
     def _write_panels(self) -> None:
@@ -385,7 +390,7 @@ class _Product:
     def _write_last_blocks(self) -> None:
         with self.write.block("for block in range(block, blocks)"):
             self.write(f"count = min({BLOCK}, columns - block * {BLOCK})")
-            self._write_rows([Tile(tile.rows, 1) for tile in self.tiles], "count")
+            self._write_rows([tile.single() for tile in self.tiles], "count")
             self.write("w_unit += w_block")
 
     def _write_rows(self, tiles: Sequence[Tile], columns: str) -> None:
@@ -440,7 +445,7 @@ class _Product:
         self.epilogue.fetch(tile, "end == depth")
         self._write_sum(tile, "range(begin, end)", columns)
         with write.block("if begin > 0"):
-            write(*(f"{total} = {total} + vload_float32(so_far, {at * VECTOR_BYTES})" for at, total in places))
+            write(*(f"{total} = {total} + vload_{tile.sums}(so_far, {at * VECTOR_BYTES})" for at, total in places))
         with write.block("if end < depth"):
             write(*(f"vstore(so_far, {at * VECTOR_BYTES}, {total})" for at, total in places))
         with write.block("else"):

@@ -14,7 +14,7 @@ from typing import Any, Union
 from llvmlite import ir
 from numba.core import types
 
-I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 
@@ -412,6 +412,72 @@ def horizontal_sums(*vectors: Lanes) -> Lanes:
         total = total + shuffle(total, total, [lane ^ width for lane in range(total.lanes)])
     places = [number * apart for number in range(len(vectors))]
     return shuffle(total, total.of(0), places + [total.lanes] * (total.lanes - len(places)))
+
+
+# ---- products of 8-bit numbers ----
+
+
+def _in_registers(bits: int, emit: Callable[..., ir.Value], operands: list[Lanes]) -> Lanes:
+    """The vector that `emit` makes of the operands, applied to parts of so many bits."""
+    whole, width = operands[0].lanes, bits // operands[0].dtype.bitwidth
+    parts = []
+    for begin in range(0, whole, width):
+        lanes = list(range(begin, begin + width))
+        parts.append(emit(*(each if width == whole else shuffle(each, each, lanes) for each in operands)))
+    while len(parts) > 1:
+        both = list(range(2 * parts[0].lanes))
+        parts = [shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _dot_instruction(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """total + four products in each lane of int32: bytes of x without sign by bytes of w with one. By one instruction."""
+        name = f"x86.avx512.vpdpbusd.{bits}"
+
+        def emit(*parts: Lanes) -> Lanes:
+            values = [part.value for part in parts]
+            return total.like(call_intrinsic(total.builder, name, values[0].type, values))
+
+        return _in_registers(bits, emit, [total, x, w])
+
+    dot.__name__ = f"dot_{bits}"
+    return dot
+
+
+_PAIRS = {128: "x86.sse2.pmadd.wd", 256: "x86.avx2.pmadd.wd", 512: "x86.avx512.pmaddw.d.512"}
+
+
+def _dot_of_pairs(bits: int) -> Callable[[Lanes, Lanes, Lanes], Lanes]:
+    def dot(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+        """As `dot_512`, by products of 16 bits: no sum of two of them is too large, as it might be with 8 bits at once."""
+        lanes = total.lanes
+
+        def words(a: Lanes) -> Lanes:
+            kind = types.int16
+            return Lanes(a.builder, a.builder.bitcast(a.value, ir.VectorType(I16, 2 * lanes)), kind)
+
+        def emit(a: Lanes, b: Lanes) -> Lanes:
+            kind = ir.VectorType(I32, a.lanes // 2)
+            return total.like(call_intrinsic(a.builder, _PAIRS[bits], kind, [a.value, b.value]))
+
+        numbers, weights = words(x), words(w)
+        even = _in_registers(bits, emit, [numbers & 255, (weights << 8) >> 8])
+        odd = _in_registers(bits, emit, [(numbers >> 8) & 255, weights >> 8])
+        return total + even + odd
+
+    dot.__name__ = f"dot_pairs_{bits}"
+    return dot
+
+
+def dot_plain(total: Lanes, x: Lanes, w: Lanes) -> Lanes:
+    """As `dot_512`, by what every CPU can."""
+    for shift in (0, 8, 16, 24):
+        total = total + ((x >> shift) & 255) * ((w << (24 - shift)) >> 24)
+    return total
+
+
+DOTS = (*map(_dot_instruction, (128, 256, 512)), *map(_dot_of_pairs, (128, 256, 512)), dot_plain)
 
 
 def horizontal_product(a: Lanes) -> Lanes:

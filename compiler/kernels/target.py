@@ -58,6 +58,21 @@ class Target:
             self.native.has("avx2") and self.vector_bytes == 32
         )
 
+    @property
+    def dot(self) -> str:
+        """The function of `lanes.py` that adds products of 8-bit numbers, four to a sum, best here."""
+        if self.vector_bytes == 64 and self.native.has("avx512vnni"):
+            return "dot_512"
+        if self.native.has("avx512vl") and self.native.has("avx512vnni"):
+            return f"dot_{8 * self.vector_bytes}"
+        if self.native.has("avxvnni"):
+            return f"dot_{8 * min(self.vector_bytes, 32)}"
+        if not self.native.triple.startswith(("x86_64", "amd64")):
+            return "dot_plain"
+        if self.vector_bytes == 64 and not self.native.has("avx512bw"):
+            return "dot_pairs_256"
+        return f"dot_pairs_{8 * self.vector_bytes}"
+
     def lanes(self, itemsize: int = 4) -> int:
         """Elements of so many bytes in a vector."""
         return self.vector_bytes // itemsize

@@ -7,6 +7,8 @@ inner loop runs over what is summed. All distances in memory are run-time values
     x + i * x_row          the element of tile row i               x += x_step    each step of the sum
     w + j * w_block        the vector of tile block j              w += w_step
 
+Elements are float32, or words of four 8-bit numbers: of these, each step adds four products to every int32 sum, exactly.
+
 Tiles of the last rows overlap the tiles before them, and the rows that were done already are not stored again.
 
 Long sums are made of the sums of chunks: the rounding errors of a sum grow with the sums before them, so that one of
@@ -18,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from .target import Target
@@ -45,12 +47,21 @@ _LIKELY = 6  # tiles that are worth measuring: the model's best ones
 class Tile:
     rows: int
     blocks: int
+    sums: str = "float32"  # their type; that of words too, which int32 sums are made of
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.blocks}"
 
     def accumulator(self, row: int, block: int) -> str:
         return f"sum_{row}_{block}"
+
+    @property
+    def zero(self) -> str:
+        return f"splat_{self.sums}(0)"
+
+    def single(self) -> Tile:
+        """The tile of as many rows and one block."""
+        return replace(self, blocks=1)
 
 
 @cache
@@ -123,29 +134,25 @@ def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[
     with write.block(f"if block + {tile.blocks} <= blocks"):
         write_tiles(tile)
     with write.block("else"), write.block("for block in range(block, blocks)"):
-        write_tiles(Tile(tile.rows, 1))
+        write_tiles(tile.single())
 
 
-_BROADCAST = "splat_float32(load_float32({}))"
-
-
-def write_step(
-    write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1, element: str = _BROADCAST
-) -> None:
+def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1, element: str = "") -> None:
     """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are. `element`: how the
-    vector that a row is multiplied with is loaded from its place.
+    vector that a row is multiplied with is loaded from its place, if not as one element for all lanes.
 
     Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
     inference, and the memory is slower than the tile. None are where what is read is in the caches.
     """
     if lines and decide("prefetch", True, lambda: (True, False)):
         write(*(f"prefetch(ahead, {_times(i, 'w_block')})" for i in range(lines)), f"ahead += {VECTOR_BYTES}")
+    element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
     for j in range(tile.blocks):
-        write(f"w_{j} = vload_float32(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
+        write(f"w_{j} = vload_{tile.sums}(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
     for i in range(tile.rows):
         write(f"x_{i} = {element.format('x, ' + _times(i, 'x_row'))}")
         for j in range(tile.blocks):
-            write(multiply_add(tile.accumulator(i, j), f"x_{i}", f"w_{j}", target))
+            write(multiply_add(tile.accumulator(i, j), f"x_{i}", f"w_{j}", target, tile.sums))
     write("x += x_step", "w += w_step")
 
 
@@ -168,7 +175,7 @@ def write_chunks(write: Writer, tile: Tile, size: str, chunk: str | int) -> Iter
     with write.block(f"for begin in range(0, {size}, {chunk})"):
         # the inner loop needs all registers: the totals wait in memory meanwhile
         write(*(f"total_{i}_{j} = {tile.accumulator(i, j)}" for i, j in places))
-        write(*(f"{tile.accumulator(i, j)} = splat_float32(0.0)" for i, j in places))
+        write(*(f"{tile.accumulator(i, j)} = {tile.zero}" for i, j in places))
         yield f"range(begin, min(begin + {chunk}, {size}))"
         write(*(f"{tile.accumulator(i, j)} = {tile.accumulator(i, j)} + total_{i}_{j}" for i, j in places))
 
@@ -177,14 +184,16 @@ def _times(count: int, distance: str) -> str:
     return f"{count} * {distance}" if count > 1 else distance if count else "0"
 
 
-def multiply_add(total: str, x: str, w: str, target: Target) -> str:
-    """The line that adds x times w to a sum."""
+def multiply_add(total: str, x: str, w: str, target: Target, sums: str = "float32") -> str:
+    """The line that adds x times w to a sum of that type."""
+    if sums == "int32":
+        return f"{total} = {target.dot}({total}, {x}, {w})"
     return f"{total} = fma({x}, {w}, {total})" if target.has_fma else f"{total} = {total} + {x} * {w}"
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:
     """The accumulators before the sum: zero, or the bias, whose vector of block j is at `bias` + j * VECTOR_BYTES."""
     for j in range(tile.blocks):
-        start = f"vload_float32({bias}, {j * VECTOR_BYTES})" if bias else "splat_float32(0.0)"
+        start = f"vload_{tile.sums}({bias}, {j * VECTOR_BYTES})" if bias else tile.zero
         write(f"start_{j} = {start}")
         write(*(f"{tile.accumulator(i, j)} = start_{j}" for i in range(tile.rows)))

@@ -11,6 +11,7 @@ from . import (  # noqa: F401  (they register entries)
     movement,
     normalization,
     pooling,
+    quantized,
     recurrent,
     reduction,
     resize,

@@ -1,5 +1,6 @@
-"""Matrix products in the form that their kernel likes best: constant matrices packed into panels, transpositions of an
-operand's last two axes done by the product itself, long products with a single column as sums."""
+"""Matrix products in the form that their kernel likes best: constant matrices packed into panels (of integers by
+`pack_integers.py`), transpositions of an operand's last two axes done by the product itself, long products with a single column
+as sums."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN
 from .. import ir
 from ..operators.table import lookup
+from . import pack_integers
 from .rewriting import Emitter, constant, operator_call, tensor_type
 
 # A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
@@ -38,6 +40,10 @@ class _Packer(Emitter):
             return (binding,)
         if call.operator == "permute_dims":
             self.permutations[binding.var] = call
+        if call.operator == "matmul_integer":
+            self.begin(binding)
+            self.atoms[binding.var] = pack_integers.product(self, call)
+            return self.new
         if call.operator != "matmul" or any(tensor_type(arg).dtype is not DType.float32 for arg in call.args):
             return (binding,)
         a, b = call.args

@@ -1,0 +1,100 @@
+"""Operators on quantised tensors: products of 8-bit integers with exact int32 sums, which wrap around as int32 does.
+
+For kernels, words of four neighbours along the sum lie together, and one operand has signs and the other has not, as processors
+multiply them. A matrix [K, N] is packed into panels of 16 columns, [N/16, K/4, 16, 4].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.dtypes import DType
+from ...formats.types import ShapeDim, TensorType
+from .blocked import BLOCK
+from .linear import _infer_matmul
+from .shapes import broadcast, lift, match_dim, mismatch, require, require_rank
+from .table import Attribute, Fusion, Kind, register
+from .work import of_product
+
+WORD = 4  # bytes that are multiplied and added up at once
+
+_BYTES = frozenset({DType.int8, DType.uint8})
+
+
+def _parts(size: ShapeDim, part: int) -> ShapeDim:
+    return lift(lambda size: dims.ceildiv(size, part), size)
+
+
+def _check_operands(operands: Sequence[TensorType], zeros: Sequence[TensorType]) -> None:
+    """Both operands are of 8 bits, and zero points broadcast to them."""
+    for operand in operands:
+        require(operand, _BYTES)
+    for operand, zero in zip(operands, zeros):  # noqa: B905  (there may be fewer zero points)
+        if zero.dtype is not operand.dtype or broadcast(operand.shape, zero.shape) != operand.shape:
+            raise mismatch(f"zero points for {operand}", zero)
+
+
+def _centred(x: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
+    """Exact in float64, as all sums of less than 2**37 products are; and its products are faster than NumPy's of integers."""
+    return x.astype(np.float64) - (0 if zero is None else zero.astype(np.float64))
+
+
+def _as_int32(sums: np.ndarray) -> np.ndarray:
+    return np.asarray(sums).astype(np.int64).astype(np.int32)
+
+
+def _infer_matmul_integer(inputs: Sequence[TensorType]) -> TensorType:
+    _check_operands(inputs[:2], inputs[2:])
+    product = _infer_matmul([TensorType(DType.int32, type_.shape) for type_ in inputs[:2]])
+    return TensorType(DType.int32, product.shape)
+
+
+def _matmul_integer(
+    a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None = None, b_zero: np.ndarray | None = None
+) -> np.ndarray:
+    return _as_int32(np.matmul(_centred(a, a_zero), _centred(b, b_zero)))
+
+
+def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
+    (matrix,) = inputs
+    require_rank(matrix, 2, "a matrix")
+    require(matrix, frozenset({DType.int8}))
+    rows, columns = matrix.shape
+    return TensorType(DType.int8, (_parts(columns, BLOCK), _parts(rows, WORD), BLOCK, WORD))
+
+
+def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
+    rows, columns = matrix.shape
+    padded = np.pad(matrix, ((0, -rows % WORD), (0, -columns % BLOCK)))
+    return padded.reshape(-1, WORD, padded.shape[1] // BLOCK, BLOCK).transpose(2, 0, 3, 1)
+
+
+def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
+    a, panels = inputs
+    require(a, frozenset({DType.uint8}))
+    require(panels, frozenset({DType.int8}))
+    if not a.rank or panels.rank != 4 or panels.shape[2:] != (BLOCK, WORD) or _parts(columns, BLOCK) != panels.shape[0]:
+        raise mismatch(
+            f"a tensor and panels [{_parts(columns, BLOCK)}, K / {WORD}, {BLOCK}, {WORD}]", f"{a} and {panels}"
+        )
+    match_dim(a.shape[-1], lift(lambda words: dims.multiply(words, WORD), panels.shape[1]))
+    return TensorType(DType.int32, (*a.shape[:-1], columns))
+
+
+def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarray:
+    matrix = panels.transpose(1, 3, 0, 2).reshape(panels.shape[1] * WORD, panels.shape[0] * BLOCK)
+    return _matmul_integer(a, matrix[:, :columns])
+
+
+# fmt: off
+register("matmul_integer", "a b a_zero? b_zero?", _infer_matmul_integer, _matmul_integer, Fusion.ANCHOR,
+         "the matrix product of 8-bit integers less their zero points, in int32", work=of_product)
+register("pack_integer_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,
+         "a matrix [K, N] of int8 in panels of 16 columns, four rows together, zeros behind the last: [N/16, K/4, 16, 4]")
+register("matmul_integer_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
+         "the product of a tensor of uint8 with a packed matrix, in int32",
+         attributes={"columns": Attribute(Kind.INT, "of the matrix")}, work=of_product)
+# fmt: on

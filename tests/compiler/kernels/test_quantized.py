@@ -1,0 +1,96 @@
+"""Products of 8-bit integers, compiled, against the reference evaluator: the same bits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.compiler.kernels.target import of
+from treadle.formats import dims
+from treadle.formats.dtypes import DType
+from treadle.formats.types import tensor
+from treadle.vm.native import NativeTarget
+
+from .harness import NARROW, TARGET, Builder, check, random_array, run_kernel
+
+ON_X86 = pytest.mark.skipif(not TARGET.native.triple.startswith("x86_64"), reason="is about CPUs of that kind")
+CPUS = {
+    "sse2": ("x86-64", ""),
+    "avx2": ("haswell", "+avx2,+fma"),
+    "avx2 with dots": ("haswell", "+avx2,+fma,+avxvnni"),
+    "avx512 without dots": ("skylake-avx512", "+avx2,+fma,+avx512f,+avx512bw,+avx512vl"),
+}
+
+
+def whole_range(type_, seed=0, sizes=None):
+    """8-bit numbers among which the extreme ones are frequent, so that a product that saturates is found out."""
+    if type_.dtype.itemsize > 1:
+        return random_array(type_, seed, sizes)
+    random, limits = np.random.default_rng(seed), np.iinfo(type_.dtype.numpy)
+    shape = tuple(dims.evaluate(dim, sizes or {}) for dim in type_.shape)
+    numbers = random.integers(limits.min, limits.max + 1, shape)
+    return np.where(random.random(shape) < 0.5, numbers, random.choice([limits.min, limits.max], shape)).astype(
+        type_.dtype.numpy
+    )
+
+
+def product_of(rows, words, columns, epilogue=()):
+    """The definition of a product with a packed matrix, and what its first epilogue steps add."""
+    rows = rows if isinstance(rows, tuple) else (rows,)
+    a, panels = tensor("uint8", (*rows, 4 * words)), tensor("int8", (-(-columns // 16), words, 16, 4))
+    build = Builder(a, panels, *(tensor("int32", e) for e in epilogue if isinstance(e, tuple)))
+    value, added = build("matmul_integer_packed", 0, 1, columns=columns), 2
+    for step in epilogue:
+        if isinstance(step, tuple):
+            value, added = build("add", value, added), added + 1
+        else:
+            value = build("cast", value, dtype=DType[step])
+    return build.definition(value)
+
+
+def check_product(rows, words, columns, epilogue=(), sizes=None, parts=1, target=TARGET):
+    definition = product_of(rows, words, columns, epilogue)
+    arrays = [whole_range(type_, seed, sizes) for seed, type_ in enumerate(definition.params)]
+    check(definition, arrays, sizes, parts, target=target)
+
+
+SIZES = st.sampled_from([1, 2, 3, 7, 15, 16, 17, 31, 33, 50])
+
+
+@given(SIZES, SIZES, SIZES, st.integers(1, 5))
+@settings(max_examples=8, deadline=None, derandomize=True)
+def test_any_size_in_any_number_of_parts(rows, words, columns, parts):
+    check_product(rows, words, columns, parts=parts)
+
+
+def test_symbolic_rows_serve_every_number_of_them():
+    for rows in (0, 1, 2, 4, 7, 8, 13, 24, 40):
+        check_product("n", 150, 91, ((91,), "float32"), {"n": rows}, parts=2)
+
+
+@pytest.mark.parametrize("rows", [(1,), (3,), (1, 2), (9,), (2, 70)])
+def test_long_sums_with_an_epilogue(rows):
+    for words, columns, parts in ((9, 37, 1), (300, 149, 2), (513, 16, 3)):
+        check_product(rows, words, columns, ((columns,), "float32"), None, parts)
+        check_product(rows, words, columns, ((columns,), (*rows, columns), "float32", "uint8"), None, parts)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_narrow_vectors(target):
+    check_product(9, 20, 40, ((40,),), parts=2, target=target)
+    check_product("n", 200, 90, ((90,),), {"n": 13}, 2, target)
+
+
+@ON_X86
+@pytest.mark.parametrize("cpu", CPUS)
+def test_other_cpus_give_the_same_bits(cpu):
+    target = of(NativeTarget(TARGET.native.triple, *CPUS[cpu]))
+    check_product(9, 20, 40, ((40,),), parts=2, target=target)
+    check_product(2, 20, 40, ((40,),), parts=2, target=target)
+
+
+def test_any_number_of_parts_gives_the_same_bits():
+    definition = product_of(40, 400, 170)
+    arrays = [whole_range(type_, seed) for seed, type_ in enumerate(definition.params)]
+    wanted = run_kernel(definition, arrays)[1][0]
+    for parts in (2, 3, 5):
+        np.testing.assert_array_equal(run_kernel(definition, arrays, parts=parts)[1][0], wanted)
