@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...formats import dims
 from ...formats.dtypes import DType
+from ..operators.shapes import minimum
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, Value
 
@@ -27,4 +29,8 @@ def _non_max_suppression(
     if boxes.rank == scores.rank == 3:
         scores = g.checked(scores, (boxes.shape[0], scores.shape[1], boxes.shape[1]))
     numbers = (g.op("reshape", number, shape=()) for number in (most, overlap, least))
-    return g.op("non_max_suppression", boxes, scores, *numbers, centred=bool(center_point_box))
+    room = boxes.shape[1] if boxes.rank == 3 else 0
+    if most.elements is not None and most.elements.size == 1:
+        room = minimum(room, dims.maximum(most.elements.flat[0], 0))
+    best = g.op("best_boxes", boxes, scores, *numbers, centred=bool(center_point_box), room=room)
+    return g.op("listed_boxes", best)

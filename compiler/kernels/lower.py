@@ -34,6 +34,7 @@ from . import (
     resize,
     rotary,
     scatter,
+    suppression,
     top_k,
     winograd,
 )
@@ -66,6 +67,7 @@ TEMPLATES: dict[str, Template] = {
     "scatter_nd": scatter.lower_scatter_nd,
     "cumulative_sum": cumulative.lower,
     "top_k": top_k.lower,
+    "best_boxes": suppression.lower,
     "gather_nd": gather.lower_gather_nd,
     "argmax": extreme.lower,
     "argmin": extreme.lower,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType
 from .shapes import match_dim, mismatch, require, require_rank
@@ -14,7 +15,7 @@ from .table import Attribute, Fusion, Kind, register
 _FLOAT32, _INT64 = frozenset({DType.float32}), frozenset({DType.int64})
 
 
-def _infer_suppression(inputs: Sequence[TensorType], centred: bool) -> TensorType:
+def _infer_best(inputs: Sequence[TensorType], centred: bool, room: Dim) -> TensorType:
     boxes, scores, most, overlap, least = inputs
     for value in (boxes, scores, overlap, least):
         require(value, _FLOAT32)
@@ -25,19 +26,24 @@ def _infer_suppression(inputs: Sequence[TensorType], centred: bool) -> TensorTyp
         raise mismatch("boxes [N, B, 4] and three numbers", boxes)
     match_dim(boxes.shape[0], scores.shape[0])
     match_dim(boxes.shape[1], scores.shape[2])
-    return TensorType(DType.int64, (UNKNOWN, 3))
+    return TensorType(DType.int64, (*scores.shape[:2], room))
 
 
-def _suppression(
-    boxes: np.ndarray, scores: np.ndarray, most: np.ndarray, overlap: np.ndarray, least: np.ndarray, centred: bool
+def _best(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    most: np.ndarray,
+    overlap: np.ndarray,
+    least: np.ndarray,
+    centred: bool,
+    room: int,
 ) -> np.ndarray:
-    found = [
-        (image, kind, box)
-        for image, of_image in enumerate(scores)
-        for kind, of_kind in enumerate(of_image)
-        for box in _kept(boxes[image], of_kind, int(most), overlap, least, centred)
-    ]
-    return np.array(found, np.int64).reshape(len(found), 3)
+    best = np.full((*scores.shape[:2], room), -1, np.int64)
+    for image, kind in np.ndindex(*scores.shape[:2]):
+        kept = _kept(boxes[image], scores[image, kind], min(int(most), room), overlap, least, centred)
+        for place, box in enumerate(kept):
+            best[image, kind, place] = box
+    return best
 
 
 def _kept(
@@ -76,14 +82,38 @@ def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(is_box, shared / np.where(is_box, area + areas - shared, 1), 0)
 
 
+def _infer_listed(inputs: Sequence[TensorType]) -> TensorType:
+    (best,) = inputs
+    require(best, _INT64)
+    require_rank(best, 3, "boxes' numbers [N, C, B]")
+    return TensorType(DType.int64, (UNKNOWN, 3))
+
+
+def _listed(best: np.ndarray) -> np.ndarray:
+    places = np.argwhere(best >= 0)
+    places[:, 2] = best[best >= 0]
+    return places.astype(np.int64, copy=False)
+
+
 register(
-    "non_max_suppression",
+    "best_boxes",
     "boxes scores most overlap least",
-    _infer_suppression,
-    _suppression,
+    _infer_best,
+    _best,
     Fusion.OPAQUE,
-    "[image, class, box] of the boxes [N, B, 4] with the best scores [N, C, B] above the least, so many a class at most, that "
-    "overlap no better one by more than that share",
-    attributes={"centred": Attribute(Kind.BOOL, "boxes are x, y, width, height, x and y of the centre", False)},
+    "the numbers of the boxes [N, B, 4] with the best scores [N, C, B] above the least, the best first, so many a class at most, "
+    "that overlap no better one by more than that share; behind them -1",
+    attributes={
+        "centred": Attribute(Kind.BOOL, "boxes are x, y, width, height, x and y of the centre", False),
+        "room": Attribute(Kind.DIM, "so many numbers a class at most"),
+    },
+)
+register(
+    "listed_boxes",
+    "best",
+    _infer_listed,
+    _listed,
+    Fusion.OPAQUE,
+    "[image, class, box] of the numbers that best_boxes gives",
     data_dependent=True,
 )

@@ -118,7 +118,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("take", [(F, ("n", 4)), (I, (2, 2))], {"axis": -1}),
     ("take_along_axis", [(F, ("n", 4)), (I, ("n", 2))], {}),
     ("nonzero", [(F, ("n", 4))], {}),
-    ("non_max_suppression", [(F, (2, "n", 4)), (F, (2, 3, "n")), (I, ()), (F, ()), (F, ())], {}),
+    ("best_boxes", [(F, (2, "n", 4)), (F, (2, 3, "n")), (I, ()), (F, ()), (F, ())], {"room": 3}),
+    ("listed_boxes", [(I, (2, "n", 3))], {}),
 ]  # fmt: skip
 EXAMPLES += [
     (name, [("int64" if name == "bitwise_invert" else "bool" if name == "logical_not" else F, ("n", 4))], {})
@@ -191,15 +192,16 @@ EDGES: list[tuple[str, list, dict, Any]] = [
     ("take", [f32([1, 2, 3]), i32([-1, 0])], {}, f32([3, 1])),
     ("nonzero", [i8([[0, 1], [1, 0]])], {}, i64([[0, 1], [1, 0]])),
     (
-        "non_max_suppression",
+        "best_boxes",
         [
             f32([[[0, 0, 2, 2], [0, 0, 2, 1.8], [2, 2, 4, 4], [9, 9, 9, 9]]]),
             f32([[[0.5, 0.6, 0.7, 0.1]]]),
             *(np.array(5), f32(0.5), f32(0.2)),
         ],
-        {},
-        i64([[0, 0, 2], [0, 0, 1]]),
+        {"room": 3},
+        i64([[[2, 1, -1]]]),
     ),
+    ("listed_boxes", [i64([[[2, 1, -1]], [[-1, -1, -1]], [[0, -1, -1]]])], {}, i64([[0, 0, 2], [0, 0, 1], [2, 0, 0]])),
     ("average_pool", [np.ones((1, 1, 4), np.float32)], {"kernel": (3,), "pads": (1, 1), "count_include_pad": True},
      f32([[[2 / 3, 1, 1, 2 / 3]]])),
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.formats.types import tensor
 
-from .harness import NARROW, check, definition_of, random_array, run_kernel
+from .harness import NARROW, TARGET, check, definition_of, random_array, run_kernel
 
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 40), st.integers(1, 70))
 reductions = st.sampled_from(["none", "add", "mul", "max", "min"])
@@ -121,3 +121,24 @@ def test_narrow_vectors(target):
     params = [x, tensor("int64", (9, 37)), tensor("float32", (9, 37))]
     arrays = [random_array(x), indices_into(6, (9, 37)), random_array(params[2])]
     check(definition_of("put_along_axis", params, reduction="add"), arrays, target=target)
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_boxes_that_overlap_no_better_one(data):
+    images, kinds = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
+    count, room = data.draw(st.integers(0, 90)), data.draw(st.integers(0, 40))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    boxes = rng.integers(0, 9, (images, count, 4)).astype(np.float32)  # some alike, some of no area
+    scores = (rng.integers(-4, 5, (images, kinds, count)) / 4).astype(np.float32)
+    scores[rng.random(scores.shape) < 0.1] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
+    boxes[rng.random(boxes.shape) < 0.02] = rng.choice([np.nan, np.inf])
+    most = np.array(data.draw(st.sampled_from([-1, 0, 3, 1 << 40])))
+    overlap, least = (np.float32(data.draw(st.sampled_from(values))) for values in ([0, 0.3, 0.5], [-np.inf, 0, 0.4]))
+    params = [tensor("float32", boxes.shape), tensor("float32", scores.shape), *_NUMBERS]
+    definition = definition_of("best_boxes", params, centred=data.draw(st.booleans()), room=room)
+    target = data.draw(st.sampled_from([TARGET, *NARROW]))
+    check(definition, [boxes, scores, most, overlap, least], parts=data.draw(st.integers(1, 4)), target=target)
+
+
+_NUMBERS = [tensor("int64", ()), tensor("float32", ()), tensor("float32", ())]

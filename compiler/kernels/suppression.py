@@ -1,0 +1,128 @@
+"""The template of best_boxes: the boxes of the best scores that overlap no better one.
+
+A class of an image is one unit of work. The numbers of its boxes lie in a heap, the best one in front, which is sorted only as
+far as boxes are looked at. A box is compared with all that are kept already, a vector of them at a time.
+"""
+
+from __future__ import annotations
+
+from ...formats import dims
+from ...formats.primitive import PrimitiveDefinition
+from .expression import bound_attributes
+from .kernel import Kernel
+from .target import Target
+from .writer import Writer, estimate, shape_of
+
+_PICOSECONDS = 4000  # that a box takes
+_KEPT = ("low_y", "low_x", "high_y", "high_x", "area")
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of best_boxes, alone in its definition, of a known number of boxes; else None."""
+    if len(definition.nodes) != 1 or definition.outputs != (5,):
+        return None
+    images, kinds, count = shape_of(definition.params[1])
+    room = shape_of(definition.results[0])[2]
+    if not isinstance(count, int) or not isinstance(room, int):
+        return None
+    attributes = bound_attributes(definition.nodes[0])
+    write = Writer(definition, target, "best_boxes" + (", centred" if attributes["centred"] else ""))
+    write.inputs(range(5), "boxes", "scores", "most", "overlap", "least")
+    write.output("target", 0)
+    write.sizes(images=images, kinds=kinds, count=count, room=room)
+    write.split("images * kinds", f"images * kinds * count * {_PICOSECONDS} // 1000")
+    write("limit = min(load_int64(most, 0), room)", "threshold = load_float32(least, 0)")
+    write("allowed = splat_float32(load_float32(overlap, 0))")
+    write(f"stride = (room + {write.lanes - 1} & -{write.lanes}) * 4", "kept = scratch + 8 * count")
+    with write.block("for unit in range(first, last)"):
+        write("of_image = boxes + unit // kinds * count * 16", "of_kind = scores + unit * count * 4")
+        write("best = target + unit * room * 8")
+        _write_heap(write)
+        _write_choice(write, attributes["centred"])
+        with write.block("for i in range(found, room)"):
+            write("store_int64(best, i * 8, -1)")
+    places = -(-room // write.lanes) * write.lanes
+    units = estimate(dims.multiply(images, kinds))
+    return write.kernel(units * count * _PICOSECONDS / 1000, 8 * count + 4 * len(_KEPT) * places)
+
+
+def _write_heap(write: Writer) -> None:
+    """The boxes whose scores are above the least one as a heap of so many `left`."""
+    lanes = write.lanes
+    write("left = 0")
+    with write.block(f"for begin in range(0, count, {lanes})"):
+        write(f"rest = min({lanes}, count - begin)", "v = vload_float32(of_kind, begin * 4, rest)")
+        with (
+            write.block("if any_lane((v > threshold) & inside(rest))"),
+            write.block("for i in range(begin, begin + rest)"),
+            write.block("if load_float32(of_kind, i * 4) > threshold"),
+        ):
+            _write_key(write)
+            write("store_int64(scratch, left * 8, key)", "left += 1")
+    with write.block("for root in range(left // 2 - 1, -1, -1)"):
+        write("key = word(scratch, root)", "hole = root")
+        _write_sink(write)
+
+
+def _write_key(write: Writer) -> None:
+    """Defines `key` of box i: greater for a better score, and for the first one of equals."""
+    write("bits = convert_int64(load_int32(of_kind, i * 4))", "magnitude = bits & 0x7FFFFFFF")
+    write("order = magnitude if bits >= 0 else -magnitude", "key = order * 0x100000000 + (0xFFFFFFFF - i)")
+
+
+def _write_sink(write: Writer) -> None:
+    """Lets `key` sink from the `hole`: greater ones rise."""
+    with write.block("while True"):
+        write("child = 2 * hole + 1")
+        with write.block("if child >= left"):
+            write("break")
+        write("other = word(scratch, child)")
+        with write.block("if child + 1 < left and word(scratch, child + 1) > other"):
+            write("child += 1", "other = word(scratch, child)")
+        with write.block("if other <= key"):
+            write("break")
+        write("store_int64(scratch, hole * 8, other)", "hole = child")
+    write("store_int64(scratch, hole * 8, key)")
+
+
+def _write_choice(write: Writer, centred: bool) -> None:
+    """Takes boxes from the heap, the best one first, and keeps those that overlap no kept one; `found` is their number."""
+    write("found = 0")
+    with write.block("while left > 0 and found < limit"):
+        write("number = 0xFFFFFFFF - (word(scratch, 0) & 0xFFFFFFFF)", "left -= 1")
+        write("key = word(scratch, left)", "hole = 0")
+        _write_sink(write)
+        _write_corners(write, centred)
+        write("area = (high_y - low_y) * (high_x - low_x)", "is_kept = True")
+        with write.block(f"for i in range(0, found, {write.lanes})"):
+            _write_overlap(write)
+            with write.block("if any_lane((share > allowed) & inside(found - i))"):
+                write("is_kept = False", "break")
+        with write.block("if is_kept"):
+            write("store_int64(best, found * 8, number)")
+            for place, name in enumerate(_KEPT):
+                write(f"vstore(kept + {place} * stride, found * 4, {name}, 1)")
+            write("found += 1")
+
+
+def _write_corners(write: Writer, centred: bool) -> None:
+    """Defines the corners of box `number`, vectors of one value."""
+    for place, name in enumerate(("b_0", "b_1", "b_2", "b_3")):
+        write(f"{name} = splat_float32(load_float32(of_image, number * 16 + {4 * place}))")
+    for axis, (middle, size, one, other) in (("y", ("b_1", "b_3", "b_0", "b_2")), ("x", ("b_0", "b_2", "b_1", "b_3"))):
+        if centred:
+            write(f"low_{axis} = {middle} - {size} / 2.0", f"high_{axis} = {middle} + {size} / 2.0")
+        else:
+            write(f"low_{axis} = minimum({one}, {other})", f"high_{axis} = maximum({one}, {other})")
+
+
+def _write_overlap(write: Writer) -> None:
+    """Defines `share`: of what the box and each of some kept ones cover, what both do; 0 for boxes of no area."""
+    for place, name in enumerate(_KEPT):
+        write(f"kept_{name} = vload_float32(kept + {place} * stride, i * 4)")
+    for axis in "yx":
+        low, high = f"maximum(low_{axis}, kept_low_{axis})", f"minimum(high_{axis}, kept_high_{axis})"
+        write(f"shared_{axis} = maximum({high} - {low}, 0.0)")
+    write("shared = shared_y * shared_x", "is_box = (area > 0.0) & (kept_area > 0.0)")
+    write("covered = select(is_box, area + kept_area - shared, splat_float32(1.0))")
+    write("share = select(is_box, shared / covered, splat_float32(0.0))")
