@@ -28,6 +28,7 @@ from .pack_matrices import PackMatrices
 from .recognise import Recognise
 from .simplify import Simplify
 from .transposed_convolutions import TransposedConvolutions
+from .widen_float16 import WidenFloat16
 
 __all__ = [
     "PIPELINE",
@@ -48,6 +49,7 @@ __all__ = [
     "Simplify",
     "Timings",
     "TransposedConvolutions",
+    "WidenFloat16",
     "pipeline",
     "run",
 ]
@@ -85,6 +87,7 @@ class Options:
 PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (0, lambda options: InferTypes()),
     (0, lambda options: Monomorphise()),
+    (1, lambda options: WidenFloat16()),
     (1, lambda options: Simplify()),
     (1, lambda options: TransposedConvolutions()),
     (1, lambda options: FoldConstants()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+from treadle.compiler import ir
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.passes import (
     CommonSubexpressions,
@@ -19,6 +20,7 @@ from treadle.compiler.passes import (
     Options,
     Pass,
     Simplify,
+    WidenFloat16,
     pipeline,
     run,
 )
@@ -74,6 +76,83 @@ def test_simplify_keeps_what_changes_the_shape() -> None:
 
 def test_transposing_an_axis_of_one_element_is_a_view() -> None:
     assert "reshape(x)" in body(Simplify(), "r = permute_dims(x) {axes=(1, 0, 2)}", "x: float32[4, 1, 8]")
+
+
+# ---- float16 ----
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (  # nothing is rounded in between
+            "z = add(x, y)\nr = exp(z)",
+            """
+            cast: float32[4, 8] = cast(x) {dtype=float32}
+            cast_1: float32[4, 8] = cast(y) {dtype=float32}
+            z: float32[4, 8] = add(cast, cast_1)
+            r: float32[4, 8] = exp(z)
+            r_1: float16[4, 8] = cast(r) {dtype=float16}
+            r_1
+            """,
+        ),
+        (  # what is only carried stays as it is, until something is computed of it
+            "z = permute_dims(x)\nw = cast(z) {dtype=float32}\nr = exp(w)",
+            """
+            z: float16[8, 4] = permute_dims(x)
+            cast: float32[8, 4] = cast(z) {dtype=float32}
+            r: float32[8, 4] = exp(cast)
+            r
+            """,
+        ),
+        (  # branches give what is rounded
+            "q = if c { x } else { y }\nz = exp(q)\nr = reshape(z) {shape=(32,)}",
+            """
+            q: float16[4, 8] = if c {
+              x
+            } else {
+              y
+            }
+            cast: float32[4, 8] = cast(q) {dtype=float32}
+            z: float32[4, 8] = exp(cast)
+            r: float32[32] = reshape(z) {shape=(32,)}
+            r_1: float16[32] = cast(r) {dtype=float16}
+            r_1
+            """,
+        ),
+        (  # so do conversions to integers take it
+            "z = exp(x)\nr = cast(z) {dtype=int32}",
+            """
+            cast: float32[4, 8] = cast(x) {dtype=float32}
+            z: float32[4, 8] = exp(cast)
+            z_1: float16[4, 8] = cast(z) {dtype=float16}
+            r: int32[4, 8] = cast(z_1) {dtype=int32}
+            r
+            """,
+        ),
+        (  # fields of a tuple are values of their own
+            "t = top_k(x) {k=2}\na = t[0]\nr = exp(a)",
+            """
+            cast: float32[4, 8] = cast(x) {dtype=float32}
+            t: (float32[4, 2], int64[4, 2]) = top_k(cast) {k=2}
+            t_1: float32[4, 2] = t[0]
+            r: float32[4, 2] = exp(t_1)
+            r_1: float16[4, 2] = cast(r) {dtype=float16}
+            r_1
+            """,
+        ),
+    ],
+)
+def test_float16_is_computed_as_float32(before: str, after: str) -> None:
+    assert body(_Swept(), before, "x: float16[4, 8], y: float16[4, 8], c: bool[]") == textwrap.dedent(after).strip()
+
+
+class _Swept:
+    """The pass, without what is left over behind it."""
+
+    name = "widen_float16"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return DeadCode()(WidenFloat16()(module))
 
 
 # ---- constants, dead code, common subexpressions ----

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -32,21 +33,22 @@ STEPS: list[tuple[Callable[..., Any], tuple, tuple]] = [
     (op.permute_dims, (SQUARE,), SQUARE),
     (lambda a: op.mean(a, axes=(0,)), (SQUARE,), ROW),
     (lambda a: op.reshape(op.concat(a, a, axis=0), shape=(2, 4, 4))[1], (SQUARE,), SQUARE),
-    (lambda: op.full(shape=SQUARE, value=0.5, dtype="float32"), (), SQUARE),
+    (lambda a: op.full(shape=SQUARE, value=0.5, dtype=a.dtype), (SQUARE,), SQUARE),
 ]
 
 
 @st.composite
-def graphs(draw: Callable[[st.SearchStrategy], Any]) -> ir.Module:
-    """Graphs of tensor operators, in which values have several users."""
-    x, y = var("x", SQUARE), var("y", ROW)
-    values = {SQUARE: [x], ROW: [y]}
+def graphs(draw: Callable[[st.SearchStrategy], Any], *dtypes: str) -> list[ir.Module]:
+    """Graphs of tensor operators, in which values have several users: the same one for each element type."""
+    params = [(var("x", SQUARE, dtype), var("y", ROW, dtype)) for dtype in dtypes]
+    values = {SQUARE: [[x for x, _ in params]], ROW: [[y for _, y in params]]}
     for _ in range(draw(st.integers(1, 25))):
         apply, operands, result = draw(st.sampled_from(STEPS))
         chosen = [draw(st.sampled_from(values[shape][-6:])) for shape in operands]
-        values[result].append(apply(*chosen))
+        values[result].append([apply(*each) for each in zip(*chosen, strict=True)])
     results = draw(st.lists(st.sampled_from([*values[SQUARE], *values[ROW]]), min_size=1, max_size=3))
-    return Module(main=function([x, y], tuple_(values[SQUARE][-1], *results)))
+    tuples = zip(values[SQUARE][-1], *results, strict=True)
+    return [Module(main=function(own, tuple_(*each))) for own, each in zip(params, tuples, strict=True)]
 
 
 examples = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -76,8 +78,20 @@ def test_planned_memory_is_never_more_than_without_sharing(program: Program) -> 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 @settings(examples, max_examples=100)
-@given(graphs())
-def test_graphs_of_operators_keep_their_value(level: int, module: ir.Module) -> None:
+@given(graphs("float32"))
+def test_graphs_of_operators_keep_their_value(level: int, modules: list[ir.Module]) -> None:
     arguments = floats(*SQUARE), floats(*ROW)
-    expected = evaluate(infer_types(module), "main", *arguments)
-    assert_equal(run(saved(module, opt_level=level), *arguments), expected)
+    expected = evaluate(infer_types(modules[0]), "main", *arguments)
+    assert_equal(run(saved(modules[0], opt_level=level), *arguments), expected)
+
+
+@examples
+@given(graphs("float16", "float32"))
+def test_float16_is_rounded_at_the_end_alone(modules: list[ir.Module]) -> None:
+    """Graphs of float16 give what those of float32 do, rounded once."""
+    half, single = modules
+    arguments = floats(*SQUARE).astype(np.float16), floats(*ROW).astype(np.float16)
+    expected = evaluate(infer_types(single), "main", *(each.astype(np.float32) for each in arguments))
+    for got, wanted in zip(run(saved(half), *arguments), expected, strict=True):
+        assert got.dtype.name == "float16"
+        np.testing.assert_allclose(np.asarray(got, np.float32), wanted, rtol=2**-11 + 1e-5, atol=2**-24)

@@ -1,0 +1,109 @@
+"""Arithmetic on float16 is done in float32: CPUs convert vectors of the one to the other, and calculate with the other.
+
+What operators compute is rounded to float16 only where something else than an operator takes it: a caller, a loop, a data
+value. In between it keeps the bits that it has, which is faster, and nearer to the true result. Where a program itself
+converts to float16, it is rounded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import ChainMap
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...formats.dtypes import DType
+from ...formats.types import TensorType, TupleType, Type
+from .. import ir
+from ..operators.table import Fusion, lookup
+from .rewriting import Emitter, constant, operator_call, tensor_type
+
+# These only carry elements from place to place: those of float16, as long as nothing has been computed of them.
+_CARRIERS = frozenset({Fusion.MOVEMENT, Fusion.VIEW})
+
+
+@dataclass(frozen=True)
+class WidenFloat16:
+    name: str = "widen_float16"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Widener(module).run()
+
+
+class _Widener(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.wide: ChainMap[ir.Atom, ir.Atom] = ChainMap()  # by what is float16, the same as float32
+        self.constants: dict[ir.Atom, ir.Constant] = {}  # also
+        self.fields: dict[ir.Atom, tuple[ir.Var, ...]] = {}  # of tuples that operators give
+
+    def block(self, block: ir.Block) -> ir.Block:
+        self.wide = self.wide.new_child()
+        result = super().block(block)
+        self.wide = self.wide.parents
+        return result
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        value, var = binding.value, binding.var
+        self.begin(binding)
+        if isinstance(value, ir.GetItem) and value.tuple in self.fields:
+            self.atoms[var] = self.fields[value.tuple][value.index]
+        elif _is_widening(binding):
+            self.atoms[var] = self._widened(value.args[0])  # type: ignore[union-attr]
+        elif isinstance(value, ir.OperatorCall) and self._takes_wide(value):
+            self._compute(var, dataclasses.replace(value, args=tuple(map(self._widened, value.args))))
+        else:
+            return (binding,)
+        return self.new
+
+    def _takes_wide(self, call: ir.OperatorCall) -> bool:
+        """Whether it is given float32 in place of float16."""
+        halves = [arg for arg in call.args if _is_half(tensor_type(arg))]
+        if call.operator == "cast":
+            return False  # it takes what is rounded
+        if lookup(call.operator).fusion in _CARRIERS:
+            return any(arg in self.wide for arg in halves)
+        return bool(halves)
+
+    def _widened(self, atom: ir.Atom) -> ir.Atom:
+        if not _is_half(tensor_type(atom)):
+            return atom
+        if isinstance(atom, ir.Constant):
+            if atom not in self.constants:
+                self.constants[atom] = constant(atom.value.astype(np.float32))
+            return self.constants[atom]
+        if atom not in self.wide:
+            self.wide[atom] = self.emit("cast", atom, dtype=DType.float32)
+        return self.wide[atom]
+
+    def _compute(self, var: ir.Var, value: ir.Expr) -> None:
+        """Binds `var` to a value that has float32 where the variable's type has float16, rounded."""
+        if isinstance(var.type, TupleType):
+            whole = self.bind(value, TupleType(tuple(map(_wide_type, var.type.fields))), var.name)
+            self.fields[var] = tuple(ir.Var(var.name, field) for field in var.type.fields)
+            for index, field in enumerate(self.fields[var]):
+                self._compute(field, ir.GetItem(whole, index))
+            value = ir.MakeTuple(self.fields[var])
+        elif var.type is not None and _is_half(var.type):
+            self.wide[var] = self.bind(value, _wide_type(var.type), var.name)
+            value = operator_call("cast", self.wide[var], dtype=DType.float16)
+        self.new.append(ir.Binding(var, value, self.origin))
+
+
+def _is_half(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.dtype is DType.float16
+
+
+def _wide_type(type_: Type) -> Type:
+    return TensorType(DType.float32, type_.shape) if isinstance(type_, TensorType) and _is_half(type_) else type_
+
+
+def _is_widening(binding: ir.Binding) -> bool:
+    """Whether it converts float16 to float32."""
+    call = binding.value
+    if not isinstance(call, ir.OperatorCall) or call.operator != "cast":
+        return False
+    return _is_half(tensor_type(call.args[0])) and tensor_type(binding.var).dtype is DType.float32
