@@ -221,6 +221,23 @@ def write_band(write: Writer) -> None:
     write(f"band_end = (highest // group_outputs + 1) * group_channels - image_block * {BLOCK}")
 
 
+def write_mask(write: Writer, channel: str) -> str:
+    """Defines which lanes of the block number `group` of the result are of the same group as a channel, counted from those of
+    `image_block`; the name of that mask."""
+    write(f"lane = (image_block * {BLOCK} + {channel}) // group_channels * group_outputs - group * {BLOCK}")
+    write("of_group = inside(lane + group_outputs) & ~inside(lane)")
+    return "of_group"
+
+
+def write_exactly(write: Writer, tile: Tile, write_sums: Callable[[bool], None]) -> None:
+    """The sums of narrow groups: first with the zeros between groups. What is no number may come from another group's infinity,
+    times such a zero. Where there is one, all is done again: `write_sums(True)` leaves out what is not of the group."""
+    write_sums(False)
+    sums = [tile.accumulator(i, j) for i in range(tile.rows) for j in range(tile.blocks)]
+    with write.block(f"if any_lane({' | '.join(f'isnan({each})' for each in sums)})"):
+        write_sums(True)
+
+
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_blocked and conv_planar, with an elementwise epilogue."""
     found = Anchored.of(definition)
@@ -477,13 +494,24 @@ class Conv:
             self._write_next(tile)
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
-            write_start(write, tile, self.bias)
-            chunk = "chunk" if problem.chunk else ""
-            with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
-                self._write_inner()
-                with self._slices():
-                    self._write_sum(tile)
+            if problem.narrow:
+                write_exactly(write, tile, lambda is_masked, tile=tile: self._write_sums(tile, is_masked))
+            else:
+                self._write_sums(tile)
             self.epilogue.tile(self.write_result(tile), skip="skip" if problem.columns % tile.rows else "")
+
+    _is_masked = False  # whether what is written leaves out other groups' channels
+
+    def _write_sums(self, tile: Tile, is_masked: bool = False) -> None:
+        """`is_masked`: only of what is of the same group, where groups are narrow."""
+        write = self.write
+        self._is_masked = is_masked
+        write_start(write, tile, self.bias)
+        chunk = "chunk" if self.problem.chunk else ""
+        with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
+            self._write_inner()
+            with self._slices():
+                self._write_sum(tile)
 
     @property
     def bias(self) -> str:
@@ -554,7 +582,8 @@ class Conv:
         if problem.narrow:
             write(f"w_next = w + {BLOCK * VECTOR_BYTES}", "x += outer * x_step", "w += outer * w_step")
         with write.block(f"for step in range({steps})"):
-            write_step(write, tile, self.target)
+            mask = write_mask(write, f"channel * {BLOCK} + step") if self._is_masked else ""
+            write_step(write, tile, self.target, mask=mask)
         if problem.narrow:
             write("w = w_next")
         elif has_rest:

@@ -18,7 +18,7 @@ from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.windows import axes
 from .anchor import Anchored
-from .conv import GIGAHERTZ, narrow_groups, write_band, write_band_sizes
+from .conv import GIGAHERTZ, narrow_groups, write_band, write_band_sizes, write_exactly, write_mask
 from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel
 from .sliding import Sliding
@@ -271,24 +271,30 @@ class _Convolution:
         with write.block("for tile in range(first_tile, last_tile)"):
             write(f"row = min(tile * {tile.rows}, pixels - {tile.rows})", f"skip = tile * {tile.rows} - row")
             self.epilogue.begin()
-            write("w = weight + (group * blocks + block) * w_block")
-            write(f"ahead = w + ({tile.blocks} + tile % {tile.blocks}) * w_block")
+            write("w_tile = weight + (group * blocks + block) * w_block")
+            write(f"ahead = w_tile + ({tile.blocks} + tile % {tile.blocks}) * w_block")
             if has_bias:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
-            write_start(write, tile, "bias_tile" if has_bias else "")
-            self._write_sum(tile)
+            if self.narrow:
+                write_exactly(write, tile, lambda is_masked, tile=tile: self._write_sum(tile, is_masked))
+            else:
+                self._write_sum(tile)
             exact = isinstance(self.pixels, int) and self.pixels % tile.rows == 0
             self.epilogue.tile(tile, skip="" if exact else "skip")
 
-    def _write_sum(self, tile: Tile) -> None:
+    def _write_sum(self, tile: Tile, is_masked: bool = False) -> None:
+        """`is_masked`: only of what is of the same group, where groups are narrow."""
         write, has_rest = self.write, self.last < BLOCK
+        write_start(write, tile, "bias_tile" if len(self.node.inputs) > 2 else "")
+        write("w = w_tile")
         if self.is_gathered:
             write("x = matrix + (row - base) * x_row")
             with (
                 write_chunks(write, tile, "depth", chunk_of(self.depth)) as steps,
                 write.block(f"for step in {steps}"),
             ):
-                write_step(write, tile, self.target)
+                channel = f"step // (taps * {BLOCK}) * {BLOCK} + step % {BLOCK}"
+                write_step(write, tile, self.target, mask=write_mask(write, channel) if is_masked else "")
             return
         chunk = chunk_of(self.channels, BLOCK)
         with write_chunks(write, tile, "channels", chunk) as channels, write.block(f"for channel in {channels}"):
@@ -296,4 +302,5 @@ class _Convolution:
             if has_rest:
                 write(f"inner = last_channels if channel == channels - 1 else {BLOCK}")
             with write.block(f"for step in range({'inner' if has_rest else BLOCK})"):
-                write_step(write, tile, self.target)
+                mask = write_mask(write, f"channel * {BLOCK} + step") if is_masked else ""
+                write_step(write, tile, self.target, mask=mask)

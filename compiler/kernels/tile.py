@@ -137,9 +137,18 @@ def write_blocks(write: Writer, blocks: int, tile: Tile, write_tiles: Callable[[
         write_tiles(tile.single())
 
 
-def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lines: int = 1, element: str = "") -> None:
+def write_step(
+    write: Writer,
+    tile: Tile,
+    target: Target,
+    columns: str = "",
+    lines: int = 1,
+    element: str = "",
+    mask: str = "",
+) -> None:
     """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are. `element`: how the
-    vector that a row is multiplied with is loaded from its place, if not as one element for all lanes.
+    vector that a row is multiplied with is loaded from its place, if not as one element for all lanes. `mask`: the lanes that the
+    step is for, if not all.
 
     Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
     inference, and the memory is slower than the tile. None are where what is read is in the caches.
@@ -152,7 +161,10 @@ def write_step(write: Writer, tile: Tile, target: Target, columns: str = "", lin
     for i in range(tile.rows):
         write(f"x_{i} = {element.format('x, ' + _times(i, 'x_row'))}")
         for j in range(tile.blocks):
-            write(multiply_add(tile.accumulator(i, j), f"x_{i}", f"w_{j}", target, tile.sums))
+            total = tile.accumulator(i, j)
+            write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.sums, total))
+            if mask:
+                write(f"{total} = select({mask}, more, {total})")
     write("x += x_step", "w += w_step")
 
 
@@ -184,11 +196,12 @@ def _times(count: int, distance: str) -> str:
     return f"{count} * {distance}" if count > 1 else distance if count else "0"
 
 
-def multiply_add(total: str, x: str, w: str, target: Target, sums: str = "float32") -> str:
-    """The line that adds x times w to a sum of that type."""
+def multiply_add(result: str, x: str, w: str, target: Target, sums: str = "float32", total: str = "") -> str:
+    """The line that makes the result of a sum of that type, if not itself of the `total`, to which x times w is added."""
+    total = total or result
     if sums == "int32":
-        return f"{total} = {target.dot}({total}, {x}, {w})"
-    return f"{total} = fma({x}, {w}, {total})" if target.has_fma else f"{total} = {total} + {x} * {w}"
+        return f"{result} = {target.dot}({total}, {x}, {w})"
+    return f"{result} = fma({x}, {w}, {total})" if target.has_fma else f"{result} = {total} + {x} * {w}"
 
 
 def write_start(write: Writer, tile: Tile, bias: str = "") -> None:

@@ -118,6 +118,18 @@ def test_groups_that_share_blocks(groups, channels, outputs):
     convolve(x, weight[:, :, :1, :1], groups=groups, parts=2)
 
 
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize(("groups", "channels", "outputs"), [(8, 3, 5), (10, 2, 2), (4, 40, 9)])
+def test_what_is_no_number_stays_in_its_group(groups, channels, outputs, target):
+    x, weight = normal(1, groups * channels, 6, 7), normal(groups * outputs, channels, 3, 3)
+    x[0, 1, 2, 3], x[0, channels, 5, 0], x[0, -1, 0, 6] = np.inf, np.nan, -np.inf
+    weight[0, 1] = 0  # an infinity times a zero of the group itself is no number
+    sizes = {"groups": groups, "target": target, "parts": 2}
+    convolve(x, weight, pads=(1, 1, 1, 1), **sizes)
+    convolve(x, weight, symbolic=(2, 3), **sizes)
+    convolve(x, weight[:, :, 1:2, 1:2], symbolic=(2, 3), **sizes)
+
+
 def test_groups_of_a_volume_that_share_blocks():
     convolve(normal(1, 30, 3, 4, 5), normal(20, 3, 2, 2, 2), groups=10, pads=(1, 0, 1, 0, 1, 1), parts=3)
 
