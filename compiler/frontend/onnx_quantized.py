@@ -1,6 +1,7 @@
 """Importers of operators on quantised tensors: integers q that stand for (q - zero point) · scale.
 
-They are computed in floats, which hold every such integer exactly. Where ONNX wants a sum as an int32, it is the exact one.
+They are imported as floats that are made of integers; `passes/integer_products.py` sees which ones need not be floats. Where ONNX
+wants a sum as an int32, it is the exact one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .onnx_table import importer
 from .onnx_tensors import element_type
 from .onnx_values import GraphBuilder, Value
 
+_NARROW = frozenset({DType.int8, DType.uint8, DType.int16, DType.uint16})  # which float32 holds
 _EXACT_TERMS = (1 << 24) // (255 * 255)  # products of two 8-bit numbers whose sum a float32 holds exactly
 
 
@@ -57,6 +59,8 @@ def _dequantize_linear(
 
 def _quantized(g: GraphBuilder, x: Value, scale: Value, zero: Value | None, dtype: DType) -> Value:
     """x / scale, rounded to even, plus the zero point, kept in the range of the integers."""
+    if x.dtype is DType.float32 and dtype in _NARROW:
+        return g.broadcast("quantize", x, scale, zero or g.constant(0, dtype))
     whole = g.op("round", g.broadcast("divide", x, scale))
     if zero is not None:
         whole = g.broadcast("add", whole, _cast(g, zero, whole.dtype))
@@ -64,6 +68,8 @@ def _quantized(g: GraphBuilder, x: Value, scale: Value, zero: Value | None, dtyp
 
 
 def _dequantized(g: GraphBuilder, x: Value, scale: Value, zero: Value | None) -> Value:
+    if scale.dtype is DType.float32 and x.dtype in _NARROW | {DType.int32}:
+        return g.broadcast("dequantize", x, scale, zero or g.constant(0, x.dtype))
     return g.broadcast("multiply", _centred(g, x, zero, scale.dtype), scale)
 
 
@@ -88,9 +94,12 @@ def _zero(g: GraphBuilder, zero_point: Value | None, x: Value, axis: int, block_
 
 
 def _spread(g: GraphBuilder, parameter: Value, x: Value, axis: int, block_size: int = 0) -> Value:
-    """Scales or zero points, one for all, for each place along an axis, or for each block of places, to broadcast with x."""
+    """Scales or zero points, one for all, for each place along an axis, or for each block of places, to broadcast with x.
+
+    One for all is a tensor of one element, not a scalar: that would be a number in a kernel's text, which then served no other.
+    """
     if parameter.rank == 0 or parameter.shape == (1,):
-        return g.op("reshape", parameter, shape=())
+        return g.op("reshape", parameter, shape=(1,) * min(x.rank, 1))
     along = axis_of(axis, x.rank)
     if not block_size:
         if parameter.rank != 1:

@@ -222,6 +222,8 @@ class GraphBuilder:
         self, operator: Operator, values: Sequence[Value], attributes: Any, types: Sequence[TensorType]
     ) -> tuple[Value, ...] | None:
         """The results, if they can be told now: of constants by evaluation, of dimensions by symbolic arithmetic."""
+        if operator.name == "dequantize" and values[0].rank > 1:
+            return None  # products are made of such weights' integers
         arrays = [value.constant for value in values]
         small = all(type_.is_static and type_.nbytes <= FOLD_BYTES for type_ in types)
         if small and not _is_symbolic(attributes) and all(array is not None for array in arrays):

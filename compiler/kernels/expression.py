@@ -285,6 +285,22 @@ def _literals(node: PrimitiveNode) -> dict[str, str]:
     }
 
 
+def _quantize(expression: Expression, node: PrimitiveNode) -> str:
+    _, scale, zero = node.inputs
+    steps = "{0}" if expression.is_constant(scale) and expression.constant(scale) == 1 else "{0} / {1}"
+    point = "" if expression.is_constant(zero) and expression.constant(zero) == 0 else " + convert_float32({2})"
+    return f"saturated_{node.results[0].dtype.name}(round_even({steps}){point})"
+
+
+def _dequantize(expression: Expression, node: PrimitiveNode) -> str:
+    x, _, zero = node.inputs
+    if expression.is_constant(zero) and expression.constant(zero) == 0:
+        return "convert_float32({0}) * {1}"
+    if expression.types[x].dtype is DType.int32:
+        return "convert_float32({0} - {2}) * {1}"
+    return "(convert_float32({0}) - convert_float32({2})) * {1}"
+
+
 _CHOSEN: dict[str, Callable[[Expression, PrimitiveNode], str | None]] = {
     "cast": _cast,
     "clip": _clip,
@@ -292,6 +308,8 @@ _CHOSEN: dict[str, Callable[[Expression, PrimitiveNode], str | None]] = {
     "maximum": _extreme,
     "minimum": _extreme,
     "divide": _divide,
+    "quantize": _quantize,
+    "dequantize": _dequantize,
     "pow": _pow,
     "constant": lambda expression, node: "",
     "full": lambda expression, node: "",

@@ -297,6 +297,17 @@ def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
     return select(isnan(a), result.of(0), result) if dtype.signed else result
 
 
+def saturated(a: Lanes, dtype: Kind) -> Lanes:
+    """Whole floats as integers of 8 or 16 bits, their nearest values; the least one for NaN."""
+    bits, builder = dtype.bitwidth, a.builder
+    least = -(1 << (bits - 1)) if dtype.signed else 0
+    most = least + (1 << bits) - 1
+    inside = select(a > least, a, a.of(least))
+    inside = select(inside < most, inside, a.of(most))
+    wide = Lanes(builder, builder.fptosi(inside.value, a.type_of(types.int32)), types.int32)
+    return Lanes(builder, _resize_integer(wide, a.type_of(dtype)), dtype)
+
+
 def _resize_integer(a: Lanes, target: ir.Type) -> ir.Value:
     width, old = (getattr(kind, "element", kind).width for kind in (target, a.value.type))
     if width == old:

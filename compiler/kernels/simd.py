@@ -23,6 +23,7 @@ other; LLVM splits the wide ones over several registers.
                                       of `vm/intrinsics.py`, for words that parts share
     splat_T(value)                    the scalar in every lane                   iota_T()   0, 1, 2, …
     convert_T(v)                      to another element type; also of scalars
+    saturated_T(v)                    a whole float32 as the nearest integer of 8 or 16 bits
     + - * / & | ^ ~ < <= == …         lane by lane, a scalar operand is splatted; comparisons give masks (bool vectors)
 
 and the functions of `FUNCTIONS`: fma, select, minimum, exp … which `lanes.py` and `elementary.py` define as Python functions
@@ -68,6 +69,7 @@ from .lanes import (
     maximum,
     minimum,
     parted,
+    saturated,
     select,
     splat,
     transposed,
@@ -455,6 +457,13 @@ def _iota_of(name: str, dtype: Kind, lanes: int) -> Callable[..., Any]:
     )
 
 
+def _saturate_to(name: str, dtype: Kind) -> Callable[..., Any]:
+    def typer(value: Kind) -> Kind:
+        return Vector(dtype, value.lanes) if isinstance(value, Vector) and value.dtype == types.float32 else None
+
+    return named(name, typer, emitter_of(lambda a: saturated(a, dtype)))
+
+
 def _convert_to(name: str, dtype: Kind) -> Callable[..., Any]:
     def typer(value: Kind) -> Kind:
         return Vector(dtype, value.lanes) if isinstance(value, Vector) else dtype
@@ -529,6 +538,10 @@ _COMMON = {
     **{
         function.__name__: named(function.__name__, typer, emitter_of(function))
         for function, typer in FUNCTIONS.items()
+    },
+    **{
+        f"saturated_{name}": _saturate_to(f"saturated_{name}", ELEMENTS[name][0])
+        for name in ("int8", "uint8", "int16", "uint16")
     },
     **{f"convert_{name}": _convert_to(f"convert_{name}", dtype) for name, (dtype, _) in ELEMENTS.items()},
 }

@@ -1,4 +1,5 @@
-"""Operators on quantised tensors: products of 8-bit integers with exact int32 sums, which wrap around as int32 does.
+"""Operators on quantised tensors: integers q that stand for (q - zero point) · scale, and products of 8-bit ones with exact
+int32 sums, which wrap around as int32 does.
 
 For kernels, words of four neighbours along the sum lie together, and one operand has signs and the other has not, as processors
 multiply them. A matrix [K, N] is packed into panels of 16 columns, [N/16, K/4, 16, 4].
@@ -15,13 +16,46 @@ from ...formats.dtypes import DType
 from ...formats.types import ShapeDim, TensorType
 from .blocked import BLOCK
 from .linear import _infer_matmul
-from .shapes import broadcast, lift, match_dim, mismatch, require, require_rank
+from .shapes import broadcast, lift, match_dim, mismatch, require, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import of_product
 
 WORD = 4  # bytes that are multiplied and added up at once
 
 _BYTES = frozenset({DType.int8, DType.uint8})
+
+
+_NARROW = _BYTES | {DType.int16, DType.uint16}  # what floats become; float32 holds them all
+
+# ---- to integers and back ----
+
+
+def _infer_quantize(inputs: Sequence[TensorType]) -> TensorType:
+    x, scale, zero = inputs
+    same_dtype([x, scale], frozenset({DType.float32}))
+    require(zero, _NARROW)
+    return TensorType(zero.dtype, broadcast(x.shape, scale.shape, zero.shape))
+
+
+def _quantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    limits = np.iinfo(zero.dtype)
+    whole = np.rint(x / scale) + zero.astype(np.float32)
+    return np.where(whole > limits.min, np.minimum(whole, limits.max), limits.min).astype(zero.dtype)
+
+
+def _infer_dequantize(inputs: Sequence[TensorType]) -> TensorType:
+    x, scale, zero = inputs
+    require(scale, frozenset({DType.float32}))
+    same_dtype([x, zero], _NARROW | {DType.int32})
+    return TensorType(DType.float32, broadcast(x.shape, scale.shape, zero.shape))
+
+
+def _dequantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    wide = np.int32 if x.dtype.itemsize < 4 else x.dtype
+    return np.subtract(x, zero, dtype=wide).astype(np.float32) * scale
+
+
+# ---- products ----
 
 
 def _parts(size: ShapeDim, part: int) -> ShapeDim:
@@ -90,6 +124,10 @@ def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarra
 
 
 # fmt: off
+register("quantize", "x scale zero", _infer_quantize, _quantize, Fusion.ELEMENTWISE,
+         "x / scale rounded to even, plus the zero point, the nearest integer of its type; the least one for NaN")
+register("dequantize", "x scale zero", _infer_dequantize, _dequantize, Fusion.ELEMENTWISE,
+         "(x - zero) * scale, in float32; int32 wraps around")
 register("matmul_integer", "a b a_zero? b_zero?", _infer_matmul_integer, _matmul_integer, Fusion.ANCHOR,
          "the matrix product of 8-bit integers less their zero points, in int32", work=of_product)
 register("pack_integer_matrix", "matrix", _infer_pack_matrix, _pack_matrix, Fusion.OPAQUE,

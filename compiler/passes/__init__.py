@@ -20,6 +20,7 @@ from .dead_code import DeadCode
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .fuse import Fuse, Supports
+from .integer_products import IntegerProducts
 from .lambda_lift import LambdaLift
 from .layout import BlockChannels
 from .monomorphise import Monomorphise
@@ -39,6 +40,7 @@ __all__ = [
     "FoldConstants",
     "Fuse",
     "InferTypes",
+    "IntegerProducts",
     "LambdaLift",
     "Monomorphise",
     "NameShapes",
@@ -90,6 +92,8 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: WidenFloat16()),
     (1, lambda options: Simplify()),
     (1, lambda options: TransposedConvolutions()),
+    (1, lambda options: IntegerProducts()),
+    (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: FoldConstants()),
     (1, lambda options: FoldBatchNorm()),
     (1, lambda options: Simplify()),

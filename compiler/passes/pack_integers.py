@@ -58,12 +58,13 @@ def signed_weights(weights: ir.Atom, zero: ir.Atom | None) -> tuple[np.ndarray, 
 
 def as_unsigned(emitter: Emitter, a: ir.Atom, zero: ir.Atom | None) -> tuple[ir.Atom, ir.Atom | None]:
     """Numbers as uint8, and their zero point, as int32, if there is one."""
-    point = None if zero is None else as_int32(emitter, zero)
+    is_there = zero is not None and not (isinstance(zero, ir.Constant) and not zero.value.any())
+    point = as_int32(emitter, zero) if zero is not None and is_there else None
     if tensor_type(a).dtype is DType.uint8:
         return a, point
     bits = emitter.emit("cast", a, dtype=DType.uint8)
-    shifted = emitter.emit("bitwise_xor", bits, constant(np.uint8(_SIGN)))
-    shift = constant(np.int32(_SIGN))
+    shifted = emitter.emit("bitwise_xor", bits, constant(np.asarray(_SIGN, np.uint8)))
+    shift = constant(np.asarray(_SIGN, np.int32))
     return shifted, shift if point is None else combined(emitter, "add", point, shift)
 
 

@@ -61,6 +61,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("matmul", [(F, (4,)), (F, (2, 4, "n"))], {}),
     ("matmul", [(F, (2, 1, "n", 4)), (F, (5, 4, 3))], {}),
     ("matmul", [(F, ("n",)), (F, ("n",))], {}),
+    ("quantize", [(F, ("n", 4)), (F, (4,)), ("int8", ())], {}),
+    ("dequantize", [("uint16", ("n", 4)), (F, ()), ("uint16", ("n", 1))], {}),
     ("matmul_integer", [("uint8", (2, "n", 4)), ("int8", (4, 3))], {}),
     ("matmul_integer", [("int8", ("n", 4)), ("uint8", (4, 3)), ("int8", ("n", 1)), ("uint8", (3,))], {}),
     ("matmul_integer_packed", [("uint8", (2, "n", 8)), ("int8", (2, 2, 16, 4))], {"columns": 19}),

@@ -2,9 +2,12 @@
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.frontend.onnx import from_onnx
 
 RANDOM = np.random.default_rng(7)
 
@@ -14,7 +17,7 @@ def whole_range(dtype, *shape):
     return RANDOM.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
-def model_of(nodes, inputs, constants, outputs):
+def model_of(nodes, inputs, constants, outputs, opset=17):
     """A model of inputs (element type and shape by name), constants (arrays by name), and outputs (element type by name)."""
     elements = {
         name: (helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape) for name, (dtype, shape) in inputs.items()
@@ -26,7 +29,7 @@ def model_of(nodes, inputs, constants, outputs):
         [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def compiled(model: onnx.ModelProto):
@@ -57,3 +60,103 @@ def test_products_of_computed_integers(a_shape):
     run = compiled(model_of([node], inputs, zeros, {"y": TensorProto.INT32}))
     a, b = whole_range(np.uint8, *a_shape), whole_range(np.int8, 300, 4)
     np.testing.assert_array_equal(run(a, b).numpy(), (a.astype(np.int64) - 130) @ (b.astype(np.int64) + 3))
+
+
+# ---- quantised tensors between float operators ----
+
+
+class Network:
+    """Nodes of a model in which tensors are quantised and dequantised again, as tools write it."""
+
+    def __init__(self) -> None:
+        self.nodes, self.constants = [], {}
+
+    def constant(self, array) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = np.asarray(array)
+        return name
+
+    def __call__(self, operator: str, *inputs: str, **attributes) -> str:
+        self.nodes.append(helper.make_node(operator, inputs, [f"v{len(self.nodes)}"], **attributes))
+        return self.nodes[-1].output[0]
+
+    def dequantized(self, x: str, scale, zero, **attributes) -> str:
+        return self("DequantizeLinear", x, self.constant(np.float32(scale)), self.constant(zero), **attributes)
+
+    def through_integers(self, x: str, scale, zero) -> str:
+        numbers = [self.constant(np.float32(scale)), self.constant(zero)]
+        return self("DequantizeLinear", self("QuantizeLinear", x, *numbers), *numbers)
+
+    def weights(self, shape, axis, dtype=np.int8) -> str:
+        """Constants with a scale for each place along an axis."""
+        self.scales = RANDOM.uniform(0.005, 0.02, shape[axis]).astype(np.float32)
+        zeros = np.zeros(shape[axis], dtype)
+        return self.dequantized(self.constant(whole_range(dtype, *shape)), self.scales, zeros, axis=axis)
+
+    def bias(self, scale) -> str:
+        """Integers that count in units of the scale of a product of activations of that scale with the last weights."""
+        integers = whole_range(np.int16, len(self.scales)).astype(np.int32)
+        return self.dequantized(self.constant(integers), scale * self.scales, np.zeros(len(integers), np.int32), axis=0)
+
+    def model(self, shape, result: str) -> onnx.ModelProto:
+        self.nodes[-1].output[0] = "y"
+        return model_of(self.nodes, {"x": (np.float32, shape)}, self.constants, {"y": TensorProto.FLOAT})
+
+
+def check_network(network: Network, shape, result: str, quantum: float, *, symbolic: str = "") -> treadle.Executable:
+    """What is compiled differs from the floats, and from onnxruntime, by a quantum at most, and seldom."""
+    model = network.model([symbolic or shape[0], *shape[1:]], result)
+    executable = treadle.compile(model, progress=False)
+    x = RANDOM.standard_normal(shape).astype(np.float32)
+    got = treadle.VirtualMachine(executable)["main"](x).numpy()
+    floats = evaluate(from_onnx(model), "main", x)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for wanted in (floats, session.run(None, {"x": x})[0]):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1.01 * quantum)
+        assert np.mean(np.abs(got - wanted) > 0.5 * quantum) < 0.01
+    return executable
+
+
+def primitives(executable: treadle.Executable) -> list[str]:
+    return executable.primitive_ops
+
+
+@pytest.mark.parametrize("activations", [np.uint8(117), np.int8(3), np.uint8(0)])
+@pytest.mark.parametrize("symbolic", ["", "n"])
+def test_dense_layers_are_computed_in_integers(activations, symbolic):
+    net = Network()
+    h = net.through_integers("x", 0.03, activations)
+    h = net("MatMul", h, net.weights((40, 50), 1))
+    h = net("Add", h, net.constant(RANDOM.standard_normal(50).astype(np.float32)))
+    h = net.through_integers(h, 0.11, activations)
+    weights = net.weights((30, 50), 0)
+    h = net("Gemm", h, weights, net.bias(0.11), transB=1)
+    h = net.through_integers(h, 0.5, activations)
+    executable = check_network(net, (9, 40), h, 0.5, symbolic=symbolic)
+    assert sum("matmul_integer_packed" in name for name in primitives(executable)) == 2
+
+
+def test_residuals_and_moves_stay_in_integers():
+    net = Network()
+    x = net.through_integers("x", 0.0317, np.uint8(117))
+    h = net("Reshape", x, net.constant(np.int64([12, 40])))
+    h = net.through_integers(h, 0.0317, np.uint8(117))
+    h = net.through_integers(net("MatMul", h, net.weights((40, 40), 1)), 0.2134, np.uint8(130))
+    h = net("Reshape", h, net.constant(np.int64([3, 4, 40])))
+    h = net.through_integers(net("Add", h, x), 0.2371, np.uint8(128))
+    h = net("Transpose", h, perm=[0, 2, 1])
+    h = net.through_integers(net("Mul", h, net.constant(np.float32(0.5))), 0.11, np.uint8(128))
+    check_network(net, (3, 4, 40), h, 0.11)
+
+
+def test_numbers_beyond_the_range_and_what_is_none_have_their_nearest_integers():
+    x = np.float32([np.inf, -np.inf, np.nan, 1e30, -1e30, 0.25, 0.75, -0.25])
+    for zero in (np.uint8(3), np.int8(-5), np.uint16(0), np.int16(7)):
+        limits = np.iinfo(zero.dtype)
+        node = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])
+        constants = {"scale": np.float32(0.5), "zero": zero}
+        output = {"y": helper.np_dtype_to_tensor_dtype(zero.dtype)}
+        run = compiled(model_of([node], {"x": (np.float32, x.shape)}, constants, output, opset=21))
+        extremes = [limits.max, limits.min, limits.min, limits.max, limits.min]
+        small = [max(zero + step, limits.min) for step in (0, 2, 0)]
+        np.testing.assert_array_equal(run(x).numpy(), [*extremes, *small])
