@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.attention import permuted
@@ -34,6 +35,8 @@ _UNITS = 8  # for threads to share, if bands of that many queries are worth it:
 _LEAST_BAND = 128
 _FEW = 4  # queries for which tiles do not pay
 _MOST = 256  # elements of a row of queries, keys or values
+_GROUP = 4096  # scores that a group of tiles has, in the first cache
+_GROUP_ROWS = 64
 _PITCH = 64  # that keeps rows in the scratch memory out of one set of the first cache
 _MACS_A_NANOSECOND = 80
 _LEAST = -3.4028234663852886e38  # the first greatest score: -∞ - (-∞) would be no number
@@ -63,6 +66,11 @@ class _Layout:
         return VECTOR_BYTES * -(-self.depth // BLOCK) + _PITCH
 
     @property
+    def group(self) -> int:
+        """Rows of the greatest group of tiles."""
+        return min(self.rows, -(-_GROUP_ROWS // self.tile) * self.tile)
+
+    @property
     def score_row(self) -> int:
         return 4 * _SPAN + _PITCH
 
@@ -73,18 +81,20 @@ class _Layout:
     @property
     def parts(self) -> dict[str, int]:
         """The bytes of each part, in their order."""
-        return {
+        sizes = {
             "queries_at": self.rows * self.query_row,  # scaled
             "panels": 4 * _SPAN * self.depth,  # keys, [span / 16, depth, 16]
             "values": _SPAN * self.sum_row,
-            "scores": self.tile * self.score_row,
+            "scores": self.group * self.score_row,
+            "counts": 8 * self.group,  # of the span's keys that each row of the group sees
+            "greatest": self.group * VECTOR_BYTES,  # scores of each row of the group in this span, lane by lane
+            "factors": self.group * VECTOR_BYTES,  # of what was gathered before
+            "norms": self.group * VECTOR_BYTES,  # what the sums are multiplied by in the end
             "sums": self.rows * self.sum_row,  # of values, weighted
-            "peaks": 4 * self.rows + VECTOR_BYTES,  # the greatest score of each row so far
+            "peaks": self.rows * VECTOR_BYTES,  # the greatest score of each row so far
             "totals": self.rows * VECTOR_BYTES,  # of exponentials, lane by lane
-            "greatest": self.tile * VECTOR_BYTES,  # scores of each row of the tile in this span, lane by lane
-            "highest": VECTOR_BYTES,  # the greatest of these
-            "factors": VECTOR_BYTES,  # of what was gathered before, for each row of the tile
         }
+        return {name: -(-size // VECTOR_BYTES) * VECTOR_BYTES for name, size in sizes.items()}
 
 
 class _Attention:
@@ -126,6 +136,16 @@ class _Attention:
             bands += 1  # two threads would not share an odd number of units evenly
         return -(-self.queries // bands) or 1
 
+    @property
+    def is_online(self) -> bool:
+        """Whether keys may come in several spans, so that what was gathered of the earlier ones must be kept."""
+        return not isinstance(self.keys, int) or not 0 < self.keys <= _SPAN
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether keys may leave a block half full."""
+        return not isinstance(self.keys, int) or self.keys % BLOCK != 0
+
     @cached_property
     def tile(self) -> Tile:
         return choose(self.rows, 2, self.target)
@@ -149,8 +169,7 @@ class _Attention:
             "band = (queries + bands - 1) // bands",
         )
         write.split("matrices * bands", work)
-        with write.block("for unit in range(first, last)"):
-            self._write_unit()
+        self._write_units()
         nanoseconds = estimate(scores) * (self.depth + self.width) / _MACS_A_NANOSECOND
         return write.kernel(nanoseconds, sum(self.layout.parts.values()))
 
@@ -177,38 +196,52 @@ class _Attention:
             write(f"{name} = scratch + {start}")
             start += size
 
-    def _write_unit(self) -> None:
+    def _write_units(self) -> None:
+        """Each unit knows the place of the next one, whose operands it may ask for."""
+        write, names = self.write, [*self.tensors, *(["mask"] if self.mask is not None else [])]
+        write("next_begin = 0", *(f"next_{name} = {name}_at" for name in names))
+        with write.block("for unit in range(first - 1, last)"):
+            write("begin = next_begin", *(f"{name} = next_{name}" for name in names))
+            self._write_next()
+            with write.block("if unit >= first"):
+                self._write_unit()
+
+    def _write_next(self) -> None:
+        """Where the operands of the next unit are; of the last one, if there is no next."""
         write, row = self.write, len(self.batch)
-        write("matrix = unit // bands", "begin = (unit - matrix * bands) * band")
-        write("rows = min(band, queries - begin)")
+        write("following = min(unit + 1, last - 1)", "matrix = following // bands")
+        write("next_begin = (following - matrix * bands) * band")
         rest = "matrix"
         for axis in reversed(range(row)):
             write(f"at_{axis} = {rest} % batch_{axis}", f"rest_{axis} = {rest} // batch_{axis}")
             rest = f"rest_{axis}"
         if self.attributes["repeat"] > 1:
-            write(f"group = at_{row - 1} // {self.attributes['repeat']}")
+            write(f"shared = at_{row - 1} // {self.attributes['repeat']}")
         for name in self.tensors:
             places = [f"at_{axis}" for axis in range(row)]
             if name in ("k", "v") and self.attributes["repeat"] > 1:
-                places[-1] = "group"
+                places[-1] = "shared"
             terms = [f"{place} * {name}_step_{axis}" for axis, place in enumerate(places)]
-            terms += [f"begin * {name}_step_{row}"] if name in ("q", "out") else []
-            write(" + ".join([f"{name} = {name}_at", *terms]))
+            terms += [f"next_begin * {name}_step_{row}"] if name in ("q", "out") else []
+            write(" + ".join([f"next_{name} = {name}_at", *terms]))
         if self.mask is not None:
             first = row + 2 - self.mask.rank
             terms = [f"{place} * mask_step_{axis}" for axis, place in self._mask_places() if axis >= first]
-            write(" + ".join(["mask = mask_at", *terms]))
+            write(" + ".join(["next_mask = mask_at", *terms]))
+
+    def _write_unit(self) -> None:
+        self.write("rows = min(band, queries - begin)")
         self._write_queries()
         if isinstance(self.queries, int):
             (self._write_rows if self.queries < _FEW else self._write_tiles)()
             return
-        with write.block(f"if rows < {_FEW}"):
+        with self.write.block(f"if rows < {_FEW}"):
             self._write_rows()
-        with write.block("else"):
+        with self.write.block("else"):
             self._write_tiles()
 
     def _mask_places(self) -> list[tuple[int, str]]:
-        return [*((axis, f"at_{axis}") for axis in range(len(self.batch))), (len(self.batch), "begin")]
+        return [*((axis, f"at_{axis}") for axis in range(len(self.batch))), (len(self.batch), "next_begin")]
 
     def _step(self, name: str) -> str:
         """The bytes from one row of an operand to the next."""
@@ -238,65 +271,118 @@ class _Attention:
             for at in depths:
                 write(f"q_{at} = vload_float32(queries_at + row * {self.layout.query_row}, {4 * at})")
             write(*(f"sum_{at} = splat_float32(0.0)" for at in widths))
-            write(f"store_float32(peaks, 0, {_LEAST})", "vstore(totals, 0, splat_float32(0.0))", "top = 0", "lines = 1")
+            write(f"peak = splat_float32({_LEAST})", "total = splat_float32(0.0)", "scores_at = scores")
             with write.block(f"for key in range(0, keys, {_SPAN})"):
                 write(f"count = min({_SPAN}, keys - key)")
                 with write.block("for at in range(count)"):
                     write(f"source = k + (key + at) * {self._step('k')}")
                     terms = [f"q_{at} * vload_float32(source, {4 * at}{self._lanes(at, self.depth)})" for at in depths]
                     write(f"store_float32(scores, at * 4, horizontal_sum({' + '.join(terms)}))")
-                self._write_exponentials("row")
-                write(
-                    "factor = splat_float32(load_float32(factors, 0))",
-                    *(f"sum_{at} = sum_{at} * factor" for at in widths),
-                )
+                self._write_greatest()
+                write("known = peak", "peak = splat_float32(horizontal_maximum(most))")
+                self._write_factor()
+                write(*(f"sum_{at} = sum_{at} * factor" for at in widths), "total = total * factor")
+                self._write_weights()
                 with write.block("for at in range(count)"):
                     write(f"source = v + (key + at) * {self._step('v')}")
                     write("weight = splat_float32(load_float32(scores, at * 4))")
                     for at in widths:
                         value = f"vload_float32(source, {4 * at}{self._lanes(at, self.width)})"
                         write(f"sum_{at} = sum_{at} + weight * {value}")
-            self._write_norm("0")
+            write("norm = splat_float32(1.0 / horizontal_sum(total) if keys > 0 else 0.0)")
             for at in widths:
                 place = f"out + row * {self._step('out')}, {4 * at}"
                 write(f"vstore({place}, sum_{at} * norm{self._lanes(at, self.width)})")
 
-    def _write_norm(self, row: str) -> None:
-        """What the weighted sum of a row is multiplied by; of no keys, the sum is 0."""
-        total = f"horizontal_sum(vload_float32(totals, {row} * {VECTOR_BYTES}))"
-        self.write(f"norm = splat_float32(1.0 / {total} if keys > 0 else 0.0)")
+    def _write_greatest(self) -> None:
+        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞."""
+        write = self.write
+        write(f"most = splat_float32({_LEAST})")
+        if self.mask is not None:
+            self._write_mask_line("row")
+        with write.block(f"for at in range(0, count, {BLOCK})"):
+            write("left = count - at", "score = vload_float32(scores, at * 4)")
+            if self.mask is not None:
+                write(f"score = {self._masked_score('score', 'at', ', left')}")
+            write("score = select(inside(left), score, splat_float32(-math.inf))", "vstore(scores, at * 4, score)")
+            write("most = select(score > most, score, most)")
 
     # ---- many: tile by tile ----
 
     def _write_tiles(self) -> None:
         write, layout = self.write, self.layout
+        if not self.is_online:
+            write("key = 0", "length = keys")
+            self._write_span()
+            return
         with write.block("for row in range(rows)"):
-            write(f"store_float32(peaks, row * 4, {_LEAST})")
+            write(f"vstore(peaks, row * {VECTOR_BYTES}, splat_float32({_LEAST}))")
             write(f"vstore(totals, row * {VECTOR_BYTES}, splat_float32(0.0))")
             for at in range(0, layout.sum_row, VECTOR_BYTES):
                 write(f"vstore(sums, row * {layout.sum_row} + {at}, splat_float32(0.0))")
         with write.block(f"for key in range(0, keys, {_SPAN})"):
-            write(f"length = min({_SPAN}, keys - key)", "count = length", "is_ready = 0")
-            if self.may_hide:
-                write("bound = -1.0")
-            with write.block(f"for top in range(0, rows, {self.tile.rows})"):
-                write(f"lines = min({self.tile.rows}, rows - top)")
-                if self.may_hide:
-                    self._write_seen()
-                with write.block("if count > 0"):
-                    with write.block("if is_ready == 0"):
-                        self._write_panels()
-                        self._write_values()
-                        write("is_ready = 1")
-                    self._write_scores()
-                    self._write_exponentials("top + line", "0" if self.mask is not None else self._seen)
-                    self._write_sums()
-        with write.block("for row in range(rows)"):
-            self._write_norm("row")
-            write(f"source = sums + row * {layout.sum_row}", f"target = out + row * {self._step('out')}")
+            write(f"length = min({_SPAN}, keys - key)")
+            self._write_span()
+        with write.block("if keys == 0"), write.block("for row in range(rows)"):
             for at in range(0, self.width, BLOCK):
                 ending = self._lanes(at, self.width)
-                write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}) * norm{ending})")
+                write(f"vstore(out + row * {self._step('out')}, {4 * at}, splat_float32(0.0){ending})")
+
+    def _write_span(self) -> None:
+        """A span of keys, by groups of tiles: first all scores of a group, then all exponentials, then all sums of values. Rows
+        of exponentials, each of which is a chain of dependent steps, overlap then."""
+        write, step = self.write, self.tile.rows
+        write("is_ready = 0", f"group_rows = min({self.layout.group}, max(1, {_GROUP // step} // length) * {step})")
+        if self.may_hide:
+            write("bound = -1.0")
+        with write.block("for group in range(0, rows, group_rows)"):
+            write("group_end = min(group + group_rows, rows)")
+            with write.block(f"for top in range(group, group_end, {step})"):
+                self._write_place()
+                self._fetch_queries()
+                self._write_scores()
+            self._write_exponentials()
+            with write.block(f"for top in range(group, group_end, {step})"):
+                self._write_place()
+                self._fetch_keys()
+                self._write_sums()
+
+    def _fetch_queries(self) -> None:
+        """Brings nearer the next unit's rows that have the tile's numbers: of its queries, its result and its mask."""
+        if self.is_online:
+            return
+        write = self.write
+        with write.block("for row in range(top, top + lines)"):
+            self._fetch("q", self.depth)
+            self._fetch("out", self.width)
+            if self.mask is not None and len(self._mask_shape) > 1 and 1 not in self._mask_shape[-2:]:
+                size = self.mask.dtype.itemsize
+                write(f"source = next_mask + row * {self._mask_step(len(self.batch))}")
+                with write.block(f"for at in range(0, keys * {size}, {VECTOR_BYTES})"):
+                    write("prefetch(source, at)")
+
+    def _fetch_keys(self) -> None:
+        """The same for its keys and values, as far as they go."""
+        if self.is_online:
+            return
+        with self.write.block("for row in range(top, min(top + lines, keys))"):
+            self._fetch("k", self.depth)
+            self._fetch("v", self.width)
+
+    def _fetch(self, name: str, length: int) -> None:
+        """Asks for a row of an operand of the next unit, which may begin anywhere in a line of the cache."""
+        self.write(f"source = next_{name} + row * {self._step(name)}")
+        for at in (*range(0, 4 * length - 4, VECTOR_BYTES), 4 * length - 4):
+            self.write(f"prefetch(source, {at})")
+
+    @property
+    def _mask_shape(self) -> tuple[Dim, ...]:
+        return () if self.mask is None else shape_of(self.mask)
+
+    def _write_place(self) -> None:
+        """Where the tile is that begins at `top`: its number of rows, its place in the group, and its scores."""
+        self.write(f"lines = min({self.tile.rows}, group_end - top)", "place = top - group")
+        self.write(f"scores_at = scores + place * {self.layout.score_row}")
 
     def _write_panels(self) -> None:
         write, step = self.write, self._step("k")
@@ -311,19 +397,36 @@ class _Attention:
                     write(f"deep = min({BLOCK}, {self.depth} - at)")
                     write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, deep)")
 
+    def _write_values(self) -> None:
+        """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
+        write, width = self.write, self.layout.sum_row
+        with write.block("for at in range(length)"):
+            write(f"source = v + (key + at) * {self._step('v')}", f"target = values + at * {width}")
+            for at in range(0, self.width, BLOCK):
+                write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
+
     def _write_scores(self) -> None:
-        """The tile's products with the span's keys; what stands behind the last key is no score."""
-        write, tile, layout = self.write, self.tile, self.layout
+        """The tile's products with the span's keys, masked, and the greatest of each row; what stands behind the last key is no
+        score."""
+        write, tile = self.write, self.tile
+        write("count = length")
+        if self.may_hide:
+            self._write_seen()
+            with write.block("for line in range(lines)"):
+                write("store_int64(counts, (place + line) * 8, count)")
+        with write.block("if is_ready == 0 and count > 0"):
+            self._write_panels()
+            self._write_values()
+            write("is_ready = 1")
         write(
             "x_step = 4",
-            f"x_row = {layout.query_row}",
+            f"x_row = {self.layout.query_row}",
             f"w_step = {VECTOR_BYTES}",
             f"w_block = {VECTOR_BYTES * self.depth}",
         )
-        write(f"blocks = (count + {BLOCK - 1}) // {BLOCK}", f"whole = count // {BLOCK}")
-        if self.mask is None:
-            with write.block(f"for line in range({tile.rows})"):
-                write(f"vstore(greatest, line * {VECTOR_BYTES}, splat_float32({_LEAST}))")
+        write(f"blocks = (count + {BLOCK - 1}) // {BLOCK}", f"greatest_at = greatest + place * {VECTOR_BYTES}")
+        for line in range(tile.rows):
+            write(f"vstore(greatest_at, {line * VECTOR_BYTES}, splat_float32({_LEAST}))")
         with write.block(f"for block in range(0, blocks - blocks % {tile.blocks}, {tile.blocks})"):
             self._write_score(tile)
         if tile.blocks > 1 and (
@@ -333,38 +436,40 @@ class _Attention:
                 self._write_score(Tile(tile.rows, 1))
 
     def _write_score(self, tile: Tile) -> None:
-        """The tile's products with the keys of its blocks. Where no mask is to come, and keys fill the blocks, the greatest are
-        found on the way."""
+        """The tile's products with the keys of its blocks."""
         write, layout = self.write, self.layout
         write(f"x = queries_at + top * {layout.query_row}", "w = panels + block * w_block")
         write_start(write, tile)
         with write.block(f"for step in range({self.depth})"):
             write_step(write, tile, self.target, lines=0)
-        for i in range(tile.rows):
+        write(f"at = block * {BLOCK}", f"score_at = scores_at + block * {VECTOR_BYTES}")
+        if self.has_rest:
             for j in range(tile.blocks):
-                place = f"block * {VECTOR_BYTES} + {i * layout.score_row + j * VECTOR_BYTES}"
-                write(f"vstore(scores, {place}, {tile.accumulator(i, j)})")
-        if self.mask is not None:
-            return
-        with write.block(f"if block + {tile.blocks} <= whole"):
-            for i in range(tile.rows):
-                write(f"most = vload_float32(greatest, {i * VECTOR_BYTES})")
-                for j in range(tile.blocks):
-                    score = tile.accumulator(i, j)
-                    write(f"most = select({score} > most, {score}, most)")
-                write(f"vstore(greatest, {i * VECTOR_BYTES}, most)")
+                write(f"left_{j} = count - at - {j * BLOCK}", f"is_key_{j} = inside(left_{j})")
+        for i in range(tile.rows):
+            if self.mask is not None:
+                self._write_mask_line(f"(top + min({i}, lines - 1))")
+            write(f"most = vload_float32(greatest_at, {i * VECTOR_BYTES})")
+            for j in range(tile.blocks):
+                self._write_masked(tile.accumulator(i, j), j)
+                write(f"vstore(score_at, {i * layout.score_row + j * VECTOR_BYTES}, score)")
+                write("most = select(score > most, score, most)")
+            write(f"vstore(greatest_at, {i * VECTOR_BYTES}, most)")
 
-    def _write_values(self) -> None:
-        """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
-        write, width = self.write, self.layout.sum_row
-        with write.block("for at in range(length)"):
-            write(f"source = v + (key + at) * {self._step('v')}", f"target = values + at * {width}")
-            for at in range(0, self.width, BLOCK):
-                write(f"vstore(target, {4 * at}, vload_float32(source, {4 * at}{self._lanes(at, self.width)}))")
+    def _write_masked(self, total: str, block: int) -> None:
+        """Makes a sum of products the score of the keys of a block of the tile."""
+        ending = f", left_{block}" if self.has_rest else ""
+        if self.mask is not None:
+            total = self._masked_score(total, f"(at + {block * BLOCK})" if block else "at", ending)
+        if self.has_rest:
+            total = f"select(is_key_{block}, {total}, splat_float32(-math.inf))"
+        self.write(f"score = {total}")
 
     def _write_sums(self) -> None:
-        """Adds the tile's products with the span's values to what was gathered."""
+        """Adds the tile's products with the span's values to what was gathered; in the end, stores them."""
         write, tile, blocks = self.write, self.tile, -(-self.width // BLOCK)
+        if self.may_hide:
+            write("count = load_int64(counts, place * 8)")
         write(f"x_row = {self.layout.score_row}", f"w_step = {self.layout.sum_row}", f"w_block = {VECTOR_BYTES}")
         whole = blocks - blocks % tile.blocks
         if whole:
@@ -376,76 +481,83 @@ class _Attention:
 
     def _write_sum(self, tile: Tile) -> None:
         write, layout = self.write, self.layout
-        write(f"w = values + block * {VECTOR_BYTES}", "x = scores")
+        write(f"w = values + block * {VECTOR_BYTES}", "x = scores_at")
         write(f"sum = sums + top * {layout.sum_row} + block * {VECTOR_BYTES}")
-        for i in range(tile.rows):
-            write(f"factor = splat_float32(load_float32(factors, {4 * i}))")
-            for j in range(tile.blocks):
-                place = i * layout.sum_row + j * VECTOR_BYTES
-                write(f"{tile.accumulator(i, j)} = vload_float32(sum, {place}) * factor")
+        if self.is_online:
+            for i in range(tile.rows):
+                write(f"factor = vload_float32(factors, (place + {i}) * {VECTOR_BYTES})")
+                for j in range(tile.blocks):
+                    at = i * layout.sum_row + j * VECTOR_BYTES
+                    write(f"{tile.accumulator(i, j)} = vload_float32(sum, {at}) * factor")
+        else:
+            write_start(write, tile)
         with write.block("for step in range(count)"):
             write_step(write, tile, self.target, lines=0)
+        if not self.is_online:
+            self._write_result(tile)
+            return
+        with write.block(f"if key + {_SPAN} < keys"):
+            for i in range(tile.rows):
+                for j in range(tile.blocks):
+                    write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
+        with write.block("else"):
+            self._write_result(tile)
+
+    def _write_result(self, tile: Tile) -> None:
+        write = self.write
+        write(f"target = out + top * {self._step('out')} + block * {VECTOR_BYTES}")
         for i in range(tile.rows):
-            for j in range(tile.blocks):
-                write(f"vstore(sum, {i * layout.sum_row + j * VECTOR_BYTES}, {tile.accumulator(i, j)})")
+            with write.block(f"if {i} < lines"):
+                write(f"norm = vload_float32(norms, (place + {i}) * {VECTOR_BYTES})")
+                for j in range(tile.blocks):
+                    ending = f", {self.width} - (block + {j}) * {BLOCK}" if self.width % BLOCK else ""
+                    at = f"{i} * {self._step('out')} + {j * VECTOR_BYTES}"
+                    write(f"vstore(target, {at}, {tile.accumulator(i, j)} * norm{ending})")
 
     # ---- the softmax of a span ----
 
-    @property
-    def _seen(self) -> str:
-        """The keys of the span whose scores were compared when they were computed: all but those of a block that is not full,
-        and of the blocks computed with it."""
-        return f"(count if even == count else even - even % {BLOCK * self.tile.blocks})"
-
-    def _write_exponentials(self, query: str, seen: str = "0") -> None:
-        """Makes the scores of the tile's first `lines` rows exponentials; notes the greatest, the totals, and the factors for
-        what there was. Row `line` of the tile is row `query` of the band.
+    def _write_exponentials(self) -> None:
+        """Makes the group's scores exponentials; notes the factors for what there was, and at the end those for the sums.
 
         Row after row three times, so that the rows, each of which is a chain of dependent steps, overlap.
         """
-        write, row = self.write, self.layout.score_row
-        write(f"even = count - count % {BLOCK}")
-        with write.block("for line in range(lines)"):
-            write(f"scores_at = scores + line * {row}")
-            if self.mask is not None:
-                self._write_mask_line(f"({query})")
-            self._write_highest(seen)
-            write("store_float32(highest, line * 4, horizontal_maximum(most))")
-        write("peak = vload_float32(peaks, top * 4, lines)", "most = vload_float32(highest, 0)")
-        write("most = select(most > peak, most, peak)", "vstore(factors, 0, weight_of(peak - most))")
-        write("vstore(peaks, top * 4, most, lines)")
-        with write.block("for line in range(lines)"):
-            write(f"scores_at = scores + line * {row}", f"total_at = totals + (top + line) * {VECTOR_BYTES}")
-            write("peak = splat_float32(load_float32(peaks, (top + line) * 4))")
-            write("total = vload_float32(total_at, 0) * load_float32(factors, line * 4)")
-            with write.block(f"for at in range(0, count, {BLOCK})"):
-                write(
-                    "weight = weight_of(vload_float32(scores_at, at * 4) - peak)",
-                    "vstore(scores_at, at * 4, weight)",
-                    "total = total + weight",
-                )
-            write("vstore(total_at, 0, total)")
-
-    def _write_highest(self, seen: str) -> None:
-        """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞. Of the
-        first `seen` keys, the greatest are known."""
         write = self.write
-        if seen == "0":
-            write(f"most = splat_float32({_LEAST})")
-        else:
-            write(f"most = vload_float32(greatest, line * {VECTOR_BYTES})")
-        with write.block(f"for at in range({seen}, even, {BLOCK})"):
-            write("score = vload_float32(scores_at, at * 4)")
-            if self.mask is not None:
-                self._write_mask("")
-                write("vstore(scores_at, at * 4, score)")
-            write("most = select(score > most, score, most)")
-        with write.block("if even < count"):
-            write("at = even", "left = count - at", "score = vload_float32(scores_at, at * 4)")
-            if self.mask is not None:
-                self._write_mask(", left")
-            write("score = select(inside(left), score, splat_float32(-math.inf))", "vstore(scores_at, at * 4, score)")
-            write("most = select(score > most, score, most)")
+        place = f"(row - group) * {VECTOR_BYTES}"
+        with write.block("for row in range(group, group_end)"):
+            write(f"peak = splat_float32(horizontal_maximum(vload_float32(greatest, {place})))")
+            if self.is_online:
+                write(f"known = vload_float32(peaks, row * {VECTOR_BYTES})")
+                self._write_factor()
+                write(f"vstore(peaks, row * {VECTOR_BYTES}, peak)", f"vstore(factors, {place}, factor)")
+            write(f"vstore(greatest, {place}, peak)")
+        with write.block("for row in range(group, group_end)"):
+            write(f"scores_at = scores + (row - group) * {self.layout.score_row}")
+            if self.may_hide:
+                write("count = load_int64(counts, (row - group) * 8)")
+            write(f"peak = vload_float32(greatest, {place})", "total = splat_float32(0.0)")
+            if self.is_online:
+                write(f"total = vload_float32(totals, row * {VECTOR_BYTES}) * vload_float32(factors, {place})")
+            self._write_weights()
+            write(f"vstore(totals, row * {VECTOR_BYTES}, total)")
+        with write.block(f"for row in range(group, group_end if key + {_SPAN} >= keys else group)"):
+            write(f"total = vload_float32(totals, row * {VECTOR_BYTES})")
+            write(f"vstore(norms, {place}, splat_float32(1.0 / horizontal_sum(total)))")
+
+    def _write_factor(self) -> None:
+        """The greatest score of a row so far, of which that of earlier spans is `known`, and what these are multiplied by."""
+        self.write("peak = select(peak > known, peak, known)", "factor = weight_of(known - peak)")
+
+    def _write_weights(self) -> None:
+        """Makes scores exponentials, relative to the greatest, and adds them to `total`."""
+        write = self.write
+        with write.block(f"for at in range(0, count, {BLOCK})"):
+            write(
+                "weight = weight_of(vload_float32(scores_at, at * 4) - peak)",
+                "vstore(scores_at, at * 4, weight)",
+                "total = total + weight",
+            )
+
+    # ---- the mask ----
 
     def _mask_step(self, axis: int) -> str:
         """The bytes from one place of the mask to the next on one of the scores' axes."""
@@ -456,19 +568,20 @@ class _Attention:
         rank = len(self.batch) + 2
         self.write(f"mask_line = mask + {query} * {self._mask_step(rank - 2)} + key * {self._mask_step(rank - 1)}")
 
-    def _write_mask(self, ending: str) -> None:
+    def _masked_score(self, score: str, place: str, ending: str) -> str:
+        """The score of the keys from `place` on, as an expression."""
         assert self.mask is not None
+        held = self._held(place, ending)
         if self.mask.dtype is DType.bool:
-            self.write(f"score = select({self._held(ending)}, score, splat_float32({self._masked}))")
-        else:
-            self.write(f"score = score + {self._held(ending)}")
+            return f"select({held}, {score}, splat_float32({self._masked}))"
+        return f"{score} + {held}"
 
-    def _held(self, ending: str) -> str:
-        """The mask's vector at `at`."""
+    def _held(self, place: str, ending: str) -> str:
+        """The mask's vector from `place` on."""
         assert self.mask is not None
         dtype = self.mask.dtype
         if self.mask.rank and self.mask.shape[-1] != 1:
-            return f"vload_{dtype.name}(mask_line, at * {dtype.itemsize}{ending})"
+            return f"vload_{dtype.name}(mask_line, {place} * {dtype.itemsize}{ending})"
         return f"splat_{dtype.name}(load_{dtype.name}(mask_line, 0))"
 
     @property
@@ -518,7 +631,7 @@ class _Attention:
     def _shift(self) -> str:
         """What the mask adds to scores at least, in sight; at most, where it hides. `left` keys are left."""
         assert self.mask is not None
-        held = self._held(f", min({BLOCK}, left)")
+        held = self._held("at", f", min({BLOCK}, left)")
         if self.mask.dtype is DType.bool:
             return f"select({held}, splat_float32(0.0), splat_float32({self._masked}))"
         return held
@@ -540,8 +653,8 @@ class _Attention:
                     write(f"part_of_row = vload_float32(source, {4 * at}{self._lanes(at, length)})")
                     write(f"{square} = {square} + part_of_row * part_of_row")
             write(f"squares_of_{name} = horizontal_sum({' + '.join(squares)})")
-        write("norms = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
-        write("bound = norms * 1.01 + squares_of_values * 0.0")
+        write("product = sqrt(squares_of_queries) * sqrt(squares_of_keys)")
+        write("bound = product * 1.01 + squares_of_values * 0.0")
 
     def _write_limit(self) -> None:
         """Scores that the mask puts below `limit` have no weight, since the query's greatest score is `least` at least: that
@@ -549,5 +662,7 @@ class _Attention:
         write = self.write
         write("at = 0", "left = length", f"shift = {self._shift}")
         write("least = horizontal_maximum(select(inside(left), shift, splat_float32(-math.inf))) - bound")
-        write("known = convert_float64(load_float32(peaks, row * 4))", "least = select(known > least, known, least)")
+        if self.is_online:
+            write(f"before = convert_float64(load_float32(peaks, row * {VECTOR_BYTES}))")
+            write("least = select(before > least, before, least)")
         write(f"limit = least - absolute(least) * 0.000001 - bound - {_VANISHING}")
