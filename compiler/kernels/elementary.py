@@ -35,6 +35,7 @@ from .lanes import (
     trunc,
 )
 
+_POWERS = (1.0, 0.6931513, 0.24016444, 0.055799913, 0.00901703, 0.0018671304)  # 2**x for 0 <= x < 1, about
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440054690583e-4  # their sum is ln 2; n * LN2_HIGH is exact
 ROUNDER = 12582912.0  # 1.5 * 2**23: adding it leaves a float32's nearest integer in the low bits
@@ -194,9 +195,7 @@ def weight_of(x: Lanes) -> Lanes:
     """
     if not _has_scaling(x, "+avx512dq"):
         return exp_of_negative(x)
-    exponent = x * LOG2_E
-    r = _behind_point(exponent)
-    return _scaled(polynomial(r, 1.0, 0.6931513, 0.24016444, 0.055799913, 0.00901703, 0.0018671304), exponent)
+    return _power_of_two_about(x * LOG2_E)
 
 
 def expm1(x: Lanes) -> Lanes:
@@ -271,22 +270,35 @@ def gelu(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
         half = x * 0.5
         return fma(half, erf(x * math.sqrt(0.5)), half)
+    t = minimum(x.of(32.0), absolute(x))
     q = long_polynomial(
-        minimum(x.of(32.0), absolute(x)), -0.99999993, -1.1511088, -0.45917444, -0.052613143,
+        t, -0.99999993, -1.1511088, -0.45917444, -0.052613143,
         0.0072546603, -0.00029963489, -0.00011271428, 2.2821305e-05, -1.3817318e-06,
     )  # fmt: skip
+    below = _power_of_two_about(q)
+    half = x * 0.5
+    return fma(-t, below, fma(absolute(x), x.of(0.5), half))  # max(x, 0), but of -∞ no number, less t Φ(-t)
+
+
+def _power_of_two_about(q: Lanes) -> Lanes:
+    """2**q for q <= 0, with an error of 10**-7 of it at most; where the result is no normal number, it may be 0."""
+    if _has_scaling(q, "+avx512dq"):
+        return _scaled(polynomial(_behind_point(q), *_POWERS), q)
     q = maximum(q.of(-127.0), q)  # there 2**q comes out as 0
     shifted = q + ROUNDER
     r = q - (shifted - ROUNDER)
     power = polynomial(r, 1, 0.69314718, 0.24022647, 0.05550362, 0.0096185292, 0.0013390226, 0.00015320475)
-    below = _times_small_power(power, shifted)
-    return x * select(x < 0.0, below, 1.0 - below)
+    return _times_small_power(power, shifted)
 
 
 def gelu_tanh(x: Lanes) -> Lanes:
     """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), which is x sigmoid(2 …)."""
     scale = math.sqrt(8 / math.pi)
-    return x * sigmoid(x * fma(x * x, x.of(0.044715 * scale), x.of(scale)))
+    if x.dtype != types.float32:
+        return x * sigmoid(x * fma(x * x, x.of(0.044715 * scale), x.of(scale)))
+    exponent = x * fma(x * x, x.of(0.044715 * scale * LOG2_E), x.of(scale * LOG2_E))
+    e = _power_of_two_about(-absolute(exponent))
+    return x * select(x < 0.0, e, x.of(1.0)) / (e + 1.0)
 
 
 def silu(x: Lanes) -> Lanes:

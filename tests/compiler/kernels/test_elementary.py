@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from treadle.formats.types import tensor
 
-from .harness import definition_of, run_kernel
+from .harness import NARROW, TARGET, definition_of, run_kernel
 
 BITS = np.arange(0, 2**32, 20011, dtype=np.uint64).astype(np.uint32)
 EVERYWHERE = BITS.view(np.float32)
@@ -21,6 +21,10 @@ def sigmoid(x):
 
 def gelu(x):
     return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -39,9 +43,9 @@ FUNCTIONS = {
 }
 
 
-def compute(operator, x):
-    definition = definition_of(operator, [tensor("float32", x.shape)])
-    code, (result,) = run_kernel(definition, [x])
+def compute(operator, x, target=TARGET, **attributes):
+    definition = definition_of(operator, [tensor("float32", x.shape)], **attributes)
+    code, (result,) = run_kernel(definition, [x], target=target)
     assert code == 0
     return result
 
@@ -65,15 +69,19 @@ def test_edges_are_exact(operator):
     np.testing.assert_allclose(compute(operator, EDGES), wanted, rtol=5e-7, atol=1e-44)
 
 
-def test_the_error_of_gelu_is_small_beside_its_argument():
+@pytest.mark.parametrize(("approximate", "exact"), [("none", gelu), ("tanh", gelu_tanh)])
+def test_the_error_of_gelu_is_small_beside_its_argument(approximate, exact):
     x = np.linspace(-20, 20, 100_001, dtype=np.float32)
-    error = np.abs(compute("gelu", x) - gelu(x.astype(np.float64)))
+    error = np.abs(compute("gelu", x, approximate=approximate) - exact(x.astype(np.float64)))
     assert np.all(error <= 2 * np.spacing(np.abs(x)))
 
 
-def test_gelu_far_from_zero_is_its_argument_or_nothing():
-    x = np.array([1e30, 3e38, np.inf, -1e30, -3e38, -0.0], np.float32)
-    np.testing.assert_array_equal(compute("gelu", x), np.array([1e30, 3e38, np.inf, 0, 0, 0], np.float32))
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+def test_gelu_far_from_zero_is_its_argument_or_nothing(approximate, target):
+    x = np.array([1e30, 3e38, np.inf, -1e30, -3e38, -0.0, np.nan, -np.inf], np.float32)
+    wanted = np.array([1e30, 3e38, np.inf, 0, 0, 0, np.nan, np.nan], np.float32)
+    np.testing.assert_array_equal(compute("gelu", x, target, approximate=approximate), wanted)
 
 
 @pytest.mark.parametrize("operator", ["sin", "cos"])
