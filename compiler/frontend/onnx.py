@@ -26,19 +26,21 @@ from .. import ir
 from . import (  # noqa: F401  (they register importers)
     onnx_detection,
     onnx_elementwise,
+    onnx_fourier,
     onnx_indexing,
     onnx_networks,
     onnx_quantized,
     onnx_recurrent,
     onnx_resize,
     onnx_sampling,
+    onnx_sequences,
     onnx_shapes,
 )
 from .onnx_file import ModelFile, ModelSource, read_model
 from .onnx_loops import LOOPS, NotImportedError
 from .onnx_table import attribute_value, find
 from .onnx_tensors import element_type, to_array
-from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
+from .onnx_values import GraphBuilder, Imported, TensorSequence, UnsupportedError, Value, constant, present, tensors_of
 
 if TYPE_CHECKING:
     import onnx
@@ -68,10 +70,10 @@ class _Scope:
     """The values that a node can name: those of its graph, then those of the graphs around it. None: could not be imported."""
 
     def __init__(self, outer: _Scope | None = None) -> None:
-        self.values: dict[str, Value | None] = {}
+        self.values: dict[str, Imported | None] = {}
         self.outer = outer
 
-    def find(self, name: str) -> Value | None:
+    def find(self, name: str) -> Imported | None:
         """Raises KeyError."""
         if name in self.values or self.outer is None:
             return self.values[name]
@@ -101,9 +103,11 @@ class _ModelImporter:
             assert isinstance(param.type, TensorType)
             scope.values[param.name] = Value(param.type, param)
         results = self._graph(self.graph, scope, self.file.weights)
+        sequences = [info.name for info in self.graph.output if isinstance(scope.values.get(info.name), TensorSequence)]
+        self.unsupported += [("output", name, "is a sequence of tensors") for name in sequences]
         if self.unsupported:
             raise _unsupported_error(self.unsupported)
-        return ir.Function(tuple(params), self._result(results), name=name)
+        return ir.Function(tuple(params), self._result(present(results)), name=name)
 
     # ---- inputs, initializers, outputs ----
 
@@ -154,7 +158,7 @@ class _ModelImporter:
 
     def _graph(
         self, graph: onnx.GraphProto, scope: _Scope, weights: Mapping[int, np.ndarray] | None = None
-    ) -> list[Value]:
+    ) -> list[Imported]:
         """The outputs of a graph; empty when something in it is not supported. `weights`: raw data of its initializers."""
         self._initializers(graph, scope, weights or {})
         self._nodes(graph.node, scope)
@@ -175,7 +179,7 @@ class _ModelImporter:
             self._lookup(name, scope, node.op_type, node=origin, later=later) if name else None for name in node.input
         ]
         if any(value is None for value, name in zip(inputs, node.input, strict=True) if name):
-            results: Sequence[Value | None] = [None] * len(node.output)  # an input could not be imported
+            results: Sequence[Imported | None] = [None] * len(node.output)  # an input could not be imported
         else:
             results = self._imported(node, inputs, scope, origin)
         for name, value in zip(node.output, results, strict=False):
@@ -184,8 +188,8 @@ class _ModelImporter:
             scope.values[name] = value
 
     def _imported(
-        self, node: onnx.NodeProto, inputs: Sequence[Value | None], scope: _Scope, origin: str
-    ) -> Sequence[Value | None]:
+        self, node: onnx.NodeProto, inputs: Sequence[Imported | None], scope: _Scope, origin: str
+    ) -> Sequence[Imported | None]:
         g = self.g
         g.origin, g.hint, g.output_count = origin, _hint(node), len(node.output)
         g.opset = self.opsets.get(_domain(node), 0)
@@ -202,20 +206,22 @@ class _ModelImporter:
             raise ModelError(f"{node.op_type} has {len(results)} outputs, {len(node.output)} are named", node=origin)
         return results
 
-    def _dispatch(self, node: onnx.NodeProto, inputs: Sequence[Value | None], scope: _Scope) -> Sequence[Value | None]:
+    def _dispatch(
+        self, node: onnx.NodeProto, inputs: Sequence[Imported | None], scope: _Scope
+    ) -> Sequence[Imported | None]:
         local = self.functions.get((node.domain, node.op_type))
         if local is not None:
             return self._inlined(local, node, inputs, local.attribute_proto)
         schema = _schema(node.op_type, self.g.opset, _domain(node))
         attributes = _attributes(node, schema)
         if _domain(node) == "" and node.op_type == "If":
-            return self._if(inputs, attributes, scope)
+            return self._if(tensors_of(inputs), attributes, scope)
         if _domain(node) == "" and node.op_type in LOOPS:
             return self._loop(node, inputs, attributes, scope)
         entry = find(_domain(node), node.op_type, self.g.opset)
         if entry is not None:
             return entry(self.g, inputs, attributes)
-        body, defaults = _standard_function(node, schema, inputs)
+        body, defaults = _standard_function(node, schema, tensors_of(inputs))
         if body is None:
             raise UnsupportedError(self._missing(node))
         return self._inlined(body, node, inputs, defaults)
@@ -231,7 +237,7 @@ class _ModelImporter:
 
     def _lookup(
         self, name: str, scope: _Scope, user: str, *, node: str | None, later: frozenset[str] | set[str] = frozenset()
-    ) -> Value | None:
+    ) -> Imported | None:
         try:
             return scope.find(name)
         except KeyError:
@@ -246,9 +252,9 @@ class _ModelImporter:
         self,
         function: onnx.FunctionProto,
         call: onnx.NodeProto,
-        inputs: Sequence[Value | None],
+        inputs: Sequence[Imported | None],
         defaults: Sequence[onnx.AttributeProto],
-    ) -> Sequence[Value | None]:
+    ) -> Sequence[Imported | None]:
         """A function's body in place of its call: every binding keeps the name of the calling node."""
         if self.depth >= _FUNCTION_NESTING:
             raise ModelError(f"functions are nested deeper than {_FUNCTION_NESTING}, at {function.name!r}")
@@ -268,7 +274,9 @@ class _ModelImporter:
             self.opsets, self.depth = outer_opsets, self.depth - 1
         return [scope.values.get(name) for name in function.output]
 
-    def _if(self, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope) -> Sequence[Value | None]:
+    def _if(
+        self, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope
+    ) -> Sequence[Imported | None]:
         """A branch that is known at import is taken; else both become blocks."""
         condition = inputs[0] if len(inputs) == 1 else None
         if condition is None:
@@ -276,13 +284,13 @@ class _ModelImporter:
         branches = [attributes["then_branch"], attributes["else_branch"]]
         if condition.constant is not None:
             branch = branches[0 if condition.constant.all() else 1]
-            results = self._graph(branch, _Scope(scope))
-            return results if len(results) == len(branch.output) else [None] * len(branch.output)
+            taken = self._graph(branch, _Scope(scope))
+            return taken if len(taken) == len(branch.output) else [None] * len(branch.output)
         origin, hint = self.g.origin, self.g.hint
         blocks, types = [], []
         for branch in branches:
             with self.g.block() as bindings:
-                results = self._graph(branch, _Scope(scope))
+                results = present(self._graph(branch, _Scope(scope)))
                 self.g.origin, self.g.hint = origin, hint
                 if len(results) < len(branch.output):
                     return [None] * len(branch.output)  # reported already
@@ -298,14 +306,14 @@ class _ModelImporter:
         return [self.g.bind(ir.GetItem(chosen, i), type_) for i, type_ in enumerate(joined.fields)]  # type: ignore[arg-type]
 
     def _loop(
-        self, node: onnx.NodeProto, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope
-    ) -> Sequence[Value | None]:
+        self, node: onnx.NodeProto, inputs: Sequence[Imported | None], attributes: dict[str, Any], scope: _Scope
+    ) -> Sequence[Imported | None]:
         """Loop or Scan: its graph is imported as often as `onnx_loops` wants."""
         body, around = attributes["body"], _Scope(scope)
         self._initializers(body, around, {})
         origin, hint = self.g.origin, self.g.hint
 
-        def run(values: Sequence[Value]) -> list[Value]:
+        def run(values: Sequence[Imported]) -> list[Imported]:
             inner = _Scope(around)
             inner.values.update(zip((info.name for info in body.input), values, strict=True))
             self._nodes(body.node, inner)

@@ -17,10 +17,10 @@ from ...formats.errors import ModelError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import ir
 from ..operators.shapes import axis_of
-from .onnx_values import GraphBuilder, UnsupportedError, Value
+from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, present, tensors_of
 
 # Imports the graph that a round is, of values for its inputs: gives its outputs. Raises NotImportedError.
-Run = Callable[[Sequence[Value]], list[Value]]
+Run = Callable[[Sequence[Imported]], list[Imported]]
 
 _MOST_WRITTEN_OUT = 1024  # nodes, in all rounds together
 
@@ -45,14 +45,14 @@ class Rounds:
     """
 
     g: GraphBuilder
-    run: Callable[[Value, Sequence[Value]], tuple[Value, list[Value], list[Value]]]
+    run: Callable[[Value, Sequence[Imported]], tuple[Value, list[Imported], list[Value]]]
     count: Value | None
     is_wanted: Value
-    states: tuple[Value, ...]
+    states: tuple[Imported, ...]
     stacks: tuple[Stack, ...]
     nodes: int  # of the graph that a round is
 
-    def results(self) -> list[Value]:
+    def results(self) -> list[Imported]:
         """The last states, then the outputs of all rounds."""
         count = self._known_count()
         if 0 < count * self.nodes <= _MOST_WRITTEN_OUT:
@@ -61,7 +61,7 @@ class Rounds:
             if written is not None:
                 return written
             del self.g.bindings[start:]
-        return self._looped()
+        return [*self._looped(present(self.states))]
 
     def _known_count(self) -> int:
         """The number of rounds if no condition can end them; else 0."""
@@ -71,7 +71,7 @@ class Rounds:
 
     # ---- written out ----
 
-    def _written_out(self, count: int) -> list[Value] | None:
+    def _written_out(self, count: int) -> list[Imported] | None:
         """None if a round computes whether to go on."""
         states, rounds = list(self.states), list[list[Value]]()
         for number in range(count):
@@ -87,20 +87,20 @@ class Rounds:
 
     # ---- a loop ----
 
-    def _looped(self) -> list[Value]:
+    def _looped(self, initial: list[Value]) -> list[Value]:
         """First a round is imported to learn the types, until those of the states hold for all rounds."""
         g, known = self.g, self.g.dimension_names
-        types = [state.type for state in self.states]
+        types = [state.type for state in initial]
         while True:
             with g.block():
                 _, states, outputs = self.run(self._named("round", _NUMBER), self._all_named(types))
-            wider = [_wider(type_, state.type) for type_, state in zip(types, states, strict=True)]
+            wider = [_wider(type_, state.type) for type_, state in zip(types, present(states), strict=True)]
             if wider == types:
                 break
             types = wider
         empty = [self._empty(stack, output.type, known) for stack, output in zip(self.stacks, outputs, strict=True)]
         grown = [_grown(part.type, stack) for part, stack in zip(empty, self.stacks, strict=True)]
-        return self._loop([*types, *grown], [*self.states, *empty])
+        return self._loop([*types, *grown], [*initial, *empty])
 
     def _loop(self, types: Sequence[TensorType], initial: Sequence[Value]) -> list[Value]:
         g, states = self.g, len(self.states)
@@ -116,7 +116,8 @@ class Rounds:
             condition = ir.Block(tuple(before), g.atom(goes_on))
         with g.block() as bindings:
             values = [g.bind(var, type_) for var, type_ in zip(others, types, strict=True)]
-            is_wanted, following, outputs = self.run(Value(_NUMBER, number), values[:states])
+            is_wanted, next_states, outputs = self.run(Value(_NUMBER, number), values[:states])
+            following = present(next_states)
             following += map(self._appended, self.stacks, values[states:], outputs)
             counted = g.op("add", Value(_NUMBER, number), g.constant(1, DType.int64))
             atoms = tuple(map(g.atom, (counted, g.op("reshape", is_wanted, shape=()), *following)))
@@ -154,28 +155,28 @@ class Rounds:
 _NUMBER, _TRUTH = TensorType(DType.int64, ()), TensorType(DType.bool, ())
 
 
-def _loop(g: GraphBuilder, run: Run, inputs: Sequence[Value | None], attributes: dict[str, Any]) -> list[Value]:
+def _loop(g: GraphBuilder, run: Run, inputs: Sequence[Imported | None], attributes: dict[str, Any]) -> list[Imported]:
     """A round takes its number, whether it is wanted, and states; it gives whether the next one is, states, outputs."""
-    count, is_wanted = (inputs[place] if place < len(inputs) else None for place in (0, 1))
-    states, body = _present(inputs[2:]), attributes["body"]
+    count, is_wanted = tensors_of([*inputs, None, None][:2])
+    states, body = _given(inputs[2:]), attributes["body"]
     if len(body.input) != 2 + len(states) or len(body.output) <= len(states):
         raise ModelError(f"Loop: a graph of {len(body.input)} inputs does not suit {len(states)} states")
     true = g.constant(True, DType.bool)
 
-    def round_(number: Value, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+    def round_(number: Value, values: Sequence[Imported]) -> tuple[Value, list[Imported], list[Value]]:
         wanted, *results = run([number, true, *values])
-        return wanted, results[: len(states)], results[len(states) :]
+        return present([wanted])[0], results[: len(states)], present(results[len(states) :])
 
     stacks = (Stack(),) * (len(body.output) - 1 - len(states))
     wanted = true if is_wanted is None else is_wanted
     return Rounds(g, round_, count, wanted, states, stacks, len(body.node)).results()
 
 
-def _scan(g: GraphBuilder, run: Run, inputs: Sequence[Value | None], attributes: dict[str, Any]) -> list[Value]:
+def _scan(g: GraphBuilder, run: Run, inputs: Sequence[Imported | None], attributes: dict[str, Any]) -> list[Imported]:
     """A round takes states, and a part of each tensor that is read; it gives states, outputs."""
     if g.opset < 9:
         raise UnsupportedError("Scan as it was before opset 9")
-    body, given, read = attributes["body"], _present(inputs), attributes["num_scan_inputs"]
+    body, given, read = attributes["body"], present(_given(inputs)), attributes["num_scan_inputs"]
     if not 0 < read <= len(given) or len(body.input) != len(given) or len(body.output) < len(given) - read:
         raise ModelError(f"Scan: a graph of {len(body.input)} inputs does not suit {len(given)}")
     states, tensors = given[:-read], given[-read:]
@@ -184,22 +185,22 @@ def _scan(g: GraphBuilder, run: Run, inputs: Sequence[Value | None], attributes:
     stacks = _stacks(attributes, "output", outputs)
     true = g.constant(True, DType.bool)
 
-    def round_(number: Value, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+    def round_(number: Value, values: Sequence[Imported]) -> tuple[Value, list[Imported], list[Value]]:
         results = run([*values, *(_part(g, x, number, source) for x, source in zip(tensors, sources, strict=True))])
-        return true, results[: len(states)], results[len(states) :]
+        return true, results[: len(states)], present(results[len(states) :])
 
     count = g.from_dims(tensors[0].shape[axis_of(sources[0].axis, tensors[0].rank)])
-    return Rounds(g, round_, count, true, states, stacks, len(body.node)).results()
+    return Rounds(g, round_, count, true, tuple(states), stacks, len(body.node)).results()
 
 
 LOOPS = {"Loop": _loop, "Scan": _scan}
 
 
-def _present(values: Sequence[Value | None]) -> tuple[Value, ...]:
-    present = tuple(value for value in values if value is not None)
-    if len(present) < len(values):
+def _given(values: Sequence[Imported | None]) -> tuple[Imported, ...]:
+    given = tuple(value for value in values if value is not None)
+    if len(given) < len(values):
         raise ModelError("a state of a loop is left out")
-    return present
+    return given
 
 
 def _stacks(attributes: dict[str, Any], side: str, count: int) -> tuple[Stack, ...]:

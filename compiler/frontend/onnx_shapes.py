@@ -172,17 +172,18 @@ def _concat_before_4(g: GraphBuilder, first: Value, *others: Value, axis: int = 
 def _split(
     g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    return _parts(g, x, axis, None if split is None else dims_of(split, "sizes"))
+    return parts_of(g, x, axis, None if split is None else dims_of(split, "sizes"))
 
 
 @importer("Split")
 def _split_before_13(
     g: GraphBuilder, x: Value, sizes: Value | None = None, *, axis: int = 0, split: tuple[int, ...] | None = None
 ) -> tuple[Value, ...]:
-    return _parts(g, x, axis, split if sizes is None else integers_of(sizes, "sizes"))
+    return parts_of(g, x, axis, split if sizes is None else integers_of(sizes, "sizes"))
 
 
-def _parts(g: GraphBuilder, x: Value, axis: int, sizes: tuple[Dim, ...] | None) -> tuple[Value, ...]:
+def parts_of(g: GraphBuilder, x: Value, axis: int, sizes: tuple[Dim, ...] | None) -> tuple[Value, ...]:
+    """x cut into parts of these sizes along an axis, or into as many of about one size as the node has outputs."""
     length, count = x.shape[axis_of(axis, x.rank)], g.output_count
     if sizes is None:
         each = dims.ceildiv(length, count)

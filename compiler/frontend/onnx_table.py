@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from ...formats.errors import ModelError
-from .onnx_values import GraphBuilder, UnsupportedError, Value
+from .onnx_values import GraphBuilder, Imported, TensorSequence, UnsupportedError, Value
 
 if TYPE_CHECKING:
     import onnx
 
-Results = Union[Value, tuple[Value, ...]]
+Results = Union[Imported, tuple[Value, ...]]
 ImporterFunction = Callable[..., Results]
 _Function = TypeVar("_Function", bound=ImporterFunction)
 
@@ -39,8 +39,8 @@ class Importer:
     signature: inspect.Signature
 
     def __call__(
-        self, g: GraphBuilder, inputs: Sequence[Value | None], attributes: dict[str, Any]
-    ) -> tuple[Value, ...]:
+        self, g: GraphBuilder, inputs: Sequence[Imported | None], attributes: dict[str, Any]
+    ) -> tuple[Imported, ...]:
         """Raises UnsupportedError, ModelError, or InferenceError from the operators."""
         known = self.signature.parameters
         attributes = {name: value for name, value in attributes.items() if name not in _IGNORED}
@@ -55,8 +55,17 @@ class Importer:
             missing = value is None or (isinstance(value, tuple) and None in value)
             if missing and known[name].default is inspect.Parameter.empty:
                 raise ModelError(f"{self.name}: input {name!r} is left out")
+            self._check_kind(name, value)
         results = self.function(*bound.args, **bound.kwargs)
         return results if isinstance(results, tuple) else (results,)
+
+    def _check_kind(self, name: str, value: Any) -> None:
+        """Raises ModelError for a tensor where a sequence is needed, and the other way round."""
+        needs_sequence = self.signature.parameters[name].annotation == TensorSequence.__name__
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, (Value, TensorSequence)) and isinstance(each, TensorSequence) != needs_sequence:
+                expected, came = ("sequence", "tensor") if needs_sequence else ("tensor", "sequence")
+                raise ModelError(f"{self.name}: input {name!r} is to be a {expected}, but a {came} came")
 
 
 _TABLE: dict[tuple[str, str], list[Importer]] = {}
@@ -116,7 +125,7 @@ def attribute_value(attribute: onnx.AttributeProto) -> Any:
     return value
 
 
-def _trimmed(inputs: Sequence[Value | None]) -> list[Value | None]:
+def _trimmed(inputs: Sequence[Imported | None]) -> list[Imported | None]:
     """Without the inputs left out at the end."""
     count = len(inputs)
     while count and inputs[count - 1] is None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -72,6 +72,28 @@ class Value:
     def shape(self) -> tuple[Dim, ...]:
         """Dimensions, all of them known: the builder names those that only a run can tell."""
         return self.type.shape  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSequence:
+    """A sequence of tensors of the model, of a length that is known."""
+
+    tensors: tuple[Value, ...] = ()
+
+
+Imported = Union[Value, TensorSequence]
+
+
+def tensors_of(values: Sequence[Imported | None]) -> list[Value | None]:
+    """The values, none of which may be a sequence. Raises UnsupportedError."""
+    if any(isinstance(value, TensorSequence) for value in values):
+        raise UnsupportedError("a sequence of tensors stands where only tensors are supported")
+    return list(values)  # type: ignore[arg-type]
+
+
+def present(values: Sequence[Imported | None]) -> list[Value]:
+    """Those of the values that could be imported, and are tensors: see `tensors_of`."""
+    return [value for value in tensors_of(values) if value is not None]
 
 
 def constant(array: np.ndarray) -> Value:

@@ -16,6 +16,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...formats.dims import Dim
@@ -495,7 +496,7 @@ class Conv:
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
             if problem.narrow:
-                write_exactly(write, tile, lambda is_masked, tile=tile: self._write_sums(tile, is_masked))
+                write_exactly(write, tile, partial(self._write_sums, tile))
             else:
                 self._write_sums(tile)
             self.epilogue.tile(self.write_result(tile), skip="skip" if problem.columns % tile.rows else "")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
@@ -276,7 +277,7 @@ class _Convolution:
             if has_bias:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
             if self.narrow:
-                write_exactly(write, tile, lambda is_masked, tile=tile: self._write_sum(tile, is_masked))
+                write_exactly(write, tile, partial(self._write_sum, tile))
             else:
                 self._write_sum(tile)
             exact = isinstance(self.pixels, int) and self.pixels % tile.rows == 0

@@ -158,3 +158,47 @@ def test_a_scan_without_states():
         }"""
     )
     check(model, normal(6, 2))
+
+
+def test_sequences_vanish():
+    model = parse("""agraph (float[n, 6] x, float[n, 2] y) => (float[n, m] joined, float[3, n, 2] stacked, int64 count)
+        <int64 two = {2}, int64 one = {1}, int64 last = {-1}, int64[2] sizes = {4, 2}> {
+        parts = SplitToSequence <axis = 1> (x, two)
+        more = SequenceInsert (parts, y, one)
+        fewer = SequenceErase (more, last)
+        count = SequenceLength (more)
+        stacked = ConcatFromSequence <axis = 0, new_axis = 1> (fewer)
+        uneven = SplitToSequence <axis = 1> (x, sizes)
+        a = SequenceAt (uneven, last)
+        b = SequenceAt (uneven, two_less)
+        pair = SequenceConstruct (a, b)
+        empty = SequenceEmpty ()
+        alone = SequenceInsert (empty, y)
+        c = ConcatFromSequence <axis = 1> (pair)
+        d = ConcatFromSequence <axis = 1> (alone)
+        joined = Concat <axis = 1> (c, d)
+    }""".replace("two_less", "first").replace("int64 one", "int64 first = {0}, int64 one"))  # fmt: skip
+    check(model, normal(4, 6), normal(4, 2))
+
+
+COLLECTED = """agraph (float[2, 3] x{more}) => (float[m, 3] y) <int64 count = {{3}}, bool yes = {{1}}> {{
+    none = SequenceEmpty ()
+    all = Loop (count, yes, none) <
+        body = round (int64 number, bool going, seq(float[2, 3]) before) => (bool on, seq(float[2, 3]) after) {{
+        on = Identity(going)
+        scale = CastLike(number, x)
+        part = Mul(x, scale)
+        after = SequenceInsert(before, part)
+    }}>
+    y = ConcatFromSequence <axis = 0> (all)
+}}"""
+
+
+def test_a_sequence_of_a_few_rounds():
+    check(parse(COLLECTED.format(more="")), normal(2, 3))
+
+
+def test_a_sequence_of_who_knows_how_many_rounds_is_not_supported():
+    model = parse(COLLECTED.format(more=", int64 count").replace("int64 count = {3}, ", ""))
+    with pytest.raises(UnsupportedOperatorError, match="sequence of tensors"):
+        from_onnx(model)

@@ -362,6 +362,22 @@ CASES = [
     ],
     case("ReverseSequence", normal(4, 3, 2), ints(1, 4, 3)),
     case("ReverseSequence", normal(3, 5), ints(1, 5, 3), batch_axis=0, time_axis=1),
+    *[
+        case("DFT", normal(2, 9, 3, parts) / 9, *([] if length is None else [np.array(length)]), constants=(1,), **kind)
+        for parts in (1, 2)
+        for length in (None, 6, 12)
+        for kind in ({}, {"inverse": 1, "axis": 2}, {"onesided": 1})
+        if not (parts == 2 and "onesided" in kind)
+    ],
+    case("DFT", normal(2, 1024, 2) / 16),
+    case("DFT", normal(2, 3, 8, 1), opset=20),
+    case("DFT", normal(2, 3, 8, 1), np.array(5), np.array(1), opset=20, constants=(1, 2), inverse=1),
+    case("STFT", normal(2, 40, 1) / 9, np.array(5), positive(12), np.array(12), constants=(1, 2, 3)),
+    case("STFT", normal(2, 40, 2) / 9, np.array(7), None, np.array(9), constants=(1, 3), onesided=0),
+    case("STFT", normal(2, 40, 1) / 9, np.array(7), positive(8), constants=(1,)),
+    case(
+        "MelWeightMatrix", *map(np.array, (8, 64, 16000)), np.float32(50), np.float32(7000), constants=(0, 1, 2, 3, 4)
+    ),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.1), np.uint8(128), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32([0.1, 0.2, 0.5]), np.int8([0, -3, 7]), opset=13),
     case("QuantizeLinear", normal(2, 3, 4) * 9, np.float32(0.25)),
