@@ -1,6 +1,8 @@
-"""The importer of NonMaxSuppression."""
+"""Importers of NonMaxSuppression and RoiAlign."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -34,3 +36,49 @@ def _non_max_suppression(
         room = minimum(room, dims.maximum(most.elements.flat[0], 0))
     best = g.op("best_boxes", boxes, scores, *numbers, centred=bool(center_point_box), room=room)
     return g.op("listed_boxes", best)
+
+
+def _aligned(
+    g: GraphBuilder,
+    x: Value,
+    rois: Value,
+    images: Value,
+    half_pixel: bool,
+    *,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Value:
+    """Regions of x [N, C, H, W], with channels last, where they are neighbours in memory."""
+    result = g.op(
+        "roi_align",
+        g.op("permute_dims", x, axes=(0, 2, 3, 1)),
+        rois,
+        g.checked(images, rois.shape[:1]),
+        size=(output_height, output_width),
+        samples=sampling_ratio,
+        scale=spatial_scale,
+        half_pixel=half_pixel,
+        mode=mode,
+    )
+    return g.op("permute_dims", result, axes=(0, 3, 1, 2))
+
+
+@importer("RoiAlign", since=16, attributes_of=_aligned)
+def _roi_align(
+    g: GraphBuilder,
+    x: Value,
+    rois: Value,
+    images: Value,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    **rest: Any,
+) -> Value:
+    return _aligned(g, x, rois, images, coordinate_transformation_mode == "half_pixel", **rest)
+
+
+@importer("RoiAlign", attributes_of=_aligned)
+def _roi_align_before_16(g: GraphBuilder, x: Value, rois: Value, images: Value, **rest: Any) -> Value:
+    return _aligned(g, x, rois, images, False, **rest)

@@ -1,4 +1,4 @@
-"""What detectors do with the boxes that they have found."""
+"""What detectors do with the boxes that they have found: choose among them, and look closer at what is in them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .shapes import match_dim, mismatch, require, require_rank
 from .table import Attribute, Fusion, Kind, register
 
 _FLOAT32, _INT64 = frozenset({DType.float32}), frozenset({DType.int64})
+_FLOATS = frozenset({DType.float32, DType.float64})
 
 
 def _infer_best(inputs: Sequence[TensorType], centred: bool, room: Dim) -> TensorType:
@@ -116,4 +117,89 @@ register(
     Fusion.OPAQUE,
     "[image, class, box] of the numbers that best_boxes gives",
     data_dependent=True,
+)
+
+
+# ---- looking closer ----
+
+
+def _infer_roi_align(inputs: Sequence[TensorType], size: tuple[int, int], **_: object) -> TensorType:
+    x, rois, images = inputs
+    require(x, _FLOATS)
+    require(images, _INT64)
+    require_rank(x, 4, "x [N, H, W, C]")
+    require_rank(rois, 2, "regions [R, 4]")
+    require_rank(images, 1, "numbers of images [R]")
+    if rois.dtype is not x.dtype or rois.shape[1] != 4 or len(size) != 2 or min(size) < 0:
+        raise mismatch(f"regions [R, 4] of type {x.dtype.name}, and two sizes", rois)
+    return TensorType(x.dtype, (match_dim(rois.shape[0], images.shape[0]), *size, x.shape[3]))
+
+
+def _roi_align(
+    x: np.ndarray,
+    rois: np.ndarray,
+    images: np.ndarray,
+    size: tuple[int, int],
+    samples: int,
+    scale: float,
+    half_pixel: bool,
+    mode: str,
+) -> np.ndarray:
+    result = np.zeros((len(rois), *size, x.shape[3]), x.dtype)
+    places = rois * x.dtype.type(scale) - x.dtype.type(0.5 if half_pixel else 0)
+    for number, (left, top, right, bottom) in enumerate(places):
+        if not 0 <= images[number] < len(x):
+            raise IndexError(f"image {images[number]} of {len(x)}")
+        down = _looked_at(top, bottom, size[0], x.shape[1], samples, half_pixel)
+        across = _looked_at(left, right, size[1], x.shape[2], samples, half_pixel)
+        if result[number].size and down[0].shape[1] and across[0].shape[1]:
+            result[number] = _pooled(x[images[number]], down, across, mode)
+    return result
+
+
+_Places = tuple[np.ndarray, np.ndarray]  # pixels before and behind each place [bins, places, 2], and their weights
+
+
+def _looked_at(begin: np.floating, end: np.floating, bins: int, length: int, samples: int, half_pixel: bool) -> _Places:
+    """The places that are looked at along an axis of an image, evenly spread over each bin; those far outside have no weight."""
+    number = begin.dtype.type
+    extent = end - begin if half_pixel else np.maximum(end - begin, number(1))
+    each = extent / number(bins)
+    count = samples or int(np.clip(np.nan_to_num(np.ceil(each)), 0, MOST_SAMPLES))
+    inside = (np.arange(count, dtype=number) + number(0.5)) * each / number(max(count, 1))
+    places = (begin + np.arange(bins, dtype=number) * each)[:, None] + inside
+    is_near = (places >= -1) & (places <= length)
+    places = np.clip(np.where(is_near, places, 0), 0, length - 1)
+    before = places.astype(np.int64)
+    share = places - before.astype(number)
+    pixels = np.stack([before, np.minimum(before + 1, length - 1)], -1)
+    return pixels, np.stack([is_near * (1 - share), is_near * share], -1).astype(number)
+
+
+def _pooled(image: np.ndarray, down: _Places, across: _Places, mode: str) -> np.ndarray:
+    """The mean of a bin's places, each between four pixels; or the greatest of all these pixels times their weights."""
+    pixels, weights = (
+        (each[:, None, :, None, :, None], other[None, :, None, :, None, :])
+        for each, other in zip(down, across, strict=True)
+    )
+    products = image[pixels] * (weights[0] * weights[1])[..., None]  # [down, across, places …, before or behind …, C]
+    return products.sum((4, 5)).mean((2, 3)) if mode == "avg" else products.max((2, 3, 4, 5))
+
+
+MOST_SAMPLES = 4096  # places of a bin along an axis
+
+register(
+    "roi_align",
+    "x rois images",
+    _infer_roi_align,
+    _roi_align,
+    Fusion.OPAQUE,
+    "[R, *size, C]: of each region [x, y, x, y] of an image of x [N, H, W, C], parted into bins, what lies in each",
+    attributes={
+        "size": Attribute(Kind.INTS, "bins down and across"),
+        "samples": Attribute(Kind.INT, "places of a bin along an axis that are looked at; 0: one a pixel", 0),
+        "scale": Attribute(Kind.FLOAT, "of a region's numbers to pixels", 1.0),
+        "half_pixel": Attribute(Kind.BOOL, "pixels have their places in their middle", False),
+        "mode": Attribute(Kind.STRING, "what is taken of the places", "avg", ("avg", "max")),
+    },
 )

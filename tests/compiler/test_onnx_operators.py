@@ -352,6 +352,17 @@ CASES = [
         for centred in (0, 1)
     ],
     case("NonMaxSuppression", positive(1, 30, 4), positive(1, 3, 30)),
+    *[
+        case("RoiAlign", normal(2, 3, 9, 8), *regions, opset=opset, mode=mode, sampling_ratio=ratio, **kind)
+        for regions in [(np.sort(positive(4, 2, 2) * 6, 1).reshape(4, 4).astype(np.float32), ints(0, 1, 1, 0))]
+        for mode in ("avg", "max")
+        for ratio in (0, 2)
+        for opset, kind in (
+            (10, {"spatial_scale": 0.5}),
+            (16, {"output_height": 3, "output_width": 2}),
+            (16, {"coordinate_transformation_mode": "output_half_pixel"}),
+        )
+    ],
     *[case("LpPool", normal(2, 3, 9, 8), opset=18, kernel_shape=[3, 2], strides=[2, 1], p=p) for p in (1, 2, 3)],
     case("LpPool", normal(2, 3, 9, 8), opset=18, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
     *[case("GlobalLpPool", normal(2, 3, 4, 5), p=p) for p in (1, 2, 3)],

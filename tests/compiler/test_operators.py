@@ -122,6 +122,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("nonzero", [(F, ("n", 4))], {}),
     ("best_boxes", [(F, (2, "n", 4)), (F, (2, 3, "n")), (I, ()), (F, ()), (F, ())], {"room": 3}),
     ("listed_boxes", [(I, (2, "n", 3))], {}),
+    ("roi_align", [(F, (3, "n", 4, 5)), (F, ("n", 4)), (I, ("n",))], {"size": (2, 3)}),
 ]  # fmt: skip
 EXAMPLES += [
     (name, [("int64" if name == "bitwise_invert" else "bool" if name == "logical_not" else F, ("n", 4))], {})

@@ -141,4 +141,33 @@ def test_boxes_that_overlap_no_better_one(data):
     check(definition, [boxes, scores, most, overlap, least], parts=data.draw(st.integers(1, 4)), target=target)
 
 
+@given(st.data())
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_regions_of_images(data):
+    def draw(low, high):
+        return data.draw(st.integers(low, high))
+
+    dtype, count = data.draw(st.sampled_from(["float32", "float64"])), draw(0, 5)
+    shape, size = (draw(1, 3), draw(1, 12), draw(1, 12), draw(1, 150)), (draw(1, 4), draw(1, 4))
+    rng = np.random.default_rng(draw(0, 99))
+    rois = (rng.integers(-9, 90, (count, 4)) / 4).astype(dtype)  # some turned round, some outside
+    images = rng.integers(0, shape[0], count)
+    x = rng.standard_normal(shape).astype(dtype)
+    sizes = {"samples": draw(0, 3), "scale": data.draw(st.sampled_from([0.25, 1, 0.3]))}
+    kind = {"half_pixel": data.draw(st.booleans()), "mode": data.draw(st.sampled_from(["avg", "max"]))}
+    params = [tensor(dtype, each.shape) for each in (x, rois)] + [tensor("int64", (count,))]
+    definition = definition_of("roi_align", params, size=size, **sizes, **kind)
+    target = data.draw(st.sampled_from([TARGET, *NARROW]))
+    check(definition, [x, rois, images], parts=draw(1, 3), target=target, rtol=1e-5, atol=1e-6)
+
+
+def test_a_region_of_no_image():
+    params = [tensor("float32", (2, 3, 3, 1)), tensor("float32", (1, 4)), tensor("int64", (1,))]
+    definition = definition_of("roi_align", params, size=(1, 1))
+    arrays = [random_array(params[0]), np.float32([[0, 0, 2, 2]])]
+    assert [run_kernel(definition, [*arrays, np.array([number])])[0] for number in (-1, 1, 2)] == [1, 0, 1]
+    empty = definition_of("roi_align", [tensor("float32", (2, 0, 3, 1)), *params[1:]], size=(1, 1))
+    assert run_kernel(empty, [np.zeros((2, 0, 3, 1), np.float32), arrays[1], np.array([0])])[0] == 1
+
+
 _NUMBERS = [tensor("int64", ()), tensor("float32", ()), tensor("float32", ())]
