@@ -1,10 +1,13 @@
 """Joining, splitting and shuffling the channels of channel-blocked images where these do not end with a block.
 
 The pixels of a tile are first laid down with all their channels side by side, in the scratch memory, and read again from where
-a block of the result begins. Lanes behind an image's last channel are overwritten by the next image's.
+a block of the result begins. Lanes behind an image's last channel are overwritten by the next image's. Where parts of the
+channels take turns, as many as a power of two, vectors of two parts are interleaved, then what that gives.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
@@ -27,10 +30,11 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         return None
     attributes = bound_attributes(node)
     start, count, channels = attributes["start"], attributes["count"], attributes["channels"]
+    turns, apart = attributes["turns"], attributes["apart"]
     image = shape_of(definition.params[node.inputs[0]])
     row = (-(-4 * sum(channels) // VECTOR_BYTES) + 2 | 1) * VECTOR_BYTES
     tile = max(1, min(_MOST_PIXELS, _TILE_BYTES // row))
-    write = Writer(definition, target, "join_channels" + (", interleaved" if attributes["interleaved"] else ""))
+    write = Writer(definition, target, "join_channels" + (f", {turns} in turns" if turns > 1 else ""))
     write.lanes = BLOCK
     write.output("result", 0)
     table = _entries(node.inputs, channels, start, start + count)
@@ -39,19 +43,21 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         pixels=dims.product(image[2:-1]),
         row=row,
         tile=tile,
-        blocks=-(-count // BLOCK),
+        parts_apart=apart,
+        blocks=-(-count // apart // BLOCK),
         start=4 * start,
-        half=2 * count,
+        part_bytes=4 * count // (turns * apart),
         entries=len(table),
     )
     write(f"table = words + {8 * len(write.words)}", "tiles = (pixels + tile - 1) // tile")
     write.words.extend(word for entry in table for word in entry)
     picoseconds = _PICOSECONDS * BLOCK
-    write.split("images * tiles", f"images * blocks * pixels * {picoseconds} // 1000")
+    write.split("images * tiles", f"images * parts_apart * blocks * pixels * {picoseconds} // 1000")
     with write.block("for unit in range(first, last)"):
         write("image = unit // tiles", "begin = (unit - image * tiles) * tile", "width = min(tile, pixels - begin)")
         _write_pixels(write)
-        _write_blocks(write, attributes["interleaved"])
+        with write.block("for part_apart in range(parts_apart)"):
+            _write_blocks(write, turns)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
     return write.kernel(elements * _PICOSECONDS / 1000, row * tile)
 
@@ -80,13 +86,17 @@ def _write_pixels(write: Writer) -> None:
                 write(f"vstore(b, pixel * row, vload_float32(a, pixel * {VECTOR_BYTES}))")
 
 
-def _write_blocks(write: Writer, is_interleaved: bool) -> None:
-    step = VECTOR_BYTES // 2 if is_interleaved else VECTOR_BYTES
+def _write_blocks(write: Writer, turns: int) -> None:
+    """The blocks of one of the parts that lie apart."""
     with write.block("for block in range(blocks)"):
-        write(f"a = scratch + start + block * {step}")
-        write(f"b = result + ((image * blocks + block) * pixels + begin) * {VECTOR_BYTES}")
+        write(f"a = scratch + start + part_apart * part_bytes + block * {VECTOR_BYTES // turns}")
+        write(f"b = result + (((image * parts_apart + part_apart) * blocks + block) * pixels + begin) * {VECTOR_BYTES}")
         with write.block("for pixel in range(width)"):
-            write("v = vload_float32(a, pixel * row)")
-            if is_interleaved:
-                write("v = interleaved(v, vload_float32(a, pixel * row + half))")
-            write(f"vstore(b, pixel * {VECTOR_BYTES}, v)")
+            write(f"vstore(b, pixel * {VECTOR_BYTES}, {_in_turns(range(turns))})")
+
+
+def _in_turns(parts: Sequence[int]) -> str:
+    """A vector of the first channels of each part in turns."""
+    if len(parts) == 1:
+        return f"vload_float32(a, pixel * row + {parts[0]} * part_bytes)"
+    return f"interleaved({_in_turns(parts[::2])}, {_in_turns(parts[1::2])})"

@@ -25,6 +25,7 @@ from .windows import WINDOW, axes, result_shape
 from .work import each_input, of_blocked_convolution, of_convolution_to_few, of_product
 
 BLOCK = 16
+TURNS = (1, 2, 4, 8, 16)  # parts of the channels that join_channels takes in turns
 FEW = 4  # channels of the result of conv_to_few
 WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have
 
@@ -209,7 +210,7 @@ def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
 
 
 def _infer_join_channels(
-    inputs: Sequence[TensorType], channels: tuple[int, ...], start: int, count: int, interleaved: bool
+    inputs: Sequence[TensorType], channels: tuple[int, ...], start: int, count: int, turns: int, apart: int
 ) -> TensorType:
     same_dtype(inputs, _FLOAT32)
     if len(channels) != len(inputs) or min(channels, default=0) < 1:
@@ -220,20 +221,21 @@ def _infer_join_channels(
         match_dim(_blocks(each), x.shape[1])
         for axis in (0, *range(2, x.rank - 1)):
             match_dim(inputs[0].shape[axis], x.shape[axis])
-    if start < 0 or count < 1 or start + count > sum(channels) or (interleaved and count % 2):
-        raise mismatch(f"some of {sum(channels)} channels, an even number to be interleaved", (start, count))
-    return TensorType(inputs[0].dtype, (inputs[0].shape[0], _blocks(count), *inputs[0].shape[2:]))
+    if start < 0 or count < 1 or start + count > sum(channels):
+        raise mismatch(f"some of {sum(channels)} channels", (start, count))
+    if turns not in TURNS or apart < 1 or min(turns, apart) > 1 or count % max(turns, apart):
+        raise mismatch(f"a number of parts of {count} channels that take turns, {TURNS}, or lie apart", (turns, apart))
+    return TensorType(inputs[0].dtype, (inputs[0].shape[0], apart * -(-count // apart // BLOCK), *inputs[0].shape[2:]))
 
 
 def _join_channels(
-    *images: np.ndarray, channels: tuple[int, ...], start: int, count: int, interleaved: bool
+    *images: np.ndarray, channels: tuple[int, ...], start: int, count: int, turns: int, apart: int
 ) -> np.ndarray:
     whole = np.concatenate([_unpack_channels(x, each) for x, each in zip(images, channels, strict=True)], axis=1)
     taken = whole[:, start : start + count]
-    if interleaved:
-        halves = taken.reshape(len(taken), 2, count // 2, *taken.shape[2:])
-        taken = halves.swapaxes(1, 2).reshape(taken.shape)
-    return _pack_channels(taken)
+    parts = taken.reshape(len(taken), turns, count // turns, *taken.shape[2:])
+    ordered = parts.swapaxes(1, 2).reshape(taken.shape)
+    return np.concatenate([_pack_channels(part) for part in np.split(ordered, apart, axis=1)], axis=1)
 
 
 # ---- normalisation ----
@@ -438,7 +440,8 @@ register("join_channels", "*images", _infer_join_channels, _join_channels, Fusio
          attributes={"channels": Attribute(Kind.INTS, "of each image"),
                      "start": Attribute(Kind.INT, "the first that is taken", 0),
                      "count": Attribute(Kind.INT, "how many are taken"),
-                     "interleaved": Attribute(Kind.BOOL, "those of the first half take turns with the others", False)})
+                     "turns": Attribute(Kind.INT, f"the parts of them, of one size, that take turns: {TURNS}", 1),
+                     "apart": Attribute(Kind.INT, "the parts of them, of one size, that begin with a block each", 1)})
 register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _group_blocked, Fusion.ANCHOR,
          "group_normalization of a channel-blocked image; scale and bias are packed",
          attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"),

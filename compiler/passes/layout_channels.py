@@ -1,6 +1,7 @@
 """Rules of the layout pass for what moves channels: joins, cuts and splits, shuffles, channels that come to lie last.
 
-Where channels begin with a block, whole blocks move; else `join_channels` shifts them.
+Where channels begin with a block, whole blocks move; else `join_channels` shifts them. Groups of a convolution that do not begin
+with a block are laid apart before it, and together again behind it.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...formats import dims
-from ...formats.types import ShapeDim, TensorType
+from ...formats.types import ShapeDim, TensorType, TupleType
 from .. import ir
-from ..operators.blocked import BLOCK
+from ..operators.blocked import BLOCK, TURNS
 from ..operators.shapes import axis_of, integer
 from ..operators.table import lookup
-from .layout_blocker import Blocker, moves_channels
+from .layout_blocker import Apart, Blocker, is_image, moves_channels
 from .rewriting import operator_call, tensor_type
 
 
@@ -80,29 +81,73 @@ def part(call: ir.OperatorCall, index: int) -> ir.OperatorCall:
     return operator_call("slice", *call.args, starts=(start,), ends=(end,), axes=(attributes["axis"],))
 
 
+# ---- groups ----
+
+
+def lay_apart(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
+    """An image's groups of so many channels, with whole blocks for each."""
+    if each % BLOCK == 0:
+        return image
+    known = blocker.apart.get(image)
+    if known is not None and (known.each, known.count) == (each, groups):
+        return known.image
+    return _joined(blocker, image, each * groups, apart=groups)
+
+
+def lay_together(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
+    """The image of all channels, of one whose groups lie apart."""
+    if each % BLOCK == 0:
+        return image
+    parts = blocker.emit("split", image, axis=1, sizes=(-(-each // BLOCK),) * groups)
+    assert isinstance(parts.type, TupleType)
+    images = [blocker.bind(ir.GetItem(parts, i), part, "split") for i, part in enumerate(parts.type.fields)]
+    together = blocker.emit("join_channels", *images, channels=(each,) * groups, count=each * groups)
+    blocker.apart[together] = Apart(image, each, groups)
+    return together
+
+
+def activate_apart(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """A function of each element of an image that nothing else takes and whose groups have just been laid together: it is
+    computed before that, by the convolution."""
+    (x,) = call.args if len(call.args) == 1 else (None,)
+    groups = blocker.apart.get(blocker.blocked[x]) if x in blocker.blocked else None
+    if groups is None or blocker.uses[x] != 1 or not is_image(type_):  # type: ignore[index]
+        return None
+    activated = blocker.emit(call.operator, groups.image, **dict(call.attributes))
+    return lay_together(blocker, activated, groups.each, groups.count)
+
+
 # ---- permutations ----
 
 
 def shuffle(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
-    """Two halves of the channels in turns: a reshape of a transposition of a reshape. What was joined before is joined
-    that way at once."""
+    """Parts of the channels in turns: a reshape of a transposition of a reshape. What was joined before is joined that way
+    at once."""
     turned = blocker.calls.get(call.args[0])  # type: ignore[arg-type]
     apart = blocker.calls.get(turned.args[0]) if turned and turned.operator == "permute_dims" else None  # type: ignore[arg-type]
     if turned is None or apart is None or apart.operator != "reshape" or not blocker.is_blocked(apart.args[0]):
         return None
-    if tensor_type(apart.args[0]) != type_:
+    n, channels, *sizes = type_.shape
+    _, turns, *_ = divided = tensor_type(turned.args[0]).shape
+    if tensor_type(apart.args[0]) != type_ or not isinstance(channels, int) or turns not in TURNS:
         return None
-    n, channels, *size = type_.shape
-    halves = (n, 2, integer(channels) // 2, *size) if isinstance(channels, int) else ()
     axes: Any = dict(turned.attributes).get("axes")
-    order = tuple(axis % 5 for axis in axes or ())
-    if order != (0, 2, 1, 3, 4) or tensor_type(turned.args[0]).shape != halves:
+    order = tuple(axis % len(divided) for axis in axes or ())
+    if divided != (n, turns, channels // turns, *sizes) or order != (0, 2, 1, *range(3, len(divided))):
         return None
-    image = blocker.as_blocked(apart.args[0])
+    return _joined(blocker, blocker.as_blocked(apart.args[0]), channels, turns=turns)
+
+
+def _joined(blocker: Blocker, image: ir.Var, channels: int, **order: int) -> ir.Var:
+    """An image's channels in another order; what was joined before is joined in that order at once."""
     joined = blocker.calls.get(image)
-    if joined is not None and joined.operator == "join_channels" and not dict(joined.attributes).get("interleaved"):
-        return blocker.emit("join_channels", *joined.args, **dict(joined.attributes), interleaved=True)
-    return blocker.emit("join_channels", image, channels=(channels,), count=channels, interleaved=True)
+    if (
+        joined is not None
+        and joined.operator == "join_channels"
+        and not {"turns", "apart"} & dict(joined.attributes).keys()
+    ):
+        return blocker.emit("join_channels", *joined.args, **dict(joined.attributes), **order)
+    return blocker.emit("join_channels", image, channels=(channels,), count=channels, **order)
 
 
 def to_last(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.OperatorCall | None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...formats import dims
-from ...formats.types import TensorType, TupleType
+from ...formats.types import TensorType
 from .. import ir
 from ..operators.blocked import BLOCK, FEW, WIDEST_DEPTHWISE, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.winograd import WINDOW_SIZE
 from .layout_blocker import Blocker, is_image
+from .layout_channels import lay_apart, lay_together
 from .rewriting import tensor_type
 
 # A convolution of fewer channels, not blocked yet, reads the planes themselves.
@@ -188,28 +189,14 @@ def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 
 def _of_groups_apart(blocker: Blocker, it: _Convolution) -> ir.Var:
-    """The groups are cut apart, each to begin with a block, and the results joined again."""
-    each, outputs = it.channels // it.groups, it.outputs // it.groups
-    together = _apart(blocker, blocker.as_blocked(it.x), each, it.groups)
+    """The groups are laid apart, each to begin with a block, and those of the result together again."""
+    each = it.channels // it.groups
+    image = lay_apart(blocker, blocker.as_blocked(it.x), each, it.groups)
     weights = blocker.packed("pack_weights", it.weight, groups=it.groups)
     biases = [_bias_of_groups(blocker, vector, it.groups, it.axes) for vector in it.bias]
     sizes = {"groups": it.groups, "channels": each}
-    result = blocker.emit("conv_blocked", together, weights, *biases, **it.attributes, **sizes)
-    if outputs % BLOCK == 0:
-        return result
-    parts = blocker.emit("split", result, axis=1, sizes=(-(-outputs // BLOCK),) * it.groups)
-    assert isinstance(parts.type, TupleType)
-    images = [blocker.bind(ir.GetItem(parts, i), part, "split") for i, part in enumerate(parts.type.fields)]
-    return blocker.emit("join_channels", *images, channels=(outputs,) * it.groups, count=it.outputs)
-
-
-def _apart(blocker: Blocker, image: ir.Var, each: int, groups: int) -> ir.Var:
-    """Groups of so many channels, with whole blocks for each."""
-    if each % BLOCK == 0:
-        return image
-    cut = {"channels": (each * groups,), "count": each}
-    parts = [blocker.emit("join_channels", image, start=group * each, **cut) for group in range(groups)]
-    return blocker.emit("concat", *parts, axis=1)
+    result = blocker.emit("conv_blocked", image, weights, *biases, **it.attributes, **sizes)
+    return lay_together(blocker, result, it.outputs // it.groups, it.groups)
 
 
 def _bias_of_groups(blocker: Blocker, bias: ir.Atom, groups: int, axes: int) -> ir.Atom:

@@ -9,6 +9,7 @@ from ..operators.blocked import BLOCK
 from ..operators.shapes import axes_of, axis_of
 from ..operators.table import Fusion, lookup
 from .layout_blocker import Blocker, is_image
+from .layout_channels import activate_apart
 from .rewriting import constant, tensor_type
 
 
@@ -17,6 +18,8 @@ def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     is_elementwise = lookup(call.operator).fusion is Fusion.ELEMENTWISE
     if not is_elementwise or type_.rank < 3 or not any(map(blocker.is_blocked, call.args)):
         return None
+    if activated := activate_apart(blocker, call, type_):
+        return activated
     operands = [_operand(blocker, arg, type_) for arg in call.args]
     if any(operand is None for operand in operands):
         return None
