@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
@@ -120,13 +121,12 @@ def _kernel(weight: Value, kernel_shape: Ints | None) -> Ints:
     return spatial  # type: ignore[return-value]
 
 
-@importer("Conv")
-def convolution(
+def convolved(
     g: GraphBuilder,
+    operator: str,
     x: Value,
     weight: Value,
-    bias: Value | None = None,
-    *,
+    *others: Value,
     auto_pad: str = "NOTSET",
     dilations: Ints | None = None,
     group: int = 1,
@@ -134,10 +134,15 @@ def convolution(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Value:
+    """A convolution by that operator, with the attributes that ONNX's have."""
     kernel = _kernel(weight, kernel_shape)
     around = _pads(x, auto_pad, pads, kernel, strides, dilations)
-    inputs = [x, weight] if bias is None else [x, weight, bias]
-    return g.op("conv", *inputs, strides=strides, pads=around, dilations=dilations, groups=group)
+    return g.op(operator, x, weight, *others, strides=strides, pads=around, dilations=dilations, groups=group)
+
+
+@importer("Conv", attributes_of=convolved)
+def convolution(g: GraphBuilder, x: Value, weight: Value, bias: Value | None = None, **window: Any) -> Value:
+    return convolved(g, "conv", x, weight, *([] if bias is None else [bias]), **window)
 
 
 @importer("ConvTranspose")

@@ -12,13 +12,12 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
-from .onnx_networks import convolution, product
+from .onnx_networks import convolution, convolved, product
 from .onnx_table import importer
 from .onnx_tensors import element_type
 from .onnx_values import GraphBuilder, Value
 
 _NARROW = frozenset({DType.int8, DType.uint8, DType.int16, DType.uint16})  # which float32 holds
-_EXACT_TERMS = (1 << 24) // (255 * 255)  # products of two 8-bit numbers whose sum a float32 holds exactly
 
 
 @importer("QuantizeLinear")
@@ -121,10 +120,10 @@ def _spread(g: GraphBuilder, parameter: Value, x: Value, axis: int, block_size: 
 def _matmul_integer(
     g: GraphBuilder, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
-    return product(g, a, b, *_zeros(g, _of_rows(g, a_zero), a, _zero(g, b_zero, b, -1), b), operator="matmul_integer")
+    return product(g, a, b, *_zeros(g, _of_rows(g, a_zero), a, _zero(g, b_zero, b, -1)), operator="matmul_integer")
 
 
-def _zeros(g: GraphBuilder, a_zero: Value | None, a: Value, b_zero: Value | None, b: Value) -> list[Value]:
+def _zeros(g: GraphBuilder, a_zero: Value | None, a: Value, b_zero: Value | None) -> list[Value]:
     """The zero points that there are, of two operands; zeros for the first one's where only the other has some."""
     if b_zero is None:
         return [] if a_zero is None else [a_zero]
@@ -164,7 +163,7 @@ def _of_columns(g: GraphBuilder, parameter: Value, b: Value) -> Value:
 # ---- convolutions of integers ----
 
 
-@importer("ConvInteger", attributes_of=convolution)
+@importer("ConvInteger", attributes_of=convolved)
 def _conv_integer(
     g: GraphBuilder,
     x: Value,
@@ -173,14 +172,11 @@ def _conv_integer(
     weight_zero: Value | None = None,
     **window: Any,
 ) -> Value:
-    terms = dims.product(weight.shape[1:])
-    exact = DType.float32 if isinstance(terms, int) and terms <= _EXACT_TERMS else DType.float64
-    x = _centred(g, x, _zero(g, x_zero, x, 0), exact)
-    weight = _centred(g, weight, _zero(g, weight_zero, weight, 0), exact)
-    return _cast(g, convolution(g, x, weight, **window), DType.int32)
+    zeros = _zeros(g, _zero(g, x_zero, x, 0), x, _zero(g, weight_zero, weight, 0))
+    return convolved(g, "conv_integer", x, weight, *zeros, **window)
 
 
-@importer("QLinearConv", attributes_of=convolution)
+@importer("QLinearConv", attributes_of=convolved)
 def _qlinear_conv(
     g: GraphBuilder,
     x: Value,

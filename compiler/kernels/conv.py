@@ -93,6 +93,7 @@ class Problem:
     pile: Pile | None  # of a volume
     is_summed: bool = False  # vectors are blocks of input channels, and a block of the result is one channel
     narrow: NarrowGroups | None = None  # then each block of the result counts as a group
+    words: int = 0  # of four channels that a block has, where they are of 8 bits: see `conv_integer.py`
 
     @property
     def slices(self) -> int:
@@ -107,7 +108,7 @@ class Problem:
     @property
     def pixel(self) -> int:
         """Bytes from a pixel of the input to the next one."""
-        return 4 if self.is_planar else VECTOR_BYTES
+        return 4 if self.is_planar else BLOCK if self.words else VECTOR_BYTES
 
     @property
     def reach(self) -> int:
@@ -128,13 +129,13 @@ class Problem:
     @property
     def _block_steps(self) -> int:
         """The part of it that one block of input channels (or plane) gives."""
-        channels = 1 if self.is_planar or self.is_summed else BLOCK
+        channels = 1 if self.is_planar or self.is_summed else self.words or BLOCK
         return channels * self.deep * self.window[0].size * self.window[1].size
 
     @property
     def chunk(self) -> int:
         """Input blocks (planes) that are summed up apart from the others; 0 if the sum is short."""
-        return chunk_of(self.channels, self._block_steps)
+        return 0 if self.words else chunk_of(self.channels, self._block_steps)
 
     @property
     def pixels(self) -> int:
@@ -444,7 +445,7 @@ class Conv:
                 write(f"to_plane = stage + {self._at('x_plane', 'x_slice')}")
                 with write.block("for line in range(first_line, end_line)"):
                     write("source = from_plane + line * row_bytes", "target = to_plane + (line - first_line) * x_line")
-                    self._write_copy()
+                    self.write_copy()
         write(f"origin = stage - first_line * x_line + pad_left * {pixel}")
 
     def _slices(self) -> contextlib.AbstractContextManager[None]:
@@ -456,7 +457,7 @@ class Conv:
         """The place of a channel's plane, or slice of it."""
         return f"channel * {plane} + deep * {along}" if self.problem.pile else f"channel * {plane}"
 
-    def _write_copy(self) -> None:
+    def write_copy(self) -> None:
         """One line: zeros for its padding, then its pixels."""
         write = self.write
         if self.problem.is_planar:

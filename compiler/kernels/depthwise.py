@@ -2,7 +2,8 @@
 
 A unit of the work is one output row of one block, made in tiles of neighbouring pixels. For each row of the window, a tile
 reads every input vector that it needs once and adds it to all the pixels whose windows it lies in: the row of the window is
-written out, its weights are in registers. Vectors beside the image are read from a vector of zeros.
+written out, its weights are in registers. Vectors beside the image are read from a vector of zeros. Pixels of 8-bit numbers
+become floats as they are read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from ...formats import dims
 from ...formats.dims import Dim
+from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.blocked import WIDEST_DEPTHWISE
 from ..operators.shapes import integer
@@ -86,6 +88,9 @@ class _Depthwise:
         self.write.lanes = BLOCK
         self.epilogue_cost = found.epilogue.cost
         self.problem, self.window = problem, problem.window[1]
+        self.dtype = found.definition.params[self.node.inputs[0]].dtype
+        self.zero = found.attributes["zero"]
+        self.pixel = BLOCK * self.dtype.itemsize  # in bytes
         self.tile = Tile(_pixels(problem, target), 1)
         self._write_sizes()
         grid = Grid(("image", "block", "line", "column", "0"), row_axis=3, block_axis=1, block_step=1)
@@ -109,6 +114,8 @@ class _Depthwise:
             pad_left=self.window.begin,
             picoseconds=round(self._nanoseconds * 1000),
         )
+        if self.zero:
+            write.size("word_zero", self.zero)
 
     @property
     def _nanoseconds(self) -> float:
@@ -127,13 +134,16 @@ class _Depthwise:
 
     def kernel(self) -> Kernel:
         write = self.write
-        write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
+        write(f"row_bytes = width * {self.pixel}", "plane_bytes = height * row_bytes")
         write(f"w_row = {self.window.size * VECTOR_BYTES}", "window_bytes = window_height * w_row")
         write.split("images * blocks * lines", "images * blocks * lines * columns * picoseconds // 1000")
         write("tap_row = dilation_down * row_bytes")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
-        write(f"zeros = scratch + {self.epilogue.buffer_bytes}", "vstore(zeros, 0, splat_float32(0.0))")
+        write(f"zeros = scratch + {self.epilogue.buffer_bytes}")
+        if self.zero:
+            write("zero = splat_float32(word_zero)")
+        write(f"vstore(zeros, 0, splat_{self.dtype.name}({'word_zero' if self.zero else '0'}))")
         write("plane = first // lines", "line = first - plane * lines")
         write("image = plane // blocks", "block = plane - image * blocks")
         with write.block("for unit in range(first, last)"):
@@ -173,7 +183,7 @@ class _Depthwise:
         has_rest = columns % pixels > 0 if isinstance(columns, int) else pixels > 1
         with write.block(f"for along in range(0, columns, {pixels})"):
             write(f"column = min(along, columns - {pixels})" if has_rest else "column = along")
-            write(f"left = column * {self.window.stride} - pad_left", f"x_tile = x_line + left * {VECTOR_BYTES}")
+            write(f"left = column * {self.window.stride} - pad_left", f"x_tile = x_line + left * {self.pixel}")
             write("w = w_line")
             self.epilogue.begin()
             write(*(f"{tile.accumulator(i, 0)} = start" for i in range(pixels)))
@@ -197,12 +207,12 @@ class _Depthwise:
         write, window = self.write, self.window
         for at in uncertain:
             is_inside = f"if 0 <= left + {at} < width else"
-            write(f"x_{at} = x_tile + {at * VECTOR_BYTES} {is_inside} zeros", f"row_{at} = tap_row {is_inside} 0")
+            write(f"x_{at} = x_tile + {at * self.pixel} {is_inside} zeros", f"row_{at} = tap_row {is_inside} 0")
         with write.block("for tap in range(first_tap, end_tap)"):
             for tap in range(window.size):
                 write(f"w_{tap} = vload_float32(w, {tap * VECTOR_BYTES})")
             for at in range(self._reach(tile)):
-                self._write_pixel(tile, at, f"x_{at}, 0" if at in uncertain else f"x_tile, {at * VECTOR_BYTES}")
+                self._write_pixel(tile, at, f"x_{at}, 0" if at in uncertain else f"x_tile, {at * self.pixel}")
             write("x_tile += tap_row", "w += w_row", *(f"x_{at} += row_{at}" for at in uncertain))
 
     def _write_pixel(self, tile: Tile, at: int, place: str) -> None:
@@ -212,9 +222,15 @@ class _Depthwise:
         uses = [(start // window.stride, tap) for tap, start in taps if start >= 0 and start % window.stride == 0]
         uses = [(pixel, tap) for pixel, tap in uses if pixel < tile.rows]
         if uses:
-            self.write(f"x = vload_float32({place})")
+            self.write(f"x = {self._loaded(place)}")
         for pixel, tap in uses:
             self.write(multiply_add(tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
+
+    def _loaded(self, place: str) -> str:
+        """A pixel's vector. Integers less their zero point are exact in float32, and so are sums of their products."""
+        if self.dtype is DType.float32:
+            return f"vload_float32({place})"
+        return f"convert_float32(vload_{self.dtype.name}({place}))" + (" - zero" if self.zero else "")
 
 
 def _pixels(problem: _Problem, target: Target) -> int:

@@ -1,5 +1,5 @@
 """Packing images into blocks of channels and back: squares of pixels by channels, turned in registers; where the channels
-of the ordinary image lie last, vectors that only change places."""
+of the ordinary image lie last, vectors that only change places. Of elements of four bytes, and of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...formats.primitive import PrimitiveDefinition
 from .expression import bound_attributes
 from .kernel import Kernel
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES
+from .tile import BLOCK
 from .writer import Writer, estimate, shape_of
 
 _PIXELS = 256  # of one block of channels, that a unit of work covers
@@ -17,8 +17,9 @@ _PICOSECONDS = 120  # that an element takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The template of pack_channels and unpack_channels for elements of four bytes, alone in their definition."""
-    if len(definition.nodes) != 1 or definition.params[0].dtype.itemsize != 4:
+    """The template of pack_channels and unpack_channels for elements of four bytes or one, alone in their definition."""
+    size = definition.params[0].dtype.itemsize
+    if len(definition.nodes) != 1 or size not in (1, 4):
         return None
     (node,) = definition.nodes
     is_packing = node.operator == "pack_channels"
@@ -36,60 +37,64 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     units = "images * spans" if is_last else "images * blocks * spans"
     write.split(units, f"images * channels * pixels * {_PICOSECONDS} // 1000")
     with write.block("for unit in range(first, last)"):
-        (_write_vectors if is_last else _write_unit)(write, is_packing)
+        (_write_vectors if is_last else _write_unit)(write, is_packing, size)
     elements = estimate(dims.element_count(plain))
     return write.kernel(elements * _PICOSECONDS / 1000)
 
 
-def _write_unit(write: Writer, is_packing: bool) -> None:
+def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
     write("plane = unit // spans", f"start = (unit - plane * spans) * {_PIXELS}")
     write("image = plane // blocks", "block = plane - image * blocks")
-    write(f"planar = (image * channels + block * {BLOCK}) * pixels * 4", f"blocked = plane * pixels * {VECTOR_BYTES}")
+    write(
+        f"planar = (image * channels + block * {BLOCK}) * pixels * {size}", f"blocked = plane * pixels * {BLOCK * size}"
+    )
     write(f"count = min({BLOCK}, channels - block * {BLOCK})")
     with write.block(f"for pixel in range(start, min(start + {_PIXELS}, pixels), {BLOCK})"):
         write(f"rest = min({BLOCK}, pixels - pixel)")
-        here, there = "planar + pixel * 4", f"blocked + pixel * {VECTOR_BYTES}"
+        here, there = f"planar + pixel * {size}", f"blocked + pixel * {BLOCK * size}"
         with write.block(f"if count == {BLOCK} and rest == {BLOCK}"):
-            _write_square(write, is_packing, here, there, "")
+            _write_square(write, is_packing, size, here, there, "")
         with write.block("else"):
-            _write_square(write, is_packing, here, there, "partly")
+            _write_square(write, is_packing, size, here, there, "partly")
 
 
-def _write_square(write: Writer, is_packing: bool, planar: str, blocked: str, partly: str) -> None:
+def _write_square(write: Writer, is_packing: bool, size: int, planar: str, blocked: str, partly: str) -> None:
+    turn, row, vector = f"transpose_uint{8 * size}", f"pixels * {size}", BLOCK * size
     if is_packing:
         if partly:
             # lanes behind the last channel are zero, so that no elementwise operator meets strange numbers there
             with write.block("for i in range(rest)"):
-                write(f"vstore(target, {blocked} + i * {VECTOR_BYTES}, splat_uint32(0))")
+                write(f"vstore(target, {blocked} + i * {vector}, splat_uint{8 * size}(0))")
         counts = ", count, rest" if partly else ""
-        write(f"transpose_uint32(source + {planar}, pixels * 4, target + {blocked}, {VECTOR_BYTES}{counts})")
+        write(f"{turn}(source + {planar}, {row}, target + {blocked}, {vector}{counts})")
     else:
         counts = ", rest, count" if partly else ""
-        write(f"transpose_uint32(source + {blocked}, {VECTOR_BYTES}, target + {planar}, pixels * 4{counts})")
+        write(f"{turn}(source + {blocked}, {vector}, target + {planar}, {row}{counts})")
 
 
-def _write_vectors(write: Writer, is_packing: bool) -> None:
+def _write_vectors(write: Writer, is_packing: bool, size: int) -> None:
     """All blocks of some pixels. What is written is written in order: lines that channels do not end with are not left."""
     write("image = unit // spans", f"start = (unit - image * spans) * {_PIXELS_OF_VECTORS}")
     write(f"end = min(start + {_PIXELS_OF_VECTORS}, pixels)", f"whole = channels // {BLOCK}")
-    write(f"rest = channels - whole * {BLOCK}", "row = channels * 4", f"plane = pixels * {VECTOR_BYTES}")
+    write(f"rest = channels - whole * {BLOCK}", f"row = channels * {size}", f"plane = pixels * {BLOCK * size}")
     blocked, plain = ("target", "source") if is_packing else ("source", "target")
     write(f"blocked = {blocked} + image * blocks * plane", f"plain = {plain} + image * pixels * row")
     each_pixel, each_block = "for pixel in range(start, end)", "for block in range(whole)"
     with write.block(each_block if is_packing else each_pixel):
         with write.block(each_pixel if is_packing else each_block):
-            _write_vector(write, is_packing, "block", "")
+            _write_vector(write, is_packing, size, "block", "")
         if not is_packing:
             with write.block("if rest > 0"):
-                _write_vector(write, is_packing, "whole", ", rest")
+                _write_vector(write, is_packing, size, "whole", ", rest")
     if is_packing:
         with write.block("if rest > 0"), write.block(each_pixel):
-            _write_vector(write, is_packing, "whole", ", rest")
+            _write_vector(write, is_packing, size, "whole", ", rest")
 
 
-def _write_vector(write: Writer, is_packing: bool, block: str, count: str) -> None:
-    here, there = f"{block} * plane + pixel * {VECTOR_BYTES}", f"pixel * row + {block} * {VECTOR_BYTES}"
+def _write_vector(write: Writer, is_packing: bool, size: int, block: str, count: str) -> None:
+    here, there = f"{block} * plane + pixel * {BLOCK * size}", f"pixel * row + {block} * {BLOCK * size}"
+    load = f"vload_uint{8 * size}"
     if is_packing:
-        write(f"vstore(blocked, {here}, vload_uint32(plain, {there}{count}))")
+        write(f"vstore(blocked, {here}, {load}(plain, {there}{count}))")
     else:
-        write(f"vstore(plain, {there}, vload_uint32(blocked, {here}){count})")
+        write(f"vstore(plain, {there}, {load}(blocked, {here}){count})")

@@ -19,7 +19,7 @@ from ...formats.dtypes import DType
 from ...formats.types import ShapeDim, TensorType
 from .linear import _conv, _matmul
 from .normalization import EPSILON, _group_normalization
-from .shapes import broadcast, lift, match_dim, mismatch, require_rank, same_dtype
+from .shapes import broadcast, lift, match_dim, mismatch, require, require_rank, require_value, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import WINDOW, axes, result_shape
 from .work import each_input, of_blocked_convolution, of_convolution_to_few, of_product
@@ -372,21 +372,29 @@ def _conv_to_few(
     return _pack_channels(_conv(_unpack_channels(x, channels), plain, flat, groups=1, **attributes))
 
 
-def _infer_conv_depthwise(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
+def _infer_conv_depthwise(
+    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, zero: int
+) -> TensorType:
     x, weight = inputs[0], inputs[1]
-    same_dtype(inputs, _FLOAT32)
+    same_dtype(inputs[1:], _FLOAT32)
+    require(x, _FLOAT32 | frozenset({DType.int8, DType.uint8}))
+    require_value(zero, x.dtype)
+    if zero and x.dtype is DType.float32:
+        raise mismatch("a zero point of integers alone", zero)
     _is_blocked(x)
     if weight.rank != x.rank or weight.shape[0] == 0 or weight.shape[1] != 1 or weight.shape[-1] != BLOCK:
         raise mismatch(f"weights [blocks, 1, *window, {BLOCK}]", weight)
     match_dim(x.shape[1], weight.shape[0])
     _check_bias(inputs, weight.shape[0])
     windows = axes(weight.shape[2:-1], strides, pads, dilations)
-    return TensorType(x.dtype, (*x.shape[:2], *result_shape(x.shape[2:-1], windows), BLOCK))
+    return TensorType(DType.float32, (*x.shape[:2], *result_shape(x.shape[2:-1], windows), BLOCK))
 
 
-def _conv_depthwise(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, **attributes: Any) -> np.ndarray:
+def _conv_depthwise(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, zero: int, **attributes: Any
+) -> np.ndarray:
     plain, flat = _unpack_planar(weight, bias)
-    image = _unpack_channels(x, len(plain))
+    image = _unpack_channels(x.astype(np.float32) - np.float32(zero), len(plain))
     return _pack_channels(_conv(image, plain, flat, groups=len(plain), **attributes))
 
 
@@ -456,7 +464,8 @@ register("conv_to_few", "x weight bias?", _infer_conv_to_few, _conv_to_few, Fusi
          f"convolution of a channel-blocked image to {FEW} channels at most; the weights are channel-blocked as images are",
          attributes=WINDOW | {"channels": _CHANNELS}, work=of_convolution_to_few)
 register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthwise, Fusion.ANCHOR,
-         "convolution of each channel of a channel-blocked image by itself", attributes=WINDOW,
+         "convolution of each channel of a channel-blocked image by itself, of floats or 8-bit integers less a zero point",
+         attributes=WINDOW | {"zero": Attribute(Kind.INT, "point of integers", 0)},
          work=of_blocked_convolution)
 register("matmul_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
          "the matrix product with a packed matrix", attributes={"columns": Attribute(Kind.INT, "of the matrix")},

@@ -2,23 +2,26 @@
 int32 sums, which wrap around as int32 does.
 
 For kernels, words of four neighbours along the sum lie together, and one operand has signs and the other has not, as processors
-multiply them. A matrix [K, N] is packed into panels of 16 columns, [N/16, K/4, 16, 4].
+multiply them. A matrix [K, N] is packed into panels of 16 columns, [N/16, K/4, 16, 4]; weights of convolutions of channel-blocked
+images are packed likewise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ...formats import dims
 from ...formats.dtypes import DType
-from ...formats.types import ShapeDim, TensorType
-from .blocked import BLOCK
-from .linear import _infer_matmul
+from ...formats.types import UNKNOWN, ShapeDim, TensorType
+from .blocked import BLOCK, _check_vector, _is_blocked, _pack_channels, _unpack_channels
+from .linear import _conv, _infer_conv, _infer_matmul
 from .shapes import broadcast, lift, match_dim, mismatch, require, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
-from .work import of_product
+from .windows import WINDOW, axes, result_shape
+from .work import of_convolution, of_integer_convolution, of_product
 
 WORD = 4  # bytes that are multiplied and added up at once
 
@@ -26,6 +29,8 @@ _BYTES = frozenset({DType.int8, DType.uint8})
 
 
 _NARROW = _BYTES | {DType.int16, DType.uint16}  # what floats become; float32 holds them all
+
+_SUMS = frozenset({DType.int32, DType.float32})
 
 # ---- to integers and back ----
 
@@ -123,7 +128,80 @@ def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarra
     return _matmul_integer(a, matrix[:, :columns])
 
 
+# ---- convolutions ----
+
+
+def _infer_conv_integer(inputs: Sequence[TensorType], dtype: DType, **attributes: Any) -> TensorType:
+    _check_operands(inputs[:2], inputs[2:])
+    if dtype not in _SUMS:
+        raise mismatch("sums in int32 or float32", dtype.name)
+    result = _infer_conv([TensorType(DType.float32, type_.shape) for type_ in inputs[:2]], **attributes)
+    return TensorType(dtype, result.shape)
+
+
+def _conv_integer(
+    x: np.ndarray,
+    weight: np.ndarray,
+    x_zero: np.ndarray | None = None,
+    weight_zero: np.ndarray | None = None,
+    *,
+    dtype: DType,
+    **attributes: Any,
+) -> np.ndarray:
+    return _as_int32(_conv(_centred(x, x_zero), _centred(weight, weight_zero), **attributes)).astype(dtype.numpy)
+
+
+def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
+    (weight,) = inputs
+    require(weight, frozenset({DType.int8}))
+    outputs, channels, *window = weight.shape
+    words = min(-(-channels // WORD), BLOCK // WORD) if isinstance(channels, int) else UNKNOWN
+    return TensorType(DType.int8, (_parts(outputs, BLOCK), _parts(channels, BLOCK), *window, words, BLOCK, WORD))
+
+
+def _pack_weights(weight: np.ndarray) -> np.ndarray:
+    outputs, channels, *window = weight.shape
+    step = min(-(-channels // WORD) * WORD, BLOCK)  # the channels of a block that there are
+    ends = (-outputs % BLOCK, -channels % step)
+    padded = np.pad(weight, [(0, end) for end in ends] + [(0, 0)] * len(window))
+    apart = padded.reshape(-1, BLOCK, padded.shape[1] // step, step // WORD, WORD, *window)
+    return np.moveaxis(apart, (3, 1, 4), (-3, -2, -1))
+
+
+def _infer_conv_blocked(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
+    x, weight = inputs[:2]
+    require(x, frozenset({DType.uint8}))
+    require(weight, frozenset({DType.int8}))
+    _is_blocked(x)
+    if weight.rank != x.rank + 2 or weight.shape[-2:] != (BLOCK, WORD):
+        raise mismatch(f"weights [blocks out, blocks in, *window, words, {BLOCK}, {WORD}]", weight)
+    match_dim(x.shape[1], weight.shape[1])
+    if len(inputs) > 2:
+        require(inputs[2], frozenset({DType.int32}))
+        _check_vector(inputs[2], weight.shape[0], "vector")
+    windows = axes(weight.shape[2:-3], strides, pads, dilations)
+    return TensorType(DType.int32, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:-1], windows), BLOCK))
+
+
+def _conv_blocked(x: np.ndarray, weight: np.ndarray, start: np.ndarray | None = None, **attributes: Any) -> np.ndarray:
+    plain = np.moveaxis(weight, (-2, -3, -1), (1, 3, 4))  # [blocks, 16, blocks, words, 4, *window]
+    plain = plain.reshape(plain.shape[0] * BLOCK, -1, *plain.shape[5:])
+    channels = plain.shape[1]
+    image = _unpack_channels(x, channels) if channels < BLOCK else _unpack_channels(x, x.shape[1] * BLOCK)
+    sums = _pack_channels(_as_int32(_conv(image.astype(np.float64), plain.astype(np.float64), groups=1, **attributes)))
+    return sums if start is None else sums + start
+
+
 # fmt: off
+register("conv_integer", "x weight x_zero? weight_zero?", _infer_conv_integer, _conv_integer, Fusion.ANCHOR,
+         "convolution of 8-bit integers less their zero points, as conv; pads are such points", attributes=WINDOW | {
+             "groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1),
+             "dtype": Attribute(Kind.DTYPE, "of the sums, int32 or float32", DType.int32)}, work=of_convolution)
+register("pack_integer_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
+         "weights [M, C, *window] of int8 for conv_integer_blocked: [M/16, C/16, *window, words, 16, 4]")
+register("conv_integer_blocked", "x weight start?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
+         "convolution of a channel-blocked image of uint8, in int32; `start` is added, one number a channel",
+         attributes=WINDOW, work=of_integer_convolution)
 register("quantize", "x scale zero", _infer_quantize, _quantize, Fusion.ELEMENTWISE,
          "x / scale rounded to even, plus the zero point, the nearest integer of its type; the least one for NaN")
 register("dequantize", "x scale zero", _infer_dequantize, _dequantize, Fusion.ELEMENTWISE,

@@ -79,6 +79,12 @@ def of_blocked_convolution(inputs: Types, results: Types, channels: int | None =
     return 2 * elements(results[0]) * depth * math.prod(window)  # type: ignore[operator,arg-type]
 
 
+def of_integer_convolution(inputs: Types, results: Types, **attributes: Any) -> int:
+    """Weights [blocks, blocks of C, *window, words, 16, 4]."""
+    _, blocks, *window, words, _, word = inputs[1].shape
+    return 2 * elements(results[0]) * blocks * words * word * math.prod(window)  # type: ignore[operator,arg-type]
+
+
 def of_convolution_to_few(inputs: Types, results: Types, channels: int, **attributes: Any) -> int:
     """Weights [M, blocks of C, *window, 16]; the result is a block, whatever M is."""
     outputs, _, *window, block = inputs[1].shape

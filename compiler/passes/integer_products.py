@@ -19,6 +19,7 @@ import numpy as np
 from ...formats.dtypes import DType
 from .. import ir
 from ..operators.table import lookup
+from . import pack_integers
 from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _BYTES = frozenset({DType.int8, DType.uint8})
@@ -69,7 +70,7 @@ class _Linear:
 
 
 # What a rule gives: what the variable is now: a call in place of the old one, or another atom; None where it stays.
-_Result = Union[ir.OperatorCall, ir.Var, None]
+_Result = Union[ir.OperatorCall, ir.Atom, None]
 
 
 class _Walk(Emitter):
@@ -183,13 +184,15 @@ def _summed(walk: _Walk, linear: _Linear) -> ir.Var:
     def factor(array: np.ndarray) -> ir.Constant:
         return constant(np.atleast_1d(array).astype(np.float32))
 
-    products = [
-        walk.emit("multiply", walk.emit("cast", atom, dtype=DType.float32), factor(each)) for atom, each in linear.terms
-    ]
+    products = [walk.emit("multiply", _as_float(walk, atom), factor(each)) for atom, each in linear.terms]
     total = products[0]
     for product in products[1:]:
         total = walk.emit("add", total, product)
     return walk.emit("add", total, factor(linear.offset)) if np.any(linear.offset) else total
+
+
+def _as_float(walk: _Walk, atom: ir.Atom) -> ir.Atom:
+    return atom if tensor_type(atom).dtype is DType.float32 else walk.emit("cast", atom, dtype=DType.float32)
 
 
 # ---- products ----
@@ -206,14 +209,40 @@ def _product(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
         return None
     zeros = (constant(a.zero.astype(a.type.numpy)), constant(b.zero.astype(b.type.numpy)))
     sums = walk.emit("matmul_integer", a.integers, b.integers, *zeros)
-    return _scaled(walk, var, sums, a.scale.reshape(()) * b.scale.reshape(-1))
+    walk.linear[var] = _Linear(((sums, a.scale.reshape(()) * b.scale.reshape(-1)),), np.zeros(()))
+    return _summed(walk, walk.linear[var])
 
 
-def _scaled(walk: _Walk, var: ir.Var, sums: ir.Var, scale: np.ndarray) -> ir.OperatorCall:
-    """The sums of a product in place of its floats."""
-    walk.linear[var] = _Linear(((sums, scale),), np.zeros(()))
-    number = walk.emit("cast", sums, dtype=DType.float32)
-    return operator_call("multiply", number, constant(scale.astype(np.float32)))
+def _convolution(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
+    """Of dequantised numbers with dequantised constants, whose scales differ by the result's channel at most."""
+    x, weight = map(walk.quantised.get, call.args[:2])
+    bias = _Linear((), np.zeros(())) if len(call.args) < 3 else walk.linear_of(call.args[2])
+    if (
+        x is None
+        or weight is None
+        or bias is None
+        or not x.is_even
+        or not {x.type, weight.type} <= _BYTES
+        or bias.terms
+    ):
+        return None
+    if not all(array.size == array.shape[0] or array.size == 1 for array in (weight.scale, weight.zero) if array.ndim):
+        return None
+    operands = (x.integers, weight.integers, *(constant(each.zero.astype(each.type.numpy)) for each in (x, weight)))
+    integers = operator_call("conv_integer", *operands, **dict(call.attributes))
+    dtype = pack_integers.convolution_sums(integers)
+    if dtype is None:
+        return None
+    sums = walk.emit("conv_integer", *operands, **dict(call.attributes), dtype=dtype)
+    over = (-1, *(1,) * (tensor_type(var).rank - 2))  # pixels
+    scale = (x.scale.reshape(()) * weight.scale.reshape(-1)).reshape(over)
+    walk.linear[var] = _Linear(((sums, scale),), bias.offset.reshape(over) if bias.offset.ndim else bias.offset)
+    return _summed(walk, walk.linear[var])
+
+
+def _convolution_of_integers(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
+    """What has no kernel of integers is computed in floats."""
+    return None if pack_integers.convolution_sums(call) else pack_integers.convolution_by_floats(walk, call)
 
 
 _RULES: dict[str, Callable[[_Walk, ir.Var, ir.OperatorCall], Any]] = {
@@ -223,5 +252,7 @@ _RULES: dict[str, Callable[[_Walk, ir.Var, ir.OperatorCall], Any]] = {
     "multiply": _scale,
     "divide": _scale,
     "matmul": _product,
-    **dict.fromkeys(("reshape", "permute_dims", "expand_dims", "squeeze", "slice", "max_pool"), _move),
+    "conv": _convolution,
+    "conv_integer": _convolution_of_integers,
+    **dict.fromkeys(("reshape", "permute_dims", "expand_dims", "squeeze", "max_pool"), _move),
 }

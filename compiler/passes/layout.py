@@ -20,7 +20,7 @@ from ...formats.types import TensorType, TupleType
 from .. import ir
 from ..operators.blocked import BLOCK
 from ..operators.winograd import WinogradChoice, best_outputs
-from . import layout_channels, layout_per_channel
+from . import layout_channels, layout_per_channel, pack_integers
 from .layout_blocker import Blocker
 from .layout_convolutions import convolution
 from .rewriting import operator_call, tensor_type
@@ -31,6 +31,7 @@ _Result = Union[ir.Var, ir.OperatorCall, None]
 # By operator; a rule is given the call and the type of its result.
 _RULES: dict[str, Callable[[Blocker, ir.OperatorCall, TensorType], _Result]] = {
     "conv": convolution,
+    "conv_integer": pack_integers.convolution,
     "concat": layout_channels.join,
     "permute_dims": layout_channels.to_last,
     "reshape": layout_channels.shuffle,

@@ -34,6 +34,8 @@ def _operand(blocker: Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | No
     if shape == result.shape and (packed := blocker.packed_from_last(arg)) is not None:
         blocker.blocked[arg] = packed  # type: ignore[index]
         return packed  # it is moved once, either way
+    if shape == (1,) and isinstance(arg, ir.Constant):
+        return arg  # a tensor, since it is to be no number in a kernel's text
     if all(dim == 1 for dim in shape):
         return constant(arg.value.reshape(())) if isinstance(arg, ir.Constant) else arg if not shape else None
     whole = (1,) * (result.rank - len(shape)) + shape

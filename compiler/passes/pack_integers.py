@@ -1,4 +1,4 @@
-"""Products of 8-bit integers in the form that their kernels take: numbers without signs times packed weights that have some.
+"""Products and convolutions of 8-bit integers as their kernels take them: numbers without signs times packed weights with signs.
 
     Σ (a - z)(w - y) = Σ a·w - z·Σ (w - y) - y·Σ a
 
@@ -8,12 +8,19 @@ where that fits, so that the last term, which takes a sum of each row of a, is r
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
+from ...formats import dims
 from ...formats.dtypes import DType
+from ...formats.types import TensorType
 from .. import ir
+from ..operators.blocked import WIDEST_DEPTHWISE
 from ..operators.quantized import WORD
 from ..operators.table import lookup
+from .layout_blocker import Blocker
 from .rewriting import Emitter, constant, tensor_type
 
 _SIGN = 128  # the distance of the two kinds of bytes
@@ -66,6 +73,85 @@ def as_unsigned(emitter: Emitter, a: ir.Atom, zero: ir.Atom | None) -> tuple[ir.
     shifted = emitter.emit("bitwise_xor", bits, constant(np.asarray(_SIGN, np.uint8)))
     shift = constant(np.asarray(_SIGN, np.int32))
     return shifted, shift if point is None else combined(emitter, "add", point, shift)
+
+
+# ---- convolutions ----
+
+
+def convolution_sums(call: ir.OperatorCall) -> DType | None:
+    """The type of the sums that a kernel for channel-blocked images makes of a conv_integer; None if there is no such kernel.
+
+    Sums of a few products, each channel by itself, are as exact in floats.
+    """
+    x, weight, *zeros = call.args
+    x_zero, weight_zero = (*zeros, None, None)[:2]
+    image, attributes = tensor_type(x), lookup(call.operator).bind(call.attributes)
+    sizes = (*image.shape[1:], *(attributes["pads"] or ()))
+    is_known = all(isinstance(size, int) for size in sizes) and 0 not in image.shape[1:] and 3 <= image.rank <= 5
+    has_point = x_zero is None or (isinstance(x_zero, ir.Constant) and x_zero.value.size == 1)
+    if not is_known or not has_point or not isinstance(weight, ir.Constant) or 0 in weight.value.shape:
+        return None
+    found = signed_weights(weight, weight_zero)
+    if found is None or found[1] is not None:
+        return None
+    outputs, _, *window = weight.value.shape
+    if attributes["groups"] == 1:
+        return DType.int32
+    is_depthwise = attributes["groups"] == outputs == image.shape[1] and image.rank == 4
+    is_short = math.prod(window) <= _EXACT_TERMS and window[-1] <= WIDEST_DEPTHWISE
+    return DType.float32 if is_depthwise and is_short else None
+
+
+def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+    """The rule of the layout pass for conv_integer."""
+    if convolution_sums(call) is not type_.dtype:
+        return None
+    x, weight, *zeros = call.args
+    found = signed_weights(weight, zeros[1] if len(zeros) > 1 else None)
+    assert found is not None
+    zero = zeros[0] if zeros else None
+    attributes = lookup(call.operator).bind(call.attributes)
+    window = {name: attributes[name] for name in ("strides", "pads", "dilations")}
+    image = blocker.as_blocked(x)
+    if type_.dtype is DType.float32:
+        weights = blocker.packed("pack_planar_weights", constant(found[0].astype(np.float32)))
+        return blocker.emit("conv_depthwise", image, weights, **window, zero=_number(zero))
+    unsigned, point = as_unsigned(blocker, image, zero)
+    return _blocked_convolution(blocker, unsigned, found[0], _number(point), window)
+
+
+def _blocked_convolution(
+    blocker: Blocker, image: ir.Atom, weight: np.ndarray, zero: int, window: dict[str, Any]
+) -> ir.Var:
+    """Of numbers without signs. Pads are zero points, which must lie in the image where these are not 0."""
+    pads, starts = window["pads"], list[ir.Atom]()
+    if zero:
+        if pads is not None and any(pads):
+            axes = len(pads) // 2
+            around = (0, 0, *pads[:axes], 0, 0, 0, *pads[axes:], 0)
+            image, window = blocker.emit("pad", image, pads=around, value=float(zero)), window | {"pads": None}
+        less = -zero * weight.sum(axis=tuple(range(1, weight.ndim)), dtype=np.int32)
+        starts = [blocker.packed("pack_vector", constant(less), axes=weight.ndim - 2)]
+    weights = blocker.packed("pack_integer_weights", constant(weight))
+    return blocker.emit("conv_integer_blocked", image, weights, *starts, **window)
+
+
+def convolution_by_floats(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
+    """A conv_integer in floats that hold its sums exactly."""
+    x, weight, *zeros = call.args
+    x_zero, weight_zero = (*zeros, None, None)[:2]
+    attributes = lookup(call.operator).bind(call.attributes)
+    result = attributes.pop("dtype")
+    terms = dims.product(tensor_type(weight).shape[1:])  # type: ignore[arg-type]
+    exact = DType.float32 if isinstance(terms, int) and terms <= _EXACT_TERMS else DType.float64
+    operands = _centred(emitter, x, x_zero, exact), _centred(emitter, weight, weight_zero, exact)
+    return emitter.emit("cast", emitter.emit("conv", *operands, **attributes), dtype=result)
+
+
+def _number(zero: ir.Atom | None) -> int:
+    """A zero point that is known, as one number."""
+    assert zero is None or isinstance(zero, ir.Constant)
+    return 0 if zero is None else int(zero.value.reshape(()))
 
 
 def as_int32(emitter: Emitter, x: ir.Atom) -> ir.Atom:

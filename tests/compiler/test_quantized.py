@@ -149,6 +149,44 @@ def test_residuals_and_moves_stay_in_integers():
     check_network(net, (3, 4, 40), h, 0.11)
 
 
+@pytest.mark.parametrize("zero", [np.uint8(0), np.uint8(117), np.int8(-5)])
+def test_convolutions_are_computed_in_integers(zero):
+    net = Network()
+    h = net.through_integers("x", 0.0317, zero)
+    h = net("Conv", h, net.weights((20, 3, 3, 3), 0), net.bias(0.0317), pads=[1, 1, 1, 1], strides=[2, 2])
+    h = first = net.through_integers(net("Relu", h), 0.0317, zero)
+    h = net("Conv", h, net.weights((20, 1, 3, 3), 0), net.bias(0.0317), pads=[1, 1, 1, 1], group=20)
+    h = net.through_integers(h, 0.0317, zero)
+    h = net.through_integers(net("Conv", h, net.weights((20, 20, 1, 1), 0)), 0.31, zero)
+    h = net.through_integers(net("Add", h, first), 0.33, zero)
+    h = net.through_integers(net("MaxPool", h, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]), 0.33, zero)
+    executable = check_network(net, (2, 3, 13, 18), h, 0.33)
+    names = primitives(executable)
+    assert sum("conv_integer_blocked" in name for name in names) == 2
+    assert sum("conv_depthwise" in name for name in names) == 1
+    assert sum("dequantize" in name for name in names) == 1  # of the result
+
+
+def test_grouped_convolutions_stay_floats():
+    net = Network()
+    h = net.through_integers("x", 0.0317, np.uint8(117))
+    h = net("Conv", h, net.weights((12, 3, 3, 3), 0), net.bias(0.0317), pads=[1, 1, 1, 1], group=2)
+    check_network(net, (2, 6, 9, 8), net.through_integers(h, 0.31, np.uint8(117)), 0.31)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 12])
+@pytest.mark.parametrize("constant", [True, False])
+def test_convolutions_of_integers(groups, constant):
+    x, weight = whole_range(np.uint8, 2, 12, 9, 8), whole_range(np.int8, 12, 12 // groups, 3, 3)
+    zeros = {"x_zero": np.uint8(130), "w_zero": np.int8(0)}
+    node = helper.make_node("ConvInteger", ["x", "w", *zeros], ["y"], group=groups, pads=[1, 1, 0, 1])
+    inputs = {"x": (np.uint8, ["n", 12, 9, 8])} | ({} if constant else {"w": (np.int8, weight.shape)})
+    model = model_of([node], inputs, zeros | ({"w": weight} if constant else {}), {"y": TensorProto.INT32})
+    arguments = [x] if constant else [x, weight]
+    got = compiled(model)(*arguments).numpy()
+    np.testing.assert_array_equal(got, evaluate(from_onnx(model), "main", *arguments))
+
+
 def test_numbers_beyond_the_range_and_what_is_none_have_their_nearest_integers():
     x = np.float32([np.inf, -np.inf, np.nan, 1e30, -1e30, 0.25, 0.75, -0.25])
     for zero in (np.uint8(3), np.int8(-5), np.uint16(0), np.int16(7)):

@@ -10,7 +10,7 @@ from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 from treadle.vm.native import NativeTarget
 
-from .harness import NARROW, TARGET, Builder, check, random_array, run_kernel
+from .harness import NARROW, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
 
 ON_X86 = pytest.mark.skipif(not TARGET.native.triple.startswith("x86_64"), reason="is about CPUs of that kind")
 CPUS = {
@@ -94,3 +94,85 @@ def test_any_number_of_parts_gives_the_same_bits():
     wanted = run_kernel(definition, arrays)[1][0]
     for parts in (2, 3, 5):
         np.testing.assert_array_equal(run_kernel(definition, arrays, parts=parts)[1][0], wanted)
+
+
+# ---- convolutions ----
+
+
+def check_convolution(shape, weights, *, parts=1, target=TARGET, start=True, **window):
+    """A convolution of a blocked image against the plain one; what lies behind its last channel is anything."""
+    x, weight = (whole_range(tensor(*type_), seed) for seed, type_ in enumerate((("uint8", shape), ("int8", weights))))
+    image, packed = evaluate("pack_channels", x), evaluate("pack_integer_weights", weight)
+    image[:, -1, ..., (shape[1] - 1) % 16 + 1 :] = 0xA5
+    first = np.random.default_rng(2).integers(-99, 99, weights[0]).astype(np.int32)
+    arrays = [image, packed, evaluate("pack_vector", first, axes=len(shape) - 2)][: 3 if start else 2]
+    build = Builder(*(tensor(array.dtype.name, array.shape) for array in arrays))
+    sums = build("conv_integer_blocked", *range(len(arrays)), **window)
+    definition = build.definition(build("cast", sums, dtype=DType.float32))
+    wanted = evaluate("conv_integer", x, weight, **window)
+    if start:
+        wanted = wanted + first.reshape(-1, *[1] * (len(shape) - 2))
+    _, (got,) = run_kernel(definition, arrays, parts=parts, target=target)
+    np.testing.assert_array_equal(evaluate("unpack_channels", got, channels=weights[0]), wanted.astype(np.float32))
+    check(definition, arrays, parts=parts, target=target)
+
+
+WINDOWS = [
+    ((1, 3, 17, 19), (20, 3, 7, 7), {"strides": (2, 2), "pads": (3, 3, 3, 3)}),
+    ((2, 16, 9, 8), (16, 16, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((1, 40, 9, 33), (33, 40, 3, 3), {"pads": (1, 0, 2, 1), "dilations": (2, 1)}),
+    ((1, 64, 14, 14), (70, 64, 1, 1), {}),
+    ((2, 24, 7, 9), (16, 24, 1, 1), {"strides": (2, 2)}),
+    ((1, 7, 5, 6), (5, 7, 2, 5), {"pads": (0, 4, 1, 4)}),
+    ((1, 20, 31), (17, 20, 5), {"pads": (2, 2), "strides": (2,)}),
+    ((1, 12, 4, 6, 5), (9, 12, 3, 2, 3), {"pads": (1, 0, 1, 1, 1, 0)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "weights", "window"), WINDOWS, ids=str)
+def test_convolutions_of_blocked_images(shape, weights, window):
+    for parts in (1, 3):
+        check_convolution(shape, weights, parts=parts, start=parts == 1, **window)
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
+def test_convolutions_by_narrow_vectors(target):
+    for shape, weights, window in WINDOWS[:3]:
+        check_convolution(shape, weights, target=target, **window)
+
+
+@ON_X86
+@pytest.mark.parametrize("cpu", CPUS)
+def test_convolutions_by_other_cpus(cpu):
+    check_convolution((1, 20, 5, 9), (17, 20, 3, 3), target=of(NativeTarget(TARGET.native.triple, *CPUS[cpu])))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [0, 77])
+def test_depthwise_convolutions_read_integers(dtype, zero):
+    for (channels, *size), (window, attributes) in (
+        ((20, 9, 33), ((3, 3), {"pads": (1, 1, 1, 1)})),
+        ((16, 12, 7), ((5, 3), {"pads": (0, 1, 2, 1), "strides": (2, 2)})),
+        ((33, 5, 40), ((1, 4), {"pads": (0, 3, 0, 3), "dilations": (1, 2)})),
+    ):
+        x = whole_range(tensor(dtype, (2, channels, *size)))
+        weight = whole_range(tensor("int8", (channels, 1, *window)), 1)
+        image, packed = evaluate("pack_channels", x), evaluate("pack_planar_weights", weight.astype(np.float32))
+        build = Builder(tensor(dtype, image.shape), tensor("float32", packed.shape))
+        definition = build.definition(build("conv_depthwise", 0, 1, **attributes, zero=zero))
+        point = np.asarray(zero, x.dtype)
+        wanted = evaluate("conv_integer", x, weight, point, groups=channels, dtype=DType.float32, **attributes)
+        for parts, target in ((1, TARGET), (3, TARGET), (2, NARROW[1])):
+            _, (got,) = run_kernel(definition, [image, packed], parts=parts, target=target)
+            np.testing.assert_array_equal(evaluate("unpack_channels", got, channels=channels), wanted)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_bytes_are_packed_into_blocks_and_back(last):
+    for channels, size in ((3, (17, 19)), (16, (9,)), (40, (5, 20))):
+        plain = (2, *size, channels) if last else (2, channels, *size)
+        packed = (2, -(-channels // 16), *size, 16)
+        definition = definition_of("pack_channels", [tensor("uint8", plain)], last=last)
+        check(definition, [whole_range(tensor("uint8", plain))], parts=3)
+        definition = definition_of("unpack_channels", [tensor("uint8", packed)], channels=channels, last=last)
+        check(definition, [whole_range(tensor("uint8", packed))], parts=3)
