@@ -1,14 +1,17 @@
 """Loop and Scan: rounds written out one behind the other, or a loop of the IR.
 
 A loop of few and small rounds, whose number is known, is written out, so that passes see all of it. Outputs of every round grow
-by a round at a time in a loop.
+in a loop: a round's is put behind those of the last few rounds; when these are enough, they are put behind those of some more
+rounds before, and so on. So the work grows with the rounds, and hardly with their square.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ...formats import dims
 from ...formats.dims import Dim
@@ -19,10 +22,14 @@ from .. import ir
 from ..operators.shapes import axis_of
 from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, present, tensors_of
 
+_T = TypeVar("_T")
+
 # Imports the graph that a round is, of values for its inputs: gives its outputs. Raises NotImportedError.
 Run = Callable[[Sequence[Imported]], list[Imported]]
 
 _MOST_WRITTEN_OUT = 1024  # nodes, in all rounds together
+_TOGETHER = 16  # rounds' outputs wait to be put behind those of so many times as many rounds
+_LEVELS = 3
 
 
 class NotImportedError(Exception):
@@ -99,8 +106,18 @@ class Rounds:
                 break
             types = wider
         empty = [self._empty(stack, output.type, known) for stack, output in zip(self.stacks, outputs, strict=True)]
-        grown = [_grown(part.type, stack) for part, stack in zip(empty, self.stacks, strict=True)]
-        return self._loop([*types, *grown], [*initial, *empty])
+        grown = [_grown_type(part.type, stack) for part, stack in zip(empty, self.stacks, strict=True)]
+        last = self._loop([*types, *grown * _LEVELS], [*initial, *empty * _LEVELS])
+        levels = self._levels(last[len(initial) :])
+        return [*last[: len(initial)], *functools.reduce(self._joined, levels)]
+
+    def _levels(self, outputs: Sequence[_T]) -> list[list[_T]]:
+        """Of the rounds' outputs those that wait together, the earliest rounds' first."""
+        count = len(self.stacks)
+        return [list(outputs[level * count : (level + 1) * count]) for level in range(_LEVELS)]
+
+    def _joined(self, before: Sequence[Value], behind: Sequence[Value]) -> list[Value]:
+        return list(map(self._appended, self.stacks, before, behind))
 
     def _loop(self, types: Sequence[TensorType], initial: Sequence[Value]) -> list[Value]:
         g, states = self.g, len(self.states)
@@ -118,8 +135,10 @@ class Rounds:
             values = [g.bind(var, type_) for var, type_ in zip(others, types, strict=True)]
             is_wanted, next_states, outputs = self.run(Value(_NUMBER, number), values[:states])
             following = present(next_states)
-            following += map(self._appended, self.stacks, values[states:], outputs)
             counted = g.op("add", Value(_NUMBER, number), g.constant(1, DType.int64))
+            if self.stacks:
+                levels, empty = self._levels(values[states:]), initial[states : states + len(self.stacks)]
+                following += self._pushed(types[states:], levels, self._rows(outputs), empty, counted, _TOGETHER)
             atoms = tuple(map(g.atom, (counted, g.op("reshape", is_wanted, shape=()), *following)))
             result = ir.Var("following", TupleType((_NUMBER, _TRUTH, *types)))
             bindings.append(ir.Binding(result, ir.MakeTuple(atoms), g.origin))
@@ -129,6 +148,42 @@ class Rounds:
         last = ir.Var(g.hint, result.type)
         g.bindings.append(ir.Binding(last, loop, g.origin))
         return [g.bind(ir.GetItem(last, place), type_) for place, type_ in enumerate(types, 2)]
+
+    def _rows(self, outputs: Sequence[Value]) -> list[Value]:
+        """A round's outputs, as those of several rounds are put together."""
+        axes = (axis_of(stack.axis, output.rank + 1) for stack, output in zip(self.stacks, outputs, strict=True))
+        return [self.g.op("expand_dims", output, axes=(axis,)) for output, axis in zip(outputs, axes, strict=True)]
+
+    def _pushed(
+        self,
+        types: Sequence[TensorType],
+        levels: Sequence[Sequence[Value]],
+        more: Sequence[Value],
+        empty: Sequence[Value],
+        counted: Value,
+        period: int,
+    ) -> list[Value]:
+        """The levels' outputs of `counted` rounds, when `more` are put behind the last one's, which are put behind the level
+        before every so many rounds."""
+        *before, last = levels
+        last = self._joined(last, more)
+        if not before:
+            return last
+        g, zero = self.g, self.g.constant(0, DType.int64)
+        is_time = g.op("equal", g.op("remainder", counted, g.constant(period, DType.int64)), zero)
+        with g.block() as together:
+            pushed = self._pushed(types[: -len(last)], before, last, empty, counted, period * _TOGETHER)
+            then = self._branch(together, [*pushed, *empty])
+        with g.block() as apart:
+            otherwise = self._branch(apart, [*itertools.chain(*before), *last])
+        chosen = ir.Var(g.hint, TupleType(tuple(types)))
+        g.bindings.append(ir.Binding(chosen, ir.If(g.atom(is_time), then, otherwise), g.origin))
+        return [g.bind(ir.GetItem(chosen, place), type_) for place, type_ in enumerate(types)]
+
+    def _branch(self, bindings: list[ir.Binding], values: Sequence[Value]) -> ir.Block:
+        result = ir.Var("branch", TupleType(tuple(value.type for value in values)))
+        bindings.append(ir.Binding(result, ir.MakeTuple(tuple(map(self.g.atom, values))), self.g.origin))
+        return ir.Block(tuple(bindings), result)
 
     def _named(self, name: str, type_: TensorType) -> Value:
         """A value of that type, for a round that is imported on trial."""
@@ -146,10 +201,9 @@ class Rounds:
         value = False if output.dtype is DType.bool else 0
         return self.g.op("full", shape=tuple(shape), value=value, dtype=output.dtype)
 
-    def _appended(self, stack: Stack, parts: Value, output: Value) -> Value:
-        axis = axis_of(stack.axis, parts.rank)
-        both = [parts, self.g.op("expand_dims", output, axes=(axis,))]
-        return self.g.op("concat", *(reversed(both) if stack.is_reversed else both), axis=axis)
+    def _appended(self, stack: Stack, parts: Value, more: Value) -> Value:
+        both = (more, parts) if stack.is_reversed else (parts, more)
+        return self.g.op("concat", *both, axis=axis_of(stack.axis, parts.rank))
 
 
 _NUMBER, _TRUTH = TensorType(DType.int64, ()), TensorType(DType.bool, ())
@@ -235,7 +289,7 @@ def _wider(state: TensorType, following: TensorType) -> TensorType:
     return TensorType(state.dtype, tuple(shape))
 
 
-def _grown(parts: TensorType, stack: Stack) -> TensorType:
+def _grown_type(parts: TensorType, stack: Stack) -> TensorType:
     """The type of the outputs of any number of rounds."""
     axis = axis_of(stack.axis, parts.rank)
     return TensorType(parts.dtype, (*parts.shape[:axis], UNKNOWN, *parts.shape[axis + 1 :]))

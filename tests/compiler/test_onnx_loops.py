@@ -63,7 +63,7 @@ def test_many_rounds_are_a_loop():
     assert loops(check(model, abs(normal(3)) + 1)) == 1
 
 
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("count", [1, 5, 16, 50, 256, 300])
 def test_a_number_of_rounds_that_a_run_tells(count):
     model = parse(NEWTON.format(count="int64 count, ", more=""))
     assert loops(check(model, np.array(count), abs(normal(3)) + 1)) == 1
