@@ -231,8 +231,17 @@ class _Nest:
         contiguous = next((axis for axis in range(self.inner) if copy.axes[axis].source == 1), None)
         self.turned = contiguous if last.target == 1 and last.source not in (0, 1) else None
         self.deal = self._deal()
+        self.rows = Odometer(write, [(self._index(axis), self._size(axis)) for axis in self._order()])
+
+    def _order(self) -> list[int]:
+        """The outer axes as they are walked: runs are neighbours on one side, and on the other as far apart as there are streams
+        that the processor follows. So the side is taken whose innermost axis is the shorter one."""
         outer = [axis for axis in range(self.inner) if axis != self.turned]
-        self.rows = Odometer(write, [(self._index(axis), self._size(axis)) for axis in outer])
+        steps = {axis: estimate(self.copy.axes[axis].source) for axis in outer}
+        if self.turned is not None or any(step <= 0 for step in steps.values()):
+            return outer
+        by_source = sorted(outer, key=lambda axis: -steps[axis])
+        return min((outer, by_source), key=lambda order: [estimate(self.copy.axes[axis].size) for axis in order[-1:]])
 
     def _deal(self) -> str | None:
         """ "part" if groups of a few neighbours are dealt out to as many lines, "join" for the inverse."""
