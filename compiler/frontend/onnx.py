@@ -30,6 +30,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_indexing,
     onnx_networks,
     onnx_quantized,
+    onnx_quantized_runtime,
     onnx_recurrent,
     onnx_resize,
     onnx_sampling,

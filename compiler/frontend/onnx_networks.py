@@ -39,7 +39,7 @@ def product(g: GraphBuilder, a: Value, b: Value, *others: Value, operator: str =
 
 
 @importer("Gemm")
-def _gemm(
+def gemm(
     g: GraphBuilder,
     a: Value,
     b: Value,
@@ -235,7 +235,7 @@ def _max_pool(
 
 
 @importer("AveragePool")
-def _average_pool(
+def average_pool(
     g: GraphBuilder,
     x: Value,
     *,
@@ -260,7 +260,7 @@ def _average_pool(
 
 
 @importer("GlobalAveragePool")
-def _global_average_pool(g: GraphBuilder, x: Value) -> Value:
+def global_average_pool(g: GraphBuilder, x: Value) -> Value:
     return g.op("mean", x, axes=tuple(range(2, x.rank)), keepdims=True)
 
 
@@ -286,7 +286,7 @@ def _lp_pool(
     if ceil_mode:
         raise UnsupportedError("windows that reach beyond the padding")
     magnitudes = g.op("abs", x)
-    means = _average_pool(
+    means = average_pool(
         g,
         magnitudes if p == 1 else g.op("pow", magnitudes, g.constant(p, x.dtype)),
         kernel_shape=kernel_shape,
@@ -420,7 +420,7 @@ def _lrn(g: GraphBuilder, x: Value, *, size: int, alpha: float = 1e-4, beta: flo
 
 
 @importer("Softmax", since=13)
-def _softmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
+def softmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
     return g.op("softmax", x, axis=axis)
 
 
@@ -430,7 +430,7 @@ def _log_softmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
 
 
 @importer("Softmax")
-def _softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
+def softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
     return _over_flat(g, "softmax", x, axis)
 
 

@@ -21,7 +21,7 @@ _NARROW = frozenset({DType.int8, DType.uint8, DType.int16, DType.uint16})  # whi
 
 
 @importer("QuantizeLinear")
-def _quantize_linear(
+def quantize_linear(
     g: GraphBuilder,
     x: Value,
     scale: Value,
@@ -41,7 +41,7 @@ def _quantize_linear(
 
 
 @importer("DequantizeLinear")
-def _dequantize_linear(
+def dequantize_linear(
     g: GraphBuilder,
     x: Value,
     scale: Value,

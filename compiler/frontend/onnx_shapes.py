@@ -154,7 +154,7 @@ def _four(x: Value, blocksize: int) -> tuple[Dim, ...]:
 
 
 @importer("Concat", since=4)
-def _concat(g: GraphBuilder, first: Value, *others: Value, axis: int) -> Value:
+def concatenated(g: GraphBuilder, first: Value, *others: Value, axis: int) -> Value:
     along = axis_of(axis, first.rank)
     tensors = [first, *others]
     for place in range(first.rank):

@@ -29,7 +29,8 @@ def model_of(nodes, inputs, constants, outputs, opset=17):
         [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
 def compiled(model: onnx.ModelProto):
@@ -198,3 +199,40 @@ def test_numbers_beyond_the_range_and_what_is_none_have_their_nearest_integers()
         extremes = [limits.max, limits.min, limits.min, limits.max, limits.min]
         small = [max(zero + step, limits.min) for step in (0, 2, 0)]
         np.testing.assert_array_equal(run(x).numpy(), [*extremes, *small])
+
+
+# ---- operators of onnxruntime's own ----
+
+U8, I8 = np.uint8, np.int8
+X, Y = (np.float32(0.05), U8(120)), (np.float32(0.11), U8(90))
+RUNTIME_OPERATORS = [
+    ("QLinearAdd", [(2, 3, 4), *X, (3, 1), *Y, np.float32(0.13), U8(100)], {}),
+    ("QLinearMul", [(2, 3, 4), *X, (2, 3, 4), *Y, np.float32(0.4), U8(128)], {}),
+    ("QLinearSigmoid", [(2, 30), *X, np.float32(1 / 256), U8(0)], {}),
+    ("QLinearLeakyRelu", [(2, 30), *X, *Y], {"alpha": 0.2}),
+    ("QLinearSoftmax", [(2, 3, 40), *X, np.float32(1 / 256), U8(0)], {"axis": -1, "opset": 13}),
+    ("QLinearGlobalAveragePool", [(2, 3, 5, 7), *X, np.float32(0.01), U8(120)], {"channels_last": 0}),
+    ("QLinearAveragePool", [(2, 3, 9, 7), *X, np.float32(0.04), U8(120)], {"kernel_shape": [3, 2], "strides": [2, 1]}),
+    ("QLinearConcat", [*Y, (2, 3), *X, (2, 5), *Y], {"axis": 1}),
+    ("QGemm", [(5, 6), *X, (4, 6), *Y, np.int32([1, -900, 3, 70]), np.float32(1.1), U8(128)], {"transB": 1}),
+    ("QGemm", [(5, 6), *X, (6, 4), *Y, np.int32([1, -900, 3, 70])], {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes"), RUNTIME_OPERATORS, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_operators_of_onnxruntime(operator, inputs, attributes):
+    arrays, constants, names = {}, {}, []
+    for number, value in enumerate(inputs):
+        names.append(f"in{number}")
+        into = arrays if isinstance(value, tuple) else constants
+        into[names[-1]] = whole_range(U8, *value) if isinstance(value, tuple) else value
+    node = helper.make_node(operator, names, ["y"], domain="com.microsoft", **attributes)
+    element = TensorProto.FLOAT if operator == "QGemm" and len(inputs) == 7 else TensorProto.UINT8
+    model = model_of([node], {name: (U8, array.shape) for name, array in arrays.items()}, constants, {"y": element})
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, arrays)
+    got = compiled(model)(*arrays.values()).numpy()
+    assert got.dtype == wanted.dtype
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=1e-6, atol=1 if got.dtype == U8 else 1e-4)
