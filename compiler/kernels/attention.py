@@ -370,10 +370,9 @@ class _Attention:
             self._fetch("v", self.width)
 
     def _fetch(self, name: str, length: int) -> None:
-        """Asks for a row of an operand of the next unit, which may begin anywhere in a line of the cache."""
+        """Asks for a row of an operand of the next unit."""
         self.write(f"source = next_{name} + row * {self._step(name)}")
-        for at in (*range(0, 4 * length - 4, VECTOR_BYTES), 4 * length - 4):
-            self.write(f"prefetch(source, {at})")
+        self.write(*(f"prefetch(source, {at})" for at in range(0, 4 * length, VECTOR_BYTES)))
 
     @property
     def _mask_shape(self) -> tuple[Dim, ...]:
@@ -385,17 +384,18 @@ class _Attention:
         self.write(f"scores_at = scores + place * {self.layout.score_row}")
 
     def _write_panels(self) -> None:
-        write, step = self.write, self._step("k")
+        """Turns the span's keys, square by square; where rows end with half a square, the last one overlaps the one before."""
+        write, step, depth = self.write, self._step("k"), self.depth
+        deep = min(BLOCK, depth)
         with write.block(f"for block in range((length + {BLOCK - 1}) // {BLOCK})"):
             write(f"left = min({BLOCK}, length - block * {BLOCK})")
-            with write.block(f"for at in range(0, {self.depth}, {BLOCK})"):
-                write(f"source = k + (key + block * {BLOCK}) * {step} + at * 4")
-                write(f"target = panels + block * {VECTOR_BYTES * self.depth} + at * {VECTOR_BYTES}")
-                with write.block(f"if left == {BLOCK} and at + {BLOCK} <= {self.depth}"):
+            with write.block(f"for corner in range(0, {depth}, {BLOCK})"):
+                write(f"at = min(corner, {depth - deep})", f"source = k + (key + block * {BLOCK}) * {step} + at * 4")
+                write(f"target = panels + block * {VECTOR_BYTES * depth} + at * {VECTOR_BYTES}")
+                with write.block(f"if left + {deep} == {2 * BLOCK}"):
                     write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES})")
                 with write.block("else"):
-                    write(f"deep = min({BLOCK}, {self.depth} - at)")
-                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, deep)")
+                    write(f"transpose_uint32(source, {step}, target, {VECTOR_BYTES}, left, {deep})")
 
     def _write_values(self) -> None:
         """Puts the span's values side by side: heads that lie far apart share few sets of the first cache."""
