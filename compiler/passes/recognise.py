@@ -17,9 +17,9 @@ from ...formats.errors import InferenceError
 from .. import ir
 from ..analysis import atoms_in
 from ..operators.table import lookup
-from . import recognise_attention, recognise_groups
+from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
-from .rewriting import Rewriter, operator_call
+from .rewriting import Emitter, operator_call
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Recognise:
         return _Recogniser(module).run()
 
 
-class _Recogniser(Rewriter):
+class _Recogniser(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
         self.definitions: dict[ir.Var, ir.OperatorCall] = {}
@@ -46,9 +46,12 @@ class _Recogniser(Rewriter):
         call = binding.value
         if not isinstance(call, ir.OperatorCall):
             return (binding,)
+        self.begin(binding)
+        call = recognise_masks.with_one_mask(call, self.definitions, self.emit)
+        self.definitions.update((new.var, new.value) for new in self.new if isinstance(new.value, ir.OperatorCall))
         found = next(self._candidates(call, binding.var.type), call)
         self.definitions[binding.var] = found
-        return (binding if found is call else dataclasses.replace(binding, value=found),)
+        return *self.new, binding if found is binding.value else dataclasses.replace(binding, value=found)
 
     def _candidates(self, call: ir.OperatorCall, type_: object) -> Iterator[ir.OperatorCall]:
         """What the call is by each rule that gives it the same type."""

@@ -156,6 +156,45 @@ def test_recognise_attention(bindings: str, recognised: str | None) -> None:
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
 
 
+_TWO_MASKS = """
+k = permute_dims(y) {axes=(0, 1, 3, 2)}
+s = matmul(x, k)
+d = multiply(s, float32(0.5))
+"""
+_IN_WINDOWS = """
+v = reshape(b) {shape=(2, 3, 2, 5, 5)}
+a = add(v, {mask})
+e = reshape(a) {shape=(6, 2, 5, 5)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("masks", "bindings"),
+    [
+        ({"m": (6, 1, 1, 5), "n": (5, 5)}, "b = add(d, m)\ne = add(n, b)"),
+        ({"m": (2, 5, 5), "n": (5,)}, "b = add(m, d)\nc = add(b, n)\ne = add(c, m)"),
+        ({"m": (1, 2, 5, 5), "n": (1, 3, 1, 5, 5)}, "b = add(d, m)" + _IN_WINDOWS.replace("{mask}", "n")),
+        ({"m": (1, 2, 5, 5), "n": (3, 1, 1, 5)}, "b = add(d, m)" + _IN_WINDOWS.replace("{mask}", "n")),
+        ({"m": (1, 2, 5, 5), "n": (5, 5)}, "b = identity(d)" + _IN_WINDOWS.replace("{mask}", "n")),
+        ({"m": (2, 5, 5), "n": (2, 3, 2, 5, 1)}, "b = add(d, m)" + _IN_WINDOWS.replace("add(v, {mask})", "add(n, v)")),
+    ],
+)
+def test_masks_of_attention_become_one(masks: dict[str, tuple[int, ...]], bindings: str) -> None:
+    shapes = {**dict.fromkeys("xyz", (6, 2, 5, 4)), **masks}
+    bindings = bindings.replace("b = identity(d)", "b = add(d, float32(0.0))")
+    text = f"{_TWO_MASKS}{bindings}\nw = softmax(e)\nr = matmul(w, z)"
+    signature = ", ".join(f"{name}: float32[{', '.join(map(str, shape))}]" for name, shape in shapes.items())
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
+    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
+    printed = print_module(after)
+    assert "= attention(x, y, z, " in printed
+    assert "softmax" not in printed
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes.values()]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
 _ROTARY = """
 a = slice(x) {starts=(0,), ends=(3,), axes=(-1,)}
 b = slice(x) {starts=(3,), ends=(9223372036854775807,), axes=(2,), steps=(1,)}
