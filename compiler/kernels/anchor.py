@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ...formats.dims import Dim
+from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ..operators.table import Fusion, lookup
 from .expression import Expression, bound_attributes
@@ -66,6 +67,12 @@ class Anchored:
     def sums(self) -> str:
         """The element type of the anchor's result."""
         return self.node.results[0].dtype.name
+
+    @property
+    def narrow(self) -> str:
+        """The element type of the anchor's second input, if it is float16 or uint16; else empty."""
+        dtype = self.definition.values[self.node.inputs[1]].dtype
+        return dtype.name if dtype in (DType.float16, DType.uint16) else ""
 
     @property
     def title(self) -> str:

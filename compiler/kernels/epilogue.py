@@ -68,8 +68,9 @@ class Epilogue:
 
     @staticmethod
     def takes(found: Anchored) -> bool:
-        """True if the definition is an anchor with an epilogue alone, in element types that are stored as they are computed."""
-        types = found.definition.values
+        """True if the definition is an anchor with an epilogue alone, in element types that are stored as they are computed.
+        How weights are stored is the anchor's affair."""
+        types = (type_ for number, type_ in enumerate(found.definition.values) if number not in found.node.inputs[1:2])
         return not found.prologue.nodes and all(type_.dtype is not DType.float16 for type_ in types)
 
     @property

@@ -1,7 +1,7 @@
 """Products of a few rows with a packed matrix, as in decoding: the matrix is read once, as fast as the memory gives it.
 
 Memory is fastest when it is read along a few streams, each as long as possible, and some neighbours of each at a time: two
-streams of four vectors are faster than one stream alone, than four of two vectors, and than either with prefetches. So a part
+streams of four lines are faster than one stream alone, than four of two lines, and than either with prefetches. So a part
 takes a run of panels [depth, 16], cuts it into as many runs as there are streams, and reads a panel of each side by side.
 """
 
@@ -17,7 +17,7 @@ from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
 from .writer import Writer, estimate, shape_of
 
 _MOST_ROWS = 4
-_STREAMS, _TURNS = 2, 4  # turns: steps that are taken together, each with sums of its own
+_STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
 _BYTES_A_NANOSECOND = 40
 
 
@@ -42,9 +42,9 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.size("depth", shape_of(panels)[1])  # in elements, or words of them: see `tile.py`
     epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
     write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
-    write.split("blocks", f"columns * depth * 4 // {_BYTES_A_NANOSECOND}")
+    write.split("blocks", f"columns * depth * {panels.dtype.itemsize} // {_BYTES_A_NANOSECOND}")
     write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
-    write_few_rows(write, epilogue, Tile(rows, 1, found.sums), target)
+    write_few_rows(write, epilogue, Tile(rows, 1, found.sums, found.narrow), target)
     nanoseconds = panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
     return write.kernel(nanoseconds, epilogue.buffer_bytes + few_rows_bytes(rows))
 
@@ -69,10 +69,12 @@ class _FewRows:
         registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
         sums = max(1, registers * 3 // 4 // rows)  # of a row that there is room for
         self.streams = min(_STREAMS, sums)
-        self.turns = next(turns for turns in (_TURNS, 2, 1) if turns * self.streams <= sums)
+        # steps that are taken together, each with sums of its own
+        most = _STREAM_BYTES // tile.w_bytes
+        self.turns = next(turns for turns in (most, most // 2, 2, 1) if turns * self.streams <= sums)
 
     def write_all(self) -> None:
-        self.write("row = 0", "a_row = 4 * depth", f"panel = {VECTOR_BYTES} * depth")
+        self.write("row = 0", "a_row = 4 * depth", f"panel = {self.tile.w_bytes} * depth")
         for streams in dict.fromkeys((self.streams, 1)):
             self._write_runs(streams)
 
@@ -103,11 +105,11 @@ class _FewRows:
             write(f"total_{i}_{j} = total_{i}_{j} + ({' + '.join(f'sum_{i}_{j}_{turn}' for turn in turns)})")
 
     def _write_step(self, streams: int, turn: int) -> None:
-        write, sums = self.write, self.tile.sums
+        write, sums, w_bytes = self.write, self.tile.sums, self.tile.w_bytes
         for i in range(self.rows):
             write(f"x_{i} = splat_{sums}(load_{sums}(a_at, step * 4 + {4 * turn} + {i} * a_row))")
         for j in range(streams):
-            write(f"w_{j} = vload_{sums}(w, step * {VECTOR_BYTES} + {turn * VECTOR_BYTES} + {j} * b_run)")
+            write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run')}")
             for i in range(self.rows):
                 write(multiply_add(f"sum_{i}_{j}_{turn}", f"x_{i}", f"w_{j}", self.target, sums))
 

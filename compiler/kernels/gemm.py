@@ -102,7 +102,7 @@ class _Product:
             self.rows = dims.product(result[:-1])
             self.a_batch, self.b_batch, self.batch = (), (), ()
         self.panels = self._choose_panels()
-        self.tiles = [replace(tile, sums=found.sums) for tile in self._choose_tiles()]
+        self.tiles = [replace(tile, sums=found.sums, narrow=found.narrow) for tile in self._choose_tiles()]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()
         self.band = self._band()
@@ -261,7 +261,7 @@ class _Product:
         if self.panels is _Panels.DIRECT:
             write(f"w_block = {VECTOR_BYTES}", "w_step = 4 * columns")
         else:
-            write(f"w_block = {VECTOR_BYTES} * depth", f"w_step = {VECTOR_BYTES}")
+            write(f"w_block = {self.tiles[0].w_bytes} * depth", f"w_step = {self.tiles[0].w_bytes}")
         if self.turns_a:
             write("x_row = 4", "x_step = a_row")
         else:

@@ -328,6 +328,12 @@ def reinterpret(a: Lanes, dtype: Kind) -> Lanes:
     return Lanes(a.builder, a.builder.bitcast(a.value, a.type_of(dtype)), dtype)
 
 
+def from_upper_halves(a: Lanes) -> Lanes:
+    """The float32 numbers of which the upper halves are a, integers of 16 bits, and the others zero."""
+    wide = convert(a, types.uint32)
+    return reinterpret(wide << 16, types.float32)
+
+
 def shuffle(a: Lanes, b: Lanes, indices: list[int]) -> Lanes:
     """Lanes chosen from those of a (0 … lanes-1) and of b (lanes …)."""
     mask = ir.Constant(ir.VectorType(I32, len(indices)), indices)

@@ -8,6 +8,7 @@ inner loop runs over what is summed. All distances in memory are run-time values
     w + j * w_block        the vector of tile block j              w += w_step
 
 Elements are float32, or words of four 8-bit numbers: of these, each step adds four products to every int32 sum, exactly.
+Vectors of the second operand that 16 bits hold exactly may lie in memory as float16, or as the upper halves of float32.
 
 Tiles of the last rows overlap the tiles before them, and the rows that were done already are not stored again.
 
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from ...formats.dtypes import DType
 from .target import Target
 from .variants import decide
 from .writer import Writer
@@ -43,11 +45,15 @@ _TALL, _TALL_COST = 8, 0.02
 _LIKELY = 6  # tiles that are worth measuring: the model's best ones
 
 
+_WIDENED = {DType.float16.name: "convert_float32", DType.uint16.name: "from_upper_halves"}
+
+
 @dataclass(frozen=True)
 class Tile:
     rows: int
     blocks: int
     sums: str = "float32"  # their type; that of words too, which int32 sums are made of
+    narrow: str = ""  # that of the second operand in memory, where it is a narrower one
 
     def __str__(self) -> str:
         return f"{self.rows}x{self.blocks}"
@@ -58,6 +64,16 @@ class Tile:
     @property
     def zero(self) -> str:
         return f"splat_{self.sums}(0)"
+
+    @property
+    def w_bytes(self) -> int:
+        """Of a vector of the second operand in memory."""
+        return VECTOR_BYTES // 2 if self.narrow else VECTOR_BYTES
+
+    def load(self, offset: str, columns: str = "") -> str:
+        """A vector of the second operand, or some columns of it, behind `w`."""
+        loaded = f"vload_{self.narrow or self.sums}(w, {offset}{f', {columns}' if columns else ''})"
+        return f"{_WIDENED[self.narrow]}({loaded})" if self.narrow else loaded
 
     def single(self) -> Tile:
         """The tile of as many rows and one block."""
@@ -154,10 +170,10 @@ def write_step(
     inference, and the memory is slower than the tile. None are where what is read is in the caches.
     """
     if lines and decide("prefetch", True, lambda: (True, False)):
-        write(*(f"prefetch(ahead, {_times(i, 'w_block')})" for i in range(lines)), f"ahead += {VECTOR_BYTES}")
+        write(*(f"prefetch(ahead, {_times(i, 'w_block')})" for i in range(lines)), f"ahead += {tile.w_bytes}")
     element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
     for j in range(tile.blocks):
-        write(f"w_{j} = vload_{tile.sums}(w, {_times(j, 'w_block')}{f', {columns}' if columns else ''})")
+        write(f"w_{j} = {tile.load(_times(j, 'w_block'), columns)}")
     for i in range(tile.rows):
         write(f"x_{i} = {element.format('x, ' + _times(i, 'x_row'))}")
         for j in range(tile.blocks):

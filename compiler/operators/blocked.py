@@ -30,6 +30,7 @@ FEW = 4  # channels of the result of conv_to_few
 WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have
 
 _FLOAT32 = frozenset({DType.float32})
+_PANELS = frozenset({DType.float32, DType.float16, DType.uint16})
 _GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _CHANNELS = Attribute(Kind.INT, "channels of the image")
 _LAST = Attribute(Kind.BOOL, "the channels of the ordinary image lie last, [N, *spatial, C]", False)
@@ -398,9 +399,15 @@ def _conv_depthwise(
     return _pack_channels(_conv(image, plain, flat, groups=len(plain), **attributes))
 
 
+def from_upper_halves(halves: np.ndarray) -> np.ndarray:
+    """The float32 numbers of which the upper halves are these uint16, and the others zero."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
 def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
     a, panels = inputs
-    same_dtype(inputs, _FLOAT32)
+    require(a, _FLOAT32)
+    require(panels, _PANELS)
     if not a.rank or panels.rank != 3 or panels.shape[2] != BLOCK or _blocks(columns) != panels.shape[0]:
         raise mismatch(f"a tensor and panels [{_blocks(columns)}, K, {BLOCK}]", f"{a} and {panels}")
     match_dim(a.shape[-1], panels.shape[1])
@@ -408,7 +415,8 @@ def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorTy
 
 
 def _matmul_packed(a: np.ndarray, panels: np.ndarray, columns: int) -> np.ndarray:
-    matrix = panels.transpose(1, 0, 2).reshape(panels.shape[1], panels.shape[0] * BLOCK)
+    wide = from_upper_halves(panels) if panels.dtype == np.uint16 else panels.astype(np.float32)
+    matrix = wide.transpose(1, 0, 2).reshape(panels.shape[1], panels.shape[0] * BLOCK)
     return _matmul(a, matrix[:, :columns])
 
 
@@ -468,7 +476,8 @@ register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthw
          attributes=WINDOW | {"zero": Attribute(Kind.INT, "point of integers", 0)},
          work=of_blocked_convolution)
 register("matmul_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,
-         "the matrix product with a packed matrix", attributes={"columns": Attribute(Kind.INT, "of the matrix")},
+         "the matrix product with a packed matrix of float32, of float16, or of the upper halves of float32 as uint16",
+         attributes={"columns": Attribute(Kind.INT, "of the matrix")},
          work=of_product)
 register("matmul_transposed", "a b", _infer_matmul_transposed, _matmul_transposed, Fusion.ANCHOR,
          "the matrix product of operands whose last two axes are exchanged first",

@@ -322,3 +322,20 @@ def test_weights_may_be_arguments():
     operators = rewritten(Module(main=function([x, weight], op.conv(x, weight))), array, normal(16, 16, 3, 3))
     moved = ["reshape", "reshape", "permute_dims"]
     assert operators == [*moved, "pack_channels", "conv_blocked", "unpack_channels"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "uint16", "float32"])
+def test_matrices_that_16_bits_hold_exactly_take_no_more(dtype):
+    matrix = normal(300, 400).astype(np.float16).astype(np.float32)
+    if dtype == "uint16":  # as bfloat16 has it, with numbers that float16 has not
+        matrix = (matrix * 1e6).view(np.uint32) & 0xFFFF0000
+        matrix = matrix.view(np.float32)
+    if dtype == "float32":
+        matrix[299, 399] += 1e-3
+    x, array = var("x", (2, 300)), normal(2, 300)
+    plain = infer_types(Module(main=function([x], op.matmul(x, constant(matrix)))))
+    packed = PackMatrices()(plain)
+    (binding,) = packed.functions["main"].body.bindings
+    assert binding.value.args[1].type.dtype.name == dtype
+    results = [np.asarray(evaluate(module, "main", array)) for module in (plain, packed)]
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4 * np.abs(results[0]).max())

@@ -127,6 +127,31 @@ def test_symbolic_batch_and_length_as_in_attention():
     product(("b", 3, "s", "s"), ("b", 3, "s", 8), (), sizes)
 
 
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("narrow", ["float16", "uint16"])
+def test_panels_of_16_bits_give_what_those_of_float32_do(narrow, target):
+    wide = normal(9, 300, 16).astype(np.float16).astype(np.float32)
+    halves = wide.astype(np.float16)
+    if narrow == "uint16":
+        halves = (wide.view(np.uint32) >> 16).astype(np.uint16)
+        wide = (halves.astype(np.uint32) << 16).view(np.float32)
+    for rows, parts in ((1, 1), (1, 3), (3, 2), (4, 1), (23, 2)):
+        x = normal(rows, 300)
+        for axis in (rows, "n"):
+            results = []
+            for panels in (wide, halves):
+                build = Builder(tensor("float32", (axis, 300)), tensor(panels.dtype.name, (9, 300, 16)))
+                definition = build.definition(build("relu", build("matmul_packed", 0, 1, columns=141)))
+                sizes = {"n": rows} if axis == "n" else None
+                arrays = [x, panels]
+                check(definition, arrays, sizes, parts, 1e-5, 4e-4, target)
+                results.append(run_kernel(definition, arrays, sizes, parts, target)[1][0])
+            few = (
+                {"rtol": 1e-5, "atol": 1e-4} if rows <= 4 else {"rtol": 0, "atol": 0}
+            )  # whose sums are of other chunks
+            np.testing.assert_allclose(*results, **few)
+
+
 @pytest.mark.parametrize("added", [(24,), (1,), (10, 1), (2, 10, 24), (2, 1, 24), (10, 24), ()])
 def test_epilogue_operands_broadcast(added):
     product((2, 10, 5), (5, 24), (added,), parts=3)
