@@ -14,7 +14,7 @@ from ...formats.primitive import PrimitiveDefinition
 from .expression import bound_attributes
 from .kernel import Kernel
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES
+from .tile import BLOCK
 from .writer import Writer, estimate, shape_of
 
 _TILE_BYTES = 1 << 14  # of the scratch memory: what the first cache holds with ease
@@ -31,13 +31,14 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     attributes = bound_attributes(node)
     start, count, channels = attributes["start"], attributes["count"], attributes["channels"]
     turns, apart = attributes["turns"], attributes["apart"]
-    image = shape_of(definition.params[node.inputs[0]])
-    row = (-(-4 * sum(channels) // VECTOR_BYTES) + 2 | 1) * VECTOR_BYTES
+    first = definition.params[node.inputs[0]]
+    image, size = shape_of(first), first.dtype.itemsize
+    row = (-(-sum(channels) // BLOCK) + 2 | 1) * BLOCK * size
     tile = max(1, min(_MOST_PIXELS, _TILE_BYTES // row))
     write = Writer(definition, target, "join_channels" + (f", {turns} in turns" if turns > 1 else ""))
     write.lanes = BLOCK
     write.output("result", 0)
-    table = _entries(node.inputs, channels, start, start + count)
+    table = _entries(node.inputs, channels, start, start + count, size)
     write.sizes(
         images=image[0],
         pixels=dims.product(image[2:-1]),
@@ -45,8 +46,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         tile=tile,
         parts_apart=apart,
         blocks=-(-count // apart // BLOCK),
-        start=4 * start,
-        part_bytes=4 * count // (turns * apart),
+        start=size * start,
+        part_bytes=size * count // (turns * apart),
         entries=len(table),
     )
     write(f"table = words + {8 * len(write.words)}", "tiles = (pixels + tile - 1) // tile")
@@ -55,48 +56,50 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.split("images * tiles", f"images * parts_apart * blocks * pixels * {picoseconds} // 1000")
     with write.block("for unit in range(first, last)"):
         write("image = unit // tiles", "begin = (unit - image * tiles) * tile", "width = min(tile, pixels - begin)")
-        _write_pixels(write)
+        _write_pixels(write, size)
         with write.block("for part_apart in range(parts_apart)"):
-            _write_blocks(write, turns)
+            _write_blocks(write, turns, size)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
     return write.kernel(elements * _PICOSECONDS / 1000, row * tile)
 
 
 def _entries(
-    numbers: tuple[int, ...], channels: tuple[int, ...], start: int, end: int
+    numbers: tuple[int, ...], channels: tuple[int, ...], start: int, end: int, size: int
 ) -> list[tuple[int, int, int, int, int]]:
     """For each image of which some channels from `start` to `end` are taken: the values of `_FIELDS`."""
     found, place = [], 0
     for number, count in zip(numbers, channels, strict=True):
         low, high = max(start - place, 0), min(end - place, count)
         if low < high:
-            found.append((1 + number, 4 * place, low // BLOCK, -(-high // BLOCK), -(-count // BLOCK)))
+            found.append((1 + number, size * place, low // BLOCK, -(-high // BLOCK), -(-count // BLOCK)))
         place += count
     return found
 
 
-def _write_pixels(write: Writer) -> None:
+def _write_pixels(write: Writer, size: int) -> None:
+    vector = BLOCK * size
     with write.block("for number in range(entries)"):
         write(f"entry = table + number * {8 * len(_FIELDS)}")
         write(*(f"{name} = word(entry, {place})" for place, name in enumerate(_FIELDS)))
-        write(f"source = word(args, image_number) + (image * image_blocks * pixels + begin) * {VECTOR_BYTES}")
+        write(f"source = word(args, image_number) + (image * image_blocks * pixels + begin) * {vector}")
         with write.block("for block in range(first_block, end_block)"):
-            write(f"a = source + block * pixels * {VECTOR_BYTES}", f"b = scratch + lane_bytes + block * {VECTOR_BYTES}")
+            write(f"a = source + block * pixels * {vector}", f"b = scratch + lane_bytes + block * {vector}")
             with write.block("for pixel in range(width)"):
-                write(f"vstore(b, pixel * row, vload_float32(a, pixel * {VECTOR_BYTES}))")
+                write(f"vstore(b, pixel * row, vload_uint{8 * size}(a, pixel * {vector}))")
 
 
-def _write_blocks(write: Writer, turns: int) -> None:
+def _write_blocks(write: Writer, turns: int, size: int) -> None:
     """The blocks of one of the parts that lie apart."""
+    vector = BLOCK * size
     with write.block("for block in range(blocks)"):
-        write(f"a = scratch + start + part_apart * part_bytes + block * {VECTOR_BYTES // turns}")
-        write(f"b = result + (((image * parts_apart + part_apart) * blocks + block) * pixels + begin) * {VECTOR_BYTES}")
+        write(f"a = scratch + start + part_apart * part_bytes + block * {vector // turns}")
+        write(f"b = result + (((image * parts_apart + part_apart) * blocks + block) * pixels + begin) * {vector}")
         with write.block("for pixel in range(width)"):
-            write(f"vstore(b, pixel * {VECTOR_BYTES}, {_in_turns(range(turns))})")
+            write(f"vstore(b, pixel * {vector}, {_in_turns(range(turns), size)})")
 
 
-def _in_turns(parts: Sequence[int]) -> str:
+def _in_turns(parts: Sequence[int], size: int) -> str:
     """A vector of the first channels of each part in turns."""
     if len(parts) == 1:
-        return f"vload_float32(a, pixel * row + {parts[0]} * part_bytes)"
-    return f"interleaved({_in_turns(parts[::2])}, {_in_turns(parts[1::2])})"
+        return f"vload_uint{8 * size}(a, pixel * row + {parts[0]} * part_bytes)"
+    return f"interleaved({_in_turns(parts[::2], size)}, {_in_turns(parts[1::2], size)})"

@@ -31,6 +31,7 @@ WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may ha
 
 _FLOAT32 = frozenset({DType.float32})
 _PANELS = frozenset({DType.float32, DType.float16, DType.uint16})
+_IMAGES = _FLOAT32 | {DType.int8, DType.uint8}
 _GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _CHANNELS = Attribute(Kind.INT, "channels of the image")
 _LAST = Attribute(Kind.BOOL, "the channels of the ordinary image lie last, [N, *spatial, C]", False)
@@ -213,7 +214,7 @@ def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
 def _infer_join_channels(
     inputs: Sequence[TensorType], channels: tuple[int, ...], start: int, count: int, turns: int, apart: int
 ) -> TensorType:
-    same_dtype(inputs, _FLOAT32)
+    same_dtype(inputs, _IMAGES)
     if len(channels) != len(inputs) or min(channels, default=0) < 1:
         raise mismatch(f"channels of {len(inputs)} images", channels)
     for x, each in zip(inputs, channels, strict=True):
@@ -378,7 +379,7 @@ def _infer_conv_depthwise(
 ) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs[1:], _FLOAT32)
-    require(x, _FLOAT32 | frozenset({DType.int8, DType.uint8}))
+    require(x, _IMAGES)
     require_value(zero, x.dtype)
     if zero and x.dtype is DType.float32:
         raise mismatch("a zero point of integers alone", zero)

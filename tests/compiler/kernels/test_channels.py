@@ -9,12 +9,15 @@ from treadle.formats.types import tensor
 from .harness import NARROW, TARGET, Builder, evaluate, normal, run_kernel
 
 
-def join(channels, size, start, count, *, turns=1, apart=1, images=1, batch=None, parts=1, target=TARGET):
-    plain = [normal(images, each, *size) for each in channels]
+def join(
+    channels, size, start, count, *, turns=1, apart=1, images=1, batch=None, parts=1, target=TARGET, dtype="float32"
+):
+    plain = [(99 * normal(images, each, *size)).astype(dtype) for each in channels]
     arrays = [evaluate("pack_channels", x) for x in plain]
     for each, array in zip(channels, arrays, strict=True):
-        array[:, -1, ..., each - array.shape[1] * 16 :] = np.nan if each % 16 else array[:, -1]
-    params = [tensor("float32", (batch or images, *array.shape[1:])) for array in arrays]
+        anything = np.nan if dtype == "float32" else 77
+        array[:, -1, ..., each - array.shape[1] * 16 :] = anything if each % 16 else array[:, -1]
+    params = [tensor(dtype, (batch or images, *array.shape[1:])) for array in arrays]
     build = Builder(*params)
     attributes = {"channels": channels, "start": start, "count": count, "turns": turns, "apart": apart}
     definition = build.definition(build("join_channels", *range(len(arrays)), **attributes))
@@ -50,6 +53,11 @@ def test_narrow_vectors(target, order):
 
 def test_symbolic_batch_and_an_image_that_is_given_twice():
     join((24, 3, 24), (4, 4), 0, 51, images=3, batch="n")
+
+
+@pytest.mark.parametrize("order", [{}, {"turns": 2}, {"apart": 5}, {"turns": 16}])
+def test_bytes(order):
+    join((20, 12, 9), (5, 7), 3, 32 if order == {"turns": 16} else 30, **order, dtype="int8", parts=2)
 
 
 def test_volumes():
