@@ -256,7 +256,7 @@ FRAME_HEAD = FRAME.WORDS * WORD  # bytes before the registers
 OBJECT_HEAD = OBJECT.ITEMS * WORD  # bytes before dimensions or fields
 COPIED_BYTES = 16 << 10  # a result of so many bytes is copied: that is faster than letting Python own the heap's memory
 LARGE = 4 << 20  # for a block of so many bytes malloc is likely to ask the system, each time anew
-MAX_LARGE = 256 << 20  # so many bytes that large results have left are kept for the next ones
+MAX_LARGE = 512 << 20  # so many bytes that large results have left are kept for the next ones
 
 # The opcodes by name, from the instruction table.
 OPCODE = ModuleType("OPCODE")

@@ -13,7 +13,17 @@ from .kernel import Kernel
 from .loops import BLOCK, Axis, Rows, merged_axes
 from .target import Target
 from .tile import BLOCK as CHANNELS
-from .writer import NANOSECONDS_A_BYTE, Writer, estimate, scaled, shape_of, stored, widened
+from .writer import (
+    NANOSECONDS_A_BYTE,
+    Writer,
+    estimate,
+    is_streamed,
+    scaled,
+    shape_of,
+    stored,
+    widened,
+    write_streaming,
+)
 
 # Nanoseconds an element from which on a vector waits for itself most of the time: two are worked on side by side
 _LONG = 0.6
@@ -79,6 +89,7 @@ class _Chain:
         self.row_scalars = [k for k in inputs if not inner[k] and not repeated[k]]
         self.vectors = [k for k in inputs if inner[k]]
         self.outputs = range(len(inputs), len(inner))
+        self.streams = all(is_streamed(result) for result in definition.results)
 
     @property
     def scratch_bytes(self) -> int:
@@ -107,13 +118,22 @@ class _Chain:
         with write.block(f"for {'_' if self.rows.outer else 'block'} in range(first, last)"):
             self._write_block()
             self.rows.advance()
+        if self.streams:
+            write("streamed()")
 
     def _write_block(self) -> None:
         write, lanes = self.write, self.write.lanes
         self._write_places()
         write(f"whole = count - count % {lanes}")
-        with write.block(f"for i in range(0, whole, {lanes})"):
-            self._write_vector("i", "")
+
+        def write_vectors(store: str) -> None:
+            with write.block(f"for i in range(0, whole, {lanes})"):
+                self._write_vector("i", "", store)
+
+        if self.streams:
+            write_streaming(write, " | ".join(f"p{k}" for k in self.outputs), write_vectors)
+        else:
+            write_vectors("vstore")
         with write.block("if whole < count"):
             write("rest = count - whole")
             self._write_vector("whole", "rest")
@@ -130,28 +150,28 @@ class _Chain:
             start = f"{place} + begin" if place else "begin"
             write(f"p{k} = t{k} + {scaled(start, self.type_of(k).dtype.itemsize)}")
 
-    def _write_vector(self, index: str, count: str) -> None:
+    def _write_vector(self, index: str, count: str, store: str = "vstore") -> None:
         """Loads, the expression, stores. With a count, of so many lanes."""
         for k in self.vectors:
             self._load_vector(k, index, count)
-        self._write_expression(index, count)
+        self._write_expression(index, count, store)
 
     def _load_vector(self, tensor: int, index: str, count: str = "") -> None:
         dtype = self.type_of(tensor).dtype
         loaded = f"vload_{dtype.name}(p{tensor}, {scaled(index, dtype.itemsize)}{f', {count}' if count else ''})"
         self.write(f"{self._name(tensor)} = {widened(loaded, dtype)}")
 
-    def _write_expression(self, index: str, count: str = "") -> None:
+    def _write_expression(self, index: str, count: str = "", store: str = "vstore") -> None:
         names = {number: self._name(k) for k, number in enumerate(self.expression.inputs)}
         lines, results = self.expression.emit(names, count)
         self.write(*lines)
-        self._store(results, index, count)
+        self._store(results, index, count, store)
 
-    def _store(self, results: Mapping[int, str], index: str, count: str) -> None:
+    def _store(self, results: Mapping[int, str], index: str, count: str, store: str = "vstore") -> None:
         for k in self.outputs:
             dtype, result = self.type_of(k).dtype, results[self.definition.outputs[self._output(k)]]
             value = stored(result, dtype) + (f", {count}" if count else "")
-            self.write(f"vstore(p{k}, {scaled(index, dtype.itemsize)}, {value})")
+            self.write(f"{store}(p{k}, {scaled(index, dtype.itemsize)}, {value})")
 
     def _load_scalar(self, tensor: int, address: str, index: str = "0") -> None:
         dtype = self.type_of(tensor).dtype
@@ -192,6 +212,7 @@ class _StagedChain(_Chain):
         self.stages = expression.stages
         between = [number for stage in self.stages[:-1] for number in stage.results]
         self.places = {number: place * _TILE for place, number in enumerate(between)}  # in elements of the largest type
+        self.streams = False
 
     @property
     def scratch_bytes(self) -> int:
@@ -244,7 +265,7 @@ class _DeepChain(_Chain):
         self, definition: PrimitiveDefinition, expression: Expression, write: Writer, axes: Sequence[Axis], depth: int
     ) -> None:
         super().__init__(definition, expression, write, Rows(write, axes[:-1], BLOCK // depth))
-        self.depth, self.is_deep = depth, axes[-1].present
+        self.depth, self.is_deep, self.streams = depth, axes[-1].present, False
         inner = self.rows.axes[0].present
         inputs = range(len(expression.inputs))
         self.row_vectors = [k for k in inputs if self.is_deep[k] and not inner[k]]

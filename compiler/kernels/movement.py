@@ -26,7 +26,7 @@ from .expression import bound_attributes
 from .kernel import FEW, Kernel
 from .runs import BLOCK, is_of_runs, write_runs
 from .target import Target
-from .writer import Odometer, Writer, estimate, scaled, shape_of
+from .writer import Odometer, Writer, estimate, is_streamed, scaled, shape_of, write_streaming
 
 _TILES = 4  # side by side: neighbouring cache lines of the source are read one after another
 
@@ -224,6 +224,7 @@ class _Nest:
     def __init__(self, write: Writer, copy: Copy, itemsize: int, mark: str) -> None:
         self.write, self.copy, self.itemsize, self.mark = write, copy, itemsize, mark
         self.type = f"uint{8 * itemsize}"
+        self.streams = is_streamed(write.definition.values[copy.target])
         self.side = min(write.lanes, 4 * write.lanes // itemsize)
         self.strip = _TILES * self.side
         self.inner = len(copy.axes) - 1
@@ -307,6 +308,8 @@ class _Nest:
             with write.block(f"if block == blocks{mark}"):
                 write("block = 0")
                 self.rows.advance()
+        if self.streams:
+            write("streamed()")
 
     def _point(self, side: str, start: Dim) -> None:
         """Defines `a` or `b`: the address in the source or target of the first element at the present indices."""
@@ -332,8 +335,15 @@ class _Nest:
             write(f"v = splat_{self.type}(load_{self.type}(a, 0))")
         load, place = f"vload_{self.type}(a, {scaled('i', itemsize)}", scaled("i", itemsize)
         write(f"whole = end - (end - begin) % {lanes}")
-        with write.block(f"for i in range(begin, whole, {lanes})"):
-            write(f"vstore(b, {place}, {'v' if source == '0' else load + ')'})")
+
+        def write_vectors(store: str) -> None:
+            with write.block(f"for i in range(begin, whole, {lanes})"):
+                write(f"{store}(b, {place}, {'v' if source == '0' else load + ')'})")
+
+        if self.streams:
+            write_streaming(write, f"b + {scaled('begin', itemsize)}", write_vectors)
+        else:
+            write_vectors("vstore")
         with write.block("if whole < end"):
             write("i = whole", "rest = end - whole")
             write(f"vstore(b, {place}, {'v' if source == '0' else load + ', rest)'}, rest)")

@@ -10,6 +10,7 @@ other; LLVM splits the wide ones over several registers.
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
     vload_between_T(address, offset, l, h)  likewise, of lanes l to h alone
     vstore(address, offset, v[, n])   its counterpart
+    vstream(address, offset, v)       the same, past the caches, to a multiple of 64 or of the vector's bytes; streamed() follows
     vgather_T(address, i[, mask])     the elements number i, a vector of int64, from the address on; zero where not masked
     transpose_T(a, a_step, b, b_step[, rows, columns])
                                       the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
@@ -48,7 +49,7 @@ from numba.core.typing.templates import AbstractTemplate, builtin_registry, sign
 
 from ...vm import intrinsics
 from . import elementary, lanes
-from .kernel import FEW, PART_NANOSECONDS
+from .kernel import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .lanes import (
     ELEMENTS,
     HALF,
@@ -350,6 +351,19 @@ def _emit_vstore(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) ->
     _store_vector(builder, stored, _pointer(builder, address, offset, stored.type), _alignment(vector.dtype), *count)
 
 
+def _emit_vstream(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
+    address, offset, value = values
+    pointer = _pointer(builder, address, offset, value.type)
+    stored = builder.store(value, pointer)
+    stored.align = min(STREAM_ALIGNMENT, value.type.count * ITEMSIZES[kinds[2].dtype])
+    stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+def _emit_streamed(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
+    """What has been streamed is there for other threads before anything that is written later."""
+    builder.fence("seq_cst")
+
+
 def _transposer(name: str, dtype: Kind, side: int) -> Callable[..., Any]:
     memory, alignment = _memory_type(dtype, side), _alignment(dtype)
 
@@ -536,6 +550,8 @@ _COMMON = {
         for name in ("atomic_load", "atomic_store", "atomic_replace", "relax")
     },
     "vstore": named("vstore", _type_vstore, _emit_vstore),
+    "vstream": named("vstream", _type_vstore, _emit_vstream),
+    "streamed": named("streamed", lambda: types.void, _emit_streamed),
     **{
         function.__name__: named(function.__name__, typer, emitter_of(function))
         for function, typer in FUNCTIONS.items()

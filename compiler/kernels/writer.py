@@ -7,17 +7,18 @@ arguments. Nothing here knows an operator.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
-from .kernel import Kernel
+from .kernel import STREAM_ALIGNMENT, Kernel
 from .target import Target
 
 NANOSECONDS_A_BYTE = 0.01  # that one thread moves from or to the caches
+_STREAMED_BYTES = 32 << 20  # of a result that is written past the caches
 _NOTE_BYTES = 64  # at the beginning of scratch memory that is prepared
 SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
 
@@ -184,6 +185,20 @@ class Odometer:
 def shape_of(type_: TensorType) -> tuple[Dim, ...]:
     """The shape of a tensor of a definition. `lower` has made sure that no dimension is unknown."""
     return type_.shape  # type: ignore[return-value]
+
+
+def is_streamed(type_: TensorType) -> bool:
+    """Whether a result is written past the caches: none has room for it, and to read what is overwritten would be a third or a
+    quarter of all that comes and goes."""
+    return type_.is_static and type_.nbytes >= _STREAMED_BYTES
+
+
+def write_streaming(write: Writer, places: str, write_loop: Callable[[str], None]) -> None:
+    """A loop, which is told by what function it writes vectors: past the caches, if no bit of the `places` speaks against it."""
+    with write.block(f"if ({places}) & {STREAM_ALIGNMENT - 1} == 0"):
+        write_loop("vstream")
+    with write.block("else"):
+        write_loop("vstore")
 
 
 def estimate(dim: Dim) -> int:

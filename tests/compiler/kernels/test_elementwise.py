@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.compiler.kernels import writer
 from treadle.compiler.kernels.lower import lower
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
@@ -271,3 +272,25 @@ def test_remainders_are_exact(cases):
     assert np.array_equal(result, expected, equal_nan=True)
     is_number = ~np.isnan(expected)
     assert np.array_equal(np.signbit(result[is_number]), np.signbit(expected[is_number]))
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("slack", [0, 20])
+def test_large_results_are_written_past_the_caches(target, slack, monkeypatch):
+    monkeypatch.setattr(writer, "_STREAMED_BYTES", 0)
+    for shape, parts in (((7, 53), 2), ((9000,), 3), ((3, 5, 48), 1)):
+        x, y = tensor("float32", shape), tensor("float32", shape[-1:])
+        b = Builder(x, y)
+        b("exp", b("add", 0, 1))
+        definition = b.definition(2, 3)
+        assert "vstream" in lower(definition, target).source
+        arrays = [random_array(x), random_array(y, 1)]
+        outputs = run_kernel(definition, arrays, parts=parts, target=target, slack=slack)[1]
+        np.testing.assert_allclose(outputs[0], arrays[0] + arrays[1])
+        np.testing.assert_allclose(outputs[1], np.exp(arrays[0] + arrays[1]), rtol=1e-6)
+        moved = definition_of(
+            "permute_dims", [tensor("float32", (2, *shape, 40))], axes=(1, 0, *range(2, len(shape) + 2))
+        )
+        assert "vstream" in lower(moved, target).source
+        (array,) = (random_array(param) for param in moved.params)
+        np.testing.assert_array_equal(run_kernel(moved, [array], parts=parts, slack=slack)[1][0], array.swapaxes(0, 1))
