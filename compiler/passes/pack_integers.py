@@ -88,7 +88,7 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     image, attributes = tensor_type(x), lookup(call.operator).bind(call.attributes)
     sizes = (*image.shape[1:], *(attributes["pads"] or ()))
     is_known = all(isinstance(size, int) for size in sizes) and 0 not in image.shape[1:] and 3 <= image.rank <= 5
-    has_point = x_zero is None or (isinstance(x_zero, ir.Constant) and x_zero.value.size == 1)
+    has_point = x_zero is None or all(dim == 1 for dim in tensor_type(x_zero).shape)
     if not is_known or not has_point or not isinstance(weight, ir.Constant) or 0 in weight.value.shape:
         return None
     found = signed_weights(weight, weight_zero)
@@ -99,7 +99,8 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
         return DType.int32
     is_depthwise = attributes["groups"] == outputs == image.shape[1] and image.rank == 4
     is_short = math.prod(window) <= _EXACT_TERMS and window[-1] <= WIDEST_DEPTHWISE
-    return DType.float32 if is_depthwise and is_short else None
+    is_fixed = x_zero is None or isinstance(x_zero, ir.Constant)
+    return DType.float32 if is_depthwise and is_short and is_fixed else None
 
 
 def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
@@ -109,31 +110,42 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     x, weight, *zeros = call.args
     found = signed_weights(weight, zeros[1] if len(zeros) > 1 else None)
     assert found is not None
-    zero = zeros[0] if zeros else None
     attributes = lookup(call.operator).bind(call.attributes)
     window = {name: attributes[name] for name in ("strides", "pads", "dilations")}
     image = blocker.as_blocked(x)
     if type_.dtype is DType.float32:
+        zero = int(zeros[0].value.reshape(())) if zeros else 0  # type: ignore[union-attr]
         weights = blocker.packed("pack_planar_weights", constant(found[0].astype(np.float32)))
-        return blocker.emit("conv_depthwise", image, weights, **window, zero=_number(zero))
-    unsigned, point = as_unsigned(blocker, image, zero)
-    return _blocked_convolution(blocker, unsigned, found[0], _number(point), window)
+        return blocker.emit("conv_depthwise", image, weights, **window, zero=zero)
+    unsigned, point = as_unsigned(blocker, image, zeros[0] if zeros else None)
+    if point is None:
+        return _convolution(blocker, unsigned, found[0], window)
+    point = blocker.packed("reshape", point, shape=(1,))
+    padded = _around(blocker, unsigned, point, window["pads"])
+    columns = constant(found[0].sum(axis=tuple(range(1, found[0].ndim)), dtype=np.int32))
+    less = combined(blocker, "multiply", blocker.packed("pack_vector", columns, axes=type_.rank - 2), point)
+    if isinstance(less, ir.Constant):
+        return _convolution(blocker, padded, found[0], window | {"pads": None}, constant(-less.value))
+    return blocker.emit("subtract", _convolution(blocker, padded, found[0], window | {"pads": None}), less)
 
 
-def _blocked_convolution(
-    blocker: Blocker, image: ir.Atom, weight: np.ndarray, zero: int, window: dict[str, Any]
-) -> ir.Var:
-    """Of numbers without signs. Pads are zero points, which must lie in the image where these are not 0."""
-    pads, starts = window["pads"], list[ir.Atom]()
-    if zero:
-        if pads is not None and any(pads):
-            axes = len(pads) // 2
-            around = (0, 0, *pads[:axes], 0, 0, 0, *pads[axes:], 0)
-            image, window = blocker.emit("pad", image, pads=around, value=float(zero)), window | {"pads": None}
-        less = -zero * weight.sum(axis=tuple(range(1, weight.ndim)), dtype=np.int32)
-        starts = [blocker.packed("pack_vector", constant(less), axes=weight.ndim - 2)]
+def _convolution(blocker: Blocker, image: ir.Atom, weight: np.ndarray, window: Any, *start: ir.Atom) -> ir.Var:
     weights = blocker.packed("pack_integer_weights", constant(weight))
-    return blocker.emit("conv_integer_blocked", image, weights, *starts, **window)
+    return blocker.emit("conv_integer_blocked", image, weights, *start, **window)
+
+
+def _around(blocker: Blocker, image: ir.Atom, zero: ir.Atom, pads: tuple[int, ...] | None) -> ir.Atom:
+    """A blocked image with its zero point laid around it: what the kernel leaves out of sums counts as 0."""
+    if not pads or not any(pads):
+        return image
+    axes = len(pads) // 2
+    around = (0, 0, *pads[:axes], 0, 0, 0, *pads[axes:], 0)
+    if isinstance(zero, ir.Constant):
+        return blocker.emit("pad", image, pads=around, value=float(zero.value.item()))
+    inside = np.ones(tensor_type(image).shape[2:-1], bool)
+    mask = np.pad(inside, list(zip(pads[:axes], pads[axes:], strict=True)))[..., np.newaxis]
+    point = blocker.emit("cast", zero, dtype=DType.uint8)
+    return blocker.emit("where", constant(mask), blocker.emit("pad", image, pads=around), point)
 
 
 def convolution_by_floats(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
@@ -146,12 +158,6 @@ def convolution_by_floats(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
     exact = DType.float32 if isinstance(terms, int) and terms <= _EXACT_TERMS else DType.float64
     operands = _centred(emitter, x, x_zero, exact), _centred(emitter, weight, weight_zero, exact)
     return emitter.emit("cast", emitter.emit("conv", *operands, **attributes), dtype=result)
-
-
-def _number(zero: ir.Atom | None) -> int:
-    """A zero point that is known, as one number."""
-    assert zero is None or isinstance(zero, ir.Constant)
-    return 0 if zero is None else int(zero.value.reshape(()))
 
 
 def as_int32(emitter: Emitter, x: ir.Atom) -> ir.Atom:

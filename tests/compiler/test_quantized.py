@@ -176,14 +176,16 @@ def test_grouped_convolutions_stay_floats():
 
 
 @pytest.mark.parametrize("groups", [1, 2, 12])
-@pytest.mark.parametrize("constant", [True, False])
-def test_convolutions_of_integers(groups, constant):
-    x, weight = whole_range(np.uint8, 2, 12, 9, 8), whole_range(np.int8, 12, 12 // groups, 3, 3)
-    zeros = {"x_zero": np.uint8(130), "w_zero": np.int8(0)}
-    node = helper.make_node("ConvInteger", ["x", "w", *zeros], ["y"], group=groups, pads=[1, 1, 0, 1])
-    inputs = {"x": (np.uint8, ["n", 12, 9, 8])} | ({} if constant else {"w": (np.int8, weight.shape)})
-    model = model_of([node], inputs, zeros | ({"w": weight} if constant else {}), {"y": TensorProto.INT32})
-    arguments = [x] if constant else [x, weight]
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("constants", ["w", "w x_zero", "x_zero"])
+def test_convolutions_of_integers(groups, dtype, constants):
+    arrays = {"x": whole_range(dtype, 2, 12, 9, 8), "w": whole_range(np.int8, 12, 12 // groups, 3, 3)}
+    arrays |= {"x_zero": np.asarray(113, dtype), "w_zero": np.asarray(0, np.int8)}
+    node = helper.make_node("ConvInteger", [*arrays], ["y"], group=groups, pads=[1, 1, 0, 1])
+    known = {name: arrays[name] for name in (*constants.split(), "w_zero")}
+    inputs = {name: (array.dtype, array.shape) for name, array in arrays.items() if name not in known}
+    model = model_of([node], inputs | {"x": (dtype, ["n", 12, 9, 8])}, known, {"y": TensorProto.INT32})
+    arguments = [arrays[name] for name in inputs]
     got = compiled(model)(*arguments).numpy()
     np.testing.assert_array_equal(got, evaluate(from_onnx(model), "main", *arguments))
 
