@@ -44,22 +44,22 @@ def _split(
 
 @importer("SequenceAt")
 def _at(g: GraphBuilder, sequence: TensorSequence, position: Value) -> Value:
-    return sequence.tensors[_place(position, len(sequence.tensors) - 1)]
+    return sequence.tensors[_place(position, len(sequence.tensors), len(sequence.tensors) - 1)]
 
 
 @importer("SequenceInsert")
 def _insert(g: GraphBuilder, sequence: TensorSequence, tensor: Value, position: Value | None = None) -> TensorSequence:
     count = len(sequence.tensors)
-    place = count if position is None else _place(position, count)
+    place = count if position is None else _place(position, count, count)
     return TensorSequence((*sequence.tensors[:place], tensor, *sequence.tensors[place:]))
 
 
 @importer("SequenceErase")
 def _erase(g: GraphBuilder, sequence: TensorSequence, position: Value | None = None) -> TensorSequence:
-    last = len(sequence.tensors) - 1
-    if last < 0:
+    count = len(sequence.tensors)
+    if not count:
         raise ModelError("a tensor of an empty sequence")
-    place = last if position is None else _place(position, last)
+    place = count - 1 if position is None else _place(position, count, count - 1)
     return TensorSequence((*sequence.tensors[:place], *sequence.tensors[place + 1 :]))
 
 
@@ -75,10 +75,9 @@ def _concat(g: GraphBuilder, sequence: TensorSequence, *, axis: int, new_axis: i
     return g.op("stack" if new_axis else "concat", *sequence.tensors, axis=axis)
 
 
-def _place(position: Value, last: int) -> int:
-    """A place, counted from the end if it is negative."""
+def _place(position: Value, count: int, last: int) -> int:
+    """A place up to the `last` of a sequence of so many tensors, counted from the end if it is negative."""
     (place,) = integers_of(position, "position") or (0,)
-    count = last + 1
     if not -count <= place <= last:
-        raise ModelError(f"place {place} of a sequence whose last one is {last}")
-    return place % count if place < 0 else place
+        raise ModelError(f"place {place} of a sequence of {count} tensors")
+    return place + count if place < 0 else place

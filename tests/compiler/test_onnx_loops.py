@@ -181,6 +181,20 @@ def test_sequences_vanish():
     check(model, normal(4, 6), normal(4, 2))
 
 
+@pytest.mark.parametrize("at", [-3, -1, 0, 3])
+@pytest.mark.parametrize("to", [-3, -1, 0, 2])
+def test_places_in_a_sequence_may_be_counted_from_its_end(at, to):
+    model = parse(f"""agraph (float[n, 3] x, float[n, 1] y) => (float[n, 4] z, float[n, 3] w)
+        <int64 one = {{1}}, int64 at = {{{at}}}, int64 to = {{{to}}}> {{
+        parts = SplitToSequence <axis = 1> (x, one)
+        more = SequenceInsert (parts, y, at)
+        fewer = SequenceErase (more, to)
+        z = ConcatFromSequence <axis = 1> (more)
+        w = ConcatFromSequence <axis = 1> (fewer)
+    }}""")
+    check(model, normal(2, 3), normal(2, 1))
+
+
 COLLECTED = """agraph (float[2, 3] x{more}) => (float[m, 3] y) <int64 count = {{3}}, bool yes = {{1}}> {{
     none = SequenceEmpty ()
     all = Loop (count, yes, none) <
