@@ -20,7 +20,8 @@ from .. import ir
 from ..operators.table import Fusion, lookup
 from .rewriting import Emitter, constant, operator_call, tensor_type
 
-# These only carry elements from place to place: those of float16, as long as nothing has been computed of them.
+# These only carry elements from place to place: those of float16, unless all have been computed. What is joined to a cache of
+# keys is rounded, rather than that the cache is converted to and fro.
 _CARRIERS = frozenset({Fusion.MOVEMENT, Fusion.VIEW})
 
 
@@ -37,6 +38,7 @@ class _Widener(Emitter):
         super().__init__(module)
         self.wide: ChainMap[ir.Atom, ir.Atom] = ChainMap()  # by what is float16, the same as float32
         self.constants: dict[ir.Atom, ir.Constant] = {}  # also
+        self.computed: set[ir.Atom] = set()  # what has been computed as float32
         self.fields: dict[ir.Atom, tuple[ir.Var, ...]] = {}  # of tuples that operators give
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -65,7 +67,8 @@ class _Widener(Emitter):
         if call.operator == "cast":
             return False  # it takes what is rounded
         if lookup(call.operator).fusion in _CARRIERS:
-            return any(arg in self.wide for arg in halves)
+            variables = [arg for arg in halves if not isinstance(arg, ir.Constant)]
+            return bool(variables) and self.computed.issuperset(variables)
         return bool(halves)
 
     def _widened(self, atom: ir.Atom) -> ir.Atom:
@@ -88,6 +91,7 @@ class _Widener(Emitter):
                 self._compute(field, ir.GetItem(whole, index))
             value = ir.MakeTuple(self.fields[var])
         elif var.type is not None and _is_half(var.type):
+            self.computed.add(var)
             self.wide[var] = self.bind(value, _wide_type(var.type), var.name)
             value = operator_call("cast", self.wide[var], dtype=DType.float16)
         self.new.append(ir.Binding(var, value, self.origin))

@@ -104,6 +104,19 @@ def test_transposing_an_axis_of_one_element_is_a_view() -> None:
             r
             """,
         ),
+        (  # so does what is joined to others
+            "z = exp(x)\nw = concat(y, z) {axis=0}\nr = exp(w)",
+            """
+            cast: float32[4, 8] = cast(x) {dtype=float32}
+            z: float32[4, 8] = exp(cast)
+            z_1: float16[4, 8] = cast(z) {dtype=float16}
+            w: float16[8, 8] = concat(y, z_1) {axis=0}
+            cast_1: float32[8, 8] = cast(w) {dtype=float32}
+            r: float32[8, 8] = exp(cast_1)
+            r_1: float16[8, 8] = cast(r) {dtype=float16}
+            r_1
+            """,
+        ),
         (  # branches give what is rounded
             "q = if c { x } else { y }\nz = exp(q)\nr = reshape(z) {shape=(32,)}",
             """
