@@ -22,7 +22,7 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
-from ..operators.attention import permuted
+from ..operators.attention import part_of, permuted
 from .expression import bound_attributes, literal
 from .kernel import Kernel
 from .target import Target
@@ -111,7 +111,10 @@ class _Attention:
         self.orders = {name: self.attributes[f"{name}_axes"] or tuple(range(rank)) for name in "qkv"}
         self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
         self.tensors["out"] = definition.results[0]
-        shapes = {name: permuted(shape_of(self.tensors[name]), self.orders[name]) for name in "qkv"}
+        self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
+        shapes = {
+            name: permuted(part_of(shape_of(self.tensors[name]), self.parts[name]), self.orders[name]) for name in "qkv"
+        }
         (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
 
     @property
@@ -122,6 +125,7 @@ class _Attention:
             and all(type_.dtype is DType.float32 for type_ in self.tensors.values())
             and all(isinstance(size, int) and 0 < size <= _MOST for size in (self.depth, self.width))
             and all(order[-1] == rank - 1 for order in self.orders.values())
+            and all(part is None or part[0] < rank for part in self.parts.values())
         )
 
     @cached_property
@@ -183,9 +187,13 @@ class _Attention:
         write.size("queries", self.queries)
         write.size("keys", self.keys)
         for name, type_ in self.tensors.items():
-            order, shape = self.orders[name], shape_of(type_)
-            for axis in range(len(order) - 1):
-                write.size(f"{name}_step_{axis}", dims.multiply(4, dims.product(shape[order[axis] + 1 :])))
+            shape, (part, index) = shape_of(type_), self.parts[name] or (type_.rank, 0)
+            for axis, left in enumerate(self.orders[name][:-1]):
+                stored = left + (left >= part)
+                write.size(f"{name}_step_{axis}", dims.multiply(4, dims.product(shape[stored + 1 :])))
+            if index:
+                write.size(f"{name}_start", dims.multiply(4 * index, dims.product(shape[part + 1 :])))
+                write(f"{name}_at = {name}_at + {name}_start")
         if self.mask is not None:
             shape = shape_of(self.mask)
             for axis, dim in enumerate(shape, len(self.batch) + 2 - len(shape)):

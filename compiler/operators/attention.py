@@ -6,6 +6,7 @@ heads moves anything.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,12 @@ from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .linear import _matmul
 from .normalization import _softmax
-from .shapes import FLOAT, Shape, axes_of, broadcast, lift, match_dim, mismatch, require, same_dtype
+from .shapes import FLOAT, Shape, axes_of, broadcast, integer, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
-from .work import each_input, of_attention
+from .work import each_input, elements
 
 _ORDER = "the axes of {} in the order batch …, {}, depth; None: as they are"
+_PART = "(axis, index): {} is what a tensor of one more axis has at that index; None: all of it"
 _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
     "masked": Attribute(Kind.FLOAT, "the score where a mask of truth values does not hold", float("-inf")),
@@ -28,6 +30,9 @@ _ATTRIBUTES = {
     "q_axes": Attribute(Kind.INTS, _ORDER.format("q", "query"), None),
     "k_axes": Attribute(Kind.INTS, _ORDER.format("k", "key"), None),
     "v_axes": Attribute(Kind.INTS, _ORDER.format("v", "key"), None),
+    "q_part": Attribute(Kind.INTS, _PART.format("q"), None),
+    "k_part": Attribute(Kind.INTS, _PART.format("k"), None),
+    "v_part": Attribute(Kind.INTS, _PART.format("v"), None),
     "result_axes": Attribute(
         Kind.INTS, "the result's axes in the order in which they are stored; None: as they are", None
     ),
@@ -43,6 +48,16 @@ def permuted(shape: Sequence[Any], axes: Sequence[int] | None) -> tuple[Any, ...
     return tuple(shape[axis] for axis in axes)
 
 
+def part_of(shape: Sequence[Any], part: Sequence[int] | None) -> tuple[Any, ...]:
+    """The shape of a part. Raises InferenceError where there is none."""
+    if part is None:
+        return tuple(shape)
+    axis, index = part if len(part) == 2 else (-1, -1)
+    if not 0 <= axis < len(shape) or not isinstance(shape[axis], int) or not 0 <= index < shape[axis]:
+        raise mismatch(f"an axis and an index of {list(shape)}", part)
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
 def _infer(
     inputs: Sequence[TensorType],
     scale: float,
@@ -51,9 +66,13 @@ def _infer(
     q_axes: tuple | None,
     k_axes: tuple | None,
     v_axes: tuple | None,
+    q_part: tuple | None,
+    k_part: tuple | None,
+    v_part: tuple | None,
     result_axes: tuple | None,
 ) -> TensorType:
-    q, k, v = (permuted(type_.shape, axes) for type_, axes in zip(inputs, (q_axes, k_axes, v_axes), strict=False))
+    views = ((q_part, q_axes), (k_part, k_axes), (v_part, v_axes))
+    q, k, v = (permuted(part_of(type_.shape, part), axes) for type_, (part, axes) in zip(inputs, views, strict=False))
     dtype = same_dtype(inputs[:3], FLOAT)
     if min(len(q), len(k), len(v)) < 2 or not len(q) == len(k) == len(v):
         raise mismatch("q, k and v of one rank, 2 at least", " and ".join(map(str, inputs[:3])))
@@ -88,17 +107,39 @@ def _attention(
     q_axes: tuple | None,
     k_axes: tuple | None,
     v_axes: tuple | None,
+    q_part: tuple | None,
+    k_part: tuple | None,
+    v_part: tuple | None,
     result_axes: tuple | None,
 ) -> np.ndarray:
-    queries, keys, values = (
-        _transposed(x.astype(np.float64), axes) for x, axes in ((q, q_axes), (k, k_axes), (v, v_axes))
-    )
+    views = ((q, q_part, q_axes), (k, k_part, k_axes), (v, v_part, v_axes))
+    queries, keys, values = (_transposed(_taken(x.astype(np.float64), part), axes) for x, part, axes in views)
     if repeat > 1:
         keys, values = np.repeat(keys, repeat, -3), np.repeat(values, repeat, -3)
     scores = _matmul(queries, np.swapaxes(keys, -1, -2)) * scale
     if mask is not None:
         scores = np.where(mask, scores, masked) if mask.dtype == np.bool_ else scores + mask
     return _transposed(_matmul(_softmax(scores, -1), values).astype(q.dtype), result_axes)
+
+
+def _taken(x: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:
+    return x if part is None else np.take(x, part[1], part[0])
+
+
+def _work(
+    inputs: Sequence[TensorType],
+    results: Sequence[TensorType],
+    q_axes: tuple | None,
+    k_axes: tuple | None,
+    q_part: tuple | None,
+    k_part: tuple | None,
+    **attributes: Any,
+) -> int:
+    """Two products, and a softmax of the scores. What a mask hides counts."""
+    *queries, depth = map(integer, permuted(part_of(inputs[0].shape, q_part), q_axes))
+    keys = integer(permuted(part_of(inputs[1].shape, k_part), k_axes)[-2])
+    values = elements(results[0]) // max(1, math.prod(queries))
+    return math.prod(queries) * keys * (2 * (depth + values) + 5)
 
 
 def _transposed(x: np.ndarray, axes: tuple | None) -> np.ndarray:
@@ -130,7 +171,7 @@ register(
     Fusion.OPAQUE,
     "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]",
     attributes=_ATTRIBUTES,
-    work=of_attention,
+    work=_work,
 )
 register(
     "rotary",

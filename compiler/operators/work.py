@@ -96,16 +96,6 @@ def of_pooling(inputs: Types, results: Types, kernel: Sequence[int], **attribute
     return elements(results[0]) * math.prod(kernel)
 
 
-def of_attention(
-    inputs: Types, results: Types, q_axes: Sequence[int] | None, k_axes: Sequence[int] | None, **attributes: Any
-) -> int:
-    """Two products, and a softmax of the scores. What a mask hides counts."""
-    *queries, depth = (integer(inputs[0].shape[axis]) for axis in q_axes or range(inputs[0].rank))
-    keys = integer(inputs[1].shape[k_axes[-2] if k_axes else -2])
-    values = elements(results[0]) // max(1, math.prod(queries))
-    return math.prod(queries) * keys * (2 * (depth + values) + 5)
-
-
 def of_recurrence(inputs: Types, results: Types, **attributes: Any) -> int:
     """The state times the weights of all gates, at every step; and what the gates do to it."""
     return elements(inputs[0]) * (2 * integer(inputs[2].shape[-1]) + 4)

@@ -19,6 +19,7 @@ from ..analysis import atoms_in
 from ..operators.table import lookup
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
+from .recognise_places import Places
 from .rewriting import Emitter, operator_call
 
 
@@ -34,7 +35,9 @@ class _Recogniser(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
         self.definitions: dict[ir.Var, ir.OperatorCall] = {}
+        self.fields: dict[ir.Var, ir.GetItem] = {}
         self.matcher = Matcher(self.definitions)
+        self.places = Places(self.definitions, self.fields, self.emit)
         self.uses: Counter[ir.Atom] = Counter()
 
     def function(self, function: ir.Function) -> ir.Function:
@@ -44,6 +47,8 @@ class _Recogniser(Emitter):
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
         call = binding.value
+        if isinstance(call, ir.GetItem):
+            self.fields[binding.var] = call
         if not isinstance(call, ir.OperatorCall):
             return (binding,)
         self.begin(binding)
@@ -69,7 +74,7 @@ class _Recogniser(Emitter):
         for made in recognise_groups.candidates(call, self.definitions, self.uses):
             if _has_type(made, type_):
                 yield made
-        for made in recognise_attention.candidates(call, self.matcher, self.uses):
+        for made in recognise_attention.candidates(call, self.matcher, self.uses, self.places):
             if _has_type(made, type_):
                 yield made
 

@@ -16,6 +16,7 @@ from .. import ir
 from ..operators.shapes import lift
 from ..operators.table import lookup
 from .patterns import Found, Matcher, number_of, parse
+from .recognise_places import Places, order_of
 from .rewriting import operator_call, tensor_type
 
 _LONGEST_ROW = 256  # that the kernel takes
@@ -34,7 +35,9 @@ _SLICE = ("starts", "ends", "axes", "steps")
 _ROTARY = parse("x * cosine + concat(-second, first) * sine")
 
 
-def candidates(call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int]) -> Iterator[ir.OperatorCall]:
+def candidates(
+    call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int], places: Places
+) -> Iterator[ir.OperatorCall]:
     """What a call is if it is the end of an attention or of a rotation. `uses`: how often variables are used; weights that
     something else needs are computed anyway, and stay."""
     definitions = matcher.definitions
@@ -45,12 +48,12 @@ def candidates(call: ir.OperatorCall, matcher: Matcher, uses: Mapping[Any, int])
     if call.operator == "permute_dims" and uses[call.args[0]] == 1:
         inner = definitions.get(call.args[0])  # type: ignore[arg-type]
         if inner is not None and inner.operator == "attention":
-            yield from _with_result_axes(inner, _order(call))
+            yield from _with_result_axes(inner, order_of(call))
     if call.operator != "matmul" or uses[call.args[0]] != 1 or not _is_along_rows(definitions.get(call.args[0])):  # type: ignore[arg-type]
         return
     for pattern in _PATTERNS:
         for found in matcher.find(parse(pattern), call):
-            made = _attention(found, definitions)
+            made = _attention(found, definitions, places)
             if made is not None:
                 yield made
 
@@ -80,7 +83,7 @@ def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:
     return lookup("softmax").bind(softmax.attributes)["axis"] % rank == rank - 1
 
 
-def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> ir.OperatorCall | None:
+def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], places: Places) -> ir.OperatorCall | None:
     numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
     if None in numbers.values() or not all(_is_possible(tensor_type(found[name])) for name in "qv"):
         return None
@@ -92,16 +95,17 @@ def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> i
     attributes: dict[str, Any] = {"scale": scale, "masked": masked}
     repeats: dict[str, tuple[Any, int]] = {}
     for name in "qkv":
-        source, order = _source(found[name], definitions)
-        if name == "k":  # its rows are the columns of the product's operand
+        place = places.of(
+            found[name], row=-2 if name == "k" else -1
+        )  # rows of k are the columns of the product's operand
+        if place is None:
+            return None
+        source, order = place.source, place.order
+        if name == "k":
             order = (*order[:-2], order[-1], order[-2])
-        if order[-1] != len(order) - 1:
-            if name == "k":
-                return None
-            source, order = found[name], tuple(range(len(order)))
         operands.append(source)
-        attributes[f"{name}_axes"] = order
-        repeats[name] = _unrepeated(source, order[-3], definitions)
+        attributes |= {f"{name}_axes": order, f"{name}_part": place.part}
+        repeats[name] = (source, 1) if place.part else _unrepeated(source, order[-3], definitions)
     (key, times), (value, same) = repeats["k"], repeats["v"]
     if times == same > 1:
         operands[1:], attributes["repeat"] = [key, value], times
@@ -115,14 +119,6 @@ def _is_possible(type_: TensorType) -> bool:
         return False
     row = type_.shape[-1]
     return isinstance(row, int) and 0 < row <= _LONGEST_ROW
-
-
-def _source(atom: Any, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, tuple[int, ...]]:
-    """What an operand is a transposition of, and the order of its axes."""
-    call = definitions.get(atom)
-    if call is None or call.operator != "permute_dims":
-        return atom, tuple(range(tensor_type(atom).rank))
-    return call.args[0], _order(call)
 
 
 def _unrepeated(atom: Any, axis: int, definitions: Mapping[ir.Var, ir.OperatorCall]) -> tuple[Any, int]:
@@ -153,12 +149,6 @@ def _maker(
     if call is None or call.operator not in operators:
         return None
     return definitions.get(call.args[0])  # type: ignore[arg-type]
-
-
-def _order(call: ir.OperatorCall) -> tuple[int, ...]:
-    rank = tensor_type(call.args[0]).rank
-    axes: Any = lookup("permute_dims").bind(call.attributes)["axes"]
-    return tuple(range(rank))[::-1] if axes is None else tuple(axis % rank for axis in axes)
 
 
 def _with_result_axes(attention: ir.OperatorCall, order: tuple[int, ...]) -> Iterator[ir.OperatorCall]:

@@ -195,6 +195,75 @@ def test_masks_of_attention_become_one(masks: dict[str, tuple[int, ...]], bindin
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
 
 
+_JOINED = {
+    "taken": """
+a = reshape(x) {shape=(2, 5, 3, 4, 6)}
+t = permute_dims(a) {axes=(2, 0, 3, 1, 4)}
+q = take(t, int64(0))
+k = take(t, int64(1))
+v = take(t, int64(-1))
+""",
+    "squeezed": """
+a = reshape(x) {shape=(2, 5, 3, 4, 6)}
+t = permute_dims(a) {axes=(0, 3, 2, 1, 4)}
+p = split(t) {axis=2, sizes=(1, 1, 1)}
+e = p[0]
+f = p[1]
+g = p[2]
+q = squeeze(e) {axes=(2,)}
+k = squeeze(f) {axes=(-3,)}
+v = squeeze(g) {axes=(2,)}
+""",
+    "in runs": """
+p = split(x) {axis=-1, sizes=(24, 24, 24)}
+e = p[0]
+f = p[1]
+g = p[2]
+h = reshape(e) {shape=(2, 5, 4, 6)}
+i = reshape(f) {shape=(2, 5, 4, 6)}
+j = reshape(g) {shape=(2, 5, 4, 6)}
+q = permute_dims(h) {axes=(0, 2, 1, 3)}
+k = permute_dims(i) {axes=(0, 2, 1, 3)}
+v = permute_dims(j) {axes=(0, 2, 1, 3)}
+""",
+    "in unequal runs": """
+p = split(x) {axis=-1, sizes=(24, 12, 12, 24)}
+e = p[0]
+f = p[1]
+g = p[2]
+n = p[3]
+h = reshape(e) {shape=(2, 5, 4, 6)}
+m = concat(f, g) {axis=-1}
+i = reshape(m) {shape=(2, 5, 4, 6)}
+j = reshape(n) {shape=(2, 5, 4, 6)}
+q = permute_dims(h) {axes=(0, 2, 1, 3)}
+k = permute_dims(i) {axes=(0, 2, 1, 3)}
+v = permute_dims(j) {axes=(0, 2, 1, 3)}
+""",
+    "with rows apart": """
+a = reshape(x) {shape=(2, 5, 4, 6, 3)}
+t = permute_dims(a) {axes=(4, 0, 2, 1, 3)}
+q = take(t, int64(0))
+k = take(t, int64(1))
+v = take(t, int64(2))
+""",
+}
+
+
+@pytest.mark.parametrize("way", _JOINED)
+def test_attention_reads_queries_keys_and_values_where_one_product_left_them(way: str) -> None:
+    bindings = _JOINED[way].strip()
+    bindings += "\nc = permute_dims(k) {axes=(0, 1, 3, 2)}\ns = matmul(q, c)\nw = softmax(s)\nr = matmul(w, v)"
+    module = InferTypes()(parse_module(f"func @main(x: float32[2, 5, 72]) {{\n{bindings}\nr\n}}"))
+    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
+    printed = print_module(after)
+    assert "= attention(" in printed
+    assert ("_part=" in printed) == (way not in ("in unequal runs", "with rows apart"))
+    x = np.random.default_rng(0).standard_normal((2, 5, 72)).astype(np.float32)
+    before, now = (evaluate(each, "main", x) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
 _ROTARY = """
 a = slice(x) {starts=(0,), ends=(3,), axes=(-1,)}
 b = slice(x) {starts=(3,), ends=(9223372036854775807,), axes=(2,), steps=(1,)}

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from treadle.formats.errors import InferenceError
 from treadle.formats.types import tensor
 
 from .harness import NARROW, TARGET, check, check_random, definition_of, random_array
@@ -32,6 +33,23 @@ def test_any_size_in_any_number_of_parts(queries, depth, width):
 def test_heads_stay_where_the_projection_left_them():
     axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
     attention((2, 19, 3, 32), (2, 21, 3, 32), (2, 21, 3, 32), scale=0.2, **axes)
+
+
+@pytest.mark.parametrize("queries", [2, 19])
+def test_operands_may_be_parts_of_tensors(queries):
+    axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
+    joined, apart = (2, queries, 3, 5, 24), (3, 2, 21, 5, 24)
+    attention(joined, joined, joined, scale=0.2, q_part=(2, 0), k_part=(2, 1), v_part=(2, 2), **axes)
+    attention(joined, apart, (2, 21, 5, 24), scale=0.2, q_part=(2, 2), k_part=(0, 1), parts=2, **axes)
+    sizes, joined = {"b": 2, "l": queries}, ("b", "l", 3, 4, 16)
+    attention(joined, joined, joined, sizes=sizes, q_part=(2, 1), k_part=(2, 2), v_part=(2, 0), **axes)
+
+
+@pytest.mark.parametrize("part", [(5, 0), (2, 3), (-1, 0), (2,), (0, 0)])
+def test_parts_that_there_are_not_are_refused(part):
+    types = [tensor("float32", ("b", 7, 3, 5, 24))] + [tensor("float32", ("b", 5, 7, 24))] * 2
+    with pytest.raises(InferenceError):
+        definition_of("attention", types, q_part=part, q_axes=HEADS_LAST)
 
 
 @pytest.mark.parametrize("queries", [1, 20])
