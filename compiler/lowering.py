@@ -215,6 +215,12 @@ class _Lowering(Emission):
         self.emit("shape_of", numbers, self._register(call.args[0]))
         return self._make_shape(numbers)
 
+    def _extent(self, call: ir.OperatorCall) -> Value:
+        number, result = self.new_int(), self.new_ref(TensorType(DType.bool, (UNKNOWN,)))
+        self.emit("read_shape", (number,), self._register(call.args[0]))
+        self.emit("alloc_dynamic", result, DType.bool.code, (number,))
+        return result
+
     def _make_shape(self, numbers: tuple[Number, ...]) -> Register:
         result = self.new_ref(TensorType(DType.int64, (len(numbers),)))
         self.emit("make_shape", result, numbers)
@@ -333,6 +339,7 @@ def _drop_jump_to_next(code: VirtualFunction, label: Label) -> None:
 
 
 _SPECIAL: dict[str, Callable[[_Lowering, ir.OperatorCall], Value]] = {
+    "extent": _Lowering._extent,
     "shape": _Lowering._shape_of,
     "shape_tensor": _Lowering._shape_tensor,
 }

@@ -9,8 +9,9 @@ import numpy as np
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
+from ...formats.errors import ShapeError
 from ...formats.types import UNKNOWN, TensorType
-from .shapes import maximum, mismatch, require_value
+from .shapes import INTEGER, maximum, mismatch, require, require_rank, require_value
 from .table import Attribute, Fusion, Kind, register
 
 _DTYPE = Attribute(Kind.DTYPE, "of the result")
@@ -64,6 +65,27 @@ def _infer_nonzero(inputs: Sequence[TensorType]) -> TensorType:
 
 def _nonzero(x: np.ndarray) -> np.ndarray:
     return np.argwhere(x).T.astype(np.int64)
+
+
+def _infer_counted_nonzero(inputs: Sequence[TensorType], count: Dim) -> TensorType:
+    return TensorType(DType.int64, (inputs[0].rank, count))
+
+
+def _counted_nonzero(x: np.ndarray, count: int) -> np.ndarray:
+    return counted(_nonzero(x), 1, count)
+
+
+def counted(found: np.ndarray, axis: int, count: int) -> np.ndarray:
+    """What has been found, which is to be so much. Raises ShapeError."""
+    if found.shape[axis] != count:
+        raise ShapeError(f"{found.shape[axis]} were found, not {count}")
+    return found
+
+
+def _infer_extent(inputs: Sequence[TensorType]) -> TensorType:
+    require(inputs[0], INTEGER)
+    require_rank(inputs[0], 0)
+    return TensorType(DType.bool, (UNKNOWN,))
 
 
 register(
@@ -126,5 +148,23 @@ register(
     _nonzero,
     Fusion.OPAQUE,
     "the indices of the elements that are not zero, a column each, in row-major order",
+    data_dependent=True,
+)
+register(
+    "counted_nonzero",
+    "x",
+    _infer_counted_nonzero,
+    _counted_nonzero,
+    Fusion.OPAQUE,
+    "nonzero, where it is known how many there are",
+    attributes={"count": Attribute(Kind.DIM, "of the elements that are not zero")},
+)
+register(
+    "extent",
+    "count",
+    _infer_extent,
+    lambda count: np.zeros(max(int(count), 0), np.bool_),
+    Fusion.OPAQUE,
+    "as many elements as a number says, for their dimension: what they are is not told",
     data_dependent=True,
 )

@@ -9,6 +9,7 @@ import numpy as np
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType
+from .creation import counted
 from .shapes import match_dim, mismatch, require, require_rank
 from .table import Attribute, Fusion, Kind, register
 
@@ -108,6 +109,21 @@ register(
         "centred": Attribute(Kind.BOOL, "boxes are x, y, width, height, x and y of the centre", False),
         "room": Attribute(Kind.DIM, "so many numbers a class at most"),
     },
+)
+
+
+def _infer_counted(inputs: Sequence[TensorType], count: Dim) -> TensorType:
+    return TensorType(DType.int64, (count, *_infer_listed(inputs).shape[1:]))
+
+
+register(
+    "counted_boxes",
+    "best",
+    _infer_counted,
+    lambda best, count: counted(_listed(best), 0, count),
+    Fusion.OPAQUE,
+    "listed_boxes, where it is known how many there are",
+    attributes={"count": Attribute(Kind.DIM, "of the numbers that are not negative")},
 )
 register(
     "listed_boxes",

@@ -123,7 +123,8 @@ class Operator:
     for several results; it raises InferenceError with what was expected and what came. `reference(*arrays,
     **attributes)` takes NumPy arrays and gives an array or a tuple of them, of exactly the inferred types; dimensions in
     attributes are integers by then. Both are given every attribute: `bind` adds the defaults. `data_dependent` operators
-    have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are always host operators.
+    have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are host operators, unless a pass
+    (`name_shapes.py`) lets them be counted first.
 
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
     elementwise operator or reduction does one operation an element, and any other operator none.

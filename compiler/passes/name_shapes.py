@@ -3,6 +3,9 @@
 A kernel is compiled for shapes that are expressions over variables; a tensor whose type says ? is given to one behind a
 `MatchShape` that binds a new variable to that dimension. Where the operator cannot be typed with names (two unknown shapes that
 may or may not broadcast), it stays as it is, and will run as a host operator.
+
+What an operator finds in its operand is counted first, so that the size of its result has a name as well, and a kernel may put
+there what is found.
 """
 
 from __future__ import annotations
@@ -13,13 +16,20 @@ from collections import ChainMap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...formats import dims
+from ...formats.dtypes import DType
 from ...formats.errors import InferenceError
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import ir
 from ..analysis import dimension_uses
 from ..operators.table import lookup
-from .rewriting import Rewriter
+from .rewriting import Emitter, constant, tensor_type
+
+# Operators whose results are as large as what they find in their operand: how an element that counts compares with 0, and the
+# operator that is told their number.
+_COUNTED = {"nonzero": ("not_equal", "counted_nonzero"), "listed_boxes": ("greater_equal", "counted_boxes")}
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ class NameShapes:
         return _Namer(module).run()
 
 
-class _Namer(Rewriter):
+class _Namer(Emitter):
     def function(self, function: ir.Function) -> ir.Function:
         used = set(dimension_uses(ir.Binding(ir.Var(""), function)))
         self.names = (name for number in itertools.count() if (name := f"s{number}") not in used)
@@ -46,6 +56,12 @@ class _Namer(Rewriter):
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
         call = binding.value
+        if (
+            isinstance(call, ir.OperatorCall)
+            and call.operator in _COUNTED
+            and not _has_unknown(tensor_type(call.args[0]))
+        ):
+            return self._counted(binding, call)
         if not isinstance(call, ir.OperatorCall) or not self._is_unknown(call, binding.var.type):
             return (binding,)
         named = {arg: self._name(arg) for arg in call.args if isinstance(arg, ir.Var) and _has_unknown(arg.type)}
@@ -60,6 +76,18 @@ class _Namer(Rewriter):
         self.atoms.update({arg: found.var for arg, found in named.items()})
         self.atoms[binding.var] = var
         return (*named.values(), ir.Binding(var, dataclasses.replace(call, args=args), binding.origin))
+
+    def _counted(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        """The number of what an operator finds, a dimension of that size, and the operator that is told it."""
+        (x,), (comparison, operator) = call.args, _COUNTED[call.operator]
+        self.begin(binding)
+        if tensor_type(x).dtype is not DType.bool:
+            x = self.emit(comparison, x, constant(np.zeros((), tensor_type(x).dtype.numpy)))
+        number = self.emit("sum", self.emit("cast", x, dtype=DType.int64))
+        size = self._name(self.emit("extent", number))
+        found = self.emit(operator, *call.args, count=tensor_type(size.var).shape[0])
+        self.atoms[binding.var] = found
+        return (*self.new[:-1], size, self.new[-1])
 
     def _is_unknown(self, call: ir.OperatorCall, type_: Type | None) -> bool:
         parts = type_.fields if isinstance(type_, TupleType) else (type_,)

@@ -287,10 +287,22 @@ def test_monomorphise_stops_at_infinitely_many_instances() -> None:
 
 
 def test_name_shapes_binds_what_a_kernel_needs() -> None:
-    after = body(NameShapes(), "z = nonzero(x)\nr = negative(z)")
+    after = body(NameShapes(), "z = extent(n)\nr = logical_not(z)", "n: int64[]")
     assert after.splitlines()[1:3] == [
-        "z_1: int64[2, s0] = match_shape z [2, s0]",
-        "r: int64[2, s0] = negative(z_1)",
+        "z_1: bool[s0] = match_shape z [s0]",
+        "r: bool[s0] = logical_not(z_1)",
+    ]
+
+
+def test_name_shapes_counts_what_an_operator_finds() -> None:
+    after = body(NameShapes(), "z = nonzero(x)\nr = negative(z)")
+    assert after.splitlines()[2:] == [
+        "sum: int64[] = sum(cast)",
+        "extent: bool[?] = extent(sum)",
+        "extent_1: bool[s0] = match_shape extent [s0]",
+        "counted_nonzero: int64[2, s0] = counted_nonzero(x) {count=<s0>}",
+        "r: int64[2, s0] = negative(counted_nonzero)",
+        "r",
     ]
 
 

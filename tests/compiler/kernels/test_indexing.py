@@ -125,6 +125,26 @@ def test_narrow_vectors(target):
 
 @given(st.data())
 @settings(max_examples=30, deadline=None, derandomize=True)
+def test_what_is_found_where_its_number_is_known(data):
+    shape = data.draw(st.lists(st.integers(0, 40), max_size=3))
+    dtype = data.draw(st.sampled_from(["bool", "float32", "float16", "int64", "uint8"]))
+    target = data.draw(st.sampled_from([TARGET, *NARROW]))
+    x = (np.random.default_rng(0).random(shape) < data.draw(st.sampled_from([0, 0.1, 0.9]))).astype(dtype)
+    sizes = {"count": int(np.count_nonzero(x))}
+    check(definition_of("counted_nonzero", [tensor(dtype, x.shape)], count="count"), [x], sizes, target=target)
+    best = np.random.default_rng(1).integers(-3, 9, (2, 3, data.draw(st.integers(0, 9))))
+    sizes = {"count": int(np.sum(best >= 0))}
+    check(definition_of("counted_boxes", [tensor("int64", best.shape)], count="count"), [best], sizes, target=target)
+
+
+def test_what_was_counted_may_be_wrong():
+    x = np.float32([[1, 0, 2], [0, 3, 0]])
+    definition = definition_of("counted_nonzero", [tensor("float32", x.shape)], count="count")
+    assert [run_kernel(definition, [x], {"count": count})[0] for count in (2, 3, 4)] == [1, 0, 1]
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None, derandomize=True)
 def test_boxes_that_overlap_no_better_one(data):
     images, kinds = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
     count, room = data.draw(st.integers(0, 90)), data.draw(st.integers(0, 40))
