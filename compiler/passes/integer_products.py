@@ -88,6 +88,8 @@ class _Walk(Emitter):
         result = _RULES[call.operator](self, binding.var, call)
         if isinstance(result, ir.Var) and result.type == binding.var.type:
             self.atoms[binding.var] = result
+            if binding.var in self.linear:
+                self.linear[result] = self.linear[binding.var]
             return self.new
         if isinstance(result, ir.OperatorCall):
             binding = dataclasses.replace(binding, value=result)

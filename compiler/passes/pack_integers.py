@@ -19,6 +19,7 @@ from ...formats.types import TensorType
 from .. import ir
 from ..operators.blocked import WIDEST_DEPTHWISE
 from ..operators.quantized import WORD
+from ..operators.shapes import integer
 from ..operators.table import lookup
 from .layout_blocker import Blocker
 from .rewriting import Emitter, constant, tensor_type
@@ -142,7 +143,7 @@ def _around(blocker: Blocker, image: ir.Atom, zero: ir.Atom, pads: tuple[int, ..
     around = (0, 0, *pads[:axes], 0, 0, 0, *pads[axes:], 0)
     if isinstance(zero, ir.Constant):
         return blocker.emit("pad", image, pads=around, value=float(zero.value.item()))
-    inside = np.ones(tensor_type(image).shape[2:-1], bool)
+    inside = np.full(tuple(map(integer, tensor_type(image).shape[2:-1])), True)
     mask = np.pad(inside, list(zip(pads[:axes], pads[axes:], strict=True)))[..., np.newaxis]
     point = blocker.emit("cast", zero, dtype=DType.uint8)
     return blocker.emit("where", constant(mask), blocker.emit("pad", image, pads=around), point)
