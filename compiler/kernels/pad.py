@@ -11,7 +11,7 @@ from ..operators.movement import LEAST_PADDED
 from .expression import bound_attributes, literal
 from .kernel import Kernel
 from .target import Target
-from .writer import Odometer, Writer, estimate, scaled, shape_of
+from .writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 
 
 @dataclass(frozen=True)
@@ -159,6 +159,4 @@ class _Pad:
     def _write_copy(self, start: str) -> None:
         write, size = self.write, self.itemsize
         write(f"c = b + {scaled(start, size)}" if start != "0" else "c = b")
-        place = scaled("i", size)
-        with write.block(f"for i in range(0, n{self.last}, {write.lanes})"):
-            write(f"rest = n{self.last} - i", f"vstore(c, {place}, vload_{self.type}(a, {place}, rest), rest)")
+        write_copy(write, size, "c", "a", "0", f"n{self.last}")
