@@ -56,6 +56,15 @@ def _scatter_elements(
     return g.op("put_along_axis", x, indices, updates, axis=axis, reduction=reduction)
 
 
+@importer("Compress", since=9)
+def _compress(g: GraphBuilder, x: Value, condition: Value, *, axis: int | None = None) -> Value:
+    """The elements along an axis, or of all of x, for which a condition is told and true."""
+    if axis is None:
+        x, axis = g.op("reshape", x, shape=(dims.product(x.shape),)), 0
+    places = g.op("nonzero", condition)
+    return g.op("take", x, g.op("reshape", places, shape=places.shape[1:]), axis=axis)
+
+
 @importer("ReverseSequence")
 def _reverse_sequence(g: GraphBuilder, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
     """The first steps of each sequence, as many as it has, from its last one to its first."""

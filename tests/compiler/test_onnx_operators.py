@@ -371,6 +371,8 @@ CASES = [
         for dtype in (np.uint8, np.uint32)
         for direction in ("LEFT", "RIGHT")
     ],
+    *[case("Compress", normal(4, 3, 2), np.array([True, False, True]), axis=axis) for axis in (0, 1, -2)],
+    case("Compress", normal(4, 3), np.array([False, True, True, False, True])),
     case("ReverseSequence", normal(4, 3, 2), ints(1, 4, 3)),
     case("ReverseSequence", normal(3, 5), ints(1, 5, 3), batch_axis=0, time_axis=1),
     *[
