@@ -9,7 +9,7 @@ from .expression import bound_attributes
 from .kernel import Kernel
 from .target import Target
 from .tile import BLOCK
-from .writer import Writer, estimate, shape_of
+from .writer import Writer, estimate, is_streamed, shape_of, write_streaming
 
 _PIXELS = 256  # of one block of channels, that a unit of work covers
 _PIXELS_OF_VECTORS = 32  # likewise, but of all blocks, where the channels lie last
@@ -38,6 +38,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write.split(units, f"images * channels * pixels * {_PICOSECONDS} // 1000")
     with write.block("for unit in range(first, last)"):
         (_write_vectors if is_last else _write_unit)(write, is_packing, size)
+    if is_streamed(definition.results[0]) and not is_packing and not is_last:
+        write("streamed()")
     elements = estimate(dims.element_count(plain))
     return write.kernel(elements * _PICOSECONDS / 1000)
 
@@ -53,22 +55,30 @@ def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
         write(f"rest = min({BLOCK}, pixels - pixel)")
         here, there = f"planar + pixel * {size}", f"blocked + pixel * {BLOCK * size}"
         with write.block(f"if count == {BLOCK} and rest == {BLOCK}"):
-            _write_square(write, is_packing, size, here, there, "")
+            if is_streamed(write.definition.results[0]) and not is_packing:
+                kinds = {"vstream": "streamed", "vstore": ""}
+                places = f"target + {here} | pixels * {size}"
+                write_streaming(
+                    write, places, lambda store: _write_square(write, False, size, here, there, kinds[store])
+                )
+            else:
+                _write_square(write, is_packing, size, here, there, "")
         with write.block("else"):
             _write_square(write, is_packing, size, here, there, "partly")
 
 
-def _write_square(write: Writer, is_packing: bool, size: int, planar: str, blocked: str, partly: str) -> None:
+def _write_square(write: Writer, is_packing: bool, size: int, planar: str, blocked: str, how: str) -> None:
     turn, row, vector = f"transpose_uint{8 * size}", f"pixels * {size}", BLOCK * size
+    turn += "_stream" * (how == "streamed")
     if is_packing:
-        if partly:
+        if how == "partly":
             # lanes behind the last channel are zero, so that no elementwise operator meets strange numbers there
             with write.block("for i in range(rest)"):
                 write(f"vstore(target, {blocked} + i * {vector}, splat_uint{8 * size}(0))")
-        counts = ", count, rest" if partly else ""
+        counts = ", count, rest" if how == "partly" else ""
         write(f"{turn}(source + {planar}, {row}, target + {blocked}, {vector}{counts})")
     else:
-        counts = ", rest, count" if partly else ""
+        counts = ", rest, count" if how == "partly" else ""
         write(f"{turn}(source + {blocked}, {vector}, target + {planar}, {row}{counts})")
 
 

@@ -14,6 +14,7 @@ other; LLVM splits the wide ones over several registers.
     vgather_T(address, i[, mask])     the elements number i, a vector of int64, from the address on; zero where not masked
     transpose_T(a, a_step, b, b_step[, rows, columns])
                                       the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
+    transpose_T_stream(a, a_step, b, b_step)   the same, written as vstream does
     part_T_n(a, b, b_step)            LANES (of 8-byte elements LANES / 2) groups of n neighbours at a: the first ones of all
                                       groups to b, the second ones to b + b_step …; n from 2 to 4, T a uint
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
@@ -351,12 +352,17 @@ def _emit_vstore(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) ->
     _store_vector(builder, stored, _pointer(builder, address, offset, stored.type), _alignment(vector.dtype), *count)
 
 
+def _stream_vector(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, itemsize: int) -> None:
+    stored = builder.store(value, pointer)
+    stored.align = min(STREAM_ALIGNMENT, value.type.count * itemsize)
+    stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+
+
 def _emit_vstream(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
     address, offset, value = values
-    pointer = _pointer(builder, address, offset, value.type)
-    stored = builder.store(value, pointer)
-    stored.align = min(STREAM_ALIGNMENT, value.type.count * ITEMSIZES[kinds[2].dtype])
-    stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+    stored = _to_memory(Lanes(builder, value, kinds[2].dtype))
+    pointer = _pointer(builder, address, offset, stored.type)
+    _stream_vector(builder, stored, pointer, ITEMSIZES[kinds[2].dtype])
 
 
 def _emit_streamed(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
@@ -364,11 +370,12 @@ def _emit_streamed(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) 
     builder.fence("seq_cst")
 
 
-def _transposer(name: str, dtype: Kind, side: int) -> Callable[..., Any]:
+def _transposer(name: str, dtype: Kind, side: int, streams: bool = False) -> Callable[..., Any]:
     memory, alignment = _memory_type(dtype, side), _alignment(dtype)
+    takes = (4,) if streams else (4, 6)
 
     def typer(*kinds: Kind) -> Kind:
-        return types.void if len(kinds) in (4, 6) and _is_place(*kinds) else None
+        return types.void if len(kinds) in takes and _is_place(*kinds) else None
 
     def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
         source, source_step, target, target_step, *counts = values
@@ -393,7 +400,11 @@ def _transposer(name: str, dtype: Kind, side: int) -> Callable[..., Any]:
             lines.append(Lanes(builder, line, dtype))
         for row, turned in enumerate(transposed(lines)):
             number, width = rest(row, columns, rows)
-            _store_vector(builder, turned.value, place(target, target_step, number), alignment, width)
+            pointer = place(target, target_step, number)
+            if streams:
+                _stream_vector(builder, turned.value, pointer, ITEMSIZES[dtype])
+            else:
+                _store_vector(builder, turned.value, pointer, alignment, width)
 
     return named(name, typer, emitter)
 
@@ -579,7 +590,8 @@ def namespace(lanes: int) -> dict[str, Any]:
         names[f"splat_{name}"] = _splat_to(f"splat_{name}", dtype, lanes)
         if name.startswith("uint"):
             side = min(lanes, 4 * lanes // ITEMSIZES[dtype])
-            names[f"transpose_{name}"] = _transposer(f"transpose_{name}", dtype, side)
+            for title, streams in ((f"transpose_{name}", False), (f"transpose_{name}_stream", True)):
+                names[title] = _transposer(title, dtype, side, streams)
             for count in FEW:
                 for verb in ("part", "join"):
                     title = f"{verb}_{name}_{count}"

@@ -1,5 +1,7 @@
 """Chains of elementwise operators, compiled, against the reference evaluator."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -294,3 +296,17 @@ def test_large_results_are_written_past_the_caches(target, slack, monkeypatch):
         assert "vstream" in lower(moved, target).source
         (array,) = (random_array(param) for param in moved.params)
         np.testing.assert_array_equal(run_kernel(moved, [array], parts=parts, slack=slack)[1][0], array.swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("pixels", [32, 35])
+@pytest.mark.parametrize("slack", [0, 20])
+def test_large_images_are_unpacked_past_the_caches(pixels, slack, monkeypatch):
+    monkeypatch.setattr(writer, "_STREAMED_BYTES", 0)
+    for dtype, target in itertools.product(("float32", "uint8"), [TARGET, *NARROW]):
+        x = tensor(dtype, (2, 3, pixels, 16))
+        definition = definition_of("unpack_channels", [x], channels=37)
+        assert "_stream(" in lower(definition, target).source
+        array = random_array(x)
+        plain = np.moveaxis(array, 3, 2).reshape(2, 48, pixels)[:, :37]
+        outputs = run_kernel(definition, [array], parts=2, target=target, slack=slack)[1]
+        np.testing.assert_array_equal(outputs[0], plain)
