@@ -205,11 +205,13 @@ class _Attention:
             start += size
 
     def _write_units(self) -> None:
-        """Each unit knows the place of the next one, whose operands it may ask for."""
+        """Each unit knows the place of the next one, whose operands it may ask for, and which keys are `turned` already, of all
+        those that have a number, `held`."""
         write, names = self.write, [*self.tensors, *(["mask"] if self.mask is not None else [])]
-        write("next_begin = 0", *(f"next_{name} = {name}_at" for name in names))
+        write("next_begin = 0", "matrix = 0", "turned = -1", *(f"next_{name} = {name}_at" for name in names))
         with write.block("for unit in range(first - 1, last)"):
             write("begin = next_begin", *(f"{name} = next_{name}" for name in names))
+            write(f"held = matrix // {self.attributes['repeat']}" if self.attributes["repeat"] > 1 else "held = matrix")
             self._write_next()
             with write.block("if unit >= first"):
                 self._write_unit()
@@ -340,7 +342,9 @@ class _Attention:
         """A span of keys, by groups of tiles: first all scores of a group, then all exponentials, then all sums of values. Rows
         of exponentials, each of which is a chain of dependent steps, overlap then."""
         write, step = self.write, self.tile.rows
-        write("is_ready = 0", f"group_rows = min({self.layout.group}, max(1, {_GROUP // step} // length) * {step})")
+        if self.is_online:
+            write(f"turned = turned if keys <= {_SPAN} else -1")
+        write(f"group_rows = min({self.layout.group}, max(1, {_GROUP // step} // length) * {step})")
         if self.may_hide:
             write("bound = -1.0")
         with write.block("for group in range(0, rows, group_rows)"):
@@ -422,10 +426,10 @@ class _Attention:
             self._write_seen()
             with write.block("for line in range(lines)"):
                 write("store_int64(counts, (place + line) * 8, count)")
-        with write.block("if is_ready == 0 and count > 0"):
+        with write.block("if turned != held and count > 0"):
             self._write_panels()
             self._write_values()
-            write("is_ready = 1")
+            write("turned = held")
         write(
             "x_step = 4",
             f"x_row = {self.layout.query_row}",

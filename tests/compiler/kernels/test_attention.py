@@ -35,6 +35,14 @@ def test_heads_stay_where_the_projection_left_them():
     attention((2, 19, 3, 32), (2, 21, 3, 32), (2, 21, 3, 32), scale=0.2, **axes)
 
 
+@pytest.mark.parametrize("keys", [40, 300])
+def test_keys_that_are_turned_serve_neighbouring_units_alone(keys):
+    for sizes, shape in ((None, (2, 6, 300, 16)), ({"b": 2, "l": 300, "m": keys}, ("b", 6, "l", 16))):
+        cached = (shape[0], 3, "m" if sizes else keys, 16)
+        for parts in (1, 5):
+            attention(shape, cached, cached, sizes=sizes, parts=parts, repeat=2)
+
+
 @pytest.mark.parametrize("queries", [2, 19])
 def test_operands_may_be_parts_of_tensors(queries):
     axes = dict.fromkeys(("q_axes", "k_axes", "v_axes", "result_axes"), HEADS_LAST)
