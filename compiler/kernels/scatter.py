@@ -72,8 +72,10 @@ def lower_scatter_nd(definition: PrimitiveDefinition, target: Target) -> Kernel 
     write.sizes(count=dims.product(indices[:-1]), inner=dims.product(shape[depth:]))
     write(f"size = {' * '.join(f'length{axis}' for axis in range(depth))} * inner")
     cost = f"({_PICOSECONDS // 20} * size + {_PICOSECONDS} * count * inner)"
-    write.split(f"(size + {_BLOCK - 1}) // {_BLOCK}", f"{cost} // 1000")
-    write(f"begin = first * {_BLOCK}", f"end = min(last * {_BLOCK}, size)")
+    # each part looks at all indices, which takes about as long as to add a vector or two
+    write(f"blocks = min((size + {_BLOCK - 1}) // {_BLOCK}, 2 + inner // {8 * write.lanes} * 2)")
+    write.split("blocks", f"{cost} // 1000")
+    write("begin = first * size // max(blocks, 1)", "end = last * size // max(blocks, 1)")
     it.write_copy("begin", "end")
     with write.block("for j in range(count)"):
         write("at = 0")
