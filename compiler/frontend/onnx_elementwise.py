@@ -6,7 +6,6 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
-from ..operators.shapes import SIGNED
 from .onnx_table import ImporterFunction, importer
 from .onnx_tensors import element_type
 from .onnx_values import GraphBuilder, UnsupportedError, Value, scalar
@@ -139,20 +138,7 @@ def _mod(g: GraphBuilder, a: Value, b: Value, *, fmod: int = 0) -> Value:
 def _bit_shift(g: GraphBuilder, x: Value, distance: Value, *, direction: str) -> Value:
     if direction not in ("LEFT", "RIGHT"):
         raise ModelError(f"direction {direction!r} is not one of ONNX's")
-    zero, bits = g.constant(0, x.dtype), 8 * x.dtype.itemsize
-    near = g.broadcast("less", distance, g.constant(bits, x.dtype))
-    if x.dtype in SIGNED:
-        near = g.op("logical_and", near, g.op("greater_equal", distance, zero))
-    power = g.op("pow", g.constant(2, x.dtype), g.op("where", near, distance, zero))
-    if direction == "LEFT":
-        return g.broadcast("where", near, g.broadcast("multiply", x, power), zero)
-    if x.dtype not in SIGNED:
-        return g.broadcast("where", near, g.broadcast("divide", x, power), zero)
-    # of a negative number, the bits that come in are ones: those of its inverse are shifted
-    negative = g.op("less", x, zero)
-    positive = g.op("where", negative, g.op("bitwise_invert", x), x)
-    shifted = g.broadcast("where", near, g.broadcast("divide", positive, power), zero)
-    return g.broadcast("where", negative, g.op("bitwise_invert", shifted), shifted)
+    return g.broadcast("shift_left" if direction == "LEFT" else "shift_right", x, distance)
 
 
 @importer("Where")

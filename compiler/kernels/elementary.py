@@ -456,6 +456,20 @@ def _minus_one_where_signs_differ(quotient: Lanes, rest: Lanes, b: Lanes) -> Lan
     return select((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
 
 
+def shift_left(a: Lanes, b: Lanes) -> Lanes:
+    """a · 2ᵇ; 0 for a distance that a has not so many bits for."""
+    near = (b >= 0) & (b < a.dtype.bitwidth)
+    return select(near, a << select(near, b, b.of(0)), a.of(0))
+
+
+def shift_right(a: Lanes, b: Lanes) -> Lanes:
+    """⌊a / 2ᵇ⌋; all bits are the sign for a distance that a has not so many bits for."""
+    near = (b >= 0) & (b < a.dtype.bitwidth)
+    if a.is_signed:
+        return a >> select(near, b, b.of(a.dtype.bitwidth - 1))
+    return select(near, a >> select(near, b, b.of(0)), a.of(0))
+
+
 def _quotient(a: Lanes, b: Lanes) -> Lanes:
     """a / b of integers, towards zero; a where b is 0, and the least integer divided by -1 is itself: the instruction would trap
     in both cases."""
@@ -482,5 +496,5 @@ def _by_floats(a: Lanes, b: Lanes) -> Lanes:
 FUNCTIONS: tuple[Callable[..., Lanes], ...] = (
     exp, exp_of_negative, weight_of, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
     relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sin, cos, tan,
-    power, power_half, divide, fmod, remainder, floor_divide,
+    power, power_half, divide, fmod, remainder, floor_divide, shift_left, shift_right,
 )  # fmt: skip

@@ -36,6 +36,8 @@ _TEXTS: dict[str, str] = {
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",
+    "shift_left": "shift_left({0}, {1})",
+    "shift_right": "shift_right({0}, {1})",
     "logical_not": "~{0}",
     "bitwise_invert": "~{0}",
     "negative": "-{0}",

@@ -227,6 +227,8 @@ BINARY: list[tuple[str, frozenset[DType], Callable[..., np.ndarray], str]] = [
     ("bitwise_and", INTEGER, np.bitwise_and, "bits that both have"),
     ("bitwise_or", INTEGER, np.bitwise_or, "bits that one has"),
     ("bitwise_xor", INTEGER, np.bitwise_xor, "bits that only one has"),
+    ("shift_left", INTEGER, np.left_shift, "a, moved by b bits; 0 if a has not so many"),
+    ("shift_right", INTEGER, np.right_shift, "a, moved by b bits, its sign coming in; all sign if a has not so many"),
 ]
 
 # name, what both take, reference, doc; the result is bool

@@ -28,6 +28,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     *[(name, [(F, ("n", 4)), (F, (4,))], {}) for name in ("add", "subtract", "multiply", "divide", "pow", "maximum")],
     *[(name, [(F, ("n", 1)), (F, (1, 4))], {}) for name in ("minimum", "remainder", "fmod", "floor_divide", "less")],
     *[(name, [(I, ("n",)), (I, ())], {}) for name in ("equal", "bitwise_and", "bitwise_or", "bitwise_xor", "not_equal")],
+    *[(name, [(I, ("n",)), (I, ())], {}) for name in ("shift_left", "shift_right")],
     *[(name, [(F, ("n",)), (F, ())], {}) for name in ("less_equal", "greater", "greater_equal")],
     *[(name, [(B, ("n",)), (B, ())], {}) for name in ("logical_and", "logical_or", "logical_xor")],
     ("where", [(B, ("n", 1)), (F, (4,)), (F, ())], {}),

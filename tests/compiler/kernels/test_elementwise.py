@@ -205,6 +205,18 @@ def test_division_by_zero_is_a_failure_but_not_in_lanes_that_do_not_count():
         assert run_kernel(definition, [a, zero])[0] == 2
 
 
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_shifts_by_any_distance(dtype, target):
+    type_, bits = tensor(dtype, (100,)), 8 * np.dtype(dtype).itemsize
+    build = Builder(type_, type_)
+    definition = build.definition(build("shift_left", 0, 1), build("shift_right", 0, 1))
+    distances = np.array([0, 1, bits - 1, bits, bits + 1, 127, 3, 5]).astype(dtype)
+    if dtype.startswith("int"):
+        distances[6:] = -1, np.iinfo(dtype).min
+    check(definition, [random_array(type_), np.resize(distances, 100)], target=target)
+
+
 def test_the_least_integer_divided_by_minus_one_wraps_around():
     definition = definition_of("divide", [tensor("int64", (1,)), tensor("int64", (1,))])
     check(definition, [np.array([np.iinfo(np.int64).min]), np.array([-1])])
