@@ -30,6 +30,7 @@ _BYTES = frozenset({DType.int8, DType.uint8})
 
 _NARROW = _BYTES | {DType.int16, DType.uint16}  # what floats become; float32 holds them all
 
+_GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _SUMS = frozenset({DType.int32, DType.float32})
 
 # ---- to integers and back ----
@@ -168,14 +169,18 @@ def _pack_weights(weight: np.ndarray) -> np.ndarray:
     return np.moveaxis(apart, (3, 1, 4), (-3, -2, -1))
 
 
-def _infer_conv_blocked(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple) -> TensorType:
+def _infer_conv_blocked(
+    inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int
+) -> TensorType:
     x, weight = inputs[:2]
     require(x, frozenset({DType.uint8}))
     require(weight, frozenset({DType.int8}))
     _is_blocked(x)
     if weight.rank != x.rank + 2 or weight.shape[-2:] != (BLOCK, WORD):
         raise mismatch(f"weights [blocks out, blocks in, *window, words, {BLOCK}, {WORD}]", weight)
-    match_dim(x.shape[1], weight.shape[1])
+    if not isinstance(weight.shape[0], int) or groups < 1 or weight.shape[0] % groups:
+        raise mismatch(f"a known number of blocks, of {groups} groups", weight)
+    match_dim(x.shape[1], lift(lambda blocks: dims.multiply(blocks, groups), weight.shape[1]))
     if len(inputs) > 2:
         require(inputs[2], frozenset({DType.int32}))
         _check_vector(inputs[2], weight.shape[0], "vector")
@@ -183,25 +188,25 @@ def _infer_conv_blocked(inputs: Sequence[TensorType], strides: tuple, pads: tupl
     return TensorType(DType.int32, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:-1], windows), BLOCK))
 
 
-def _conv_blocked(x: np.ndarray, weight: np.ndarray, start: np.ndarray | None = None, **attributes: Any) -> np.ndarray:
+def _conv_blocked(
+    x: np.ndarray, weight: np.ndarray, start: np.ndarray | None = None, *, groups: int, **attributes: Any
+) -> np.ndarray:
     plain = np.moveaxis(weight, (-2, -3, -1), (1, 3, 4))  # [blocks, 16, blocks, words, 4, *window]
     plain = plain.reshape(plain.shape[0] * BLOCK, -1, *plain.shape[5:])
-    channels = plain.shape[1]
-    image = _unpack_channels(x, channels) if channels < BLOCK else _unpack_channels(x, x.shape[1] * BLOCK)
-    sums = _pack_channels(_as_int32(_conv(image.astype(np.float64), plain.astype(np.float64), groups=1, **attributes)))
+    image = _unpack_channels(x, plain.shape[1] * groups).astype(np.float64)
+    sums = _pack_channels(_as_int32(_conv(image, plain.astype(np.float64), groups=groups, **attributes)))
     return sums if start is None else sums + start
 
 
 # fmt: off
 register("conv_integer", "x weight x_zero? weight_zero?", _infer_conv_integer, _conv_integer, Fusion.ANCHOR,
          "convolution of 8-bit integers less their zero points, as conv; pads are such points", attributes=WINDOW | {
-             "groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1),
-             "dtype": Attribute(Kind.DTYPE, "of the sums, int32 or float32", DType.int32)}, work=of_convolution)
+             **_GROUPS, "dtype": Attribute(Kind.DTYPE, "of the sums, int32 or float32", DType.int32)}, work=of_convolution)
 register("pack_integer_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
          "weights [M, C, *window] of int8 for conv_integer_blocked: [M/16, C/16, *window, words, 16, 4]")
 register("conv_integer_blocked", "x weight start?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
-         "convolution of a channel-blocked image of uint8, in int32; `start` is added, one number a channel",
-         attributes=WINDOW, work=of_integer_convolution)
+         "convolution of a channel-blocked image of uint8, in int32, plus `start`, a number a channel; groups begin with a block",
+         attributes=WINDOW | _GROUPS, work=of_integer_convolution)
 register("quantize", "x scale zero", _infer_quantize, _quantize, Fusion.ELEMENTWISE,
          "x / scale rounded to even, plus the zero point, the nearest integer of its type; the least one for NaN")
 register("dequantize", "x scale zero", _infer_dequantize, _dequantize, Fusion.ELEMENTWISE,

@@ -17,7 +17,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import WIDEST_DEPTHWISE
+from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE
 from ..operators.quantized import WORD
 from ..operators.shapes import integer
 from ..operators.table import lookup
@@ -95,8 +95,9 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     found = signed_weights(weight, weight_zero)
     if found is None or found[1] is not None:
         return None
-    outputs, _, *window = weight.value.shape
-    if attributes["groups"] == 1:
+    outputs, each, *window = weight.value.shape
+    begins_in_blocks = each % BLOCK == outputs // attributes["groups"] % BLOCK == 0
+    if attributes["groups"] == 1 or begins_in_blocks:
         return DType.int32
     is_depthwise = attributes["groups"] == outputs == image.shape[1] and image.rank == 4
     is_short = math.prod(window) <= _EXACT_TERMS and window[-1] <= WIDEST_DEPTHWISE
@@ -114,10 +115,11 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     attributes = lookup(call.operator).bind(call.attributes)
     window = {name: attributes[name] for name in ("strides", "pads", "dilations")}
     image = blocker.as_blocked(x)
-    if type_.dtype is DType.float32:
+    if type_.dtype is DType.float32:  # each channel by itself
         zero = int(zeros[0].value.reshape(())) if zeros else 0  # type: ignore[union-attr]
         weights = blocker.packed("pack_planar_weights", constant(found[0].astype(np.float32)))
         return blocker.emit("conv_depthwise", image, weights, **window, zero=zero)
+    window["groups"] = attributes["groups"]
     unsigned, point = as_unsigned(blocker, image, zeros[0] if zeros else None)
     if point is None:
         return _convolution(blocker, unsigned, found[0], window)

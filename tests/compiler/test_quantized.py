@@ -168,11 +168,13 @@ def test_convolutions_are_computed_in_integers(zero):
     assert sum("dequantize" in name for name in names) == 1  # of the result
 
 
-def test_grouped_convolutions_stay_floats():
+@pytest.mark.parametrize("width", [3, 16])
+def test_grouped_convolutions(width):
     net = Network()
     h = net.through_integers("x", 0.0317, np.uint8(117))
-    h = net("Conv", h, net.weights((12, 3, 3, 3), 0), net.bias(0.0317), pads=[1, 1, 1, 1], group=2)
-    check_network(net, (2, 6, 9, 8), net.through_integers(h, 0.31, np.uint8(117)), 0.31)
+    h = net("Conv", h, net.weights((4 * width, width, 3, 3), 0), net.bias(0.0317), pads=[1, 1, 1, 1], group=2)
+    executable = check_network(net, (2, 2 * width, 9, 8), net.through_integers(h, 0.31, np.uint8(117)), 0.31)
+    assert any("conv_integer" in name for name in primitives(executable)) == (width == 16)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 12])
