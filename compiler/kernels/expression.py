@@ -236,6 +236,8 @@ def _takes_long(node: PrimitiveNode) -> bool:
 
 
 def _cast(expression: Expression, node: PrimitiveNode) -> str:
+    if node.results[0].dtype is DType.float16 and expression.types[node.inputs[0]].dtype is DType.float64:
+        return "convert_float32(convert_float16({0}))"  # rounded once
     return f"convert_{computed_type(node.results[0].dtype).name}({{0}})"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import platform
 from collections.abc import Callable
 from typing import Any, Union
 
@@ -271,7 +272,13 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
     if dtype == types.boolean:
         return a != a.of(0)
     to_float = isinstance(dtype, (types.Float, Half))
+    if dtype == float16 and a.dtype != types.float32:
+        return convert(_as_float32(a), dtype)
+    if a.dtype == float16 and dtype != types.float32:
+        a = convert(a, types.float32)
     if isinstance(a.dtype, (types.Float, Half)):
+        if float16 in (a.dtype, dtype) and not _converts_float16():
+            return _from_float16(a) if a.dtype == float16 else _to_float16(a)
         if to_float:
             wider = ITEMSIZES[dtype] > ITEMSIZES[a.dtype]
             result = builder.fpext(value, target) if wider else builder.fptrunc(value, target)
@@ -284,10 +291,56 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
     return Lanes(builder, result, dtype)
 
 
+def _converts_float16() -> bool:
+    """Whether the CPU that is compiled for has instructions from float16 and to it. LLVM would call functions that nobody has."""
+    import numba.core.config
+
+    config: Any = numba.core.config
+    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return not is_x86 or "+f16c" in (config.CPU_FEATURES or "").split(",")
+
+
+def _from_float16(a: Lanes) -> Lanes:
+    """float16 as float32. Read as float32, behind the sign, the bits are those of a number 2**112 times as small."""
+    bits = convert(reinterpret(a, types.uint16), types.uint32)
+    magnitude = (bits & 0x7FFF) << 13
+    scaled = reinterpret(reinterpret(magnitude, types.float32) * 2.0**112, types.uint32)
+    special = magnitude | 0x7F800000
+    special = select((bits & 0x3FF) == 0, special, special | 0x400000)  # no signalling one
+    number = select((bits & 0x7C00) == 0x7C00, special, scaled)
+    return reinterpret(number | ((bits & 0x8000) << 16), types.float32)
+
+
+def _to_float16(a: Lanes) -> Lanes:
+    """float32 as float16, rounded to even. Below the least normal number, adding a half rounds to multiples of 2**-24, the
+    distance of float16's numbers there."""
+    bits = reinterpret(a, types.uint32)
+    magnitude = bits & 0x7FFFFFFF
+    rebased = magnitude - (112 << 23)
+    normal = (rebased + 0xFFF + ((rebased >> 13) & 1)) >> 13
+    half = a.of(0.5)
+    small = reinterpret(reinterpret(magnitude, types.float32) + half, types.uint32) - 0x3F000000
+    number = select(magnitude < 0x38800000, small, normal)
+    number = select(magnitude >= 0x47800000, number.of(0x7C00), number)
+    number = select(magnitude > 0x7F800000, ((magnitude >> 13) & 0x3FF) | 0x7E00, number)
+    return reinterpret(convert(number | ((bits >> 16) & 0x8000), types.uint16), float16)
+
+
+def _as_float32(a: Lanes) -> Lanes:
+    """A number on its way to float16. What is no float32 becomes the nearer to zero of its neighbours, its last bit set, so that
+    rounding again gives what rounding once would."""
+    if a.dtype != types.float64:
+        return convert(a, types.float32)
+    near = convert(a, types.float32)
+    again = convert(near, types.float64)
+    bits = reinterpret(near, types.uint32)
+    bits = select(absolute(again) > absolute(a), bits - 1, bits)
+    exact = (again == a) | isnan(a)
+    return reinterpret(select(exact, bits, bits | 1), types.float32)
+
+
 def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:
     """A float as an integer: LLVM's own conversion that saturates takes vectors apart."""
-    if isinstance(a.dtype, Half):
-        a = convert(a, types.float32)
     bits, builder = dtype.bitwidth, a.builder
     least, end = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if dtype.signed else (0, 2**bits)
     inside = select(a > least, a, a.of(least)).value  # of what is no number too

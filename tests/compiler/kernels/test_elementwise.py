@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.compiler.kernels import writer
 from treadle.compiler.kernels.lower import lower
+from treadle.compiler.kernels.target import of
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
+from treadle.vm.native import NativeTarget
 
 from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
@@ -77,6 +79,26 @@ def test_casts_to_every_type(dtype):
         x[:6] = [np.nan, np.inf, -np.inf, 3e4, -3e4, 300.7]
     for target in (TARGET, *NARROW):
         check(build.definition(*results), [x], target=target)
+
+
+@pytest.mark.parametrize(
+    "native", [TARGET.native, NativeTarget(TARGET.native.triple, "x86-64", "")], ids=["host", "plain"]
+)
+def test_float16_is_converted_as_by_numpy(native):
+    """All of its numbers, and neighbours of all that lie in the middle of two; also on a CPU that has no instruction for it."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide = halves.astype(np.float64)
+        middles = (wide[:-1] + wide[1:]) / 2
+        numbers = np.concatenate([wide, middles, np.nextafter(middles, np.inf), np.nextafter(middles, -np.inf)])
+        for dtype, x in (("float16", halves), ("float32", numbers.astype(np.float32)), ("float64", numbers)):
+            build = Builder(tensor(dtype, x.shape))
+            others = [other for other in ("float16", "float32", "float64") if other != dtype]
+            definition = build.definition(*(build("cast", 0, dtype=other) for other in others))
+            code, results = run_kernel(definition, [x], target=of(native))
+            assert code == 0
+            for other, got in zip(others, results, strict=True):
+                np.testing.assert_array_equal(got, x.astype(other))
 
 
 @pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
