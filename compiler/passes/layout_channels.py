@@ -15,7 +15,7 @@ from ..operators.blocked import BLOCK, TURNS
 from ..operators.shapes import axis_of, integer
 from ..operators.table import lookup
 from .layout_blocker import Apart, Blocker, is_image, moves_channels
-from .rewriting import operator_call, tensor_type
+from .rewriting import operator_call, order_of, tensor_type
 
 
 def join(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
@@ -127,13 +127,13 @@ def shuffle(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Va
     apart = blocker.calls.get(turned.args[0]) if turned and turned.operator == "permute_dims" else None  # type: ignore[arg-type]
     if turned is None or apart is None or apart.operator != "reshape" or not blocker.is_blocked(apart.args[0]):
         return None
-    n, channels, *sizes = type_.shape
-    _, turns, *_ = divided = tensor_type(turned.args[0]).shape
-    if tensor_type(apart.args[0]) != type_ or not isinstance(channels, int) or turns not in TURNS:
+    divided = tensor_type(turned.args[0]).shape
+    if tensor_type(apart.args[0]) != type_ or len(divided) != type_.rank + 1:
         return None
-    axes: Any = dict(turned.attributes).get("axes")
-    order = tuple(axis % len(divided) for axis in axes or ())
-    if divided != (n, turns, channels // turns, *sizes) or order != (0, 2, 1, *range(3, len(divided))):
+    (n, channels, *sizes), turns = type_.shape, divided[1]
+    if not isinstance(channels, int) or turns not in TURNS or divided != (n, turns, channels // turns, *sizes):
+        return None
+    if order_of(turned) != (0, 2, 1, *range(3, len(divided))):
         return None
     return _joined(blocker, blocker.as_blocked(apart.args[0]), channels, turns=turns)
 

@@ -16,7 +16,7 @@ from .. import ir
 from ..operators.blocked import from_upper_halves
 from ..operators.table import lookup
 from . import pack_integers
-from .rewriting import Emitter, constant, operator_call, tensor_type
+from .rewriting import Emitter, constant, operator_call, order_of, tensor_type
 
 # A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
 _LONG_ROW = 64
@@ -101,9 +101,7 @@ class _Packer(Emitter):
         if call is None:
             return None
         (x,) = call.args
-        rank = tensor_type(x).rank
-        axes: tuple[int, ...] = tuple(dict(call.attributes).get("axes") or range(rank)[::-1])  # type: ignore[arg-type]
-        axes = tuple(axis % rank for axis in axes)
+        rank, axes = tensor_type(x).rank, order_of(call)
         if rank < 2 or axes[-2] != rank - 1:
             return None
         axes = (*axes[:-2], axes[-1], axes[-2])

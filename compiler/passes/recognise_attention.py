@@ -16,8 +16,8 @@ from .. import ir
 from ..operators.shapes import lift
 from ..operators.table import lookup
 from .patterns import Found, Matcher, number_of, parse
-from .recognise_places import Places, order_of
-from .rewriting import operator_call, tensor_type
+from .recognise_places import Places
+from .rewriting import operator_call, order_of, tensor_type
 
 _LONGEST_ROW = 256  # that the kernel takes
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import ir
 from ..operators.table import lookup
-from .rewriting import tensor_type
+from .rewriting import order_of, tensor_type
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,6 @@ class Places:
 
     def _definition(self, atom: ir.Atom) -> ir.OperatorCall | None:
         return self.definitions.get(atom) if isinstance(atom, ir.Var) else None
-
-
-def order_of(call: ir.OperatorCall) -> tuple[int, ...]:
-    """The axes of a transposition."""
-    rank = tensor_type(call.args[0]).rank
-    axes: Any = lookup("permute_dims").bind(call.attributes)["axes"]
-    return tuple(range(rank))[::-1] if axes is None else tuple(axis % rank for axis in axes)
 
 
 def _number(atom: ir.Atom) -> int | None:

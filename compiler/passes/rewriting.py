@@ -88,6 +88,13 @@ def tensor_type(atom: ir.Atom) -> TensorType:
     return atom.type
 
 
+def order_of(call: ir.OperatorCall) -> tuple[int, ...]:
+    """The axes of a transposition, a call of permute_dims in a typed module."""
+    rank = tensor_type(call.args[0]).rank
+    axes: Any = lookup("permute_dims").bind(call.attributes)["axes"]
+    return tuple(range(rank))[::-1] if axes is None else tuple(axis % rank for axis in axes)
+
+
 def constant(array: np.ndarray) -> ir.Constant:
     """A constant of these elements, which nobody changes any more."""
     array = np.asarray(array, order="C")

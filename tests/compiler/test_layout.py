@@ -172,6 +172,17 @@ def test_shuffled_channels(batch, groups):
     assert operators.count("join_channels") == 1
 
 
+@pytest.mark.parametrize(
+    ("apart", "axes", "shape"), [((2, 4, 4, 36), (0, 2, 1, 3), (1152,)), ((1152,), (0,), (2, 16, 6, 6))]
+)
+def test_what_looks_like_a_shuffle_for_a_while_stays(apart, axes, shape):
+    x, array = image(16)
+    y = op.reshape(
+        op.permute_dims(op.reshape(op.conv(x, constant(normal(16, 16, 1, 1))), shape=apart), axes=axes), shape=shape
+    )
+    assert "permute_dims" in rewritten(Module(main=function([x], y)), array)
+
+
 @pytest.mark.parametrize(("channels", "batch", "as_pixels"), [(32, 2, False), (40, "n", False), (20, 2, True)])
 def test_channels_that_lie_last_for_a_while_are_moved_once_each_way(channels, batch, as_pixels):
     x, array = image(channels, batch=batch)
