@@ -3,6 +3,7 @@ operands that are dequantised and a result that is quantised."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,58 +47,44 @@ def _quantized(g: GraphBuilder, x: Value, scale: Value, zero: Value | None, dtyp
     return quantize_linear(g, x, scale, zero or g.constant(0, dtype))
 
 
-@importer("QLinearSigmoid", domain=_DOMAIN)
-def _sigmoid(
-    g: GraphBuilder, x: Value, x_scale: Value, x_zero: Value | None, scale: Value, zero: Value | None = None
-) -> Value:
-    return _quantized(g, g.op("sigmoid", dequantize_linear(g, x, x_scale, x_zero)), scale, zero, x.dtype)
+def _unary(name: str, function: Callable[..., Value]) -> None:
+    """Imports an operator of one tensor, whose attributes are those of `function`."""
+
+    @importer(name, domain=_DOMAIN, attributes_of=function)
+    def _(
+        g: GraphBuilder,
+        x: Value,
+        x_scale: Value,
+        x_zero: Value | None,
+        scale: Value,
+        zero: Value | None = None,
+        **attributes: Any,
+    ) -> Value:
+        result = function(g, dequantize_linear(g, x, x_scale, x_zero), **attributes)
+        return _quantized(g, result, scale, zero, x.dtype)
 
 
-@importer("QLinearLeakyRelu", domain=_DOMAIN)
-def _leaky_relu(
-    g: GraphBuilder,
-    x: Value,
-    x_scale: Value,
-    x_zero: Value | None,
-    scale: Value,
-    zero: Value | None = None,
-    *,
-    alpha: float = 0.01,
-) -> Value:
-    result = g.op("leaky_relu", dequantize_linear(g, x, x_scale, x_zero), alpha=alpha)
-    return _quantized(g, result, scale, zero, x.dtype)
+def _sigmoid(g: GraphBuilder, x: Value) -> Value:
+    return g.op("sigmoid", x)
 
 
-@importer("QLinearSoftmax", domain=_DOMAIN)
-def _softmax(
-    g: GraphBuilder,
-    x: Value,
-    x_scale: Value,
-    x_zero: Value | None,
-    scale: Value,
-    zero: Value | None = None,
-    *,
-    axis: int = -1,
-    opset: int,
-) -> Value:
-    softmax = networks.softmax if opset >= _FLATTENS else networks.softmax_before_13
-    return _quantized(g, softmax(g, dequantize_linear(g, x, x_scale, x_zero), axis=axis), scale, zero, x.dtype)
+def _leaky_relu(g: GraphBuilder, x: Value, *, alpha: float = 0.01) -> Value:
+    return g.op("leaky_relu", x, alpha=alpha)
 
 
-@importer("QLinearGlobalAveragePool", domain=_DOMAIN)
-def _global_average_pool(
-    g: GraphBuilder,
-    x: Value,
-    x_scale: Value,
-    x_zero: Value | None,
-    scale: Value,
-    zero: Value | None = None,
-    *,
-    channels_last: int = 0,
-) -> Value:
+def _softmax(g: GraphBuilder, x: Value, *, axis: int = -1, opset: int) -> Value:
+    return (networks.softmax if opset >= _FLATTENS else networks.softmax_before_13)(g, x, axis=axis)
+
+
+def _global_average_pool(g: GraphBuilder, x: Value, *, channels_last: int = 0) -> Value:
     _check_layout(channels_last)
-    result = networks.global_average_pool(g, dequantize_linear(g, x, x_scale, x_zero))
-    return _quantized(g, result, scale, zero, x.dtype)
+    return networks.global_average_pool(g, x)
+
+
+_unary("QLinearSigmoid", _sigmoid)
+_unary("QLinearLeakyRelu", _leaky_relu)
+_unary("QLinearSoftmax", _softmax)
+_unary("QLinearGlobalAveragePool", _global_average_pool)
 
 
 @importer("QLinearAveragePool", domain=_DOMAIN, attributes_of=networks.average_pool)
