@@ -6,16 +6,20 @@ them inside. Long lines are made in pieces.
 
 Axes behind the last one that has a window proper lie inside a place of the image: a vector takes neighbours there. That is
 how a channel-blocked image [N, C/16, H, W, 16] is pooled, by a window of size 1 on its last axis. Where there are none, a
-vector takes neighbouring windows, and gathers their elements if the windows are more than two elements apart.
+vector takes neighbouring windows, and gathers their elements if the windows are more than two elements apart. Where lines are
+too short for that, as many images as a vector has lanes are turned in the scratch memory, pooled like a channel-blocked one,
+and turned back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from ..operators import windows
 from .expression import bound_attributes, computed_type
@@ -29,6 +33,8 @@ _PICOSECONDS = 60  # that an element of the result takes for each tap along an a
 _FEW = 9  # taps
 _PLACES = 1024  # of the image, about, that a piece of a line covers
 _VECTORS = 256  # likewise, where each is a vector
+_SHORT = 56  # places of a line of the result, up to which images are turned
+_TURNED_PLACES = 4096  # of an image and of its result, at most: these of all lanes stay in the second cache
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -38,6 +44,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     pool = _Pool(definition, target)
     if not isinstance(pool.windows[-1].size, int):
         return None
+    if pool.is_turnable:
+        pool = _TurnedPool(definition, target)
     pool.write_all()
     taps = estimate(sum(axis.size for axis in pool.windows))  # type: ignore[misc]
     nanoseconds = _PICOSECONDS / 1000 * taps * estimate(dims.element_count(shape_of(definition.results[0])))
@@ -46,6 +54,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 class _Pool:
     """Variables are those of `Sliding`; those of the last axis, whose windows have places in the line, have no number."""
+
+    kind = ""
 
     def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
         (self.node,) = definition.nodes
@@ -59,20 +69,39 @@ class _Pool:
         self.windows = found[:count]
         self.depth = dims.product(self.image[2 + count :])
         self.is_planar = self.depth == 1
+        self.planes = dims.multiply(self.image[0], self.image[1])
         self.sliding = Sliding(self.windows, self.image[2 : 2 + count], self.result[2 : 2 + count])
         self.axes, self.last = self.sliding.axes, self.sliding.last
         self.dtype = definition.results[0].dtype
         self.itemsize = self.dtype.itemsize
         self.computed = computed_type(self.dtype)
         self.accumulator = REDUCTIONS["sum" if self.is_average else "max"].accumulator(self.computed)
-        title = f"{self.node.operator}, {count} axes" + ("" if self.is_planar else ", vectors inside a place")
-        self.write = Writer(definition, target, title)
+        kind = self.kind if self.is_planar else ", vectors inside a place"
+        self.write = Writer(definition, target, f"{self.node.operator}, {count} axes{kind}")
         self.stride = self.windows[-1].stride
-        self.place_bytes = self.computed.itemsize * (1 if self.is_planar else self.write.lanes)
+
+    @property
+    def is_turnable(self) -> bool:
+        """Whether lines are short, and images many."""
+        image, result = dims.product(self.sliding.image), dims.product(self.sliding.result)
+        if (
+            not self.is_planar
+            or self.itemsize != 4
+            or not all(isinstance(d, int) for d in (image, result, self.planes))
+        ):
+            return False
+        shortest = min(_SHORT, _VECTORS // self.stride)
+        is_short = int(self.sliding.result[-1]) <= shortest and image + result <= _TURNED_PLACES  # type: ignore
+        return is_short and int(self.planes) >= self.write.lanes  # type: ignore[arg-type]
+
+    @property
+    def place_bytes(self) -> int:
+        return self.computed.itemsize * (1 if self.is_planar else self.write.lanes)
+
+    @property
+    def piece(self) -> int:
         lanes = self.write.lanes
-        self.piece = (
-            max(1, _PLACES // self.stride // lanes) * lanes if self.is_planar else max(1, _VECTORS // self.stride)
-        )
+        return max(1, _PLACES // self.stride // lanes) * lanes if self.is_planar else max(1, _VECTORS // self.stride)
 
     @property
     def line_bytes(self) -> int:
@@ -93,14 +122,11 @@ class _Pool:
         self._define_sizes()
         rows = Odometer(write, [("plane", "planes"), *((f"o{axis}", f"m{axis}") for axis in self.axes[:-1])])
         write(f"rows = {rows.count}")
-        taps = " + ".join(f"k{axis}" for axis in self.axes)
-        write.split("rows", f"rows * m{last} * depth * ({taps}) * {_PICOSECONDS} // 1000")
-        identity = f"splat_{self.computed.name}({self.accumulator.identity})"
-        write(f"identity = {identity}", f"reach = {self.sliding.dilated(last, f'(k{last} - 1)')} + 1")
+        write.split("rows", f"rows * m{last} * depth * ({self._taps_of_all}) * {_PICOSECONDS} // 1000")
+        self._define_constants()
         with write.block(f"for o in range(0, m{last}, {self.piece})"):
-            write(f"stop = min(o + {self.piece}, m{last})", f"y = o * stride{last} - begin{last}")
-            write(f"places = (stop - o - 1) * stride{last} + reach")
-            write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")
+            write(f"stop = min(o + {self.piece}, m{last})")
+            self._define_piece()
             if self.is_planar:
                 if self.is_average:
                     self._write_counts()
@@ -109,6 +135,20 @@ class _Pool:
                 with write.block(f"for i in range(0, depth, {write.lanes})"):
                     write(f"rest = min({write.lanes}, depth - i)")
                     self._write_rows(rows, "place")
+
+    @property
+    def _taps_of_all(self) -> str:
+        return " + ".join(f"k{axis}" for axis in self.axes)
+
+    def _define_constants(self) -> None:
+        self.write(f"identity = splat_{self.computed.name}({self.accumulator.identity})")
+        self.write(f"reach = {self.sliding.dilated(self.last, f'(k{self.last} - 1)')} + 1")
+
+    def _define_piece(self) -> None:
+        """What windows o to `stop` of a line reach: `places`, of which those from `left` to `right` lie in the image."""
+        write, last = self.write, self.last
+        write(f"y = o * stride{last} - begin{last}", f"places = (stop - o - 1) * stride{last} + reach")
+        write("left = min(max(-y, 0), places)", f"right = max(left, min(places, n{last} - y))")
 
     def _write_rows(self, rows: Odometer, index: str) -> None:
         """A piece of each line, for all lines: what does not depend on the line is computed once."""
@@ -136,7 +176,7 @@ class _Pool:
         write = self.write
         write.inputs((0,), "source")
         write.output("target", 0)
-        write.sizes(planes=dims.multiply(self.image[0], self.image[1]), depth=self.depth)
+        write.sizes(planes=self.planes, depth=self.depth)
         self.sliding.write_sizes(write)
 
     def _write_range(self, axis: int) -> None:
@@ -256,13 +296,16 @@ class _Pool:
         write, last = self.write, self.last
         with write.block(f"for o{last} in range(o, stop)"):
             write(f"p = scratch + (o{last} - o) * stride{last} * {self.place_bytes}")
-            if last:  # the next line of the result comes soon
-                write(f"prefetch(b, {scaled(f'(m{last} + o{last}) * depth + i', self.itemsize)})")
+            self._ask_for_result()
             self._write_window(lambda at: f"vload_{self.computed.name}(p, {at})")
             if self.is_average:
                 self._write_range(last)
                 write("number = " + " * ".join(f"counted{axis}" for axis in self.axes))
             self._store(f"o{last} * depth + i", "number", ", rest")
+
+    def _ask_for_result(self) -> None:
+        if self.last:  # the next line of the result comes soon
+            self.write(f"prefetch(b, {scaled(f'(m{self.last} + o{self.last}) * depth + i', self.itemsize)})")
 
     # ---- vectors of windows ----
 
@@ -305,6 +348,76 @@ class _Pool:
         """How many elements the windows of a vector have."""
         factors = [*(f"counted{axis}" for axis in self.axes[:-1]), along]
         return factors[0] if len(factors) == 1 else f"({' * '.join(reversed(factors))})"
+
+
+class _TurnedPool(_Pool):
+    """As many images at a time as a vector has lanes, turned: an element of each is a place."""
+
+    kind = ", turned"
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        super().__init__(definition, target)
+        self.is_planar = False
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The line, the images, and their results."""
+        return self.line_bytes + self._turned_bytes(self.sliding.image) + self._turned_bytes(self.sliding.result)
+
+    def _turned_bytes(self, sizes: Sequence[Dim]) -> int:
+        return int(dims.product(sizes)) * self.place_bytes  # type: ignore[arg-type]
+
+    def write_all(self) -> None:
+        write, lanes, last = self.write, self.write.lanes, self.last
+        self._define_sizes()
+        write(f"depth = {lanes}", f"groups = (planes + {lanes - 1}) // {lanes}")
+        for name, letter in (("pixels", "n"), ("results", "m")):
+            write(f"{name} = " + " * ".join(f"{letter}{axis}" for axis in self.axes))
+        write.split("groups", f"planes * results * ({self._taps_of_all}) * {_PICOSECONDS} // 1000")
+        write(f"a = scratch + {self.line_bytes}", f"made = a + pixels * {self.place_bytes}")
+        write("i = 0", f"rest = {lanes}", "o = 0", f"stop = m{last}")
+        self._define_constants()
+        self._define_piece()
+        self._write_margin("place", "0, left")
+        with write.block("for group in range(first, last)"):
+            write(f"plane = group * {lanes}", f"count = min({lanes}, planes - plane)")
+            self._turn("source", "pixels", "a", is_back=False)
+            self._write_images()
+            self._turn("made", "results", "target", is_back=True)
+
+    def _write_images(self) -> None:
+        """The results at `made` of the images at `a`."""
+        write, last = self.write, self.last
+        with contextlib.ExitStack() as stack:
+            write("b = made")
+            for axis in self.axes[:-1]:
+                stack.enter_context(write.block(f"for o{axis} in range(m{axis})"))
+                self._write_range(axis)
+            self._write_line("place")
+            self._write_places()
+            write(f"b += m{last} * {self.place_bytes}")
+
+    def _turn(self, source: str, places: str, target: str, is_back: bool) -> None:
+        write, lanes = self.write, self.write.lanes
+        row, vector = f"{places} * {self.itemsize}", self.place_bytes
+        with write.block(f"for pixel in range(0, {places}, {lanes})"):
+            write(f"left_over = min({lanes}, {places} - pixel)")
+            planar, turned = f"(plane * {places} + pixel) * {self.itemsize}", f"pixel * {vector}"
+            if is_back:
+                text = f"{source} + {turned}, {vector}, {target} + {planar}, {row}", ", left_over, count"
+            else:
+                text = f"{source} + {planar}, {row}, {target} + {turned}, {vector}", ", count, left_over"
+            with write.block(f"if count == {lanes} and left_over == {lanes}"):
+                write(f"transpose_uint{8 * self.itemsize}({text[0]})")
+            with write.block("else"):
+                write(f"transpose_uint{8 * self.itemsize}({text[0]}{text[1]})")
+
+    def _define_ahead(self) -> None:
+        """Nothing is asked for: it is all there."""
+
+    def _ask_ahead(self, index: str) -> None: ...
+
+    def _ask_for_result(self) -> None: ...
 
 
 def _is_trivial(window: windows.Axis) -> bool:

@@ -211,6 +211,11 @@ WINDOWS = [
     ((2, 3, 7, 7, 16), {"kernel": (7, 7, 1)}),
     ((2, 3, 15), {"kernel": (3,), "strides": (2,), "pads": (1, 1)}),
     ((2, 3, 5, 6, 7), {"kernel": (3, 2, 3), "strides": (2, 1, 2), "pads": (1, 1, 1, 1, 1, 1), "dilations": (1, 2, 1)}),
+    # many images of short lines
+    ((2, 9, 7, 9), {"kernel": (3, 3), "pads": (1, 1, 1, 1)}),
+    ((1, 35, 13, 11), {"kernel": (2, 3), "strides": (2, 3), "pads": (0, 2, 1, 0), "dilations": (1, 2)}),
+    ((40, 1, 30), {"kernel": (5,), "strides": (4,), "pads": (2, 2)}),
+    ((1, 33, 3, 5, 6), {"kernel": (2, 3, 3), "strides": (1, 1, 2), "pads": (0, 1, 1, 1, 1, 1)}),
 ]
 
 
@@ -250,7 +255,8 @@ def test_windows_of_other_types(dtype):
     check_random(definition_of("max_pool", [tensor(dtype, (2, 3, 15, 17))], kernel=(3, 3)))
 
 
-def test_nan_under_a_window():
-    x = random_array(tensor("float32", (1, 1, 6, 40)))
-    x[0, 0, 2, 3] = x[0, 0, 5, 39] = np.nan
+@pytest.mark.parametrize("planes", [1, 18])
+def test_nan_under_a_window(planes):
+    x = random_array(tensor("float32", (1, planes, 6, 40)))
+    x[0, 0, 2, 3] = x[0, -1, 5, 39] = np.nan
     check(definition_of("max_pool", [tensor("float32", x.shape)], kernel=(2, 2)), [x])
