@@ -156,6 +156,14 @@ class Problem:
 
 def problem_of(found: Anchored) -> Problem | None:
     """The sizes of a convolution whose operands are parameters; None if they are not known."""
+    problem = estimated_problem(found)
+    x, result = (shape_of(found.definition.values[number]) for number in (found.node.inputs[0], found.number))
+    is_known = all(isinstance(size, int) and size for size in (*x[1:], *result[1:]))
+    return problem if is_known else None
+
+
+def estimated_problem(found: Anchored) -> Problem | None:
+    """The same where lengths that only a run can tell are estimates; None if others are not known."""
     definition, node, attributes = found.definition, found.node, found.attributes
     if not found.takes_parameters:
         return None
@@ -166,14 +174,14 @@ def problem_of(found: Anchored) -> Problem | None:
         return None
     windows = axes(weight[2 : 2 + spatial], attributes["strides"], attributes["pads"], attributes["dilations"])
     pads = [pad for axis in windows for pad in (axis.begin, axis.end)]
-    if not all(isinstance(size, int) for size in (*x[1:], *weight, *result[1:], *pads)) or 0 in (*x[1:], *result[1:]):
+    if not all(isinstance(size, int) for size in (x[1], *weight, *pads)) or 0 in weight:
         return None
     groups, channels = attributes.get("groups", 1), attributes.get("channels", BLOCK)
     narrow = narrow_groups(attributes)
     if narrow is not None:
         groups, channels = narrow.blocks, narrow.width * BLOCK
     known = [
-        (integer(size), integer(outputs), Window.of(axis))
+        (max(1, estimate(size)), max(1, estimate(outputs)), Window.of(axis))
         for size, outputs, axis in zip(x[2 : 2 + spatial], result[2:-1], windows, strict=True)
     ]
     if spatial == 1:
@@ -261,7 +269,7 @@ class Conv:
         self.problem = problem
         self.tile = self.choose_tile()
         self.across = math.ceil(problem.columns / self.tile.rows)
-        self.band = self._band()
+        self.band = self.choose_band()
         self._write_sizes()
         self.epilogue = Epilogue(self.write, found, self._grid(len(self.node.results[0].shape)))
 
@@ -273,7 +281,7 @@ class Conv:
         between = ("slice" if self.problem.pile else "0", "line")[6 - rank :]
         return Grid(("image", "(group * blocks + block)", *between, "column", "0"), rank - 2, 1, 1)
 
-    def _band(self) -> int:
+    def choose_band(self) -> int:
         """Tiles of a band: whole rows of them, and about as much input as half of the second cache holds."""
         problem, half = self.problem, self.target.l2_bytes // 2
         if problem.lines == 1:
@@ -310,10 +318,7 @@ class Conv:
             groups=problem.groups,
             channels=problem.channels,
             blocks=problem.blocks,
-            height=problem.height,
-            width=problem.width,
-            lines=problem.lines,
-            columns=problem.columns,
+            **self.lengths(),
             window_height=vertical.size,
             stride_down=vertical.stride,
             dilation_down=vertical.dilation,
@@ -322,16 +327,14 @@ class Conv:
             stride_across=horizontal.stride,
             dilation_across=horizontal.dilation,
             pad_left=horizontal.begin,
-            band=self.band,
             last_channels=problem.last,
         )
         if problem.chunk:
             write.size("chunk", problem.chunk)
         if problem.narrow:
             write_band_sizes(write, problem.narrow)
-        write.size("nanoseconds", round(self._nanoseconds))
-        if problem.is_staged:
-            write.sizes(reach=problem.reach, x_line=self._stage_row, x_plane=self._stage_plane)
+        if self.is_staged:
+            self.write_stage_sizes()
         if problem.pile:
             axis = problem.pile.window
             write.sizes(
@@ -343,13 +346,35 @@ class Conv:
                 pad_front=axis.begin,
             )
 
+    def lengths(self) -> dict[str, Dim]:
+        problem = self.problem
+        return {
+            "height": problem.height,
+            "width": problem.width,
+            "lines": problem.lines,
+            "columns": problem.columns,
+        }
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether what a band needs of the image is copied first."""
+        return self.problem.is_staged
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of the scratch memory, for the copy."""
+        return self._stage_plane * self.problem.channels
+
+    def write_stage_sizes(self) -> None:
+        self.write.sizes(reach=self.problem.reach, x_line=self._stage_row, x_plane=self._stage_plane)
+
     @property
     def _stage_plane(self) -> int:
         """Bytes of what a channel needs in the scratch memory."""
         return self._stage_row * self._stage_lines * self.problem.deep
 
     @property
-    def _nanoseconds(self) -> float:
+    def nanoseconds(self) -> float:
         """The estimated time of one image."""
         problem = self.problem
         planes = problem.groups * problem.slices
@@ -364,11 +389,11 @@ class Conv:
             write("slice_bytes = height * row_bytes", "plane_bytes = depth * slice_bytes")
         else:
             write("plane_bytes = height * row_bytes")
-        write(f"across = (columns + {tile.rows - 1}) // {tile.rows}", "tiles = lines * across")
-        write("bands = (tiles + band - 1) // band", f"block_units = (blocks + {tile.blocks - 1}) // {tile.blocks}")
-        if problem.is_staged:
+        write(f"block_units = (blocks + {tile.blocks - 1}) // {tile.blocks}")
+        self.write_bands()
+        if self.is_staged:
             write.prepare("staged")
-        elif self._asks_ahead:
+        elif self.asks_ahead:
             write.prepare("brought")
         slices = "slices * " if problem.pile else ""
         write.split(f"images * groups * {slices}bands * block_units", "images * nanoseconds")
@@ -377,14 +402,21 @@ class Conv:
         write(f"w_line = window_width * {self.tap_bytes}", f"w_block = channels * {self._window_lines} * w_line")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
-        if problem.is_staged:
+        if self.is_staged:
             write(f"stage = scratch + {self.epilogue.buffer_bytes}")
         with write.block("for unit in range(first, last)"):
-            self._write_unit()
+            self.write_unit()
         scratch = self.epilogue.buffer_bytes
-        if problem.is_staged:
-            scratch += self._stage_plane * problem.channels + VECTOR_BYTES
-        return write.kernel(estimate(problem.batch) * self._nanoseconds, scratch)
+        if self.is_staged:
+            scratch += self.stage_bytes + VECTOR_BYTES
+        return write.kernel(estimate(problem.batch) * self.nanoseconds, scratch)
+
+    def write_bands(self) -> None:
+        """Defines how many bands there are, and the time that an image takes."""
+        write, rows = self.write, self.tile.rows
+        write.sizes(band=self.band, nanoseconds=round(self.nanoseconds))
+        write(f"across = (columns + {rows - 1}) // {rows}", "tiles = lines * across")
+        write("bands = (tiles + band - 1) // band")
 
     @property
     def _window_lines(self) -> str:
@@ -400,14 +432,14 @@ class Conv:
         """Bytes of the weights of one place of the window, for one block of inputs (or plane) and one of outputs."""
         return VECTOR_BYTES if self.problem.is_planar else BLOCK * VECTOR_BYTES
 
-    def _write_unit(self) -> None:
-        write, tile = self.write, self.tile
+    def write_unit(self) -> None:
+        write = self.write
         plane = "plane" if self.problem.pile else "image_group"
-        write("place = unit // block_units", f"block = (unit - place * block_units) * {tile.blocks}")
-        if self._asks_ahead:
+        write("place = unit // block_units", f"block = (unit - place * block_units) * {self.tile.blocks}")
+        if self.asks_ahead:
             write("is_new = place != brought", "brought = place")  # to this thread
-        write(f"{plane} = place // bands", f"first_tile = (place - {plane} * bands) * band")
-        write("last_tile = min(first_tile + band, tiles)")
+        write(f"{plane} = place // bands", f"number = place - {plane} * bands")
+        self.write_band()
         if self.problem.pile:
             write("image_group = plane // slices", "slice = plane - image_group * slices")
             write("front = slice * stride_deep - pad_front")
@@ -421,32 +453,46 @@ class Conv:
             write("origin = images_at + image_group * channels * plane_bytes")
         if self.problem.pile:
             write("origin += front * slice_bytes")
-        if self.problem.is_staged:
-            self._write_stage(plane)
+        if self.is_staged:
+            self.write_stage(plane)
         else:
             write("x_line = row_bytes", "x_plane = plane_bytes")
             if self.problem.pile:
                 write("x_slice = dilation_deep * slice_bytes")
-        write_blocks(write, self.problem.blocks, tile, self._write_tiles)
+        self.write_blocks()
 
-    def _write_stage(self, plane: str) -> None:
+    def write_band(self) -> None:
+        """Defines the tiles of a band."""
+        self.write("first_tile = number * band", "last_tile = min(first_tile + band, tiles)")
+
+    def write_blocks(self) -> None:
+        """The tiles of a unit."""
+        write_blocks(self.write, self.problem.blocks, self.tile, self.write_tiles)
+
+    def write_stage(self, plane: str) -> None:
         """Copies what the band needs, if the unit before has not, and moves `origin` there. All bands of a line share it."""
-        write, pixel = self.write, self.problem.pixel
+        write = self.write
         write("first_line = max(first_tile // across * stride_down - pad_top, 0)")
         write("end_line = (last_tile - 1) // across * stride_down - pad_top + (window_height - 1) * dilation_down + 1")
         write("end_line = min(end_line, height)")
         read = plane if self.problem.lines == 1 else "place"
         if self.problem.pile:
             write("x_slice = x_plane // window_depth")
+        write("margin = pad_left")
         with write.block(f"if {read} != staged"):
-            write(f"staged = {read}", "copied = max(min(width, reach - pad_left), 0)")
-            with write.block("for channel in range(channels)"), self._slices():
-                write(f"from_plane = origin + {self._at('plane_bytes', 'dilation_deep * slice_bytes')}")
-                write(f"to_plane = stage + {self._at('x_plane', 'x_slice')}")
-                with write.block("for line in range(first_line, end_line)"):
-                    write("source = from_plane + line * row_bytes", "target = to_plane + (line - first_line) * x_line")
-                    self.write_copy()
-        write(f"origin = stage - first_line * x_line + pad_left * {pixel}")
+            write(f"staged = {read}", "copied = max(min(width, reach - margin), 0)")
+            self.write_lines()
+        write(f"origin = stage - first_line * x_line + margin * {self.problem.pixel}")
+
+    def write_lines(self) -> None:
+        """Copies the lines from `first_line` to `end_line` of every channel, of each as much as is `copied`."""
+        write = self.write
+        with write.block("for channel in range(channels)"), self._slices():
+            write(f"from_plane = origin + {self._at('plane_bytes', 'dilation_deep * slice_bytes')}")
+            write(f"to_plane = stage + {self._at('x_plane', 'x_slice')}")
+            with write.block("for line in range(first_line, end_line)"):
+                write("source = from_plane + line * row_bytes", "target = to_plane + (line - first_line) * x_line")
+                self.write_copy()
 
     def _slices(self) -> contextlib.AbstractContextManager[None]:
         """A loop over the window's slices that lie in the volume; none for an image."""
@@ -458,30 +504,30 @@ class Conv:
         return f"channel * {plane} + deep * {along}" if self.problem.pile else f"channel * {plane}"
 
     def write_copy(self) -> None:
-        """One line: zeros for its padding, then its pixels."""
+        """One line: zeros for its margin, then its pixels."""
         write = self.write
         if self.problem.is_planar:
             with write.block(f"for at in range(0, x_line, {VECTOR_BYTES})"):
                 write("vstore(target, at, splat_float32(0.0))")
-            write("target += pad_left * 4", f"whole = copied // {BLOCK} * {BLOCK}")
+            write("target += margin * 4", f"whole = copied // {BLOCK} * {BLOCK}")
             with write.block(f"for at in range(0, whole * 4, {VECTOR_BYTES})"):
                 write("vstore(target, at, vload_float32(source, at))")
             with write.block("if whole < copied"):
                 write("rest = vload_float32(source, whole * 4, copied - whole)")
                 write("vstore(target, whole * 4, rest, copied - whole)")
             return
-        with write.block("for column in range(min(pad_left, reach))"):
+        with write.block("for column in range(min(margin, reach))"):
             write(f"vstore(target, column * {VECTOR_BYTES}, splat_float32(0.0))")
-        write(f"inside = target + pad_left * {VECTOR_BYTES}")
+        write(f"inside = target + margin * {VECTOR_BYTES}")
         with write.block("for column in range(copied)"):
             write(f"vstore(inside, column * {VECTOR_BYTES}, vload_float32(source, column * {VECTOR_BYTES}))")
-        with write.block("for column in range(pad_left + copied, reach)"):
+        with write.block("for column in range(margin + copied, reach)"):
             write(f"vstore(target, column * {VECTOR_BYTES}, splat_float32(0.0))")
 
-    def _write_tiles(self, tile: Tile) -> None:
+    def write_tiles(self, tile: Tile) -> None:
         """The tiles of the band, for the blocks of output channels from `block` on."""
         write, problem = self.write, self.problem
-        write("line = first_tile // across", "along = first_tile - line * across")
+        self.write_first()
         with write.block("for tile in range(first_tile, last_tile)"):
             write(f"column = min(along * {tile.rows}, columns - {tile.rows})", f"skip = along * {tile.rows} - column")
             write("top = line * stride_down - pad_top")
@@ -493,14 +539,22 @@ class Conv:
             next_block = f"group * blocks + block + {tile.blocks} + tile % {tile.blocks}"
             write(f"ahead = weight + ({next_block}) * w_block")
             write(f"x_tile = origin + {self._x_place('top', 'column')}")
-            self._write_next(tile)
+            self.write_next(tile)
             if len(self.node.inputs) > 2:
                 write(f"bias_tile = bias + (group * blocks + block) * {VECTOR_BYTES}")
             if problem.narrow:
                 write_exactly(write, tile, partial(self._write_sums, tile))
             else:
                 self._write_sums(tile)
-            self.epilogue.tile(self.write_result(tile), skip="skip" if problem.columns % tile.rows else "")
+            self.epilogue.tile(self.write_result(tile), skip="skip" if self.has_rest(tile) else "")
+
+    def write_first(self) -> None:
+        """Defines the place of the band's first tile."""
+        self.write("line = first_tile // across", "along = first_tile - line * across")
+
+    def has_rest(self, tile: Tile) -> bool:
+        """Whether the last tile of a line may overlap the one before it."""
+        return self.problem.columns % tile.rows > 0
 
     _is_masked = False  # whether what is written leaves out other groups' channels
 
@@ -528,20 +582,20 @@ class Conv:
         """Where the first window of a tile lies, behind `origin`."""
         return f"{top} * x_line + ({column} * stride_across - pad_left) * {self.problem.pixel}"
 
-    def _write_next(self, tile: Tile) -> None:
+    def write_next(self, tile: Tile) -> None:
         """Goes on to the place of the next tile. The first blocks of outputs take its pixels from afar, the others from the
         second cache: where they have not been copied just now, they are asked for a tile ahead."""
         write = self.write
         write("along += 1")
         with write.block("if along == across"):
             write("along = 0", "line += 1")
-        if self._asks_ahead:
+        if self.asks_ahead:
             write(f"next_column = min(along * {tile.rows}, columns - {tile.rows})")
             write(f"x_next = origin + {self._x_place('(line * stride_down - pad_top)', 'next_column')} - x_tile")
 
     @property
-    def _asks_ahead(self) -> bool:
-        return not self.problem.is_staged and not self.problem.is_planar
+    def asks_ahead(self) -> bool:
+        return not self.is_staged and not self.problem.is_planar
 
     def _write_inner(self) -> None:
         """Which channels of the block count, where not all do: those before `inner`, from `outer` on if groups are narrow."""
@@ -558,7 +612,7 @@ class Conv:
         write = self.write
         line = "(channel * window_depth + deep) * window_height" if self.problem.pile else "channel * window_height"
         write(f"x_window = x_tile + {self._at('x_plane', 'x_slice')}")
-        if self._asks_ahead:
+        if self.asks_ahead:
             with write.block("if is_new"), write.block(f"for i in range({tile.rows})"):
                 write("prefetch(x_window + x_next, i * x_row)")
         with write.block("for tap in range(first_tap, end_tap)"):

@@ -43,10 +43,10 @@ class _ConvInteger(Conv):
                 write_step(write, tile, self.target)
 
     def write_copy(self) -> None:
-        """One line: zeros for its padding, then its pixels."""
+        """One line: zeros for its margin, then its pixels."""
         write, pixel = self.write, self.problem.pixel
-        for columns in ("min(pad_left, reach)", "pad_left + copied, reach"):
+        for columns in ("min(margin, reach)", "margin + copied, reach"):
             with write.block(f"for column in range({columns})"):
                 write(f"vstore(target, column * {pixel}, splat_uint8(0))")
-        write(f"inside = target + pad_left * {pixel}")
+        write(f"inside = target + margin * {pixel}")
         write_copy(write, 4, "inside", "source", "0", f"copied * {pixel // 4}")

@@ -1,5 +1,5 @@
-"""Convolutions of channel-blocked images, and of planar images of few channels, whose sizes only a run can tell, or that have
-more than three spatial axes: what `conv.py` does not take.
+"""Convolutions of channel-blocked images whose sizes only a run can tell, and of any with more than three spatial axes: what
+`conv.py` and `conv_symbolic.py` do not take.
 
 The window of every output pixel is gathered into a row of a matrix ("im2col"), in the order in which the packed weights lie;
 the convolution is then a matrix product. Pixels are counted through all spatial axes, so that a register tile does not

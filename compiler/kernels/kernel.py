@@ -31,7 +31,7 @@ from dataclasses import dataclass
 PART_NANOSECONDS = 2000
 FEW = range(2, 13)  # neighbours that `part_T_n` and `join_T_n` of `simd.py` make groups of
 STREAM_ALIGNMENT = 64  # bytes at a multiple of which `vstream` of `simd.py` writes
-_MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
+MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
 _EVEN = 1.05
 
 
@@ -50,7 +50,7 @@ class Kernel:
 def even_pieces(length: int, least: int, others: int) -> int:
     """Into how many pieces something is cut, at least `least`, each of which is `others` units of work: if these would be
     few, the fewest pieces that two threads and four share evenly."""
-    if length < 1 or least * others >= _MANY_UNITS:
+    if length < 1 or least * others >= MANY_UNITS:
         return least
 
     def unevenness(pieces: int) -> float:
@@ -58,6 +58,6 @@ def even_pieces(length: int, least: int, others: int) -> int:
         units = math.ceil(length / size) * others
         return max(math.ceil(units / threads) * threads for threads in (2, 4)) * size / (length * others)
 
-    possible = range(least, max(least, min(length, math.ceil(_MANY_UNITS / others))) + 1)
+    possible = range(least, max(least, min(length, math.ceil(MANY_UNITS / others))) + 1)
     best = min(map(unevenness, possible))
     return next(pieces for pieces in possible if unevenness(pieces) <= max(_EVEN, best))
