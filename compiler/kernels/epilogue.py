@@ -149,11 +149,14 @@ class Epilogue:
                 write(f"vstore(buffer, {(i * tile.blocks + j) * VECTOR_BYTES}, {tile.accumulator(i, j)})")
         with write.block(f"for i in range({skip or 0}, {tile.rows})"), write.block(f"for j in range({tile.blocks})"):
             write(f"total = vload_{tile.sums}(buffer, (i * {tile.blocks} + j) * {VECTOR_BYTES})")
+            if columns and tile.blocks > 1:
+                write(f"lanes = {columns} if j == {tile.blocks - 1} else {BLOCK}")
+                columns = "lanes"
             self._vector("i", "j", "total", columns)
 
     def _row(self, tile: Tile, places: Sequence[tuple[int, int]], columns: str) -> None:
         for i, j in places:
-            self._vector(str(i), str(j), tile.accumulator(i, j), columns)
+            self._vector(str(i), str(j), tile.accumulator(i, j), columns if j == tile.blocks - 1 else "")
 
     def _vector(self, i: str, j: str, total: str, columns: str) -> None:
         write, count = self._write, f", {columns}" if columns else ""

@@ -8,7 +8,8 @@ into the same few sets of the first cache are copied apart.
 
 The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
 band of `a` stays in the second cache while b streams by; or, where b is copied, a stripe and a band, the band varying fastest,
-so that a thread copies a stripe once. Long sums are made chunk by chunk, for all rows of the band before the next chunk: a chunk
+so that a thread copies a stripe once. Where sums are short, storing them takes longest: a unit is a band of whole rows, tile by
+tile along the columns, so that lines of the result are written one after the other. Long sums are made chunk by chunk, for all rows of the band before the next chunk: a chunk
 of b then stays in the first cache, and where b comes from memory, no thread waits for more than a chunk.
 """
 
@@ -48,6 +49,7 @@ _EVEN = 1.02  # from what three blocks a tile may lose where two threads share t
 _WIDEST = 2  # blocks of a tile where results leave the second cache: three are up to a twentieth slower
 _SYMBOLIC_STEP = 4  # bands of such multiples of rows leave few rows to be computed twice
 _FEW_ROWS = 16  # up to so many, copying b costs more than it saves
+_SHALLOW = 16  # steps of a sum up to which results are stored row by row
 _MANY_ROWS = 384  # from so many on, copying a large b pays, since its rows lie on many pages
 _ROWS_AHEAD = 16  # that are fetched while rows of b are copied
 _STRIP_TILES = 32  # of which the sums are gathered at a time
@@ -56,6 +58,8 @@ _SET_BYTES = 2048  # rows at multiples of this distance share few sets of the fi
 _MACS_A_NANOSECOND = 100
 _BYTES_A_NANOSECOND = 16
 
+
+_Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block so many columns
 
 _PACKED = frozenset({"matmul_packed", "matmul_integer_packed"})
 
@@ -108,6 +112,12 @@ class _Product:
         self.band = self._band()
 
     @property
+    def is_flat(self) -> bool:
+        """Whether a unit has all columns of its rows: sums are short, and columns more than a tile's."""
+        is_shallow = isinstance(self.depth, int) and self.depth <= _SHALLOW
+        return is_shallow and not self.copies_panels and estimate(self.columns) > BLOCK * self.blocks
+
+    @property
     def copies_panels(self) -> bool:
         return self.panels in (_Panels.COPIED, _Panels.TURNED)
 
@@ -131,7 +141,9 @@ class _Product:
             return _Panels.PACKED
         if self.turns_b:
             return _Panels.TURNED
-        if not isinstance(self.rows, int) or not isinstance(self.depth, int) or self.rows <= _FEW_ROWS:
+        if not isinstance(self.rows, int) or not isinstance(self.depth, int):
+            return _Panels.DIRECT
+        if self.rows <= _FEW_ROWS or self.depth <= _SHALLOW:
             return _Panels.DIRECT
         is_apart = not isinstance(self.columns, int) or 4 * self.columns % _SET_BYTES == 0
         is_large = 4 * self.depth * estimate(self.columns) > self.target.l2_bytes // 4
@@ -165,7 +177,8 @@ class _Product:
             return most
         count = max(1, -(-self.rows // self.tiles[0].rows))
         columns = BLOCK * (self.stripe if self.copies_panels else self.blocks)
-        others = max(1, estimate(dims.product(self.batch)) * -(-estimate(self.columns) // columns))
+        groups = 1 if self.is_flat else -(-estimate(self.columns) // columns)
+        others = max(1, estimate(dims.product(self.batch)) * groups)
         return -(-count // even_pieces(count, -(-count // most), others))
 
     @property
@@ -285,6 +298,9 @@ class _Product:
         work = f"batch * rows * columns * depth // {_MACS_A_NANOSECOND} + b_matrix // {_BYTES_A_NANOSECOND}"
         if self.copies_panels:
             write("stripes = (blocks + stripe - 1) // stripe")
+        if self.is_flat:
+            write("groups = 1")
+            work += f" + batch * rows * columns * 4 // {_BYTES_A_NANOSECOND}"
         write.split(f"batch * bands * {'stripes' if self.copies_panels else 'groups'}", work)
 
     def _write_even_bands(self) -> None:
@@ -310,9 +326,13 @@ class _Product:
         write(f"b = b_at{self._matrix_offset(self.b_batch, 'b_matrix')}")
         if self.copies_rows:
             self._write_copied_rows()
+        if self.is_flat:
+            write("strip_row = first_row", "last_row = end_row")
+            self._write_strip(self.tiles, self._write_tile_row)
+            return
         if not self.copies_panels:
             write("w_unit = b + block * w_block")
-            self._write_tiles()
+            self._write_tiles(self.tiles, self._write_rows)
             return
         write("end_block = min(first_block + stripe, blocks)")
         with write.block("if place != copied"):
@@ -320,7 +340,7 @@ class _Product:
             self._write_panels()
         with write.block(f"for block in range(first_block, end_block, {self.blocks})"):
             write("w_unit = panels + (block - first_block) * w_block")
-            self._write_tiles()
+            self._write_tiles(self.tiles, self._write_rows)
 
     def _matrix_offset(self, shape: Sequence[Dim], matrix: str) -> str:
         """What leads from the first matrix of an operand to that of the unit."""
@@ -372,25 +392,29 @@ class _Product:
                 write(f"steps = min({BLOCK}, depth - step)")
                 write(f"transpose_uint32(from_square, source_step, to_square, {VECTOR_BYTES}, count, steps)")
 
-    def _write_tiles(self) -> None:
-        """All tiles of the unit: whole blocks at once, blocks that are left over one by one."""
+    def _write_tiles(self, tiles: Sequence[Tile], write_rows: _Rows) -> None:
+        """The blocks from `block` on: as many as tiles have, with the last one if it is not whole, but no other is left over."""
         write, width = self.write, BLOCK * self.blocks
         write(f"columns_left = columns - block * {BLOCK}")
         if isinstance(self.columns, int) and self.columns % width == 0:
-            self._write_rows(self.tiles, "")
-            return
-        if not isinstance(self.columns, int) or self.columns >= width:
+            write_rows(tiles, "")
+        elif not isinstance(self.columns, int) or self.columns >= width:
             with write.block(f"if columns_left >= {width}"):
-                self._write_rows(self.tiles, "")
+                write_rows(tiles, "")
             with write.block("else"):
-                self._write_last_blocks()
+                self._write_last_blocks(tiles, write_rows)
         else:
-            self._write_last_blocks()
+            self._write_last_blocks(tiles, write_rows)
 
-    def _write_last_blocks(self) -> None:
+    def _write_last_blocks(self, tiles: Sequence[Tile], write_rows: _Rows) -> None:
+        """Those at the end, of which one is not whole."""
+        if isinstance(self.columns, int) and -(-self.columns // BLOCK) % self.blocks == 0:
+            self.write(f"count = columns_left - {BLOCK * (self.blocks - 1)}")
+            write_rows(tiles, "count")
+            return
         with self.write.block("for block in range(block, blocks)"):
             self.write(f"count = min({BLOCK}, columns - block * {BLOCK})")
-            self._write_rows([tile.single() for tile in self.tiles], "count")
+            write_rows([tile.single() for tile in tiles], "count")
             self.write("w_unit += w_block")
 
     def _write_rows(self, tiles: Sequence[Tile], columns: str) -> None:
@@ -398,15 +422,15 @@ class _Product:
         write = self.write
         if not self.gathers:
             write("strip_row = first_row", "last_row = end_row")
-            self._write_strip(tiles, columns)
+            self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
             return
         with write.block("for strip_row in range(first_row, end_row, strip)"):
             write("last_row = min(strip_row + strip, end_row)")
             with write.block(f"for begin in range(0, depth, {CHUNK})"):
                 write(f"end = min(begin + {CHUNK}, depth)")
-                self._write_strip(tiles, columns)
+                self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
 
-    def _write_strip(self, tiles: Sequence[Tile], columns: str) -> None:
+    def _write_strip(self, tiles: Sequence[Tile], write_tile: Callable[[Tile], None]) -> None:
         """The strip's rows: each tile goes on until a smaller one can do the rest."""
         write = self.write
         write("next_row = strip_row", "turn = 0")
@@ -416,14 +440,22 @@ class _Product:
             if len(tiles) > 1 and tile.rows > 1:
                 condition = f"rows >= {tile.rows} and {condition}"
             with write.block(f"while {condition}"):
-                self._write_tile(tile, columns)
+                write_tile(tile)
+                write(f"next_row += {tile.rows}")
+
+    def _write_tile_row(self, tile: Tile) -> None:
+        """A tile of rows, all its columns."""
+        write = self.write
+        write("w_unit = b")
+        with write.block(f"for block in range(0, blocks, {self.blocks})"):
+            self._write_tiles([tile], lambda tiles, columns: self._write_tile(tiles[0], columns))
+            write(f"w_unit += {self.blocks} * w_block")
 
     def _write_tile(self, tile: Tile, columns: str) -> None:
         write = self.write
         write(f"row = min(next_row, last_row - {tile.rows})", "skip = next_row - row")
         if self.gathers:
             write(f"so_far = gathered + (next_row - strip_row) * {VECTOR_BYTES * tile.blocks}")
-        write(f"next_row += {tile.rows}")
         self.epilogue.begin()
         write_start(write, tile)
         if self.gathers:
@@ -453,6 +485,8 @@ class _Product:
 
     def _write_ahead(self, tile: Tile, following: str) -> None:
         """What of the vectors from `following` on, read when the strip's tiles are done, this tile brings nearer."""
+        if self.is_flat:
+            return
         self.write(
             f"ahead = {following} + turn * w_block", f"turn = (turn + {self._lines_ahead(tile)}) % {tile.blocks}"
         )
@@ -470,6 +504,8 @@ class _Product:
 
     def _lines_ahead(self, tile: Tile) -> int:
         """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
+        if self.is_flat:
+            return 0
         count = self.band if isinstance(self.rows, int) else 2 if tile is self.tiles[0] else 1  # there may be no more
         return -(-tile.blocks // count)
 

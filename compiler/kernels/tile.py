@@ -162,7 +162,7 @@ def write_step(
     element: str = "",
     mask: str = "",
 ) -> None:
-    """One step of the sum. `columns`: an expression for how many lanes of a single block's vector there are. `element`: how the
+    """One step of the sum. `columns`: an expression for how many lanes of the last block's vector there are. `element`: how the
     vector that a row is multiplied with is loaded from its place, if not as one element for all lanes. `mask`: the lanes that the
     step is for, if not all.
 
@@ -173,7 +173,7 @@ def write_step(
         write(*(f"prefetch(ahead, {_times(i, 'w_block')})" for i in range(lines)), f"ahead += {tile.w_bytes}")
     element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
     for j in range(tile.blocks):
-        write(f"w_{j} = {tile.load(_times(j, 'w_block'), columns)}")
+        write(f"w_{j} = {tile.load(_times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
     for i in range(tile.rows):
         write(f"x_{i} = {element.format('x, ' + _times(i, 'x_row'))}")
         for j in range(tile.blocks):

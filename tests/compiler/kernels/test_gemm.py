@@ -103,6 +103,24 @@ def test_more_rows_than_wait_at_a_time_for_their_sums(columns):
     product(("n", 260), (columns, 260), (), {"n": 500}, 2, operator="matmul_transposed", transpose_b=True)
 
 
+@pytest.mark.parametrize("epilogue", [(), ("erf",), ((77,), "relu")])
+def test_a_last_block_that_is_not_whole_belongs_to_a_tile(epilogue):
+    product((3, 21, 40), (3, 40, 77), epilogue, parts=4)
+    product((21, 200), (200, 77), epilogue, parts=2)
+    product((21, 40), (5, 40, 16), epilogue, operator="matmul_packed", columns=77)
+    product(("n", 40), (77, 40), epilogue, {"n": 21}, operator="matmul_transposed", transpose_b=True)
+
+
+@pytest.mark.parametrize("columns", [150, 176])
+def test_results_of_short_sums_are_stored_row_by_row(columns):
+    for depth in (0, 3, 16):
+        product((2, 37, depth), (depth, columns), ((columns,), "relu"), parts=3)
+        product((2, depth, 37), (2, depth, columns), parts=3, operator="matmul_transposed", transpose_a=True)
+    product(("n", 3), (3, columns), (), {"n": 29}, 3)
+    product((20, 3), (3, "m"), (), {"m": columns}, 3)
+    product(("n", 5), (-(-columns // 16), 5, 16), (), {"n": 29}, 2, operator="matmul_packed", columns=columns)
+
+
 @pytest.mark.parametrize("columns", [141, 512])
 def test_stripes_of_a_large_matrix_are_copied(columns):
     for batch, parts in (((), 3), ((2,), 5)):
@@ -166,6 +184,8 @@ def test_narrow_vectors(target):
     product((9, 12), (12, 40), ((40,), "relu"), target=target, parts=2)
     product((9, 12), (40, 12), target=target, operator="matmul_transposed", transpose_b=True)
     product(("n", 200), (200, 90), ((90,),), {"n": 13}, 2, target)
+    product((13, 3), (3, 77), target=target, parts=2)
+    product((13, 20), (20, 77), target=target, parts=2)
     product((401, 700), (700, 141), ((141,),), parts=3, target=target)  # b is copied by stripes
 
 
@@ -181,7 +201,7 @@ def test_packed_matrix(columns):
 
 
 def test_kernels_of_one_tile_share_their_text():
-    assert product((32, 8), (8, 64)).object_key == product((56, 20), (20, 128)).object_key
+    assert product((32, 18), (18, 64)).object_key == product((56, 20), (20, 128)).object_key
 
 
 SHAPES = [
