@@ -9,8 +9,9 @@ into the same few sets of the first cache are copied apart.
 The work is cut into units: a matrix of the batch, a band of rows, and blocks of columns, the last varying fastest, so that a
 band of `a` stays in the second cache while b streams by; or, where b is copied, a stripe and a band, the band varying fastest,
 so that a thread copies a stripe once. Where sums are short, storing them takes longest: a unit is a band of whole rows, tile by
-tile along the columns, so that lines of the result are written one after the other. Long sums are made chunk by chunk, for all rows of the band before the next chunk: a chunk
-of b then stays in the first cache, and where b comes from memory, no thread waits for more than a chunk.
+tile along the columns, so that lines of the result are written one after the other. Long sums are made chunk by chunk, for all
+rows of the band before the next chunk: a chunk of b then stays in the first cache, and where b comes from memory, no thread
+waits for more than a chunk.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ weights are found once for several rows of `outer`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
@@ -43,45 +46,14 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     return _Resize(definition, target).kernel()
 
 
-class _Resize:
-    """`place` is a coordinate in x; `i_k` and `w_k` are the index and the weight of tap k."""
+class Taps:
+    """Which elements along an axis of `length` elements make up each of the `size` ones of the result: variables of the text."""
 
-    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
-        (node,) = definition.nodes
-        self.attributes = bound_attributes(node)
-        shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
-        axis = axis_of(self.attributes["axis"], len(shape))
-        self.outer, self.length, self.size = dims.product(shape[:axis]), shape[axis], result[axis]
-        self.inner = dims.product(shape[axis + 1 :])
-        self.is_last = self.inner == 1
-        self.taps = TAPS[self.attributes["mode"]]
-        dtype = definition.params[0].dtype
-        self.itemsize = dtype.itemsize
-        self.looks_up = target.looks_up and self.itemsize == 4
-        self.type = f"uint{8 * self.itemsize}" if self.taps == 1 else dtype.name
-        title = f"resize, {self.attributes['mode']}" + (", gathered" if self.is_last else "")
-        self.write = Writer(definition, target, title)
+    def __init__(self, write: Writer, attributes: Mapping[str, Any], kind: str = "") -> None:
+        self.write, self.attributes, self.type = write, attributes, kind  # of the weights
+        self.count = TAPS[attributes["mode"]]
 
-    def kernel(self) -> Kernel:
-        write = self.write
-        write.input("source", 0)
-        write.output("target", 0)
-        for name in ("outer", "length", "size", "inner"):
-            write.size(name, getattr(self, name))
-        write.size("span", max(1, min(_SPAN, _UNIT // max(1, estimate(self.inner) * _STRIP))))
-        write("bands = (outer + span - 1) // span", f"strips = (size + {_STRIP - 1}) // {_STRIP}")
-        write.split("bands * strips", f"outer * size * inner * {_PICOSECONDS} // 1000")
-        self._write_scale()
-        with write.block("for unit in range(first, last)"):
-            with write.block("if length < 1"):
-                write("return 1")
-            write("band = unit // strips", f"start = (unit - band * strips) * {_STRIP}")
-            write("low = band * span", "high = min(low + span, outer)", f"end = min(start + {_STRIP}, size)")
-            self._write_vectors() if self.is_last else self._write_runs()
-        elements = estimate(dims.product([self.outer, self.size, self.inner]))
-        return write.kernel(elements * _PICOSECONDS / 1000)
-
-    def _write_scale(self) -> None:
+    def write_scale(self) -> None:
         """place = (o + lead) * numerator / denominator + shift"""
         write, mode, scale = self.write, self.attributes["coordinates"], self.attributes["scale"]
         exact = "" if scale is None else literal(float(scale), DType.float64)
@@ -98,24 +70,24 @@ class _Resize:
             with write.block("if size == 1"):
                 write("numerator = 0.0", "shift = 0.0")
 
-    def _write_taps(self, number: str) -> None:
-        """Indices and weights for element `number` of the result, a scalar or a vector, in double precision."""
+    def write_places(self, number: str) -> None:
+        """Indices i_0 … and weights w_0 … for element `number` of the result, a scalar or a vector, in double precision."""
         write = self.write
         write(f"place = (convert_float64({number}) + lead) * numerator / denominator + shift")
         write("place = maximum(minimum(place, convert_float64(length + 4)), -4.0)")  # fits into an integer
-        if self.taps == 1:
+        if self.count == 1:
             write(f"at = {_ROUNDED[self.attributes['rounding']]}")
         else:
             write("at = floor(place)", "fraction = place - at")
             self._write_weights()
-        for k in range(self.taps):
-            shift = k - (self.taps // 2 - 1) if self.taps > 1 else 0
+        for k in range(self.count):
+            shift = k - (self.count // 2 - 1) if self.count > 1 else 0
             inside = f"maximum(minimum(at + {float(shift)}, convert_float64(length - 1)), 0.0)"
             write(f"i_{k} = convert_int64({inside})")
 
     def _write_weights(self) -> None:
         write = self.write
-        if self.taps == 2:
+        if self.count == 2:
             write("f_0 = 1.0 - fraction", "f_1 = fraction")
         else:
             a = literal(float(self.attributes["cubic"]), DType.float64)
@@ -124,10 +96,49 @@ class _Resize:
                 write(f"f_{k} = (({a} + 2.0) * {distance} - ({a} + 3.0)) * {distance} * {distance} + 1.0")
             for k, distance in ((0, "(fraction + 1.0)"), (3, "(behind + 1.0)")):
                 write(f"f_{k} = ((({distance} - 5.0) * {distance} + 8.0) * {distance} - 4.0) * {a}")
-        write(*(f"w_{k} = convert_{self.type}(f_{k})" for k in range(self.taps)))
+        write(*(f"w_{k} = convert_{self.type}(f_{k})" for k in range(self.count)))
+
+
+class _Resize:
+    """`place` is a coordinate in x; `i_k` and `w_k` are the index and the weight of tap k."""
+
+    def __init__(self, definition: PrimitiveDefinition, target: Target) -> None:
+        (node,) = definition.nodes
+        self.attributes = bound_attributes(node)
+        shape, result = shape_of(definition.params[0]), shape_of(definition.results[0])
+        axis = axis_of(self.attributes["axis"], len(shape))
+        self.outer, self.length, self.size = dims.product(shape[:axis]), shape[axis], result[axis]
+        self.inner = dims.product(shape[axis + 1 :])
+        self.is_last = self.inner == 1
+        dtype = definition.params[0].dtype
+        self.itemsize = dtype.itemsize
+        self.looks_up = target.looks_up and self.itemsize == 4
+        self.type = f"uint{8 * self.itemsize}" if self.attributes["mode"] == "nearest" else dtype.name
+        title = f"resize, {self.attributes['mode']}" + (", gathered" if self.is_last else "")
+        self.write = Writer(definition, target, title)
+        self.taps = Taps(self.write, self.attributes, self.type)
+
+    def kernel(self) -> Kernel:
+        write = self.write
+        write.input("source", 0)
+        write.output("target", 0)
+        for name in ("outer", "length", "size", "inner"):
+            write.size(name, getattr(self, name))
+        write.size("span", max(1, min(_SPAN, _UNIT // max(1, estimate(self.inner) * _STRIP))))
+        write("bands = (outer + span - 1) // span", f"strips = (size + {_STRIP - 1}) // {_STRIP}")
+        write.split("bands * strips", f"outer * size * inner * {_PICOSECONDS} // 1000")
+        self.taps.write_scale()
+        with write.block("for unit in range(first, last)"):
+            with write.block("if length < 1"):
+                write("return 1")
+            write("band = unit // strips", f"start = (unit - band * strips) * {_STRIP}")
+            write("low = band * span", "high = min(low + span, outer)", f"end = min(start + {_STRIP}, size)")
+            self._write_vectors() if self.is_last else self._write_runs()
+        elements = estimate(dims.product([self.outer, self.size, self.inner]))
+        return write.kernel(elements * _PICOSECONDS / 1000)
 
     def _blend(self, loads: list[str]) -> str:
-        if self.taps == 1:
+        if self.taps.count == 1:
             return loads[0]
         return " + ".join(f"{load} * w_{k}" for k, load in enumerate(loads))
 
@@ -135,19 +146,19 @@ class _Resize:
         write, lanes = self.write, self.write.lanes
         with write.block(f"for o in range(start, end, {lanes})"):
             write(f"rest = min({lanes}, end - o)")
-            self._write_taps("iota_int64() + o")
-            gathered = [f"vgather_{self.type}(a, i_{k})" for k in range(self.taps)]
+            self.taps.write_places("iota_int64() + o")
+            gathered = [f"vgather_{self.type}(a, i_{k})" for k in range(self.taps.count)]
             if not self.looks_up:
                 self._write_rows([], gathered)
                 return
-            write("least = horizontal_minimum(i_0)", f"reach = horizontal_maximum(i_{self.taps - 1}) + 1 - least")
+            write("least = horizontal_minimum(i_0)", f"reach = horizontal_maximum(i_{self.taps.count - 1}) + 1 - least")
             with write.block(f"if reach <= {2 * lanes}"):
-                write(*(f"at_{k} = i_{k} - least" for k in range(self.taps)))
+                write(*(f"at_{k} = i_{k} - least" for k in range(self.taps.count)))
                 loads = [
                     f"near = vload_{self.type}(a, {scaled('least', self.itemsize)}, reach)",
                     f"far = vload_{self.type}(a, {scaled(f'(least + {lanes})', self.itemsize)}, reach - {lanes})",
                 ]
-                self._write_rows(loads, [f"looked_up(near, far, at_{k})" for k in range(self.taps)])
+                self._write_rows(loads, [f"looked_up(near, far, at_{k})" for k in range(self.taps.count)])
             with write.block("else"):
                 self._write_rows([], gathered)
 
@@ -162,16 +173,16 @@ class _Resize:
         write, lanes = self.write, self.write.lanes
         place = scaled("j", self.itemsize)
         with write.block("for o in range(start, end)"):
-            self._write_taps("o")
+            self.taps.write_places("o")
             with write.block("for row in range(low, high)"):
-                for k in range(self.taps):
+                for k in range(self.taps.count):
                     write(f"a_{k} = source + {scaled(f'(row * length + i_{k}) * inner', self.itemsize)}")
                 write(f"b = target + {scaled('(row * size + o) * inner', self.itemsize)}")
                 write(f"whole = inner - inner % {lanes}")
                 with write.block(f"for j in range(0, whole, {lanes})"):
-                    value = self._blend([f"vload_{self.type}(a_{k}, {place})" for k in range(self.taps)])
+                    value = self._blend([f"vload_{self.type}(a_{k}, {place})" for k in range(self.taps.count)])
                     write(f"vstore(b, {place}, {value})")
                 with write.block("if whole < inner"):
                     write("j = whole", "rest = inner - whole")
-                    value = self._blend([f"vload_{self.type}(a_{k}, {place}, rest)" for k in range(self.taps)])
+                    value = self._blend([f"vload_{self.type}(a_{k}, {place}, rest)" for k in range(self.taps.count)])
                     write(f"vstore(b, {place}, {value}, rest)")

@@ -2,8 +2,8 @@
 
 An elementwise operator joins the primitive that makes its operand when that is a chain of elementwise operators, a
 reduction, or an anchor (convolution, matrix product, softmax …) whose result nothing else needs; a reduction takes in the
-elementwise operators before it. Values of no input (`full`) are computed again wherever they are used. Two primitives never
-wait for each other: a merge that would make a cycle is not done.
+elementwise operators before it, resampling along an axis that along another before it. Values of no input (`full`) are computed
+again wherever they are used. Two primitives never wait for each other: a merge that would make a cycle is not done.
 """
 
 from __future__ import annotations
@@ -147,6 +147,10 @@ class _BlockFusion:
             producers = {self.groups[var].find() for var in self._operands(binding) if var in self.groups}
             for producer in sorted(producers, key=lambda g: (g.kind is Fusion.ELEMENTWISE, -g.last)):
                 group = self._try_merge(producer, group, binding.var.type)
+        elif _is_resampling(group):
+            for var in self._operands(binding):
+                if var in self.groups and _is_resampling(self.groups[var].find()):
+                    self._try_merge(self.groups[var].find(), group, var.type)
         elif group.kind is Fusion.REDUCTION:
             for var in self._operands(binding):
                 if var in self.groups and self.groups[var].find().kind is Fusion.ELEMENTWISE:
@@ -180,6 +184,8 @@ class _BlockFusion:
         return sorted(members, key=lambda m: (_fusion(m) is not Fusion.ANCHOR, self.positions[m.var]))
 
     def _may_merge(self, producer: _Group, consumer: _Group, shared: Type | None) -> bool:
+        if _is_resampling(producer) and _is_resampling(consumer):
+            return self._outputs_if_merged(producer, consumer) == [consumer.members[-1].var]
         if producer.kind not in (Fusion.ELEMENTWISE, Fusion.REDUCTION, Fusion.ANCHOR) or not isinstance(
             shared, TensorType
         ):
@@ -300,7 +306,17 @@ def _shape(type_: Type | None) -> object:
 
 
 def _fusion(binding: ir.Binding) -> Fusion | None:
-    return lookup(binding.value.operator).fusion if isinstance(binding.value, ir.OperatorCall) else None
+    operator = _operator(binding)
+    return lookup(operator).fusion if operator is not None else None
+
+
+def _is_resampling(group: _Group) -> bool:
+    """Whether the group resamples along axes, one after the other."""
+    return group.kind is Fusion.MOVEMENT and all(_operator(member) == "resize" for member in group.members)
+
+
+def _operator(binding: ir.Binding) -> str | None:
+    return binding.value.operator if isinstance(binding.value, ir.OperatorCall) else None
 
 
 def _main(group: _Group) -> ir.Binding:

@@ -336,6 +336,8 @@ def primitives(text: str, signature: str = "x: float32[4, 8], y: float32[4, 8], 
         ("a = exp(x)\ns = sum(a) {axes=(0,)}\nr = add(a, s)", ["exp", "sum", "add"]),
         # a small operand is not computed again for each of the larger result's elements
         ("a = exp(v)\nr = add(x, a)", ["exp", "add"]),
+        ("a = resize(x) {axis=1, size=16}\nr = resize(a) {axis=0, size=8}", ["resize resize"]),
+        ("a = resize(x) {axis=1, size=16}\nb = resize(a) {axis=0, size=8}\nr = (a, b)", ["resize", "resize"]),
         # what has no input is computed wherever it is used
         (
             "z = full() {shape=(4, 8), dtype=float32}\na = add(x, z)\nb = matmul(a, w)\nr = add(b, z)",
