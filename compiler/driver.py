@@ -31,7 +31,7 @@ from . import ir
 from .codegen import Generated, generate
 from .kernels.lower import supports
 from .kernels.target import Target, host
-from .operators.winograd import WinogradChoice, best_outputs
+from .operators.winograd import WinogradChoice, best_tiles
 from .passes import Options, Timings, pipeline, run
 from .passes.rewriting import Rewriter
 
@@ -107,7 +107,7 @@ def compile_module(
     opt_level: int = OPT_LEVEL,
     print_after: Iterable[str] = (),
     timings: Timings | None = None,
-    winograd: WinogradChoice = best_outputs,
+    winograd: WinogradChoice = best_tiles,
 ) -> Generated:
     """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions."""
     if missing := [name for name in entries if name not in module.functions]:
@@ -196,7 +196,7 @@ def _tuned(
     session = Session(tune, progress) if isinstance(tune, (int, float)) else tune
     measured = {}
     if session is not None:
-        asked = Asked()
+        asked = Asked(target)
         memory = Memory.of(generated(winograd=asked, print_after=()).program, target)
         measured = measure(asked.problems, memory, target, session)
     executable = Executable(generated(winograd=choice(target, measured, tuned)).program)

@@ -20,7 +20,7 @@ from ..vm import library, native
 from .kernels.target import Target
 from .operators.blocked import BLOCK
 from .operators.table import lookup
-from .operators.winograd import TILES, WINDOW_SIZE, WinogradChoice, best_outputs, transforms
+from .operators.winograd import TILES, WINDOW_SIZE, Tiles, WinogradChoice, best_tiles, transforms
 from .timing import GAIN, Memory, Operands, Timed, Use, compare
 from .tune import Outcome, Session
 
@@ -32,40 +32,48 @@ _SHARE = 0.4  # of the time, which is left for the kernels otherwise
 class Asked:
     """The cost model, and what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
         self.problems: Counter[Problem] = Counter()
+        self._target = target
 
-    def __call__(self, channels: int, blocks: int, lines: int, columns: int) -> int | None:
+    def __call__(self, channels: int, blocks: int, lines: int, columns: int) -> Tiles | None:
         problem = (channels, blocks, lines, columns)
         self.problems[problem] += 1
-        return best_outputs(*problem)
+        return _likely_best(problem, self._target)
 
 
-def choice(target: Target, measured: Mapping[Problem, int | None], remembers: bool) -> WinogradChoice:
+def _likely_best(problem: Problem, target: Target) -> Tiles | None:
+    return best_tiles(*problem, registers=target.block_registers)
+
+
+def choice(target: Target, measured: Mapping[Problem, Tiles | None], remembers: bool) -> WinogradChoice:
     """What was measured; else, if it is asked for, what this machine's cache remembers; else what the cost model says."""
 
-    def choose(channels: int, blocks: int, lines: int, columns: int) -> int | None:
+    def choose(channels: int, blocks: int, lines: int, columns: int) -> Tiles | None:
         problem = (channels, blocks, lines, columns)
         if problem in measured:
             return measured[problem]
         found = native.cache().get(_key(problem, target)) if remembers else None
-        return best_outputs(*problem) if found is None else int(found) or None
+        return _likely_best(problem, target) if found is None else _BY_TEXT.get(found.decode())
 
     return choose
 
 
+_BY_TEXT = {str(tiles): tiles for tiles in TILES}  # anything else is the direct algorithm
+
+
 def measure(
     problems: Mapping[Problem, int], memory: Memory, target: Target, session: Session
-) -> dict[Problem, int | None]:
+) -> dict[Problem, Tiles | None]:
     """The fastest algorithms, the largest convolutions first, for a part of the session's time. The cache keeps them."""
-    found: dict[Problem, int | None] = {}
+    found: dict[Problem, Tiles | None] = {}
     deadline = session.deadline(_SHARE)
     try:
         for problem, calls in sorted(problems.items(), key=lambda item: -_size(item[0]) * item[1]):
             if time.perf_counter() >= deadline:
                 break
             found[problem] = _best(problem, calls, memory, target, session)
-            native.cache().put(_key(problem, target), str(found[problem] or 0).encode())
+            native.cache().put(_key(problem, target), str(found[problem]).encode())
     except KeyboardInterrupt:
         session.found.was_interrupted = True
     return found
@@ -81,20 +89,23 @@ def _key(problem: Problem, target: Target) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _text(outputs: int | None) -> str:
-    return f"Winograd's algorithm, tiles of {outputs}" if outputs else "the direct algorithm"
+def _text(tiles: Tiles | None) -> str:
+    if tiles is None:
+        return "the direct algorithm"
+    return f"Winograd's algorithm, tiles of {tiles.outputs}" + ", raw weights" * tiles.is_raw
 
 
-def _best(problem: Problem, calls: int, memory: Memory, target: Target, session: Session) -> int | None:
+def _best(problem: Problem, calls: int, memory: Memory, target: Target, session: Session) -> Tiles | None:
     """The fastest algorithm; the cost model's unless another one is worth it, which is told to the session."""
-    default = best_outputs(*problem)
-    others = [outputs for outputs in (None, *TILES) if outputs != default and (outputs or 0) <= min(problem[2:])]
-    kernels = {outputs: _kernel(problem, outputs, memory, target) for outputs in (default, *others)}
+    default = _likely_best(problem, target)
+    possible = [None, *(tiles for tiles in TILES if tiles.outputs <= min(problem[2:]))]
+    others = [tiles for tiles in possible if tiles != default]
+    kernels = {tiles: _kernel(problem, tiles, memory, target) for tiles in (default, *others)}
     base = kernels[default]
     ratios = {
-        outputs: compare(base, [kernel], session.deadline(_SHARE))[""]
-        for outputs in others
-        if base is not None and (kernel := kernels[outputs]) is not None
+        tiles: compare(base, [kernel], session.deadline(_SHARE))[""]
+        for tiles in others
+        if base is not None and (kernel := kernels[tiles]) is not None
     }
     best = min(ratios, key=ratios.__getitem__, default=default)
     if base is None or ratios.get(best, 1.0) >= GAIN:
@@ -106,21 +117,21 @@ def _best(problem: Problem, calls: int, memory: Memory, target: Target, session:
     return best
 
 
-def _kernel(problem: Problem, outputs: int | None, memory: Memory, target: Target) -> Timed | None:
-    use = Use("conv", _definition(problem, outputs), 1, (False, True, True))
+def _kernel(problem: Problem, tiles: Tiles | None, memory: Memory, target: Target) -> Timed | None:
+    use = Use("conv", _definition(problem, tiles), 1, (False, True, True))
     return Operands(use, memory).kernels([""], target)[0]
 
 
-def _definition(problem: Problem, outputs: int | None) -> PrimitiveDefinition:
+def _definition(problem: Problem, tiles: Tiles | None) -> PrimitiveDefinition:
     """The convolution alone, with a bias; padded, so that the image is as large as the result."""
     channels, blocks, lines, columns = problem
-    operator = "conv_winograd" if outputs else "conv_blocked"
-    weight: tuple[int, ...]
-    if outputs:
-        size = transforms(outputs).inputs
+    operator = "conv_blocked"
+    weight: tuple[int, ...] = (blocks, -(-channels // BLOCK), WINDOW_SIZE, WINDOW_SIZE, BLOCK, BLOCK)
+    if tiles is not None:
+        operator = "conv_winograd_raw" if tiles.is_raw else "conv_winograd"
+    if tiles is not None and not tiles.is_raw:
+        size = transforms(tiles.outputs).inputs
         weight = (blocks, size, size, channels, BLOCK)
-    else:
-        weight = (blocks, -(-channels // BLOCK), WINDOW_SIZE, WINDOW_SIZE, BLOCK, BLOCK)
     image = (1, -(-channels // BLOCK), lines, columns, BLOCK)
     params = tuple(TensorType(DType.float32, shape) for shape in (image, weight, (blocks, 1, 1, BLOCK)))
     entry = lookup(operator)

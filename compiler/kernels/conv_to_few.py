@@ -36,7 +36,7 @@ class _ToFew(Conv):
 
     def choose_tile(self) -> Tile:
         columns, outputs = self.problem.columns, self.problem.blocks
-        registers = self.target.vector_registers * self.target.vector_bytes // VECTOR_BYTES
+        registers = self.target.block_registers
         rows = min(_ROWS, max(registers // outputs - 2, 1))
         return Tile(math.ceil(columns / math.ceil(columns / rows)), outputs)
 

@@ -235,7 +235,7 @@ class _Depthwise:
 
 def _pixels(problem: _Problem, target: Target) -> int:
     """Pixels of a tile: as many as there are registers for, in as few tiles as need be."""
-    registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
+    registers = target.block_registers
     most = min(_PIXELS, max(registers - 3, 1), max(_STEPS // problem.window[1].size, 2))
     if not isinstance(problem.columns, int):
         return most

@@ -66,7 +66,7 @@ class _FewRows:
     def __init__(self, write: Writer, epilogue: Epilogue, tile: Tile, target: Target) -> None:
         self.write, self.epilogue, self.tile, self.target = write, epilogue, tile, target
         self.rows = rows = tile.rows
-        registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
+        registers = target.block_registers
         sums = max(1, registers * 3 // 4 // rows)  # of a row that there is room for
         self.streams = min(_STREAMS, sums)
         # steps that are taken together, each with sums of its own

@@ -42,6 +42,7 @@ from . import (
     suppression,
     top_k,
     winograd,
+    winograd_raw,
 )
 from .anchor import anchor_of
 from .kernel import Kernel
@@ -104,6 +105,7 @@ TEMPLATES: dict[str, Template] = {
     "conv_depthwise": depthwise.lower,
     **dict.fromkeys(("rnn", "gru", "lstm"), recurrent.lower),
     "conv_winograd": winograd.lower,
+    "conv_winograd_raw": winograd_raw.lower,
 }
 
 

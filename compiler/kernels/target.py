@@ -47,6 +47,11 @@ class Target:
         return f"{self.native.key}-{self.vector_bytes}-{self.l1_bytes >> 10}-{self.l2_bytes >> 10}"
 
     @property
+    def block_registers(self) -> int:
+        """How many vectors of 16 floats, of one register or several, the registers hold."""
+        return self.vector_registers * self.vector_bytes // 64
+
+    @property
     def has_fma(self) -> bool:
         """True if multiplying and adding is one instruction; without it, a fused one is a slow library call."""
         return self.native.has("fma") or self.native.has("neon") or self.native.cpu in _NAMED

@@ -83,7 +83,7 @@ class Tile:
 @cache
 def tiles(target: Target) -> tuple[Tile, ...]:
     """All tiles whose accumulators, one row of vectors and one broadcast element fit into the registers."""
-    registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
+    registers = target.block_registers
     # a vector of several registers is loaded part by part, so that one part needs a register at a time
     spare = 1 if target.vector_bytes == VECTOR_BYTES else 2 * target.vector_bytes / VECTOR_BYTES
     found = [
@@ -118,7 +118,7 @@ def choose(
     `is_nested`: the sum is a nest of loops. LLVM makes one step of two in the innermost, and where the registers do not hold the
     vectors of both, it moves all accumulators about: 9x3 then takes up to twice as long.
     """
-    registers = target.vector_registers * target.vector_bytes // VECTOR_BYTES
+    registers = target.block_registers
 
     def cost(tile: Tile) -> float:
         whole, rest = divmod(blocks, tile.blocks)

@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
-from ..operators.winograd import WINDOW_SIZE, transforms
+from ..operators.winograd import WINDOW_SIZE, Transforms, transforms
 from .anchor import Anchored
 from .conv import GIGAHERTZ
 from .epilogue import Epilogue, Grid
@@ -52,15 +53,21 @@ _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_winograd, with an elementwise epilogue."""
+    found = anchored(definition)
+    return None if found is None else lambda: Winograd(found, target).kernel()
+
+
+def anchored(definition: PrimitiveDefinition) -> Anchored | None:
+    """The convolution and its epilogue, if they are such as the template takes."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
     sizes = (*definition.values[found.node.inputs[0]].shape[1:], *definition.values[found.number].shape[1:])
-    return None if 0 in sizes else lambda: _Winograd(found, target).kernel()
+    return None if 0 in sizes else found
 
 
-class _Winograd:
-    """Writes one convolution."""
+class Winograd:
+    """Writes one convolution. `winograd_raw.py` has another order of what the scratch memory holds, and other products."""
 
     def __init__(self, found: Anchored, target: Target) -> None:
         self.found, self.node, self.target = found, found.node, target
@@ -70,7 +77,8 @@ class _Winograd:
         *slices, self.lines, self.columns = result[2:-1]
         self.is_volume, self.depth, self.slices = bool(depths), dims.product(depths), dims.product(slices)
         self.images = dims.multiply(x[0], self.slices)
-        self.channels, self.image_channels = estimate(weight[3]), found.attributes["channels"]
+        self.image_channels = found.attributes["channels"]
+        self.matrices, self.channels = self.read_weights(weight)
         self.image_blocks, self.blocks = estimate(x[1]), estimate(weight[0])
         self.taps = self.channels // self.image_channels  # slices that the window meets
         self.in_blocks = self.taps * self.image_blocks
@@ -78,13 +86,19 @@ class _Winograd:
         begins: tuple[int, ...] = (found.attributes["pads"] or (0,) * axes)[:axes]
         *fronts, self.top, self.left = begins
         self.front = sum(fronts)
-        self.matrices = transforms(estimate(weight[1]) - WINDOW_SIZE + 1)
         self.outputs, self.inputs = self.matrices.outputs, self.matrices.inputs
         self.area = self.inputs**2
         self.tiles = dims.multiply(*(dims.ceildiv(size, self.outputs) for size in (self.lines, self.columns)))
         self.chunk = self._chunk()
         self.share = self._share()
-        self.tile = choose(self.share, self.blocks, target, is_nested=True)
+        self.tile = self.choose_tile()
+
+    def read_weights(self, shape: tuple[Dim, ...]) -> tuple[Transforms, int]:
+        """The transformations that weights of this shape ask for, and the channels that are summed."""
+        return transforms(estimate(shape[1]) - WINDOW_SIZE + 1), estimate(shape[3])
+
+    def choose_tile(self) -> Tile:
+        return choose(self.share, self.blocks, self.target, is_nested=True)
 
     def _chunk(self) -> int:
         """Tiles that are transformed at once: about as many as fill half of the second cache."""
@@ -109,7 +123,10 @@ class _Winograd:
     def _weight_bytes(self) -> int:
         return self.area * self.channels * self.blocks * VECTOR_BYTES
 
-    # ---- the scratch memory; rows and planes are an odd number of vectors apart, so that they spread over a cache's sets ----
+    # ---- the order of a chunk's elements in the scratch memory ----
+    #
+    # spectrum [a x a, tile, channel], vectors being 16 channels of one element, and products [a x a, tile, block, 16]; rows and
+    # planes are an odd number of vectors apart, so that they spread over a cache's sets.
 
     @property
     def _spectrum_row(self) -> int:
@@ -121,19 +138,46 @@ class _Winograd:
         return -(-self.chunk // self.tile.rows) * self.tile.rows
 
     @property
-    def _spectrum_plane(self) -> int:
-        return (self._rows * (self.in_blocks | 1) | 1) * VECTOR_BYTES
+    def _planes_bytes(self) -> tuple[int, int]:
+        """Of the spectrum, of the products."""
+        rows = self._rows
+        return (rows * (self.in_blocks | 1) | 1) * VECTOR_BYTES, (rows * self.tile.blocks | 1) * VECTOR_BYTES
 
     @property
-    def _product_plane(self) -> int:
-        return (self._rows * self.tile.blocks | 1) * VECTOR_BYTES
+    def chunk_bytes(self) -> int:
+        """Behind `spectrum`."""
+        return self.area * sum(self._planes_bytes)
+
+    def write_scratch_sizes(self) -> None:
+        x_plane, product_plane = self._planes_bytes
+        self.write.sizes(x_row=self._spectrum_row, x_plane=x_plane, product_plane=product_plane)
+
+    def write_chunk_places(self) -> None:
+        self.write(f"products = spectrum + {self.area} * x_plane")
+
+    # Where the first element of a `tile` lies, for a `channel`'s vector or of an output's `block`, and how far behind the others
+    # lie, as text
+    spectrum_plane, product_plane = "x_plane", "product_plane"
+
+    @property
+    def spectrum_at(self) -> str:
+        return f"spectrum + tile * x_row + channel * {VECTOR_BYTES}"
+
+    @property
+    def products_at(self) -> str:
+        return f"products + (tile * {self.tile.blocks} + block - first_block) * {VECTOR_BYTES}"
 
     @property
     def _nanoseconds(self) -> float:
         """The estimated time of one tile."""
-        products = self.blocks / self.tile.rows / self.tile.blocks * self.channels * step_cost(self.tile)
-        transforming = (self.in_blocks + self.blocks) * _ELEMENT_CYCLES
-        return self.area * (products + transforming) / GIGAHERTZ
+        transforming = self.area * (self.in_blocks + self.blocks) * _ELEMENT_CYCLES
+        return (self.product_cycles + transforming) / GIGAHERTZ
+
+    @property
+    def product_cycles(self) -> float:
+        """Those of one tile."""
+        steps = self.area * self.channels * self.blocks
+        return steps / self.tile.rows / self.tile.blocks * step_cost(self.tile)
 
     # ---- text ----
 
@@ -151,7 +195,7 @@ class _Winograd:
         write.prepare("transformed")
         write.split("images * chunks * block_units", "images * tiles * nanoseconds")
         write(f"row_bytes = width * {VECTOR_BYTES}", "plane_bytes = height * row_bytes")
-        write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
+        self.write_weight_steps()
         self._write_places()
         with write.block("for unit in range(first, last)"):
             self._write_unit()
@@ -174,11 +218,9 @@ class _Winograd:
             pad_left=self.left,
             chunk=self.chunk,
             share=self.share,
-            x_row=self._spectrum_row,
-            x_plane=self._spectrum_plane,
-            product_plane=self._product_plane,
             nanoseconds=round(self._nanoseconds),
         )
+        self.write_scratch_sizes()
         if self.is_volume:
             write.sizes(slices=self.slices, depth=self.depth, pad_front=self.front, taps=self.taps)
             write.sizes(image_blocks=self.image_blocks, image_channels=self.image_channels)
@@ -190,7 +232,7 @@ class _Winograd:
     @property
     def _scratch_bytes(self) -> int:
         one_tile = (self.inputs + self.area) * VECTOR_BYTES
-        return self.epilogue.buffer_bytes + one_tile + self.area * (self._spectrum_plane + self._product_plane)
+        return self.epilogue.buffer_bytes + one_tile + self.chunk_bytes
 
     def _write_places(self) -> None:
         """`zeros` is a line of a tile above or below the image, `half` a tile after the first of its two transformations."""
@@ -198,7 +240,8 @@ class _Winograd:
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         write(f"zeros = scratch + {self.epilogue.buffer_bytes}", f"half = zeros + {line_bytes}")
-        write(f"spectrum = half + {self.area * VECTOR_BYTES}", f"products = spectrum + {self.area} * x_plane")
+        write(f"spectrum = half + {self.area * VECTOR_BYTES}")
+        self.write_chunk_places()
         with write.block(f"for at in range(0, {line_bytes}, {VECTOR_BYTES})"):
             write("vstore(zeros, at, splat_float32(0.0))")
 
@@ -217,11 +260,11 @@ class _Winograd:
         write(f"end_block = min(first_block + {blocks}, blocks)")
         if self.blocks % blocks:
             with write.block(f"if first_block + {blocks} == end_block"):
-                self._write_products(self.tile, "first_block")
+                self.write_products(self.tile, "first_block")
             with write.block("else"), write.block("for block in range(first_block, end_block)"):
-                self._write_products(Tile(self.tile.rows, 1), "block")
+                self.write_products(Tile(self.tile.rows, 1), "block")
         else:
-            self._write_products(self.tile, "first_block")
+            self.write_products(self.tile, "first_block")
         self._write_output_transform()
 
     # ---- inputs ----
@@ -245,16 +288,16 @@ class _Winograd:
                 with write.block("if 0 <= left + along < width"):
                     write(*(f"prefetch(line_{i}, (along + {self.outputs}) * {VECTOR_BYTES})" for i in range(size)))
                     loads = [f"vload_float32(line_{i}, along * {VECTOR_BYTES})" for i in range(size)]
-                    self._write_transform(self.matrices.of_input, loads)
+                    self.write_transform(self.matrices.of_input, loads)
                     for i in range(size):
                         write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
                 with write.block("else"), write.block(f"for down in range({size})"):
                     write(f"vstore(half, (down * {size} + along) * {VECTOR_BYTES}, splat_float32(0.0))")
-            write(f"target = spectrum + tile * x_row + channel * {VECTOR_BYTES}")
+            write(f"target = {self.spectrum_at}")
             with write.block(f"for down in range({size})"):
-                self._write_transform(self.matrices.of_input, self._half_line())
+                self.write_transform(self.matrices.of_input, self._half_line())
                 for i in range(size):
-                    write(f"vstore(target, (down * {size} + {i}) * x_plane, y_{i})")
+                    write(f"vstore(target, (down * {size} + {i}) * {self.spectrum_plane}, y_{i})")
 
     def _write_tile_place(self) -> None:
         """The output pixel where a tile of the chunk begins."""
@@ -269,7 +312,10 @@ class _Winograd:
 
     # ---- products ----
 
-    def _write_products(self, tile: Tile, block: str) -> None:
+    def write_weight_steps(self) -> None:
+        self.write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
+
+    def write_products(self, tile: Tile, block: str) -> None:
         """All matrix products, for the blocks of output channels from `block` on."""
         write, row = self.write, self.tile.blocks * VECTOR_BYTES
         lines = -(-tile.blocks * tile.rows // self.share)  # so that all tiles together bring those of the next plane
@@ -303,10 +349,10 @@ class _Winograd:
             write(f"skip = tile_column * {outputs} - column", "first_line = line")
             write(f"skipped_lines = tile_line * {outputs} - line")
             with write.block("for block in range(first_block, end_block)"):
-                write(f"source = products + (tile * {self.tile.blocks} + block - first_block) * {VECTOR_BYTES}")
+                write(f"source = {self.products_at}")
                 with write.block(f"for along in range({size})"):
-                    loads = [f"vload_float32(source, ({i * size} + along) * product_plane)" for i in range(size)]
-                    self._write_transform(self.matrices.of_output, loads)
+                    loads = [f"vload_float32(source, ({i * size} + along) * {self.product_plane})" for i in range(size)]
+                    self.write_transform(self.matrices.of_output, loads)
                     for i in range(outputs):
                         write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
                 if self.has_bias:
@@ -318,7 +364,7 @@ class _Winograd:
         write, tile = self.write, Tile(self.outputs, 1)
         write("line = first_line + down")
         self.epilogue.begin()
-        self._write_transform(self.matrices.of_output, self._half_line())
+        self.write_transform(self.matrices.of_output, self._half_line())
         for i in range(tile.rows):
             write(f"{tile.accumulator(i, 0)} = y_{i}{' + start' if self.has_bias else ''}")
         is_exact = isinstance(self.columns, int) and self.columns % self.outputs == 0
@@ -326,7 +372,7 @@ class _Winograd:
 
     # ---- sums of multiples ----
 
-    def _write_transform(self, matrix: np.ndarray, loads: Sequence[str]) -> None:
+    def write_transform(self, matrix: np.ndarray, loads: Sequence[str]) -> None:
         """Defines y_0, y_1 … to be the matrix times the vectors loaded.
 
         Points come in pairs p, -p, whose rows or columns differ in signs alone: what is even in p and what is odd are summed
@@ -339,7 +385,7 @@ class _Winograd:
         self._join_columns(terms, matrix)
         done = 0
         while done < len(terms):
-            if done + 1 < len(terms) and _is_pair(matrix[done], matrix[done + 1]):
+            if done + 1 < len(terms) and is_pair(matrix[done], matrix[done + 1]):
                 self._write_pair(done, terms)
                 done += 2
             else:
@@ -349,7 +395,7 @@ class _Winograd:
     def _join_columns(self, terms: list[dict[str, float]], matrix: np.ndarray) -> None:
         """Puts sums and differences in place of vectors that every row takes with one coefficient, up to its sign."""
         for column in range(matrix.shape[1] - 1):
-            if not _is_pair(matrix[:, column], matrix[:, column + 1]):
+            if not is_pair(matrix[:, column], matrix[:, column + 1]):
                 continue
             a, b = f"x_{column}", f"x_{column + 1}"
             self.write(f"even_{column} = {a} + {b}", f"odd_{column} = {a} - {b}")
@@ -372,7 +418,7 @@ class _Winograd:
         """Defines a sum of multiples; it begins with a vector as it is, if there is one."""
         ordered = sorted(((name, value) for name, value in terms.items() if value), key=lambda term: term[1] != 1)
         (name, value), *rest = ordered
-        self.write(f"{total} = {name}" if value == 1 else f"{total} = {name} * {_constant(value)}")
+        self.write(f"{total} = {name}" if value == 1 else f"{total} = {name} * {constant(value)}")
         for name, value in rest:
             self._write_multiple(total, name, value)
 
@@ -381,14 +427,14 @@ class _Winograd:
         if abs(value) == 1:
             self.write(f"{total} = {total} {'+' if value > 0 else '-'} {name}")
         else:
-            self.write(multiply_add(total, name, _constant(value), self.target))
+            self.write(multiply_add(total, name, constant(value), self.target))
 
 
-def _constant(value: float) -> str:
+def constant(value: float) -> str:
     return f"splat_float32({value})"
 
 
-def _is_pair(a: np.ndarray, b: np.ndarray) -> bool:
+def is_pair(a: np.ndarray, b: np.ndarray) -> bool:
     """True if the two differ in signs alone, in some places and not in others."""
     same, opposite = (a == b) & (a != 0), (a == -b) & (a != 0)
     return bool(same.any() and opposite.any() and (abs(a) == abs(b)).all())

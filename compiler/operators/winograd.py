@@ -3,8 +3,12 @@
     Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; Toom and Cook's interpolation underneath.
 
 A tile of m x m outputs comes from a x a inputs, a = m + 2, as  A^T [ (G g G^T) * (B^T d B) ] A:  an element of the bracket
-is a product summed over channels alone, a matrix product over all tiles. The weights g are transformed once, by an operator
-that is folded. Here m is 2 or 4; a tile of 6 would multiply less still, but loses ten times the precision.
+is a product summed over channels alone, a matrix product over all tiles. Here m is 2 or 4; a tile of 6 would multiply less
+still, but loses ten times the precision.
+
+The weights g are transformed once, by an operator that is folded. Transformed ones are up to four times as large: where an
+image is so small that to bring them from memory would take longer than to multiply, they stay *raw*, and are transformed
+each time that they are used.
 """
 
 from __future__ import annotations
@@ -12,14 +16,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ...formats.constants import aligned_array
-from ...formats.types import TensorType
+from ...formats.types import ShapeDim, TensorType
 from .blocked import _CHANNELS, _FLOAT32, BLOCK, _blocks, _check_bias, _is_blocked
 from .shapes import integer, match_dim, mismatch, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
@@ -33,8 +37,9 @@ WINDOW_SIZE = 3
 _POINTS = {2: (0, 1, -1), 4: (0, 11 / 16, -11 / 16, 3 / 2, -3 / 2)}
 
 # What a tile's transforms take for each element of a block, in multiply-adds of a vector; what bringing a vector of weights
-# from memory takes; by how much fewer multiplications must be better, as they are paid with larger weights.
-_TRANSFORM_COST, _LOAD_COST, _LEAST_GAIN = 8, 16, 1.2
+# from memory takes, and transforming a raw window; by how much fewer multiplications must be better, as they are paid with
+# larger weights.
+_TRANSFORM_COST, _LOAD_COST, _RAW_COST, _LEAST_GAIN = 8, 16, 54, 1.2
 
 _CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
@@ -53,6 +58,11 @@ class Transforms:
         """Pixels along a side of what a tile is computed from."""
         return self.outputs + WINDOW_SIZE - 1
 
+    def unscaled(self) -> Transforms:
+        """Those of the same tiles whose weights are plain values of polynomials: the output is scaled instead."""
+        scale = np.array([row[np.flatnonzero(row)[0]] for row in self.of_weights])
+        return replace(self, of_weights=self.of_weights / scale[:, None], of_output=self.of_output * scale)
+
 
 @cache
 def transforms(outputs: int) -> Transforms:
@@ -70,26 +80,55 @@ def transforms(outputs: int) -> Transforms:
     return Transforms(outputs, powers(WINDOW_SIZE) / scale, fractions, powers(outputs).T)
 
 
-TILES = tuple(_POINTS)  # the sides that tiles of outputs may have
-
-# (channels, blocks of output channels, lines, columns) → the side of the tiles; None for another algorithm
-WinogradChoice = Callable[[int, int, int, int], "int | None"]
+RAW_OUTPUTS = 4  # along a side of the tiles that are computed by raw weights
+WIDE_REGISTERS = 32  # of a block each, as AVX-512 has them
 
 
-def best_outputs(channels: int, blocks: int, lines: int, columns: int) -> int | None:
-    """The side of the tiles by which such a convolution of one image takes the least time; None if the direct one does."""
-    every = channels * blocks
-    direct = max(lines * columns, _LOAD_COST) * every * WINDOW_SIZE**2
-    best, least = None, direct / _LEAST_GAIN
-    for outputs in _POINTS:
-        if outputs > min(lines, columns):
-            continue
-        area = transforms(outputs).inputs ** 2
-        tiles = -(-lines // outputs) * -(-columns // outputs)
-        cost = area * (max(tiles, _LOAD_COST) * every + tiles * _TRANSFORM_COST * (channels / BLOCK + blocks))
-        if cost < least:
-            best, least = outputs, cost
-    return best
+def raw_rows(registers: int) -> int:
+    """Tiles that raw weights, once transformed, are multiplied with at a time: a line of products of each is in registers."""
+    return max(1, min(4, registers // transforms(RAW_OUTPUTS).inputs - 1))
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """By which tiles a convolution is computed."""
+
+    outputs: int  # along a side
+    is_raw: bool = False  # whether weights are transformed where they are used
+
+    def __str__(self) -> str:
+        return f"{self.outputs} raw" if self.is_raw else f"{self.outputs}"
+
+    def cost(self, channels: int, blocks: int, lines: int, columns: int, registers: int) -> float:
+        """Of an image, in multiply-adds of a vector, or what takes as long."""
+        area, every = transforms(self.outputs).inputs ** 2, channels * blocks
+        tiles = -(-lines // self.outputs) * -(-columns // self.outputs)
+        products = area * max(tiles, _LOAD_COST)
+        if self.is_raw:
+            rows = min(tiles, raw_rows(registers))
+            products = max(-(-tiles // rows) * (area * rows + _RAW_COST), WINDOW_SIZE**2 * _LOAD_COST)
+        return every * products + area * tiles * _TRANSFORM_COST * (channels / BLOCK + blocks)
+
+
+TILES = (*map(Tiles, _POINTS), Tiles(RAW_OUTPUTS, is_raw=True))  # all that there are
+
+# (channels, blocks of output channels, lines, columns) → the tiles; None for another algorithm
+WinogradChoice = Callable[[int, int, int, int], "Tiles | None"]
+
+
+def best_tiles(
+    channels: int, blocks: int, lines: int, columns: int, *, registers: int = WIDE_REGISTERS
+) -> Tiles | None:
+    """The tiles by which such a convolution of one image takes the least time, on a CPU that has registers for so many
+    blocks; None if the direct algorithm does."""
+    direct = max(lines * columns, _LOAD_COST) * channels * blocks * WINDOW_SIZE**2
+    costs = {
+        tiles: tiles.cost(channels, blocks, lines, columns, registers)
+        for tiles in TILES
+        if tiles.outputs <= min(lines, columns)
+    }
+    best = min(costs, key=costs.__getitem__, default=None)
+    return best if best and costs[best] < direct / _LEAST_GAIN else None
 
 
 def _infer_pack_winograd_weights(inputs: Sequence[TensorType], outputs: int) -> TensorType:
@@ -118,20 +157,42 @@ def _pack_winograd_weights(weight: np.ndarray, outputs: int) -> np.ndarray:
 
 
 def _infer_conv_winograd(inputs: Sequence[TensorType], pads: tuple, channels: int) -> TensorType:
-    x, weight = inputs[0], inputs[1]
-    same_dtype(inputs, _FLOAT32)
-    _is_blocked(x)
-    if x.rank not in (5, 6):
-        raise mismatch("a channel-blocked image or volume", x)
+    weight = inputs[1]
+    _check_image(inputs)
     sizes = [transforms(outputs).inputs for outputs in _POINTS]
     if weight.rank != 5 or weight.shape[1] != weight.shape[2] or weight.shape[1] not in sizes:
         raise mismatch(f"transformed weights [blocks, a, a, C, {BLOCK}], a one of {sizes}", weight)
     taps = _taps(weight, channels)
-    if weight.shape[3:] != (taps * channels, BLOCK) or (taps != 1 and (x.rank == 5 or channels % BLOCK)):
+    if weight.shape[3:] != (taps * channels, BLOCK):
         raise mismatch(f"weights of {channels} channels", weight)
+    return _result(inputs, taps, pads, channels)
+
+
+def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels: int) -> TensorType:
+    weight = inputs[1]
+    _check_image(inputs)
+    if weight.rank != 6 or weight.shape[2:] != (WINDOW_SIZE, WINDOW_SIZE, BLOCK, BLOCK):
+        raise mismatch(f"packed weights [blocks, C/16, 3, 3, {BLOCK}, {BLOCK}]", weight)
+    taps = raw_taps(weight.shape, channels)
+    if weight.shape[1] != taps * -(-channels // BLOCK):
+        raise mismatch(f"weights of {channels} channels", weight)
+    return _result(inputs, taps, pads, channels)
+
+
+def _check_image(inputs: Sequence[TensorType]) -> None:
+    same_dtype(inputs, _FLOAT32)
+    _is_blocked(inputs[0])
+    if inputs[0].rank not in (5, 6):
+        raise mismatch("a channel-blocked image or volume", inputs[0])
+
+
+def _result(inputs: Sequence[TensorType], taps: int, pads: tuple, channels: int) -> TensorType:
+    x, weight = inputs[0], inputs[1]
+    if taps != 1 and (x.rank == 5 or channels % BLOCK):
+        raise mismatch(f"weights of {channels} channels", weight)
+    window = (taps, WINDOW_SIZE, WINDOW_SIZE)[6 - x.rank :]
     match_dim(_blocks(channels), x.shape[1])
     _check_bias(inputs, weight.shape[0])
-    window = (taps, WINDOW_SIZE, WINDOW_SIZE)[6 - x.rank :]
     spatial = result_shape(x.shape[2:-1], axes(window, None, pads, None))
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *spatial, BLOCK))
 
@@ -139,6 +200,11 @@ def _infer_conv_winograd(inputs: Sequence[TensorType], pads: tuple, channels: in
 def _taps(weight: TensorType, channels: int) -> int:
     """The slices of a volume that the window meets."""
     return integer(weight.shape[3]) // channels if channels > 0 else 0
+
+
+def raw_taps(shape: Sequence[ShapeDim], channels: int) -> int:
+    """The same, by the shape of raw weights."""
+    return integer(shape[1]) // -(-channels // BLOCK) if channels > 0 else 0
 
 
 def _conv_winograd(
@@ -155,6 +221,14 @@ def _conv_winograd(
     around, both = (top, left, bottom, right), taps * channels
     bias = None if bias is None else bias[:, 0]  # with an axis less
     return np.stack([_of_images(image, weight, bias, pads=around, channels=both) for image in images], axis=2)
+
+
+def _conv_winograd_raw(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, pads: tuple, channels: int
+) -> np.ndarray:
+    by_output = weight.transpose(0, 5, 1, 4, 2, 3).reshape(len(weight) * BLOCK, -1, WINDOW_SIZE, WINDOW_SIZE)
+    summed = by_output[:, : raw_taps(weight.shape, channels) * channels].astype(np.float64)
+    return _conv_winograd(x, _pack_winograd_weights(summed, RAW_OUTPUTS), bias, pads=pads, channels=channels)
 
 
 def _of_images(
@@ -180,11 +254,24 @@ def _of_images(
 
 
 def _work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Work:
-    """The products of all tiles; and the transforms of inputs and outputs, zeros of the matrices left out."""
+    weight = inputs[1]
+    return _work_of(results[0], integer(weight.shape[1]) - WINDOW_SIZE + 1, channels * _taps(weight, channels))
+
+
+def _raw_work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Work:
+    """The weights' transformation once an image too."""
     result, weight = results[0], inputs[1]
+    channels *= raw_taps(weight.shape, channels)
+    work = _work_of(result, RAW_OUTPUTS, channels)
+    images, blocks, *slices = map(integer, result.shape[:-3])
+    windows = math.prod((images, *slices)) * blocks * BLOCK * channels
+    return work._replace(done=work.done + 2 * windows * _RAW_COST)
+
+
+def _work_of(result: TensorType, outputs: int, channels: int) -> Work:
+    """The products of all tiles; and the transforms of inputs and outputs, zeros of the matrices left out."""
     batch, blocks, *slices, lines, columns = map(integer, result.shape[:-1])
-    chosen = transforms(integer(weight.shape[1]) - WINDOW_SIZE + 1)
-    channels *= _taps(weight, channels)
+    chosen = transforms(outputs)
     tiles = math.prod((batch, *slices)) * -(-lines // chosen.outputs) * -(-columns // chosen.outputs)
     products = chosen.inputs**2 * channels * blocks * BLOCK
     of_input = 2 * chosen.inputs * int(np.count_nonzero(chosen.of_input)) * channels
@@ -201,4 +288,8 @@ register("conv_winograd", "x weight bias?", _infer_conv_winograd, _conv_winograd
          "channels of each slice that the window meets",
          attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": _CHANNELS},
          work=_work)
+register("conv_winograd_raw", "x weight bias?", _infer_conv_winograd_raw, _conv_winograd_raw, Fusion.ANCHOR,
+         "conv_winograd with weights as conv_blocked has them, which are transformed where they are used",
+         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": _CHANNELS},
+         work=_raw_work)
 # fmt: on

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .. import ir
-from ..operators.winograd import WinogradChoice, best_outputs
+from ..operators.winograd import WinogradChoice, best_tiles
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
 from .fold_batch_norm import FoldBatchNorm
@@ -82,7 +82,7 @@ class Options:
 
     entries: tuple[str, ...] = ("main",)
     supports: Supports | None = None  # whether a definition has a native kernel
-    winograd: WinogradChoice = best_outputs
+    winograd: WinogradChoice = best_tiles
 
 
 # The order of passes, each with the least optimisation level at which it runs. Level 0 is what code generation needs.

@@ -19,7 +19,7 @@ from typing import Union
 from ...formats.types import TensorType, TupleType
 from .. import ir
 from ..operators.blocked import BLOCK
-from ..operators.winograd import WinogradChoice, best_outputs
+from ..operators.winograd import WinogradChoice, best_tiles
 from . import layout_channels, layout_per_channel, pack_integers
 from .layout_blocker import Blocker
 from .layout_convolutions import convolution
@@ -56,7 +56,7 @@ _RULES_OF_IMAGES: dict[str, Callable[[Blocker, ir.Var, ir.OperatorCall, TensorTy
 class BlockChannels:
     """`winograd` says which convolutions are done by Winograd's algorithm."""
 
-    winograd: WinogradChoice = best_outputs
+    winograd: WinogradChoice = best_tiles
     name: str = "block_channels"
 
     def __call__(self, module: ir.Module) -> ir.Module:

@@ -12,7 +12,7 @@ from .. import ir
 from ..operators.blocked import BLOCK, FEW, WIDEST_DEPTHWISE, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
-from ..operators.winograd import WINDOW_SIZE
+from ..operators.winograd import WINDOW_SIZE, Tiles
 from .layout_blocker import Blocker, is_image
 from .layout_channels import lay_apart, lay_together
 from .rewriting import tensor_type
@@ -128,8 +128,8 @@ def _to_few(blocker: Blocker, it: _Convolution) -> ir.Var:
 # ---- Winograd's algorithm ----
 
 
-def _winograd_tiles(blocker: Blocker, it: _Convolution) -> int | None:
-    """The side of the tiles by which Winograd's algorithm computes the convolution best; None if another one does."""
+def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
+    """The tiles by which Winograd's algorithm computes the convolution best; None if another one does."""
     is_plain = all(step == 1 for name in ("strides", "dilations") for step in it.attributes[name] or ())
     *taps, height, width = (1, *map(integer, tensor_type(it.weight).shape[2:]))
     slices = math.prod(taps)  # of a volume, that the window meets
@@ -144,15 +144,17 @@ def _likely(dim: Any) -> int:
     return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
 
 
-def _winograd(blocker: Blocker, it: _Convolution, tiles: int) -> ir.Var:
+def _winograd(blocker: Blocker, it: _Convolution, tiles: Tiles) -> ir.Var:
     biases, weight = _biases(blocker, it), it.weight
     if it.axes == 3:  # the channels of each slice that the window meets, one slice behind the other
         outputs, channels, slices, *window = tensor_type(weight).shape
         turned = blocker.packed("permute_dims", weight, axes=(0, 2, 1, 3, 4))
         weight = blocker.packed("reshape", turned, shape=(outputs, integer(slices) * integer(channels), *window))
-    weights = blocker.packed("pack_winograd_weights", weight, outputs=tiles)
-    image, pads = blocker.as_blocked(it.x), it.attributes["pads"]
-    return blocker.emit("conv_winograd", image, weights, *biases, pads=pads, channels=it.channels)
+    image, attributes = blocker.as_blocked(it.x), {"pads": it.attributes["pads"], "channels": it.channels}
+    if tiles.is_raw:
+        return blocker.emit("conv_winograd_raw", image, blocker.packed("pack_weights", weight), *biases, **attributes)
+    weights = blocker.packed("pack_winograd_weights", weight, outputs=tiles.outputs)
+    return blocker.emit("conv_winograd", image, weights, *biases, **attributes)
 
 
 # ---- each channel by itself ----

@@ -35,7 +35,7 @@ def image(channels, size=6, batch=2):
 
 def test_nothing_is_unpacked_between_convolutions():
     x, array = image(32)
-    hidden = op.relu(op.conv(x, constant(normal(48, 32, 3, 3)), constant(normal(48)), pads=(1, 1, 1, 1)))
+    hidden = op.relu(op.conv(x, constant(normal(48, 32, 5, 5)), constant(normal(48)), pads=(2, 2, 2, 2)))
     y = op.relu(op.add(op.conv(hidden, constant(normal(48, 48, 1, 1))), hidden))
     operators = rewritten(Module(main=function([x], y)), array)
     assert operators == ["pack_channels", "conv_blocked", "relu", "conv_blocked", "add", "relu", "unpack_channels"]
@@ -59,6 +59,12 @@ def test_windows_of_a_large_image_are_computed_by_winograd(window, is_winograd):
     conv = op.conv(x, constant(normal(32, 16, 3, 3)), constant(normal(32)), pads=(1, 1, 1, 1), **window)
     operators = rewritten(Module(main=function([x], op.relu(conv))), array)
     assert ("conv_winograd" in operators) == is_winograd
+
+
+def test_weights_stay_raw_where_an_image_is_small():
+    x, array = image(64, size=7)
+    conv = op.conv(x, constant(normal(32, 64, 3, 3)), constant(normal(32)), pads=(1, 1, 1, 1))
+    assert rewritten(Module(main=function([x], conv)), array)[1:-1] == ["conv_winograd_raw"]
 
 
 @pytest.mark.parametrize(("channels", "is_winograd"), [(16, True), (20, False)])

@@ -52,3 +52,11 @@ def test_winograd_does_less_than_the_definition_asks_for():
     work = count("conv_winograd", tensor(1, 8, 32, 32, 16), tensor(8, 6, 6, 128, 16), pads=(1, 1, 1, 1), channels=128)
     assert work.defined == 2 * 128 * 128 * 32 * 32 * 9
     assert 36 / 144 < work.done / work.defined < 1.4 * 36 / 144
+
+
+def test_raw_weights_are_transformed_once_an_image():
+    """Four tiles of 36 multiplications, and 54 to transform a window, for 49 pixels of 9."""
+    params = tensor(2, 8, 7, 7, 16), tensor(8, 8, 3, 3, 16, 16)
+    work = count("conv_winograd_raw", *params, pads=(1, 1, 1, 1), channels=128)
+    least = (4 * 36 + 54) / (49 * 9)
+    assert least < work.done / work.defined < 1.3 * least

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from treadle.compiler.kernels.target import Target
 from treadle.compiler.operators import lookup
+from treadle.compiler.operators.winograd import Tiles
 from treadle.formats.types import tensor
 from treadle.vm.library import BuiltKernel
 
@@ -39,6 +40,19 @@ def to_few(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> 
     if channels % 16:
         image[:, -1, ..., channels % 16 :] = math.nan
     return "conv_to_few", image, evaluate("pack_channels", weight), window | {"channels": channels}
+
+
+def winograd(x: np.ndarray, weight: np.ndarray, groups: int, *, tiles: Tiles, **window: object) -> Choice:
+    """Of a volume, by the channels of each slice that the window meets."""
+    if x.ndim == 5:
+        weight = np.moveaxis(weight, 2, 1).reshape(len(weight), -1, 3, 3)
+    image, channels = evaluate("pack_channels", x), x.shape[1]
+    if channels % 16:
+        image[:, -1, ..., channels % 16 :] = math.nan
+    if tiles.is_raw:
+        return "conv_winograd_raw", image, evaluate("pack_weights", weight), window | {"channels": channels}
+    packed = evaluate("pack_winograd_weights", weight, outputs=tiles.outputs)
+    return "conv_winograd", image, packed, window | {"channels": channels}
 
 
 def convolve(

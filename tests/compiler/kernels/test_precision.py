@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from treadle.compiler.operators.winograd import TILES
 from treadle.formats.types import tensor
 
+from .convolutions import winograd
 from .harness import definition_of, evaluate, normal, run_kernel
 
 RNG = np.random.default_rng(1)
@@ -44,13 +46,13 @@ def test_convolutions_of_ordinary_images():
     assert relative_error("conv", [x, weight], evaluate("conv", x.astype(np.float64), weight.astype(np.float64))) < 5
 
 
-@pytest.mark.parametrize(("outputs", "units"), [(2, 2.5), (4, 6)])
-def test_winograd_convolutions(outputs, units):
+@pytest.mark.parametrize(("tiles", "units"), [(TILES[0], 2.5), (TILES[1], 6), (TILES[2], 6)], ids=str)
+def test_winograd_convolutions(tiles, units):
     """Of elements of both signs, relative to the root mean square of the result."""
     x, weight = (normal(*shape) for shape in ((1, 128, 14, 14), (32, 128, 3, 3)))
     wanted = evaluate("conv", x.astype(np.float64), weight.astype(np.float64), pads=(1, 1, 1, 1))
-    arrays = [evaluate("pack_channels", x), evaluate("pack_winograd_weights", weight, outputs=outputs)]
-    params = [tensor("float32", array.shape) for array in arrays]
-    _, (got,) = run_kernel(definition_of("conv_winograd", params, pads=(1, 1, 1, 1), channels=128), arrays)
+    operator, image, packed, attributes = winograd(x, weight, 1, tiles=tiles, pads=(1, 1, 1, 1))
+    params = [tensor("float32", array.shape) for array in (image, packed)]
+    _, (got,) = run_kernel(definition_of(operator, params, **attributes), [image, packed])
     difference = evaluate("unpack_channels", got, channels=32) - wanted
     assert np.sqrt(np.mean(difference**2) / np.mean(wanted**2)) * 2**23 < units

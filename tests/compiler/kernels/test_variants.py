@@ -37,6 +37,9 @@ DEFINITIONS = {
     "winograd": definition_of(
         "conv_winograd", [tensor(1, 1, 21, 23, 16), tensor(3, 6, 6, 16, 16)], channels=16, pads=(1, 1, 1, 1)
     ),
+    "raw winograd": definition_of(
+        "conv_winograd_raw", [tensor(1, 2, 9, 7, 16), tensor(3, 2, 3, 3, 16, 16)], channels=20, pads=(1, 1, 1, 1)
+    ),
 }
 
 

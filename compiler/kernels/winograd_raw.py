@@ -1,0 +1,161 @@
+"""3x3 convolutions by Winograd's algorithm of images of few tiles, whose weights are transformed where they are used.
+
+Weights are raw, [block, channels / 16, 3, 3, 16, 16]: transformed ones would be four times as large, and bringing them from
+memory would take longer than to multiply by them, for two threads above all.
+
+As many tiles as there are registers for are a bundle: the sums of one line of their products, 6 times 4 vectors. For 16 channels
+at a time, and for each line, a step transforms the window of one channel to the 6 vectors of the line, in registers, and
+multiplies them with the elements of all tiles. The elements lie in the order in which they are used: `spectrum` [bundle,
+channels / 16, line, column, tile, 16], `products` [bundle, line, column, tile, 16].
+
+Lines that belong to opposite points, p and -p, are sums and differences of the same vectors: the first one puts down what the
+second one begins with. Meanwhile the windows of the next 16 channels are brought nearer, most of them in lines that have the
+least to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...formats.dims import Dim
+from ...formats.primitive import PrimitiveDefinition
+from ..operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
+from .kernel import Kernel
+from .target import Target
+from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add
+from .variants import decide
+from .winograd import Winograd, anchored, constant, is_pair
+
+_TAP_BYTES = BLOCK * VECTOR_BYTES  # of the weights of one pixel of the window, for a block of channels
+_WINDOW_BYTES = WINDOW_SIZE**2 * _TAP_BYTES
+_AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line asks for, those of one channel together
+_TRANSFORM_CYCLES, _PRODUCT_CYCLES = 35, 0.62  # of a window; of a product, loads and sums included
+
+
+def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
+    """The template of conv_winograd_raw, with an elementwise epilogue."""
+    found = anchored(definition)
+    return None if found is None else lambda: _WinogradRaw(found, target).kernel()
+
+
+class _WinogradRaw(Winograd):
+    def read_weights(self, shape: tuple[Dim, ...]) -> tuple[Transforms, int]:
+        return transforms(RAW_OUTPUTS).unscaled(), raw_taps(shape, self.image_channels) * self.image_channels
+
+    def choose_tile(self) -> Tile:
+        rows = min(self.chunk, raw_rows(self.target.block_registers))
+        return decide("tile", Tile(rows, 1), lambda: [Tile(fewer, 1) for fewer in range(1, rows)])
+
+    @property
+    def product_cycles(self) -> float:
+        windows = self.channels * self.blocks
+        return windows * (_TRANSFORM_CYCLES / self.tile.rows + self.area * _PRODUCT_CYCLES)
+
+    # ---- the order of elements ----
+
+    @property
+    def _bundle_bytes(self) -> int:
+        """Of 16 channels, or of a block of products."""
+        return self.area * self._element_bytes
+
+    @property
+    def _element_bytes(self) -> int:
+        return self.tile.rows * VECTOR_BYTES
+
+    @property
+    def chunk_bytes(self) -> int:
+        bundles = -(-self.chunk // self.tile.rows)
+        return WINDOW_SIZE * _TAP_BYTES + bundles * (self.in_blocks + 1) * self._bundle_bytes
+
+    def write_scratch_sizes(self) -> None:
+        pass
+
+    def write_chunk_places(self) -> None:
+        rows = self.tile.rows
+        self.write(
+            "opposite = spectrum",
+            f"spectrum += {WINDOW_SIZE * _TAP_BYTES}",
+            f"x_bundle = in_blocks * {self._bundle_bytes}",
+        )
+        self.write(f"products = spectrum + (chunk + {rows - 1}) // {rows} * x_bundle")
+
+    @property
+    def spectrum_at(self) -> str:
+        rows, row = self.tile.rows, VECTOR_BYTES
+        return f"spectrum + tile // {rows} * x_bundle + channel * {self._bundle_bytes} + tile % {rows} * {row}"
+
+    @property
+    def products_at(self) -> str:
+        return f"products + tile // {self.tile.rows} * {self._bundle_bytes} + tile % {self.tile.rows} * {VECTOR_BYTES}"
+
+    @property
+    def spectrum_plane(self) -> str:  # type: ignore[override]
+        return str(self._element_bytes)
+
+    product_plane = spectrum_plane
+
+    # ---- products ----
+
+    def write_weight_steps(self) -> None:
+        self.write(f"w_block = in_blocks * {_WINDOW_BYTES}")
+
+    def write_products(self, tile: Tile, block: str) -> None:
+        write, rows, size = self.write, tile.rows, self.inputs
+        write(f"bundles = (count + {rows - 1}) // {rows}", "begin = 0", "end = in_blocks")
+        if self.is_volume:
+            write("begin = near * image_blocks", "end = beyond * image_blocks")
+            with write.block(
+                f"for at in range(0, 0 if begin < end else bundles * {self._bundle_bytes}, {VECTOR_BYTES})"
+            ):
+                write(f"vstore(products, at, {tile.zero})")
+        with write.block("for channel in range(begin, end)"):
+            write(f"windows = weight + {block} * w_block + channel * {_WINDOW_BYTES}")
+            write(f"steps = min({BLOCK}, channels - channel * {BLOCK})")
+            with write.block("for bundle in range(bundles)"):
+                write(f"x_line = spectrum + bundle * x_bundle + channel * {self._bundle_bytes}")
+                write(f"target = products + bundle * {self._bundle_bytes}", f"ahead = windows + {_WINDOW_BYTES}")
+                for line in range(size):
+                    self._write_line(tile, line)
+                    write(f"x_line += {size * self._element_bytes}", f"target += {size * self._element_bytes}")
+
+    def _write_line(self, tile: Tile, line: int) -> None:
+        """Adds what 16 channels give to a line of products."""
+        write = self.write
+        places = [(column, row) for column in range(self.inputs) for row in range(tile.rows)]
+        offsets = [column * self._element_bytes + row * VECTOR_BYTES for column, row in places]
+        sums = [tile.accumulator(column, row) for column, row in places]
+        write(*(f"{total} = {tile.zero}" for total in sums), "x = x_line", "w = windows", "put = opposite")
+        with write.block("for step in range(steps)"):
+            if decide("prefetch", True, lambda: (True, False)):
+                write(*(f"prefetch(ahead, {i * VECTOR_BYTES})" for i in range(_AHEAD[line])))
+                write(f"ahead += {_AHEAD[line] * VECTOR_BYTES}")
+            self.write_transform(self.matrices.of_weights, self._write_down(line))
+            for (column, _), total, offset in zip(places, sums, offsets, strict=True):
+                write(f"element = splat_float32(load_float32(x, {offset}))")
+                write(multiply_add(total, "element", f"y_{column}", self.target))
+            write("x += 4", f"w += {VECTOR_BYTES}", f"put += {WINDOW_SIZE * VECTOR_BYTES}")
+        with write.block("if channel > begin"):
+            write(
+                *(f"{total} = {total} + vload_float32(target, {at})" for total, at in zip(sums, offsets, strict=True))
+            )
+        write(*(f"vstore(target, {at}, {total})" for total, at in zip(sums, offsets, strict=True)))
+
+    def _write_down(self, line: int) -> Sequence[str]:
+        """One line of the windows transformed down their columns: the names of its vectors."""
+        write, of_weights = self.write, self.matrices.of_weights
+        first, second, third = of_weights[line]
+        names = [f"down_{column}" for column in range(WINDOW_SIZE)]
+        for column, name in enumerate(names):
+            taps = [f"vload_float32(w, {(tap * WINDOW_SIZE + column) * _TAP_BYTES})" for tap in range(WINDOW_SIZE)]
+            place = f"put, {column * VECTOR_BYTES}"
+            if not second:  # of the points 0 and infinity
+                write(f"{name} = {taps[0] if first else taps[2]}")
+            elif is_pair(of_weights[line], of_weights[line - 1]):
+                write(f"{name} = vload_float32({place})")
+            else:
+                write(f"even = {taps[0]}", f"odd = {taps[1]}")
+                write(multiply_add("even", taps[2], constant(third), self.target))
+                write(multiply_add(name, "odd", constant(second), self.target, total="even"))
+                write(multiply_add("other", "odd", constant(-second), self.target, total="even"))
+                write(f"vstore({place}, other)")
+        return names
