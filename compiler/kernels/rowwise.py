@@ -32,7 +32,10 @@ from .writer import Odometer, Writer, scaled, shape_of, stored, widened
 _BLOCK = 2048
 _GROUP = 4  # rows that are worked on side by side, if they are no longer than _BLOCK
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
-_LONG = 0.2  # nanoseconds an element
+_UNROLL_LONG = (
+    2  # … along rows even there: what a step needs beside its vectors, such as places of constants, serves two
+)
+LONG = 0.2  # nanoseconds an element
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ class RowProgram:
     def __init__(
         self, write: Writer, axes: Sequence[Axis], kept: Sequence[bool], tensors: Sequence[Tensor], cost: float
     ) -> None:
-        self.unroll, self.cost = 1 if cost > _LONG else _UNROLL, cost
+        self.unroll, self.cost = 1 if cost > LONG else _UNROLL, cost
         self.write, self.tensors, self.axes, self.kept = write, tensors, axes, kept
         self.inner = len(axes) - 1
         self.across = kept[-1]
@@ -379,15 +382,23 @@ class RowProgram:
     # ---- one pass ----
 
     def reduce(
-        self, accumulators: Sequence[Accumulator], reads: Sequence[int], writes: Sequence[int], body: Body
+        self,
+        accumulators: Sequence[Accumulator],
+        reads: Sequence[int],
+        writes: Sequence[int],
+        body: Body,
+        is_short: bool = False,
     ) -> None:
-        """Writes a pass. Afterwards each accumulator's name holds its result: see `statistic`."""
+        """Writes a pass, whose step `is_short` though others may be long. Afterwards each accumulator's name holds its result:
+        see `statistic`."""
         if self.across:
             self._reduce_across(accumulators, reads, writes, body)
         elif self.rows:
             self._reduce_together(accumulators, body)
         else:
-            self._reduce_along(accumulators, reads, writes, body)
+            self._reduce_along(
+                accumulators, reads, writes, body, _UNROLL if is_short else max(self.unroll, _UNROLL_LONG)
+            )
 
     def statistic(self, name: str, text: str, accumulators: Sequence[str] = (), dtype: DType = DType.float32) -> None:
         """Defines a vector from results of passes: `text` names them in braces."""
@@ -450,7 +461,12 @@ class RowProgram:
                     write(f"{name} = {each.merged(name, wide)}")
 
     def _reduce_along(
-        self, accumulators: Sequence[Accumulator], reads: Sequence[int], writes: Sequence[int], body: Body
+        self,
+        accumulators: Sequence[Accumulator],
+        reads: Sequence[int],
+        writes: Sequence[int],
+        body: Body,
+        unroll: int,
     ) -> None:
         write, inner = self.write, f"n{self.inner}"
         widened_sums = [each for each in accumulators if each.wide is not each.dtype]
@@ -458,38 +474,40 @@ class RowProgram:
             if each in widened_sums:
                 write(f"{each.name}_sum = splat_{each.wide.name}({each.identity})")
             else:
-                self._start(each)
+                self._start(each, unroll)
         with self._outer_loops([*reads, *writes]):
             if not widened_sums:
                 write("begin = 0", f"end = {inner}")
-                self._write_block(accumulators, body)
+                self._write_block(accumulators, body, unroll)
             else:
                 with write.block(f"for begin in range(0, {inner}, {_BLOCK})"):
                     write(f"end = min(begin + {_BLOCK}, {inner})")
                     for each in widened_sums:
-                        self._start(each)
-                    self._write_block(accumulators, body)
+                        self._start(each, unroll)
+                    self._write_block(accumulators, body, unroll)
                     for each in widened_sums:
                         total = f"{each.name}_sum"
-                        write(f"{total} = {each.merged(total, f'convert_{each.wide.name}({self._together(each)})')}")
+                        write(
+                            f"{total} = {each.merged(total, f'convert_{each.wide.name}({self._together(each, unroll)})')}"
+                        )
         for each in accumulators:
-            total = f"{each.name}_sum" if each in widened_sums else self._together(each)
+            total = f"{each.name}_sum" if each in widened_sums else self._together(each, unroll)
             write(f"{each.name} = {each.horizontal}({total})")
 
-    def _start(self, each: Accumulator) -> None:
-        self.write(*(f"{each.name}_{u} = splat_{each.dtype.name}({each.identity})" for u in range(self.unroll)))
+    def _start(self, each: Accumulator, unroll: int) -> None:
+        self.write(*(f"{each.name}_{u} = splat_{each.dtype.name}({each.identity})" for u in range(unroll)))
 
-    def _together(self, each: Accumulator) -> str:
-        names = [f"{each.name}_{u}" for u in range(self.unroll)]
+    def _together(self, each: Accumulator, unroll: int) -> str:
+        names = [f"{each.name}_{u}" for u in range(unroll)]
         while len(names) > 1:
             pairs = zip(names[::2], names[1::2], strict=True)
             names = [each.merged(*pair) if len(names) == 2 else f"({each.merged(*pair)})" for pair in pairs]
         return names[0]
 
-    def _write_block(self, accumulators: Sequence[Accumulator], body: Body) -> None:
+    def _write_block(self, accumulators: Sequence[Accumulator], body: Body, unroll: int) -> None:
         """From `begin` to `end`: several vectors a round, then the rest with masks."""
         write, lanes = self.write, self.write.lanes
-        unroll = self.unroll if accumulators else 1
+        unroll = unroll if accumulators else 1
         width = lanes * unroll
         write(f"whole = end - (end - begin) % {width}")
         with write.block(f"for i in range(begin, whole, {width})"):
