@@ -1,10 +1,13 @@
 """The template of argmax and argmin: the greatest (least) element of a row first, then the place where it stands.
 
-Along the last axis, the second pass stops at the first vector that holds it. Along another axis, a vector takes neighbouring
-rows, and carries places along with the elements. NaN counts as the greatest (least) of all, as NumPy has it.
+Along the last axis, the second pass stops at the first vector that holds it. Along another axis, or where rows are short, a
+vector takes neighbouring rows, and carries places along with the elements. NaN counts as the greatest (least) of all, as NumPy
+has it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
@@ -14,6 +17,8 @@ from .kernel import Kernel
 from .reduce import REDUCTIONS
 from .target import Target
 from .writer import Writer, estimate, scaled, shape_of, widened
+
+_SHORT = 24  # elements of a row, up to which vectors of them are gathered from several rows
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -48,7 +53,9 @@ class _Extreme:
         write.output("target", 0)
         write.size("outer", self.outer)
         write.size("length", self.length)
-        if self.inner == 1:
+        if self.inner == 1 and isinstance(self.length, int) and self.length <= _SHORT:
+            self._write_short()
+        elif self.inner == 1:
             self._write_along()
         else:
             self._write_across()
@@ -95,13 +102,32 @@ class _Extreme:
                 f"rest = min({lanes}, inner - column)",
             )
             write(f"a = x + {scaled('row * length * inner + column', self.dtype.itemsize)}")
-            write(f"best = {self._load('a', '0', 'rest')}", "at = splat_int64(0)")
-            with write.block("for i in range(1, length)"):
-                write(f"v = {self._load('a', 'i * inner', 'rest')}")
-                symbol = (">" if self.is_greatest else "<") + ("=" if self.takes_last else "")
-                better = f"v {symbol} best"
-                if self.computed.is_float:
-                    again = "isnan(v)" if self.takes_last else "(isnan(v) & ~isnan(best))"
-                    better = f"({better}) | {again}"
-                write(f"better = {better}", "best = select(better, v, best)", "at = select(better, splat_int64(i), at)")
+            self._write_best(lambda i: self._load("a", f"{i} * inner", "rest"))
             write("vstore(target, (row * inner + column) * 8, at, rest)")
+
+    def _write_short(self) -> None:
+        write, lanes, dtype = self.write, self.write.lanes, self.dtype
+        write(f"strips = (outer + {lanes - 1}) // {lanes}", "places = iota_int64() * length")
+        self._split("strips", "outer * length * 300 // 1000")
+        with write.block("for strip in range(first, last)"):
+            write(f"row = strip * {lanes}", f"rest = min({lanes}, outer - row)", "there = inside(rest)")
+            write(f"a = x + {scaled('row * length', dtype.itemsize)}")
+
+            def gathered(i: str) -> str:
+                return widened(f"vgather_{dtype.name}(a + {scaled(i, dtype.itemsize)}, places, there)", dtype)
+
+            self._write_best(gathered)
+            write("vstore(target, row * 8, at, rest)")
+
+    def _write_best(self, load: Callable[[str], str]) -> None:
+        """Defines `at`, the place of the best among the vectors that `load` tells the text of."""
+        write = self.write
+        write(f"best = {load('0')}", "at = splat_int64(0)")
+        with write.block("for i in range(1, length)"):
+            write(f"v = {load('i')}")
+            symbol = (">" if self.is_greatest else "<") + ("=" if self.takes_last else "")
+            better = f"v {symbol} best"
+            if self.computed.is_float:
+                again = "isnan(v)" if self.takes_last else "(isnan(v) & ~isnan(best))"
+                better = f"({better}) | {again}"
+            write(f"better = {better}", "best = select(better, v, best)", "at = select(better, splat_int64(i), at)")
