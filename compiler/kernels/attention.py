@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...formats import dims
-from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.attention import part_of, permuted
@@ -105,7 +104,9 @@ class _Attention:
         self.node = definition.nodes[0]
         self.attributes = bound_attributes(self.node)
         self.tensors = {name: definition.params[number] for name, number in zip("qkv", self.node.inputs, strict=False)}
-        self.mask = definition.params[self.node.inputs[3]] if len(self.node.inputs) > 3 else None
+        masks = zip(("mask", "bias"), self.node.inputs[3:], strict=False)
+        self.masks = {name: definition.params[number] for name, number in masks}
+        self.mask = self.masks.get("mask")
         rank = definition.results[0].rank
         stored = self.attributes["result_axes"] or tuple(range(rank))
         self.orders = {name: self.attributes[f"{name}_axes"] or tuple(range(rank)) for name in "qkv"}
@@ -179,7 +180,7 @@ class _Attention:
 
     def _write_sizes(self) -> None:
         write = self.write
-        for name, number in zip(("q", "k", "v", "mask"), self.node.inputs, strict=False):
+        for name, number in zip(("q", "k", "v", "mask", "bias"), self.node.inputs, strict=False):
             write.input(f"{name}_at", number)
         write.output("out_at", 0)
         for axis, dim in enumerate(self.batch):
@@ -194,11 +195,11 @@ class _Attention:
             if index:
                 write.size(f"{name}_start", dims.multiply(4 * index, dims.product(shape[part + 1 :])))
                 write(f"{name}_at = {name}_at + {name}_start")
-        if self.mask is not None:
-            shape = shape_of(self.mask)
+        for name, type_ in self.masks.items():
+            shape = shape_of(type_)
             for axis, dim in enumerate(shape, len(self.batch) + 2 - len(shape)):
                 inner = dims.product(shape[axis - len(self.batch) - 2 + len(shape) + 1 :])
-                write.size(f"mask_step_{axis}", 0 if dim == 1 else dims.multiply(self.mask.dtype.itemsize, inner))
+                write.size(f"{name}_step_{axis}", 0 if dim == 1 else dims.multiply(type_.dtype.itemsize, inner))
         start = 0
         for name, size in self.layout.parts.items():
             write(f"{name} = scratch + {start}")
@@ -207,7 +208,7 @@ class _Attention:
     def _write_units(self) -> None:
         """Each unit knows the place of the next one, whose operands it may ask for, and which keys are `turned` already, of all
         those that have a number, `held`."""
-        write, names = self.write, [*self.tensors, *(["mask"] if self.mask is not None else [])]
+        write, names = self.write, [*self.tensors, *self.masks]
         write("next_begin = 0", "matrix = 0", "turned = -1", *(f"next_{name} = {name}_at" for name in names))
         with write.block("for unit in range(first - 1, last)"):
             write("begin = next_begin", *(f"{name} = next_{name}" for name in names))
@@ -234,10 +235,10 @@ class _Attention:
             terms = [f"{place} * {name}_step_{axis}" for axis, place in enumerate(places)]
             terms += [f"next_begin * {name}_step_{row}"] if name in ("q", "out") else []
             write(" + ".join([f"next_{name} = {name}_at", *terms]))
-        if self.mask is not None:
-            first = row + 2 - self.mask.rank
-            terms = [f"{place} * mask_step_{axis}" for axis, place in self._mask_places() if axis >= first]
-            write(" + ".join(["next_mask = mask_at", *terms]))
+        for name, type_ in self.masks.items():
+            first = row + 2 - type_.rank
+            terms = [f"{place} * {name}_step_{axis}" for axis, place in self._mask_places() if axis >= first]
+            write(" + ".join([f"next_{name} = {name}_at", *terms]))
 
     def _write_unit(self) -> None:
         self.write("rows = min(band, queries - begin)")
@@ -302,7 +303,7 @@ class _Attention:
             write("norm = splat_float32(1.0 / horizontal_sum(total) if keys > 0 else 0.0)")
             for at in widths:
                 place = f"out + row * {self._step('out')}, {4 * at}"
-                write(f"vstore({place}, sum_{at} * norm{self._lanes(at, self.width)})")
+                write(f"vstore({place}, {self._normal(f'sum_{at}')}{self._lanes(at, self.width)})")
 
     def _write_greatest(self) -> None:
         """Masks a row of scores; `most` is the greatest, lane by lane. Behind the last key there are no scores but -∞."""
@@ -367,11 +368,11 @@ class _Attention:
         with write.block("for row in range(top, top + lines)"):
             self._fetch("q", self.depth)
             self._fetch("out", self.width)
-            if self.mask is not None and len(self._mask_shape) > 1 and 1 not in self._mask_shape[-2:]:
-                size = self.mask.dtype.itemsize
-                write(f"source = next_mask + row * {self._mask_step(len(self.batch))}")
-                with write.block(f"for at in range(0, keys * {size}, {VECTOR_BYTES})"):
-                    write("prefetch(source, at)")
+            for name, type_ in self.masks.items():
+                if type_.rank > 1 and 1 not in shape_of(type_)[-2:]:
+                    write(f"source = next_{name} + row * {self._mask_step(name, len(self.batch))}")
+                    with write.block(f"for at in range(0, keys * {type_.dtype.itemsize}, {VECTOR_BYTES})"):
+                        write("prefetch(source, at)")
 
     def _fetch_keys(self) -> None:
         """The same for its keys and values, as far as they go."""
@@ -385,10 +386,6 @@ class _Attention:
         """Asks for a row of an operand of the next unit."""
         self.write(f"source = next_{name} + row * {self._step(name)}")
         self.write(*(f"prefetch(source, {at})" for at in range(0, 4 * length, VECTOR_BYTES)))
-
-    @property
-    def _mask_shape(self) -> tuple[Dim, ...]:
-        return () if self.mask is None else shape_of(self.mask)
 
     def _write_place(self) -> None:
         """Where the tile is that begins at `top`: its number of rows, its place in the group, and its scores."""
@@ -524,7 +521,14 @@ class _Attention:
                 for j in range(tile.blocks):
                     ending = f", {self.width} - (block + {j}) * {BLOCK}" if self.width % BLOCK else ""
                     at = f"{i} * {self._step('out')} + {j * VECTOR_BYTES}"
-                    write(f"vstore(target, {at}, {tile.accumulator(i, j)} * norm{ending})")
+                    write(f"vstore(target, {at}, {self._normal(tile.accumulator(i, j))}{ending})")
+
+    def _normal(self, total: str) -> str:
+        """A sum of values, divided by the sum of their weights, whose reciprocal is the `norm`. Where weights are no numbers,
+        that is none or infinite."""
+        if self.attributes["nan_to_zero"]:
+            return f"select(norm < splat_float32(math.inf), {total} * norm, splat_float32(0.0))"
+        return f"{total} * norm"
 
     # ---- the softmax of a span ----
 
@@ -571,30 +575,33 @@ class _Attention:
 
     # ---- the mask ----
 
-    def _mask_step(self, axis: int) -> str:
-        """The bytes from one place of the mask to the next on one of the scores' axes."""
-        assert self.mask is not None
-        return f"mask_step_{axis}" if axis >= len(self.batch) + 2 - self.mask.rank else "0"
+    def _mask_step(self, name: str, axis: int) -> str:
+        """The bytes from one place of a mask to the next on one of the scores' axes."""
+        return f"{name}_step_{axis}" if axis >= len(self.batch) + 2 - self.masks[name].rank else "0"
 
     def _write_mask_line(self, query: str) -> None:
-        rank = len(self.batch) + 2
-        self.write(f"mask_line = mask + {query} * {self._mask_step(rank - 2)} + key * {self._mask_step(rank - 1)}")
+        rows, columns = len(self.batch), len(self.batch) + 1
+        for name in self.masks:
+            steps = self._mask_step(name, rows), self._mask_step(name, columns)
+            self.write(f"{name}_line = {name} + {query} * {steps[0]} + key * {steps[1]}")
 
     def _masked_score(self, score: str, place: str, ending: str) -> str:
         """The score of the keys from `place` on, as an expression."""
         assert self.mask is not None
-        held = self._held(place, ending)
-        if self.mask.dtype is DType.bool:
-            return f"select({held}, {score}, splat_float32({self._masked}))"
-        return f"{score} + {held}"
+        held = self._held("mask", place, ending)
+        if self.mask.dtype is not DType.bool:
+            return f"{score} + {held}"
+        bias = f" + {self._held('bias', place, ending)}" if "bias" in self.masks else ""
+        before, behind = ("", bias) if self.attributes["bias_last"] else (bias, "")
+        return f"select({held}, {score}{before}, splat_float32({self._masked})){behind}"
 
-    def _held(self, place: str, ending: str) -> str:
-        """The mask's vector from `place` on."""
-        assert self.mask is not None
-        dtype = self.mask.dtype
-        if self.mask.rank and self.mask.shape[-1] != 1:
-            return f"vload_{dtype.name}(mask_line, {place} * {dtype.itemsize}{ending})"
-        return f"splat_{dtype.name}(load_{dtype.name}(mask_line, 0))"
+    def _held(self, name: str, place: str, ending: str) -> str:
+        """A mask's vector from `place` on."""
+        type_ = self.masks[name]
+        dtype = type_.dtype
+        if type_.rank and type_.shape[-1] != 1:
+            return f"vload_{dtype.name}({name}_line, {place} * {dtype.itemsize}{ending})"
+        return f"splat_{dtype.name}(load_{dtype.name}({name}_line, 0))"
 
     @property
     def _masked(self) -> str:
@@ -641,12 +648,12 @@ class _Attention:
 
     @property
     def _shift(self) -> str:
-        """What the mask adds to scores at least, in sight; at most, where it hides. `left` keys are left."""
+        """What the masks add to scores at least, in sight; at most, where they hide. `left` keys are left."""
         assert self.mask is not None
-        held = self._held("at", f", min({BLOCK}, left)")
+        ending = f", min({BLOCK}, left)"
         if self.mask.dtype is DType.bool:
-            return f"select({held}, splat_float32(0.0), splat_float32({self._masked}))"
-        return held
+            return self._masked_score("splat_float32(0.0)", "at", ending)
+        return self._held("mask", "at", ending)
 
     def _write_bound(self) -> None:
         """No product of the band's queries and the span's keys is greater than `bound` (Cauchy and Schwarz). It is no number, or

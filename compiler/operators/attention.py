@@ -26,6 +26,8 @@ _PART = "(axis, index): {} is what a tensor of one more axis has at that index; 
 _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),
     "masked": Attribute(Kind.FLOAT, "the score where a mask of truth values does not hold", float("-inf")),
+    "bias_last": Attribute(Kind.BOOL, "whether the bias is added behind the mask, and not before it", False),
+    "nan_to_zero": Attribute(Kind.BOOL, "whether a query whose weights are no numbers gets zeros", False),
     "repeat": Attribute(Kind.INT, "neighbours on the last axis of q's batch (heads) that share a matrix of k and v", 1),
     "q_axes": Attribute(Kind.INTS, _ORDER.format("q", "query"), None),
     "k_axes": Attribute(Kind.INTS, _ORDER.format("k", "key"), None),
@@ -62,6 +64,8 @@ def _infer(
     inputs: Sequence[TensorType],
     scale: float,
     masked: float,
+    bias_last: bool,
+    nan_to_zero: bool,
     repeat: int,
     q_axes: tuple | None,
     k_axes: tuple | None,
@@ -85,12 +89,15 @@ def _infer(
     match_dim(q[-1], k[-1])
     match_dim(k[-2], v[-2])
     if len(inputs) > 3:
-        _check_mask(inputs[3], dtype, (*q[:-1], k[-2]))
+        _check_mask(inputs[3], frozenset({dtype, DType.bool}), (*q[:-1], k[-2]))
+    if len(inputs) > 4:
+        require(inputs[3], frozenset({DType.bool}))
+        _check_mask(inputs[4], frozenset({dtype}), (*q[:-1], k[-2]))
     return TensorType(dtype, permuted((*q[:-1], v[-1]), result_axes))
 
 
-def _check_mask(mask: TensorType, dtype: DType, scores: Shape) -> None:
-    require(mask, frozenset({dtype, DType.bool}))
+def _check_mask(mask: TensorType, dtypes: frozenset[DType], scores: Shape) -> None:
+    require(mask, dtypes)
     if broadcast(mask.shape, scores) != scores:
         raise mismatch(f"a mask that broadcasts to the scores {scores}", mask)
 
@@ -100,9 +107,12 @@ def _attention(
     k: np.ndarray,
     v: np.ndarray,
     mask: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
     *,
     scale: float,
     masked: float,
+    bias_last: bool,
+    nan_to_zero: bool,
     repeat: int,
     q_axes: tuple | None,
     k_axes: tuple | None,
@@ -117,9 +127,16 @@ def _attention(
     if repeat > 1:
         keys, values = np.repeat(keys, repeat, -3), np.repeat(values, repeat, -3)
     scores = _matmul(queries, np.swapaxes(keys, -1, -2)) * scale
+    if bias is not None and not bias_last:
+        scores = scores + bias
     if mask is not None:
         scores = np.where(mask, scores, masked) if mask.dtype == np.bool_ else scores + mask
-    return _transposed(_matmul(_softmax(scores, -1), values).astype(q.dtype), result_axes)
+    if bias is not None and bias_last:
+        scores = scores + bias
+    weights = _softmax(scores, -1)
+    if nan_to_zero:
+        weights = np.where(np.isnan(weights), 0, weights)
+    return _transposed(_matmul(weights, values).astype(q.dtype), result_axes)
 
 
 def _taken(x: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:
@@ -165,11 +182,12 @@ def _rotary(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
 
 register(
     "attention",
-    "q k v mask?",
+    "q k v mask? bias?",
     _infer,
     _attention,
     Fusion.OPAQUE,
-    "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]",
+    "softmax(q kᵀ scale + mask) v, of queries [batch …, query, depth], keys and values [batch …, key, depth]; a bias goes with "
+    "a mask of truth values",
     attributes=_ATTRIBUTES,
     work=_work,
 )

@@ -28,6 +28,7 @@ from .name_shapes import NameShapes
 from .pack_matrices import PackMatrices
 from .recognise import Recognise
 from .simplify import Simplify
+from .split_batches import SplitBatches
 from .transposed_convolutions import TransposedConvolutions
 from .widen_float16 import WidenFloat16
 
@@ -49,6 +50,7 @@ __all__ = [
     "Pass",
     "Recognise",
     "Simplify",
+    "SplitBatches",
     "Timings",
     "TransposedConvolutions",
     "WidenFloat16",
@@ -98,7 +100,10 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: FoldBatchNorm()),
     (1, lambda options: Simplify()),
     (1, lambda options: CommonSubexpressions()),
+    (1, lambda options: SplitBatches()),
+    (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise()),
+    (1, lambda options: CommonSubexpressions()),
     (2, lambda options: BlockChannels(options.winograd)),
     (2, lambda options: PackMatrices()),
     (0, lambda options: LambdaLift()),

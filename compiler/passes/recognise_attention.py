@@ -5,6 +5,7 @@ axes.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,15 +24,20 @@ _LONGEST_ROW = 256  # that the kernel takes
 
 _SCORES = (
     "matmul(q * scale, k * factor)",
+    "matmul(q * scale, k) * factor",
     "matmul(q * scale, k)",
     "matmul(q, k * scale)",
     "matmul(q, k) * scale",
     "matmul(q, k)",
 )
-_MASKED = ("where(mask, {}, masked)", "{} + mask", "{}")
-_PATTERNS = tuple(f"matmul(softmax({masked.format(scores)}), v)" for masked in _MASKED for scores in _SCORES)
+_BIASED_LAST = "where(mask, {}, masked) + bias"
+_MASKED = ("where(mask, {}, masked)", "where(mask, {} + bias, masked)", _BIASED_LAST, "{} + mask", "{}")
+_PATTERNS = tuple(
+    (f"matmul(softmax({masked.format(scores)}), v)", masked == _BIASED_LAST) for masked in _MASKED for scores in _SCORES
+)
 
 _SLICE = ("starts", "ends", "axes", "steps")
+_WITHOUT_NAN = parse("where(isnan(weights), 0, weights)")
 _ROTARY = parse("x * cosine + concat(-second, first) * sine")
 
 
@@ -49,13 +55,26 @@ def candidates(
         inner = definitions.get(call.args[0])  # type: ignore[arg-type]
         if inner is not None and inner.operator == "attention":
             yield from _with_result_axes(inner, order_of(call))
-    if call.operator != "matmul" or uses[call.args[0]] != 1 or not _is_along_rows(definitions.get(call.args[0])):  # type: ignore[arg-type]
+    if call.operator != "matmul" or uses[call.args[0]] != 1:
         return
-    for pattern in _PATTERNS:
-        for found in matcher.find(parse(pattern), call):
-            made = _attention(found, definitions, places)
+    weights, nan_to_zero = _weights(call.args[0], matcher, uses)
+    if not _is_along_rows(definitions.get(weights)):  # type: ignore[arg-type]
+        return
+    product = dataclasses.replace(call, args=(weights, call.args[1]))
+    for pattern, bias_last in _PATTERNS:
+        for found in matcher.find(parse(pattern), product):
+            made = _attention(found, definitions, places, bias_last=bias_last, nan_to_zero=nan_to_zero)
             if made is not None:
                 yield made
+
+
+def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[ir.Atom, bool]:
+    """What values are multiplied by, or what that is made of by zeros in place of what is no number, and whether it is."""
+    call = matcher.definitions.get(atom)  # type: ignore[arg-type]
+    for found in matcher.find(_WITHOUT_NAN, call) if call is not None else ():
+        if uses[found["weights"]] == 2:
+            return found["weights"], True
+    return atom, False
 
 
 def _are_halves(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> bool:
@@ -83,7 +102,10 @@ def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:
     return lookup("softmax").bind(softmax.attributes)["axis"] % rank == rank - 1
 
 
-def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], places: Places) -> ir.OperatorCall | None:
+def _attention(
+    found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], places: Places, **ways: bool
+) -> ir.OperatorCall | None:
+    """`ways`: the attributes that are true or false."""
     numbers = {name: number_of(found[name]) for name in ("scale", "factor", "masked") if name in found}
     if None in numbers.values() or not all(_is_possible(tensor_type(found[name])) for name in "qv"):
         return None
@@ -92,7 +114,7 @@ def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], plac
         numbers.get("masked", -math.inf),
     )
     operands: list[Any] = []
-    attributes: dict[str, Any] = {"scale": scale, "masked": masked}
+    attributes: dict[str, Any] = {"scale": scale, "masked": masked, **ways}
     repeats: dict[str, tuple[Any, int]] = {}
     for name in "qkv":
         place = places.of(
@@ -109,8 +131,8 @@ def _attention(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall], plac
     (key, times), (value, same) = repeats["k"], repeats["v"]
     if times == same > 1:
         operands[1:], attributes["repeat"] = [key, value], times
-    mask = [found["mask"]] if "mask" in found else []
-    return _call([*operands, *mask], attributes)
+    masks = [found[name] for name in ("mask", "bias") if name in found]
+    return _call([*operands, *masks], attributes)
 
 
 def _is_possible(type_: TensorType) -> bool:

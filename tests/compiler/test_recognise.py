@@ -8,7 +8,7 @@ from treadle.compiler import ir
 from treadle.compiler.builder import Module, constant, function, op, var
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.infer import infer_types
-from treadle.compiler.passes import DeadCode, InferTypes, Recognise
+from treadle.compiler.passes import DeadCode, InferTypes, Recognise, SplitBatches
 from treadle.compiler.text import parse_module, print_module
 
 _TANH = """
@@ -191,6 +191,160 @@ def test_masks_of_attention_become_one(masks: dict[str, tuple[int, ...]], bindin
     assert "softmax" not in printed
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes.values()]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
+_SHAPES = {"m": (6, 1, 1, 5), "n": (5, 5), "f": (2, 1, 1), "h": (5, 5), "i": (6, 1, 1, 5), "p": (2, 5, 5)}
+
+
+@pytest.mark.parametrize(
+    ("bindings", "attributes"),
+    [
+        ("a = where(h, d, float32(-50.0))\ne = add(a, m)", "bias_last=true, masked=-50.0, "),
+        ("a = add(d, m)\ne = where(h, a, float32(-50.0))", "masked=-50.0, "),
+        ("a = where(h, float32(-50.0), d)\ne = add(m, a)", "bias_last=true, masked=-50.0, "),
+        ("a = where(h, d, float32(-50.0))\ne = where(i, float32(-50.0), a)", "masked=-50.0, "),
+        ("a = add(d, m)\ne = multiply(a, float32(0.25))", ""),
+        (
+            "a = where(h, d, float32(-50.0))\nb = divide(a, float32(4.0))\ne = add(b, m)",
+            "bias_last=true, masked=-12.5, ",
+        ),
+        ("a = add(n, d)\nb = add(a, m)\ne = maximum(b, float32(-3.4028235e+38))", ""),
+        ("a = multiply(d, f)\ne = add(a, m)", ""),
+        ("a = add(d, m)\ne = multiply(f, a)", ""),
+        (
+            "a = reshape(d) {shape=(12, 5, 5)}\nb = reshape(a) {shape=(6, 2, 5, 5)}\ne = add(b, p)",
+            "",
+        ),
+    ],
+)
+def test_what_is_done_to_scores_gets_the_form_of_attention(bindings: str, attributes: str) -> None:
+    shapes = {**dict.fromkeys("xyz", (6, 2, 5, 4)), **_SHAPES}
+    signature = ", ".join(
+        f"{name}: {'bool' if name in 'hi' else 'float32'}[{', '.join(map(str, shape))}]"
+        for name, shape in shapes.items()
+    )
+    text = f"{_TWO_MASKS}{bindings}\nw = softmax(e)\nr = matmul(w, z)"
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
+    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
+    printed = print_module(after)
+    assert "= attention(" in printed
+    assert "softmax" not in printed
+    assert attributes in printed
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes.values()]
+    arrays = [array > 0 if name in "hi" else array for name, array in zip(shapes, arrays, strict=True)]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        "a = add(d, n)\nb = where(h, a, float32(-50.0))\ne = add(b, m)",  # a bias before and one behind
+        "a = where(h, d, float32(-50.0))\ne = multiply(a, f)",
+        "a = add(d, m)\ne = maximum(a, float32(-50.0))",
+        "a = where(h, d, float32(-50.0))\ne = where(i, float32(-60.0), a)",
+    ],
+)
+def test_what_attention_knows_no_form_of_stays_in_parts(bindings: str) -> None:
+    shapes = {**dict.fromkeys("xyz", (6, 2, 5, 4)), **_SHAPES}
+    signature = ", ".join(
+        f"{name}: {'bool' if name in 'hi' else 'float32'}[{', '.join(map(str, shape))}]"
+        for name, shape in shapes.items()
+    )
+    text = f"{_TWO_MASKS}{bindings}\nw = softmax(e)\nr = matmul(w, z)"
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
+    assert "attention" not in print_module(Recognise()(module))
+
+
+def test_a_mask_of_pixels_that_are_seen_along_two_axes() -> None:
+    """As where lines and columns of an image have relative places of their own."""
+    text = """
+func @main(x: float32[6, 12, 4], y: float32[6, 12, 4], z: float32[6, 12, 4],
+           m: float32[6, 3, 4, 3, 1], n: float32[6, 3, 4, 1, 4]) {
+k = permute_dims(y) {axes=(0, 2, 1)}
+s = matmul(x, k)
+a = reshape(s) {shape=(6, 3, 4, 3, 4)}
+b = add(a, m)
+c = add(b, n)
+e = reshape(c) {shape=(6, 12, 12)}
+w = softmax(e)
+r = matmul(w, z)
+r
+}"""
+    module = InferTypes()(parse_module(text))
+    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
+    assert "= attention(x, y, z, " in print_module(after)
+    random = np.random.default_rng(0)
+    shapes = [(6, 12, 4)] * 3 + [(6, 3, 4, 3, 1), (6, 3, 4, 1, 4)]
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
+def test_zeros_for_weights_that_are_no_numbers() -> None:
+    text = """
+func @main(x: float32[6, 5, 4], y: float32[6, 5, 4], z: float32[6, 5, 4], m: float32[5, 5]) {
+k = permute_dims(y) {axes=(0, 2, 1)}
+s = matmul(x, k)
+e = add(s, m)
+w = softmax(e)
+i = isnan(w)
+u = where(i, float32(0.0), w)
+r = matmul(u, z)
+r
+}"""
+    module = InferTypes()(parse_module(text))
+    after = DeadCode(("main",))(Recognise()(module))
+    assert "attention(x, y, z, m) {nan_to_zero=true}" in print_module(after)
+    arrays = [np.random.default_rng(0).standard_normal((6, 5, 4)).astype(np.float32) for _ in "xyz"]
+    mask = np.zeros((5, 5), np.float32)
+    mask[2] = -np.inf
+    before, now = (evaluate(each, "main", *arrays, mask) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
+_MERGED = """
+func @main(x: float32[b, l, 3, 4], y: float32[b, m, 3, 4], z: float32[b, m, 3, 4],
+           n: float32[b, 1, l, m], o: float32[b * 3, 1, m]) {
+q = permute_dims(x) {axes=(0, 2, 1, 3)}
+k = permute_dims(y) {axes=(0, 2, 1, 3)}
+v = permute_dims(z) {axes=(0, 2, 1, 3)}
+q3 = reshape(q) {shape=(<b * 3>, <l>, 4)}
+k3 = reshape(k) {shape=(<b * 3>, <m>, 4)}
+v3 = reshape(v) {shape=(<b * 3>, <m>, 4)}
+half = multiply(q3, float32(0.5))
+turned = permute_dims(k3) {axes=(0, 2, 1)}
+s = matmul(half, turned)
+SCORES
+w = softmax(e) {axis=2}
+r = matmul(w, v3)
+apart = reshape(r) {shape=(<b>, 3, <l>, 4)}
+last = permute_dims(apart) {axes=(0, 2, 1, 3)}
+last
+}"""
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "a = reshape(s) {shape=(<b>, 3, <l>, <m>)}\nc = add(a, n)\ne = reshape(c) {shape=(<b * 3>, <l>, <m>)}",
+        "e = add(s, o)",
+        "e = multiply(s, float32(0.5))",
+    ],
+)
+def test_heads_that_are_merged_with_the_batch_are_those_of_attention(scores: str) -> None:
+    module = InferTypes()(parse_module(_MERGED.replace("SCORES", scores)))
+    split = DeadCode(("main",))(SplitBatches()(module))
+    after = DeadCode(("main",))(Recognise()(split))
+    printed = print_module(after)
+    assert "= attention(x, y, z" in printed
+    assert "result_axes=(0, 2, 1, 3)" in printed
+    assert "permute_dims" not in printed
+    random, sizes = np.random.default_rng(0), [(2, 5, 3, 4), (2, 7, 3, 4), (2, 7, 3, 4), (2, 1, 5, 7), (6, 1, 7)]
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in sizes]
     before, now = (evaluate(each, "main", *arrays) for each in (module, after))
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
 

@@ -137,6 +137,49 @@ def test_the_first_keys_may_be_hidden_and_whole_rows():
         attention((50, 16), (300, 16), (300, 16), ("float32", mask.shape), arrays=[mask])
 
 
+def biased(shapes, mask, bias, arrays, sizes=None, parts=1, target=TARGET, **attributes):
+    """Checks one attention with a mask of truth values and a bias of these shapes; the last operands are given."""
+    types = [tensor("float32", shape) for shape in shapes] + [tensor("bool", mask), tensor("float32", bias)]
+    operands = [random_array(type_, seed, sizes) for seed, type_ in enumerate(types)]
+    operands[len(operands) - len(arrays) :] = arrays
+    check(definition_of("attention", types, **attributes), operands, sizes, parts, 1e-5, 1e-5, target)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("masked", [-1e4, -3.4028234663852886e38, -np.inf])
+def test_a_bias_before_a_mask_and_behind_it(last, masked):
+    for queries, keys in ((1, 40), (2, 300), (40, 40), (70, 600)):
+        seen = np.tri(queries, keys, keys - queries, dtype=bool)
+        padding = np.where(np.arange(keys) < 7, -20.0, 0).astype(
+            np.float32
+        )  # as of a batch that is filled up at the left
+        shapes = (2, queries, 20), (2, keys, 20), (2, keys, 24)
+        biased(shapes, seen.shape, (keys,), [seen, padding], masked=masked, bias_last=last)
+        biased(shapes, (2, 1, keys), (queries, 1), [], parts=3, masked=masked, bias_last=last)
+
+
+def test_a_bias_of_symbolic_sizes_and_narrow_vectors():
+    sizes, shape = {"b": 2, "l": 21, "m": 37}, ("b", 3, "l", 16)
+    cached = ("b", 3, "m", 16)
+    for target in (TARGET, *NARROW):
+        biased((shape, cached, cached), ("l", "m"), ("b", 1, 1, "m"), [], sizes, 2, target, bias_last=True, masked=-1e4)
+
+
+def test_a_bias_goes_with_truth_values():
+    types = [tensor("float32", (9, 16))] * 3 + [tensor("float32", (9, 9))] * 2
+    with pytest.raises(InferenceError):
+        definition_of("attention", types)
+
+
+@pytest.mark.parametrize("queries", [2, 50])
+def test_queries_that_see_no_key_may_get_zeros(queries):
+    for keys in (30, 300):
+        mask = np.zeros((queries, keys), np.float32)
+        mask[1] = -np.inf
+        mask[0, 3] = np.nan
+        attention((queries, 16), (keys, 16), (keys, 16), ("float32", mask.shape), arrays=[mask], nan_to_zero=True)
+
+
 # ---- rotary places ----
 
 

@@ -1,0 +1,152 @@
+"""Batches of matrices that exporters merge into one axis for a product, and part again behind it, stay apart.
+
+    reshape(matmul(reshape(q), reshape(k)))    →  matmul(q, k)
+
+of q[batch, heads, …] seen as [batch · heads, …]. Heads are then known to be transpositions of what made them, and scores have
+the axes that masks have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...formats.types import TensorType
+from .. import ir
+from ..operators.shapes import element_count, is_unknown
+from ..operators.table import lookup
+from .patterns import number_of
+from .rewriting import Emitter, order_of, tensor_type
+
+
+@dataclass(frozen=True)
+class SplitBatches:
+    name: str = "split_batches"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Splitter(module).run()
+
+
+class _Splitter(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.whole: dict[ir.Atom, ir.Atom] = {}  # tensors whose first two axes others have as one, by these
+        self.results: set[ir.Atom] = set()  # of products that have been parted, and what is made of these
+        self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call, var = binding.value, binding.var
+        if not isinstance(call, ir.OperatorCall):
+            return (binding,)
+        self.begin(binding)
+        self.definitions[var] = call
+        if call.operator == "reshape":
+            source = call.args[0]
+            if source in self.whole and self.whole[source].type == var.type:  # type: ignore[union-attr]
+                self.atoms[var] = self.whole[source]
+                return ()
+            if _is_merged(tensor_type(source), tensor_type(var)):
+                self.whole[var] = source
+            return (binding,)
+        apart = self._apart(call)
+        if apart is None:
+            return (binding,)
+        self.whole[var] = apart
+        if call.operator not in ("permute_dims", "softmax"):
+            self.results.add(var)
+        merged = ir.OperatorCall("reshape", (apart,), lookup("reshape").canonical({"shape": tensor_type(var).shape}))
+        self.definitions.update((new.var, new.value) for new in self.new if isinstance(new.value, ir.OperatorCall))
+        return *self.new, dataclasses.replace(binding, value=merged)
+
+    def _apart(self, call: ir.OperatorCall) -> ir.Atom | None:
+        """What the call gives, with the first two axes apart."""
+        if call.operator == "matmul":
+            made = self._product(call)
+        elif call.operator == "permute_dims":
+            made = self._transposition(call)
+        elif call.operator == "softmax":
+            made = self._softmax(call)
+        elif call.operator in ("add", "multiply", "divide"):
+            made = self._elementwise(call)
+        else:
+            made = None
+        return made
+
+    def _transposition(self, call: ir.OperatorCall) -> ir.Atom | None:
+        """Of matrices, which may have been transposed before."""
+        if call.args[0] not in self.whole or order_of(call) != (0, 2, 1):
+            return None
+        matrices = self.whole[call.args[0]]
+        before = self.definitions.get(matrices)
+        if before is None or before.operator != "permute_dims":
+            return self.emit("permute_dims", matrices, axes=(0, 1, 3, 2))
+        order = order_of(before)
+        return self.emit("permute_dims", before.args[0], axes=(order[0], order[1], order[3], order[2]))
+
+    def _product(self, call: ir.OperatorCall) -> ir.Atom | None:
+        left, right = map(self._operand, call.args)
+        if left is None and right is not None:
+            left = self._beside(call.args[0], right)
+        if right is None and left is not None:
+            right = self._beside(call.args[1], left)
+        if left is None or right is None or tensor_type(right).rank != 4:
+            return None
+        if tensor_type(left).shape[:2] != tensor_type(right).shape[:2]:
+            return None
+        return self.emit("matmul", left, right)
+
+    def _operand(self, atom: ir.Atom) -> ir.Atom | None:
+        """An operand of a product with its first two axes apart, perhaps scaled."""
+        if atom in self.whole:
+            return self.whole[atom]
+        call = self.definitions.get(atom)
+        if call is None or call.operator not in ("multiply", "divide"):
+            return None
+        for scaled, number in (call.args, call.args[::-1])[: 1 if call.operator == "divide" else 2]:
+            if number_of(number) is not None and scaled in self.whole:
+                return self.emit(call.operator, self.whole[scaled], number)
+        return None
+
+    def _softmax(self, call: ir.OperatorCall) -> ir.Atom | None:
+        """Of scores, along rows, which may have been parted before already."""
+        (scores,) = call.args
+        axis = lookup("softmax").bind(call.attributes)["axis"]
+        if scores not in self.whole or axis not in (-1, 2):
+            return None
+        return self.emit("softmax", self.whole[scores], axis=-1)
+
+    def _elementwise(self, call: ir.OperatorCall) -> ir.Atom | None:
+        """Of what a product has given and something else of whatever shape, a mask perhaps."""
+        if not any(arg in self.results for arg in call.args):
+            return None
+        scores = next(self.whole[arg] for arg in call.args if arg in self.results)
+        first, second = (self._beside(arg, scores) for arg in call.args)
+        if first is None or second is None:
+            return None
+        return self.emit(call.operator, first, second)
+
+    def _beside(self, atom: ir.Atom, scores: ir.Atom) -> ir.Atom | None:
+        """An operand as it is seen beside scores whose first two axes are apart."""
+        if atom in self.whole:
+            return (
+                self.whole[atom] if tensor_type(self.whole[atom]).shape[:2] == tensor_type(scores).shape[:2] else None
+            )
+        shape, batch = tensor_type(atom).shape, tensor_type(scores).shape[:2]
+        if len(shape) < 3:
+            return atom
+        if len(shape) > 3 or shape[0] not in (1, element_count(batch)):
+            return None
+        return self.emit("reshape", atom, shape=(*((1, 1) if shape[0] == 1 else batch), *shape[1:]))
+
+
+def _is_merged(source: TensorType, view: TensorType) -> bool:
+    """Whether a view has the first two axes of its source as one."""
+    return (
+        source.rank == 4
+        and view.rank == 3
+        and source.shape[2:] == view.shape[1:]
+        and element_count(source.shape[:2]) == view.shape[0]
+        and not any(map(is_unknown, source.shape))
+    )
