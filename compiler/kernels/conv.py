@@ -404,12 +404,15 @@ class Conv:
             write("buffer = scratch")
         if self.is_staged:
             write(f"stage = scratch + {self.epilogue.buffer_bytes}")
-        with write.block("for unit in range(first, last)"):
-            self.write_unit()
+        self.epilogue.streaming(self._write_units)
         scratch = self.epilogue.buffer_bytes
         if self.is_staged:
             scratch += self.stage_bytes + VECTOR_BYTES
         return write.kernel(estimate(problem.batch) * self.nanoseconds, scratch)
+
+    def _write_units(self) -> None:
+        with self.write.block("for unit in range(first, last)"):
+            self.write_unit()
 
     def write_bands(self) -> None:
         """Defines how many bands there are, and the time that an image takes."""

@@ -144,6 +144,13 @@ class _Depthwise:
         if self.zero:
             write("zero = splat_float32(word_zero)")
         write(f"vstore(zeros, 0, splat_{self.dtype.name}({'word_zero' if self.zero else '0'}))")
+        self.epilogue.streaming(self._write_lines)
+        problem = self.problem
+        pixels = dims.product([problem.batch, problem.blocks, problem.lines, problem.columns])
+        return write.kernel(estimate(pixels) * self._nanoseconds, self.epilogue.buffer_bytes + VECTOR_BYTES)
+
+    def _write_lines(self) -> None:
+        write = self.write
         write("plane = first // lines", "line = first - plane * lines")
         write("image = plane // blocks", "block = plane - image * blocks")
         with write.block("for unit in range(first, last)"):
@@ -153,9 +160,6 @@ class _Depthwise:
                 write("line = 0", "plane += 1", "block += 1")
                 with write.block("if block == blocks"):
                     write("block = 0", "image += 1")
-        problem = self.problem
-        pixels = dims.product([problem.batch, problem.blocks, problem.lines, problem.columns])
-        return write.kernel(estimate(pixels) * self._nanoseconds, self.epilogue.buffer_bytes + VECTOR_BYTES)
 
     def _write_line(self) -> None:
         write, problem = self.write, self.problem

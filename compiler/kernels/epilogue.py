@@ -7,7 +7,7 @@ and its compilation long: there the tile is put down in a buffer, and a loop ove
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...formats import dims
@@ -16,7 +16,7 @@ from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .anchor import Anchored
 from .tile import BLOCK, VECTOR_BYTES, Tile
-from .writer import Writer, shape_of
+from .writer import Writer, is_streamed, shape_of, write_streaming
 
 _LONG = 4  # nodes of an expression; longer ones are applied in a loop
 
@@ -54,6 +54,7 @@ class Epilogue:
     def __init__(self, write: Writer, found: Anchored, grid: Grid) -> None:
         self._write, self._expression, self._anchor, self._grid = write, found.epilogue, found.number, grid
         self._steps: dict[int, str] = {}  # the result's own, by axis
+        self._store = "vstore"
         definition = found.definition
         result = definition.values[found.number]
         self._inputs = {
@@ -114,6 +115,20 @@ class Epilogue:
             self._steps[axis] = self._write.size(f"step_{axis}", dims.product(inner))
         return self._steps[axis]
 
+    def streaming(self, write_loop: Callable[[], None]) -> None:
+        """Writes the loop over all tiles: for blocked results that no cache has room for, one that writes past the caches."""
+        results = [output for output in self._outputs if is_streamed(output.type) and output.type.shape[-1] == BLOCK]
+        if len(results) < len(self._outputs):
+            write_loop()
+            return
+
+        def write_with(store: str) -> None:
+            self._store = store
+            write_loop()
+
+        write_streaming(self._write, " | ".join(output.name for output in results), write_with)
+        self._write("streamed()")
+
     def begin(self) -> None:
         """Written where the coordinates are known, before the tile."""
         for operand in (*self._inputs.values(), *self._outputs):
@@ -172,7 +187,7 @@ class Epilogue:
         lines, names = self._expression.emit(loaded)
         write(*lines)
         for number, operand in zip(write.definition.outputs, self._outputs, strict=True):
-            write(f"vstore({self._place(operand, i, j)}, {names[number]}{count})")
+            write(f"{'vstore' if count else self._store}({self._place(operand, i, j)}, {names[number]}{count})")
 
     @staticmethod
     def _place(operand: _Operand, i: str, j: str) -> str:

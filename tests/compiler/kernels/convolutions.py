@@ -66,6 +66,7 @@ def convolve(
     bias: bool = True,
     parts: int = 1,
     target: Target = TARGET,
+    slack: int = 0,
     rtol: float = 1e-5,
     atol: float | None = None,
     **window: object,
@@ -73,7 +74,7 @@ def convolve(
     """Checks the kernel that a convolution of x with the weights gets, and gives it.
 
     `epilogue`: names of operators that follow, where "add" adds another image. `symbolic`: axes of sizes that only the call
-    tells. `atol`: by default what a sum of so many products may err by.
+    tells. `slack`: bytes that tensors end before a page. `atol`: by default what a sum of so many products may err by.
     """
     vector = normal(len(weight))
     wanted = evaluate("conv", x, weight, *[vector] * bias, groups=groups, **window)
@@ -89,7 +90,7 @@ def convolve(
         value = build("add", value, 3) if step == "add" else build(step, value)
         wanted = wanted + added if step == "add" else evaluate(step, wanted)
     definition = build.definition(value)
-    _, (got,) = run_kernel(definition, arrays, sizes, parts, target)
+    _, (got,) = run_kernel(definition, arrays, sizes, parts, target, slack)
     plain = evaluate("unpack_channels", got, channels=len(weight))
     if atol is None:
         atol = 2e-5 * math.sqrt(weight[0].size)

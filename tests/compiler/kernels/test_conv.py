@@ -49,6 +49,14 @@ def test_bands_of_an_image_larger_than_the_cache():
     convolve(normal(1, 32, 20, 14), normal(32, 32, 3, 3), pads=(1, 1, 1, 1), target=small, parts=3)
 
 
+@pytest.mark.parametrize("slack", [0, 4])
+def test_large_results_are_written_past_the_caches(slack):
+    size = 740  # of an image of 16 channels that no cache has room for
+    convolve(normal(1, 3, size, size), normal(16, 3, 1, 1), "relu", parts=2, slack=slack)
+    convolve(normal(1, 16, size, size), normal(16, 16, 1, 1), "add relu", parts=2, slack=slack)
+    convolve(normal(1, 16, size, size), normal(16, 1, 1, 3), "relu", parts=2, slack=slack, groups=16, pads=(0, 1, 0, 1))
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_bands_of_one_line_share_its_padded_copy(stride):
     x = normal(2, 64, 1, 6000)
