@@ -44,6 +44,7 @@ from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 GIGAHERTZ = 4.0  # of the machine that estimates are for
+_EVEN = 1.02  # times its share is what the largest band may have
 
 
 @dataclass(frozen=True)
@@ -298,6 +299,14 @@ class Conv:
         return share if problem.lines == 1 else share * self.across
 
     @property
+    def is_uneven(self) -> bool:
+        """Whether the last band is smaller than the others."""
+        share, total = self.band, self.across
+        if self.problem.lines > 1:
+            share, total = share // self.across, self.problem.lines
+        return math.ceil(total / share) * share > _EVEN * total
+
+    @property
     def _stage_lines(self) -> int:
         """Input lines that a band needs."""
         axis = self.problem.window[0]
@@ -396,7 +405,7 @@ class Conv:
         elif self.asks_ahead:
             write.prepare("brought")
         slices = "slices * " if problem.pile else ""
-        write.split(f"images * groups * {slices}bands * block_units", "images * nanoseconds")
+        write.split(f"images * groups * {slices}bands * block_units", "images * nanoseconds", self.is_uneven)
         write(f"x_row = stride_across * {problem.pixel}")
         write(f"x_step = {self.step}", f"w_step = {VECTOR_BYTES}")
         write(f"w_line = window_width * {self.tap_bytes}", f"w_block = channels * {self._window_lines} * w_line")

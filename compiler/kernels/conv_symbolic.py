@@ -49,6 +49,10 @@ class _SymbolicConv(Conv):
         return 0  # a run does
 
     @property
+    def is_uneven(self) -> bool:
+        return True  # for all that is known
+
+    @property
     def is_staged(self) -> bool:
         return True
 

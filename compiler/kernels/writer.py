@@ -97,15 +97,17 @@ class Writer:
         self._prepared = name
         self(f"{name} = -1", "noted = scratch", f"scratch += {_NOTE_BYTES}")
 
-    def split(self, units: str, nanoseconds: str) -> None:
+    def split(self, units: str, nanoseconds: str, is_uneven: bool = False) -> None:
         """Answers how many parts are worth it, and takes this part's share of the units."""
-        self.ask(units, nanoseconds)
+        self.ask(units, nanoseconds, is_uneven)
         self.share(units)
 
-    def ask(self, units: str, nanoseconds: str) -> None:
-        """Answers into how many parts, of one unit of work at least, the call should be split."""
+    def ask(self, units: str, nanoseconds: str, is_uneven: bool = False) -> None:
+        """Answers into how many parts, of one unit of work at least, the call should be split: twice as many where the last
+        units are smaller, so that the thread that has these takes over some of the others'."""
+        threads = "2 * parts if parts > 1 else 1" if is_uneven else "parts"
         with self.block("if part < 0"):
-            self(f"return parts_for({nanoseconds}, {units}, parts)")
+            self(f"return parts_for({nanoseconds}, {units}, {threads})")
         self._leave_if_empty()
 
     def _leave_if_empty(self) -> None:
