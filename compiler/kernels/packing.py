@@ -3,6 +3,8 @@ of the ordinary image lie last, vectors that only change places. Of elements of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from .expression import bound_attributes
@@ -41,7 +43,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if is_streamed(definition.results[0]) and not is_packing and not is_last:
         write("streamed()")
     elements = estimate(dims.element_count(plain))
-    return write.kernel(elements * _PICOSECONDS / 1000)
+    return write.kernel(elements * _PICOSECONDS / 1000, BLOCK * BLOCK * size)
 
 
 def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
@@ -55,16 +57,34 @@ def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
         write(f"rest = min({BLOCK}, pixels - pixel)")
         here, there = f"planar + pixel * {size}", f"blocked + pixel * {BLOCK * size}"
         with write.block(f"if count == {BLOCK} and rest == {BLOCK}"):
-            if is_streamed(write.definition.results[0]) and not is_packing:
-                kinds = {"vstream": "streamed", "vstore": ""}
-                places = f"target + {here} | pixels * {size}"
-                write_streaming(
-                    write, places, lambda store: _write_square(write, False, size, here, there, kinds[store])
-                )
+            if is_packing:
+                _write_square(write, True, size, here, there, "")
             else:
-                _write_square(write, is_packing, size, here, there, "")
+                kinds = {"vstream": "streamed", "vstore": ""}
+                _either_way(
+                    write, here, size, lambda store: _write_square(write, False, size, here, there, kinds[store])
+                )
+        if not is_packing:
+            with write.block(f"elif rest == {BLOCK}"):
+                _either_way(write, here, size, lambda store: _write_rows(write, size, here, there, store))
         with write.block("else"):
             _write_square(write, is_packing, size, here, there, "partly")
+
+
+def _either_way(write: Writer, planar: str, size: int, write_square: Callable[[str], None]) -> None:
+    """A whole square's rows of the ordinary image, past the caches if none has room for it."""
+    if is_streamed(write.definition.results[0]):
+        write_streaming(write, f"target + {planar} | pixels * {size}", write_square)
+    else:
+        write_square("vstore")
+
+
+def _write_rows(write: Writer, size: int, planar: str, blocked: str, store: str) -> None:
+    """A square of fewer channels, turned in the scratch memory: stores of nothing take a CPU long."""
+    kind, vector = f"uint{8 * size}", BLOCK * size
+    write(f"transpose_{kind}(source + {blocked}, {vector}, scratch, {vector})", f"row = target + {planar}")
+    with write.block("for channel in range(count)"):
+        write(f"{store}(row, 0, vload_{kind}(scratch, channel * {vector}))", f"row += pixels * {size}")
 
 
 def _write_square(write: Writer, is_packing: bool, size: int, planar: str, blocked: str, how: str) -> None:

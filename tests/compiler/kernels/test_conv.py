@@ -208,3 +208,12 @@ def test_packing_and_unpacking(channels, last, target):
         definition = build.definition(build(operator, 0, **attributes))
         _, (got,) = run_kernel(definition, [source], parts=2, target=target)
         np.testing.assert_array_equal(got, evaluate(operator, source, **attributes))
+
+
+@pytest.mark.parametrize("slack", [0, 4])
+def test_unpacking_past_the_caches(slack):
+    blocked = normal(1, 2, 660, 640, 16)
+    build = Builder(tensor("float32", blocked.shape))
+    definition = build.definition(build("unpack_channels", 0, channels=21))
+    _, (got,) = run_kernel(definition, [blocked], parts=2, slack=slack)
+    np.testing.assert_array_equal(got, evaluate("unpack_channels", blocked, channels=21))
