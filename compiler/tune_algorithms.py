@@ -8,6 +8,7 @@ otherwise: results are as accurate as those of any model that the cost model dec
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 import time
 from collections import Counter
@@ -20,11 +21,9 @@ from ..vm import library, native
 from .kernels.target import Target
 from .operators.blocked import BLOCK
 from .operators.table import lookup
-from .operators.winograd import TILES, WINDOW_SIZE, Tiles, WinogradChoice, best_tiles, transforms
+from .operators.winograd import TILES, WINDOW_SIZE, Problem, Tiles, WinogradChoice, best_tiles, transforms
 from .timing import GAIN, Memory, Operands, Timed, Use, compare
 from .tune import Outcome, Session
-
-Problem = tuple[int, int, int, int]  # channels, blocks of output channels, lines and columns of the result
 
 _SHARE = 0.4  # of the time, which is left for the kernels otherwise
 
@@ -36,21 +35,19 @@ class Asked:
         self.problems: Counter[Problem] = Counter()
         self._target = target
 
-    def __call__(self, channels: int, blocks: int, lines: int, columns: int) -> Tiles | None:
-        problem = (channels, blocks, lines, columns)
+    def __call__(self, problem: Problem) -> Tiles | None:
         self.problems[problem] += 1
         return _likely_best(problem, self._target)
 
 
 def _likely_best(problem: Problem, target: Target) -> Tiles | None:
-    return best_tiles(*problem, registers=target.block_registers)
+    return best_tiles(problem, registers=target.block_registers)
 
 
 def choice(target: Target, measured: Mapping[Problem, Tiles | None], remembers: bool) -> WinogradChoice:
     """What was measured; else, if it is asked for, what this machine's cache remembers; else what the cost model says."""
 
-    def choose(channels: int, blocks: int, lines: int, columns: int) -> Tiles | None:
-        problem = (channels, blocks, lines, columns)
+    def choose(problem: Problem) -> Tiles | None:
         if problem in measured:
             return measured[problem]
         found = native.cache().get(_key(problem, target)) if remembers else None
@@ -69,7 +66,7 @@ def measure(
     found: dict[Problem, Tiles | None] = {}
     deadline = session.deadline(_SHARE)
     try:
-        for problem, calls in sorted(problems.items(), key=lambda item: -_size(item[0]) * item[1]):
+        for problem, calls in sorted(problems.items(), key=lambda item: -math.prod(item[0]) * item[1]):
             if time.perf_counter() >= deadline:
                 break
             found[problem] = _best(problem, calls, memory, target, session)
@@ -77,11 +74,6 @@ def measure(
     except KeyboardInterrupt:
         session.found.was_interrupted = True
     return found
-
-
-def _size(problem: Problem) -> int:
-    channels, blocks, lines, columns = problem
-    return channels * blocks * lines * columns
 
 
 def _key(problem: Problem, target: Target) -> str:
@@ -98,7 +90,7 @@ def _text(tiles: Tiles | None) -> str:
 def _best(problem: Problem, calls: int, memory: Memory, target: Target, session: Session) -> Tiles | None:
     """The fastest algorithm; the cost model's unless another one is worth it, which is told to the session."""
     default = _likely_best(problem, target)
-    possible = [None, *(tiles for tiles in TILES if tiles.outputs <= min(problem[2:]))]
+    possible = [None, *(tiles for tiles in TILES if tiles.outputs <= min(problem.lines, problem.columns))]
     others = [tiles for tiles in possible if tiles != default]
     kernels = {tiles: _kernel(problem, tiles, memory, target) for tiles in (default, *others)}
     base = kernels[default]
@@ -111,8 +103,8 @@ def _best(problem: Problem, calls: int, memory: Memory, target: Target, session:
     if base is None or ratios.get(best, 1.0) >= GAIN:
         return default
     seconds = statistics.median(base.times)
-    channels, blocks, lines, columns = problem
-    name = f"convolution 3x3, {channels} to {blocks * BLOCK} channels, {lines}x{columns}"
+    images, channels, blocks, lines, columns = problem
+    name = f"convolution 3x3, {channels} to {blocks * BLOCK} channels, {lines}x{columns}" + f" x{images}" * (images > 1)
     session.found.algorithms.append(Outcome(name, calls, seconds, seconds * ratios[best], _text(best)))
     return best
 
@@ -124,7 +116,7 @@ def _kernel(problem: Problem, tiles: Tiles | None, memory: Memory, target: Targe
 
 def _definition(problem: Problem, tiles: Tiles | None) -> PrimitiveDefinition:
     """The convolution alone, with a bias; padded, so that the image is as large as the result."""
-    channels, blocks, lines, columns = problem
+    images, channels, blocks, lines, columns = problem
     operator = "conv_blocked"
     weight: tuple[int, ...] = (blocks, -(-channels // BLOCK), WINDOW_SIZE, WINDOW_SIZE, BLOCK, BLOCK)
     if tiles is not None:
@@ -132,7 +124,7 @@ def _definition(problem: Problem, tiles: Tiles | None) -> PrimitiveDefinition:
     if tiles is not None and not tiles.is_raw:
         size = transforms(tiles.outputs).inputs
         weight = (blocks, size, size, channels, BLOCK)
-    image = (1, -(-channels // BLOCK), lines, columns, BLOCK)
+    image = (images, -(-channels // BLOCK), lines, columns, BLOCK)
     params = tuple(TensorType(DType.float32, shape) for shape in (image, weight, (blocks, 1, 1, BLOCK)))
     entry = lookup(operator)
     attributes = entry.canonical({"pads": (1, 1, 1, 1), "channels": channels})

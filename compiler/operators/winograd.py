@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,10 +36,14 @@ WINDOW_SIZE = 3
 # these err least: with exact sums by 1.5 times what the direct algorithm's sums lose, where the usual 1 and 2 take twice that.
 _POINTS = {2: (0, 1, -1), 4: (0, 11 / 16, -11 / 16, 3 / 2, -3 / 2)}
 
-# What a tile's transforms take for each element of a block, in multiply-adds of a vector; what bringing a vector of weights
-# from memory takes, and transforming a raw window; by how much fewer multiplications must be better, as they are paid with
-# larger weights.
-_TRANSFORM_COST, _LOAD_COST, _RAW_COST, _LEAST_GAIN = 8, 16, 54, 1.2
+# In multiply-adds of a vector: what a tile's transforms take for each element of a block, and what transforming a raw window
+# takes; how much longer raw weights' products take, which want more from the first cache. By how much fewer multiplications must
+# be better, as they are paid with larger weights.
+_TRANSFORM_COST, _RAW_COST, _RAW_SLOWER, _LEAST_GAIN = 8, 54, 1.14, 1.2
+
+# The same of bringing a vector of weights from memory; from the caches, where so many bytes may stay from the call before, and
+# where so many images take the same weights one after another.
+_LOAD_COST, _NEAR_LOAD_COST, _NEAR_BYTES, _MANY_IMAGES = 16, 8, 2 << 20, 4
 
 _CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
@@ -99,34 +103,52 @@ class Tiles:
     def __str__(self) -> str:
         return f"{self.outputs} raw" if self.is_raw else f"{self.outputs}"
 
-    def cost(self, channels: int, blocks: int, lines: int, columns: int, registers: int) -> float:
+    def cost(self, problem: Problem, registers: int) -> float:
         """Of an image, in multiply-adds of a vector, or what takes as long."""
-        area, every = transforms(self.outputs).inputs ** 2, channels * blocks
-        tiles = -(-lines // self.outputs) * -(-columns // self.outputs)
-        products = area * max(tiles, _LOAD_COST)
+        area = transforms(self.outputs).inputs ** 2
+        tiles = -(-problem.lines // self.outputs) * -(-problem.columns // self.outputs)
+        products: float = area * max(tiles, problem.load_cost(area))
         if self.is_raw:
             rows = min(tiles, raw_rows(registers))
-            products = max(-(-tiles // rows) * (area * rows + _RAW_COST), WINDOW_SIZE**2 * _LOAD_COST)
-        return every * products + area * tiles * _TRANSFORM_COST * (channels / BLOCK + blocks)
+            sums = -(-tiles // rows) * (area * rows + _RAW_COST)
+            products = max(sums * _RAW_SLOWER, WINDOW_SIZE**2 * problem.load_cost(WINDOW_SIZE**2))
+        transforming = problem.channels / BLOCK + problem.blocks
+        return problem.vectors * products + area * tiles * _TRANSFORM_COST * transforming
 
 
 TILES = (*map(Tiles, _POINTS), Tiles(RAW_OUTPUTS, is_raw=True))  # all that there are
 
-# (channels, blocks of output channels, lines, columns) → the tiles; None for another algorithm
-WinogradChoice = Callable[[int, int, int, int], "Tiles | None"]
+
+class Problem(NamedTuple):
+    """A 3x3 convolution of stride 1: the sizes of its result, and how many channels are summed."""
+
+    images: int
+    channels: int
+    blocks: int  # of output channels
+    lines: int
+    columns: int
+
+    @property
+    def vectors(self) -> int:
+        """Of weights, for each pixel of a window or element of a tile."""
+        return self.channels * self.blocks
+
+    def load_cost(self, area: int) -> int:
+        """Of bringing a vector of weights, which have so many elements for each channel and output."""
+        is_near = self.images >= _MANY_IMAGES or area * self.vectors * 4 * BLOCK <= _NEAR_BYTES
+        return _NEAR_LOAD_COST if is_near else _LOAD_COST
 
 
-def best_tiles(
-    channels: int, blocks: int, lines: int, columns: int, *, registers: int = WIDE_REGISTERS
-) -> Tiles | None:
-    """The tiles by which such a convolution of one image takes the least time, on a CPU that has registers for so many
-    blocks; None if the direct algorithm does."""
-    direct = max(lines * columns, _LOAD_COST) * channels * blocks * WINDOW_SIZE**2
-    costs = {
-        tiles: tiles.cost(channels, blocks, lines, columns, registers)
-        for tiles in TILES
-        if tiles.outputs <= min(lines, columns)
-    }
+WinogradChoice = Callable[[Problem], "Tiles | None"]  # None for another algorithm
+
+
+def best_tiles(problem: Problem, *, registers: int = WIDE_REGISTERS) -> Tiles | None:
+    """The tiles by which a convolution takes the least time, on a CPU that has registers for so many blocks; None if the
+    direct algorithm does."""
+    window = WINDOW_SIZE**2
+    direct = max(problem.lines * problem.columns, problem.load_cost(window)) * problem.vectors * window
+    shorter = min(problem.lines, problem.columns)
+    costs = {tiles: tiles.cost(problem, registers) for tiles in TILES if tiles.outputs <= shorter}
     best = min(costs, key=costs.__getitem__, default=None)
     return best if best and costs[best] < direct / _LEAST_GAIN else None
 

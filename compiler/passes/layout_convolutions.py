@@ -12,7 +12,7 @@ from .. import ir
 from ..operators.blocked import BLOCK, FEW, WIDEST_DEPTHWISE, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
-from ..operators.winograd import WINDOW_SIZE, Tiles
+from ..operators.winograd import WINDOW_SIZE, Problem, Tiles
 from .layout_blocker import Blocker, is_image
 from .layout_channels import lay_apart, lay_together
 from .rewriting import tensor_type
@@ -135,8 +135,10 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     slices = math.prod(taps)  # of a volume, that the window meets
     if not is_plain or (height, width) != (WINDOW_SIZE, WINDOW_SIZE) or (slices > 1 and it.channels % BLOCK):
         return None
-    lines, columns = map(_likely, it.result.shape[-2:])
-    return blocker.winograd(slices * it.channels, -(-it.outputs // BLOCK), lines, columns)
+    batch, _, *piles, lines, columns = it.result.shape
+    images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
+    channels, blocks = slices * it.channels, -(-it.outputs // BLOCK)
+    return blocker.winograd(Problem(images, channels, blocks, _likely(lines), _likely(columns)))
 
 
 def _likely(dim: Any) -> int:

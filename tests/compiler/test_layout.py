@@ -300,7 +300,7 @@ def test_depthwise_convolutions_of_symbolic_sizes_are_blocked():
 
 def test_volumes():
     x = var("x", (2, 16, 3, 5, 6))
-    y = op.relu(op.conv(x, constant(normal(20, 16, 3, 3, 3)), constant(normal(20)), pads=(1,) * 6))
+    y = op.relu(op.conv(x, constant(normal(20, 16, 3, 5, 5)), constant(normal(20)), pads=(1, 2, 2) * 2))
     y = op.max_pool(y, kernel=(1, 2, 2), strides=(1, 2, 2))
     y = op.multiply(op.conv(y, constant(normal(32, 20, 1, 1, 1))), constant(normal(32, 1, 1, 1)))
     operators = rewritten(Module(main=function([x], y)), normal(2, 16, 3, 5, 6))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators.winograd import TILES, Tiles, best_tiles, transforms
+from treadle.compiler.operators.winograd import TILES, Problem, Tiles, best_tiles, transforms
 
 from . import convolutions
 from .harness import NARROW, TARGET, normal
@@ -110,9 +110,15 @@ def test_unscaled_transforms_give_the_same(outputs):
 
 
 def test_the_larger_an_image_the_larger_its_tiles():
-    chosen = [best_tiles(channels=512, blocks=32, lines=size, columns=size) for size in (1, 7, 10, 28)]
+    chosen = [best_tiles(Problem(1, 512, 32, size, size)) for size in (1, 7, 10, 28)]
     assert chosen == [None, RAW, Tiles(2), USUAL]
 
 
+@pytest.mark.parametrize(("images", "channels", "tiles"), [(1, 512, RAW), (8, 512, Tiles(2)), (1, 64, Tiles(2))])
+def test_weights_that_are_near_may_be_larger(images, channels, tiles):
+    """Tiles of 2 cover an image of 6x6, those of 4 more than that."""
+    assert best_tiles(Problem(images, channels, channels // 16, 6, 6)) == tiles
+
+
 def test_raw_weights_want_registers():
-    assert best_tiles(channels=512, blocks=32, lines=7, columns=7, registers=8) == Tiles(2)
+    assert best_tiles(Problem(1, 512, 32, 7, 7), registers=8) == Tiles(2)
