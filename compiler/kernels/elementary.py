@@ -386,7 +386,33 @@ def tan(x: Lanes) -> Lanes:
 
 
 def power(a: Lanes, b: Lanes) -> Lanes:
-    return c_library("pow", a, b)
+    """aᵇ. Vectors with a negative, an infinite or a denormal base, or with an exponent that is no number, which are rare, take
+    the C library's."""
+    if a.dtype != types.float32 or not a.lanes:
+        return c_library("pow", a, b)
+    is_zero = (reinterpret(a, types.int32) == 0) & (b > 0.0)
+    is_plain = (a >= 1.1754944e-38) & (a < math.inf) & (absolute(b) < math.inf)
+    result = cgutils.alloca_once_value(a.builder, select(is_zero, a.of(0.0), _positive_power(a, b)).value)
+    with a.builder.if_then(any_lane(~(is_plain | is_zero)).value, likely=False):
+        a.builder.store(c_library("pow", a, b).value, result)
+    return a.like(a.builder.load(result))
+
+
+def _positive_power(a: Lanes, b: Lanes) -> Lanes:
+    """aᵇ for normal a > 0, as 2**(b log₂ a) in double precision, of which about 40 bits of the logarithm are right."""
+    bits = reinterpret(a, types.int32)
+    n = (bits - 0x3F3504F3) >> 23  # so that the significand lies between √½ and √2
+    significand = convert(reinterpret(bits - (n << 23), types.float32), types.float64)
+    s = (significand - 1.0) / (significand + 1.0)
+    scale = 2 / math.log(2)
+    logarithm = s * long_polynomial(s * s, *(scale / (2 * k + 1) for k in range(9)))  # of it, by that of tanh's inverse
+    exponent = convert(b, types.float64) * (convert(n, types.float64) + logarithm)
+    exponent = maximum(minimum(exponent, exponent.of(200.0)), exponent.of(-200.0))
+    whole = round_even(exponent)
+    factors = (math.log(2) ** k / math.factorial(k) for k in range(10))
+    fraction = long_polynomial(exponent - whole, *factors)
+    places = convert(convert(whole, types.int32), types.int64) << 52
+    return convert(reinterpret(reinterpret(fraction, types.int64) + places, types.float64), types.float32)
 
 
 def power_half(x: Lanes) -> Lanes:

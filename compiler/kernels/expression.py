@@ -74,7 +74,7 @@ _CHEAP = 0.02
 _COSTS = {
     **dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "gelu", "silu", "mish", "elu"), 0.35),
     **dict.fromkeys(("sin", "cos", "tan", "softplus", "divide", "remainder", "floor_divide", "fmod"), 1.0),
-    "pow": 6.0,
+    "pow": 1.5,
 }
 
 

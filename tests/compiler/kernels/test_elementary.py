@@ -90,3 +90,37 @@ def test_angles_near_multiples_of_right_angles(operator):
     x = (turns * (np.pi / 2)).astype(np.float32)
     wanted = FUNCTIONS[operator](x.astype(np.float64))
     assert np.max(np.abs(compute(operator, x) - wanted) / np.spacing(np.abs(wanted.astype(np.float32)))) < 2
+
+
+def powers(x, exponents, target=TARGET):
+    types = [tensor("float32", x.shape), tensor("float32", exponents.shape)]
+    code, (result,) = run_kernel(definition_of("pow", types), [x, exponents], target=target)
+    assert code == 0
+    return result
+
+
+def test_powers_are_nearly_rounded_right():
+    random = np.random.default_rng(0)
+    x = np.abs(EVERYWHERE)
+    exponents = np.concatenate([random.normal(0, 3, len(x) // 2), random.normal(0, 200, len(x) - len(x) // 2)])
+    exponents = exponents.astype(np.float32)
+    with np.errstate(all="ignore"):
+        wanted = x.astype(np.float64) ** exponents.astype(np.float64)
+        rounded = wanted.astype(np.float32)
+        got = powers(x, exponents)
+        near = np.isfinite(rounded)
+        np.testing.assert_array_equal(got[~near], rounded[~near])
+        unit = np.spacing(np.maximum(rounded[near], np.finfo(np.float32).smallest_subnormal)).astype(np.float64)
+    assert np.max(np.abs(got[near] - wanted[near]) / unit) < 1
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+def test_powers_of_edges(target):
+    exponents = np.array([0.0, -0.0, 1.0, 2.0, 3.0, -3.0, 0.5, 1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
+    x, exponents = (
+        a.reshape(-1) for a in np.meshgrid(np.append(EDGES, [1, -1, 2, 3, -7, 0.5]).astype(np.float32), exponents)
+    )
+    with np.errstate(all="ignore"):
+        wanted = (x.astype(np.float64) ** exponents.astype(np.float64)).astype(np.float32)
+    for some in (slice(None), x > 0, x >= 0):
+        np.testing.assert_allclose(powers(x[some], exponents[some], target), wanted[some], rtol=2e-7, atol=0)
