@@ -1,4 +1,6 @@
-"""Convolutions of planar signals and images of few channels whose lengths only a run can tell: the first ones of a network.
+"""Convolutions of signals and images whose lengths only a run can tell: of planar ones of few channels, as the first ones of a
+network are, and those of groups that make a block of channels each. To gather their windows (`im2col.py`) takes as long as
+they do themselves.
 
 All is as in `conv.py` but for bands, which a run chooses: as many lines, or tiles of a part of them, as there is room for in
 the scratch memory, of which a text knows the size.
@@ -21,14 +23,16 @@ from .tile import VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
 from .writer import shape_of
 
 _ROWS = (14, 4, 1)  # of the tiles among which a kernel chooses when it knows how long lines are
-_MOST_ROOM = 1 << 16  # bytes for what a band needs, which several tiles of blocks read: best in the first cache
+_MOST_ROOM = 1 << 16  # bytes for what a band needs
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
-    """The template of conv_planar, with an elementwise epilogue."""
+    """The template of conv_planar and conv_blocked, with an elementwise epilogue."""
     found = Anchored.of(definition)
     problem = estimated_problem(found) if found else None
     if found is None or problem is None or problem.pile or not Epilogue.takes(found):
+        return None
+    if not problem.is_planar and (problem.blocks > 1 or all(window.size == 1 for window in problem.window)):
         return None
     return lambda: _SymbolicConv(found, problem, target).kernel()
 
@@ -57,8 +61,8 @@ class _SymbolicConv(Conv):
         return True
 
     def lengths(self) -> dict[str, Dim]:
-        image = shape_of(self.found.definition.values[self.node.inputs[0]])[2:]
-        result = shape_of(self.node.results[0])[2:-1]
+        image = shape_of(self.found.definition.values[self.node.inputs[0]])
+        image, result = image[2 : None if self.problem.is_planar else -1], shape_of(self.node.results[0])[2:-1]
         if len(image) == 1 or (self.problem.is_pointwise and ignores_lines(self.found)):
             image, result = (1, dims.product(image)), (1, dims.product(result))
         return dict(zip(("height", "width", "lines", "columns"), (*image, *result), strict=True))

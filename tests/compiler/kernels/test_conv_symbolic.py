@@ -1,4 +1,4 @@
-"""Convolutions of planar signals and images of sizes that only the call tells, compiled, against NumPy."""
+"""Convolutions of few channels, and of groups of a block each, of sizes that only the call tells, compiled, against NumPy."""
 
 import pytest
 from hypothesis import given, settings
@@ -72,3 +72,11 @@ def test_parts_do_not_change_a_bit():
 @pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
 def test_narrow_vectors(target):
     convolve(normal(1, 3, 9, 37), normal(40, 3, 3, 3), "add relu", pads=(1, 1, 1, 1), target=target)
+
+
+@pytest.mark.parametrize(("shape", "kernel"), [((2, 64, 9, 37), (3, 3)), ((1, 64, 200), (7,)), ((1, 64, 3, 2), (5, 1))])
+@pytest.mark.parametrize("groups", [1, 4, 8, 32])
+def test_groups_of_a_block(shape, kernel, groups):
+    outputs = 12 if groups == 1 else 64
+    weight, pads = normal(outputs, 64 // groups, *kernel), (2,) * 2 * len(kernel)
+    convolve(normal(*shape), weight, "add relu", groups=groups, pads=pads, strides=(2,) * len(kernel), parts=2)
