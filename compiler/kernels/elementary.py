@@ -2,8 +2,8 @@
 
 In float32 they are polynomials on a reduced range (Cody and Waite, "Software Manual for the Elementary Functions"), with
 coefficients from a minimax fit. Their errors stay below 2.5 units in the last place (gelu's: of its argument), which
-tests/compiler/kernels/test_elementary.py measures over all of float32's range. Other types, and functions that are rare,
-call the C library for each lane.
+tests/compiler/kernels/test_elementary.py measures over all of float32's range. Those of float64 vectors are in
+`elementary_double.py`. Scalars of that type, and functions that are rare, call the C library for each lane.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from llvmlite import ir
 from numba.core import cgutils, config, types
 
+from . import elementary_double as double
 from .lanes import (
     I32,
     I64,
@@ -34,6 +35,7 @@ from .lanes import (
     sqrt,
     trunc,
 )
+from .polynomials import long_polynomial, polynomial
 
 _POWERS = (1.0, 0.6931513, 0.24016444, 0.055799913, 0.00901703, 0.0018671304)  # 2**x for 0 <= x < 1, about
 LOG2_E = 1.4426950408889634
@@ -43,20 +45,6 @@ ROUNDER = 12582912.0  # 1.5 * 2**23: adding it leaves a float32's nearest intege
 # Their sum is pi / 2; a product with the first is exact up to LARGEST_ANGLE, at which there are less than 2**20 right angles.
 RIGHT_ANGLE_HIGH, RIGHT_ANGLE_LOW = 1.5707963267341256, 6.077100506506192e-11
 LARGEST_ANGLE = 1.6e6
-
-
-def polynomial(x: Lanes, *coefficients: float) -> Lanes:
-    """Σ coefficients[i] x**i, by Horner's scheme."""
-    result = x.of(coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        result = fma(result, x, x.of(coefficient))
-    return result
-
-
-def long_polynomial(x: Lanes, *coefficients: float) -> Lanes:
-    """The same, even and odd powers apart: one operation more, but half as long a chain of them."""
-    square = x * x
-    return fma(polynomial(square, *coefficients[1::2]), x, polynomial(square, *coefficients[::2]))
 
 
 def c_library(name: str, *operands: Lanes) -> Lanes:
@@ -174,7 +162,7 @@ def _side_by_side(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
 
 def exp(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
-        return c_library("exp", x)
+        return double.exp(x) if x.lanes else c_library("exp", x)
     shifted, r = _split(minimum(x.of(89.0), maximum(x.of(-104.0), x)))
     return _times_power(_exp_reduced(r), shifted)
 
@@ -200,7 +188,7 @@ def weight_of(x: Lanes) -> Lanes:
 
 def expm1(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
-        return c_library("expm1", x)
+        return double.expm1(x) if x.lanes else c_library("expm1", x)
     shifted, r = _split(minimum(x.of(89.0), maximum(x.of(-18.0), x)))
     half = _power_of_two(shifted - 1.0)
     return 2 * fma(half, _expm1_reduced(r), half - 0.5)
@@ -234,7 +222,7 @@ def log1p(x: Lanes) -> Lanes:
 
 def tanh(x: Lanes) -> Lanes:
     if x.dtype != types.float32:
-        return c_library("tanh", x)
+        return double.tanh(x) if x.lanes else c_library("tanh", x)
     shifted, r = _split(minimum(x.of(20.0), absolute(x + x)))
     scale = _times_small_power(x.of(0.5), shifted)
     half = fma(scale, _expm1_reduced(r), scale - 0.5)  # of exp(2x) - 1
@@ -357,9 +345,10 @@ def cos(x: Lanes) -> Lanes:
 def _circular(name: str, x: Lanes, quarter: int) -> Lanes:
     """The sine of x and so many right angles. Vectors with an argument that is too large to reduce here, which are rare, take
     the C library's."""
-    if x.dtype != types.float32 or not x.lanes:
+    if not x.lanes:
         return c_library(name, x)
-    result = cgutils.alloca_once_value(x.builder, _sine(x, quarter).value)
+    reduced = _sine if x.dtype == types.float32 else double.sine
+    result = cgutils.alloca_once_value(x.builder, reduced(x, quarter).value)
     with x.builder.if_then(any_lane(absolute(x) > LARGEST_ANGLE).value, likely=False):
         x.builder.store(c_library(name, x).value, result)
     return x.like(x.builder.load(result))

@@ -124,3 +124,41 @@ def test_powers_of_edges(target):
         wanted = (x.astype(np.float64) ** exponents.astype(np.float64)).astype(np.float32)
     for some in (slice(None), x > 0, x >= 0):
         np.testing.assert_allclose(powers(x[some], exponents[some], target), wanted[some], rtol=2e-7, atol=0)
+
+
+def doubles():
+    """float64 numbers of all sizes, and those of which functions are neither 0 nor 1."""
+    random = np.random.default_rng(0)
+    everywhere = random.integers(0, 2**64, 30_000, dtype=np.uint64).view(np.float64)
+    near = [random.normal(0, size, 30_000) for size in (1e-3, 0.3, 1, 10, 300)]
+    return np.concatenate([everywhere, *near, [710.0, 709.7, -745.2, -708.4, 5e-324, -5e-324, 1e-310]])
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("operator", ["exp", "expm1", "tanh", "sin", "cos"])
+def test_errors_of_float64_stay_below_two_units_in_the_last_place(operator, target):
+    x = doubles()
+    if operator in ("sin", "cos"):
+        turns = np.random.default_rng(1).integers(-1_000_000, 1_000_000, 20_000)
+        x = np.concatenate([x[np.abs(x) < 1e9], turns * (np.pi / 2), np.arange(-3000, 3000) * (np.pi / 2)])
+    definition = definition_of(operator, [tensor("float64", x.shape)])
+    code, (got,) = run_kernel(definition, [x], target=target)
+    assert code == 0
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, operator)(x.astype(np.longdouble))
+        rounded = wanted.astype(np.float64)
+        finite = np.isfinite(rounded)
+        np.testing.assert_array_equal(got[~finite], rounded[~finite])
+        unit = np.spacing(np.maximum(np.abs(rounded[finite]), 5e-324)).astype(np.longdouble)
+    assert np.max(np.abs(got[finite] - wanted[finite]) / unit) < 2
+
+
+@pytest.mark.parametrize("operator", ["exp", "expm1", "tanh", "sin", "cos", "sigmoid"])
+def test_edges_of_float64_are_exact(operator):
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e308, -1e308, 1e-308] * 3)
+    _, (got,) = run_kernel(definition_of(operator, [tensor("float64", x.shape)]), [x])
+    with np.errstate(all="ignore"):
+        wanted = sigmoid(x) if operator == "sigmoid" else getattr(np, operator)(x)
+    np.testing.assert_allclose(got, wanted, rtol=5e-16, atol=0)
+    if operator in ("expm1", "tanh", "sin"):
+        np.testing.assert_array_equal(np.signbit(got[:2]), [False, True])

@@ -1,0 +1,19 @@
+"""Polynomials of vectors, as series of multiply-adds."""
+
+from __future__ import annotations
+
+from .lanes import Lanes, fma
+
+
+def polynomial(x: Lanes, *coefficients: float) -> Lanes:
+    """Σ coefficients[i] x**i, by Horner's scheme."""
+    result = x.of(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        result = fma(result, x, x.of(coefficient))
+    return result
+
+
+def long_polynomial(x: Lanes, *coefficients: float) -> Lanes:
+    """The same, even and odd powers apart: one operation more, but half as long a chain of them."""
+    square = x * x
+    return fma(polynomial(square, *coefficients[1::2]), x, polynomial(square, *coefficients[::2]))
