@@ -23,6 +23,7 @@ import numpy as np
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
+from ..operators.shapes import is_unknown
 from .patterns import number_of
 from .rewriting import constant, tensor_type
 
@@ -141,6 +142,8 @@ class _Search:
     def _of_view(self, source: ir.Atom, type_: TensorType, bring: Bring, most: int) -> Iterator[_Scores]:
         """The same where `source` is reshaped to that type: into a view, or back out of it."""
         seen = tensor_type(source)
+        if any(map(is_unknown, (*seen.shape, *self.whole.shape))):
+            return
         if bring is _as_it_is and type_ == self.whole:
             inward = partial(_from_view, seen=seen, whole=self.whole)
             yield from (replace(found.settled(inward), is_plain=False) for found in self.of(source, inward, most))

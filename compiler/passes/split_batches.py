@@ -38,7 +38,7 @@ class _Splitter(Emitter):
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
         call, var = binding.value, binding.var
-        if not isinstance(call, ir.OperatorCall):
+        if not isinstance(call, ir.OperatorCall) or not all(map(_is_known, (var, *call.args))):
             return (binding,)
         self.begin(binding)
         self.definitions[var] = call
@@ -148,5 +148,10 @@ def _is_merged(source: TensorType, view: TensorType) -> bool:
         and view.rank == 3
         and source.shape[2:] == view.shape[1:]
         and element_count(source.shape[:2]) == view.shape[0]
-        and not any(map(is_unknown, source.shape))
     )
+
+
+def _is_known(atom: ir.Atom) -> bool:
+    """Whether an atom is a tensor all whose dimensions are known or have names."""
+    type_ = None if isinstance(atom, ir.GlobalRef) else atom.type
+    return isinstance(type_, TensorType) and not any(map(is_unknown, type_.shape))

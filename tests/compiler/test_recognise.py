@@ -349,6 +349,14 @@ def test_heads_that_are_merged_with_the_batch_are_those_of_attention(scores: str
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
 
 
+def test_heads_of_sizes_that_nothing_names_stay_as_they_are() -> None:
+    module = parse_module(
+        "func @main(x: float32[b, 3, ?, 4], y: float32[b, 3, 4, ?]) {\ns = matmul(x, y)\na = add(s, s)\nw = softmax(a)\nw\n}"
+    )
+    module = InferTypes()(module)
+    assert print_module(Recognise()(SplitBatches()(module))) == print_module(module)
+
+
 _JOINED = {
     "taken": """
 a = reshape(x) {shape=(2, 5, 3, 4, 6)}
