@@ -21,8 +21,10 @@ from ..compiler.kernels.target import Target, host
 from ..compiler.kernels.tile import multiply_add
 from ..compiler.kernels.worker import compile_kernel
 from ..compiler.timing import PROTOTYPE
+from ..formats.dtypes import DType
 from ..vm import library, native
 
+_PEAKS = ("float32", "float64", "int8")  # whose multiply-adds are measured
 _CHAINS = 12  # of multiply-adds that do not wait for each other: two units of four cycles need 8
 _STREAMS = 8  # vectors that are read at a time
 _RUNS = 5  # of which the best counts
@@ -47,7 +49,12 @@ class Limits:
     threads: int
     float32: float  # operations a second, a multiply-add being two
     float64: float
+    int8: float  # with int32 sums
     levels: tuple[Level, ...]
+
+    def peak(self, dtype: DType) -> float:
+        """Of sums of products of such elements."""
+        return {DType.float64: self.float64, DType.int8: self.int8, DType.uint8: self.int8}.get(dtype, self.float32)
 
     def bandwidth(self, size: int) -> float:
         """That of the nearest level that holds so many bytes."""
@@ -57,7 +64,7 @@ class Limits:
 def limits(threads: int, again: bool = False) -> Limits:
     """This machine's limits with so many threads: from the cache, unless it does not have them or `again` is asked for."""
     target, cache = host(), native.cache()
-    source = "".join(_multiply_text(name, target) for name in ("float32", "float64")) + _read_text("float32", target)
+    source = "".join(_multiply_text(name, target) for name in _PEAKS) + _read_text("float32", target)
     identity = f"limits {platform.node()} {target.key} {target.l3_bytes} {threads} {native.toolchain()}\n{source}"
     key = hashlib.sha256(identity.encode()).hexdigest()
     known = None if again else cache.get(key)
@@ -70,7 +77,7 @@ def limits(threads: int, again: bool = False) -> Limits:
 
 
 def _measure(threads: int, target: Target) -> Limits:
-    float32, float64 = (_peak(name, threads, target) for name in ("float32", "float64"))
+    peaks = {name: _peak(name, threads, target) for name in _PEAKS}
     memory = min(_MEMORY * target.l3_bytes, _MOST_BYTES // threads)
     levels = tuple(
         Level(name, capacity, _bandwidth(size, threads, target))
@@ -80,7 +87,7 @@ def _measure(threads: int, target: Target) -> Limits:
             ("memory", memory * threads, memory),
         )
     )
-    return Limits(threads, float32, float64, levels)
+    return Limits(threads, **peaks, levels=levels)
 
 
 # ---- kernels, by the convention of compiler/kernels/kernel.py; words are their arguments ----
@@ -88,12 +95,13 @@ def _measure(threads: int, target: Target) -> Limits:
 
 def _multiply_text(name: str, target: Target) -> str:
     """word 0: where to leave the sums, behind which there is a zero that the compiler must not know, word 1: how many rounds."""
-    sums = [f"sum_{i}" for i in range(_CHAINS)]
+    sums, kind = [f"sum_{i}" for i in range(_CHAINS)], "int32" if name == "int8" else name
     lines = [
-        f"x = splat_{name}(load_{name}(word(args, 0), {_CHAINS * target.vector_bytes}))",
-        *(f"{total} = splat_{name}(1.0)" for total in sums),
+        f"x = splat_{kind}(load_{kind}(word(args, 0), {_CHAINS * target.vector_bytes}))",
+        *(f"{total} = splat_{kind}(1)" for total in sums),
     ]
-    lines += ["for i in range(word(args, 1)):", *("    " + multiply_add(total, total, "x", target) for total in sums)]
+    products = [f"    {multiply_add(total, total, 'x', target, kind)}" for total in sums]
+    lines += ["for i in range(word(args, 1)):", *products]
     return _kernel([*lines, *_stores(sums, target)])
 
 
@@ -192,9 +200,10 @@ class MultiplyAdds:
 
 
 def _peak(name: str, threads: int, target: Target) -> float:
-    lanes = target.lanes(4 if name == "float32" else 8)
+    lanes = target.lanes(8 if name == "float64" else 4)
+    products = 4 * lanes if name == "int8" else lanes
     runner = _Runner(_multiply_text(name, target), lanes, target, [()] * threads)
-    return 2 * lanes * _CHAINS * runner.rounds_a_second()
+    return 2 * products * _CHAINS * runner.rounds_a_second()
 
 
 def _bandwidth(size: int, threads: int, target: Target) -> float:

@@ -107,13 +107,21 @@ class _Watch(Profiler):
     def _add(self, row: Row, demand: Demand, constants: Sequence[bool], definition: PrimitiveDefinition) -> None:
         constant = sum(size for size, fixed in zip(demand.read, constants, strict=True) if fixed)
         other = sum(demand.read) + demand.written - constant
-        is_wide = any(type_.dtype is DType.float64 for type_ in definition.values)
         row.operations += demand.done
         row.defined += demand.defined
         row.constant_bytes += constant
         row.other_bytes += other
-        row.compute_seconds += demand.done / (self._limits.float64 if is_wide else self._limits.float32)
+        row.compute_seconds += demand.done / self._limits.peak(_dtype_of(definition))
         row.memory_seconds += constant / self._constants_from + other / self._limits.bandwidth(other)
+
+
+def _dtype_of(definition: PrimitiveDefinition) -> DType:
+    """What a primitive multiplies: the weights of a product or convolution, or the widest of its values."""
+    anchor = anchor_of(definition)
+    if anchor is not None and len(anchor[0].inputs) > 1:
+        return definition.values[anchor[0].inputs[1]].dtype
+    is_wide = any(type_.dtype is DType.float64 for type_ in definition.values)
+    return DType.float64 if is_wide else DType.float32
 
 
 def template_of(definition: PrimitiveDefinition) -> str:
@@ -137,8 +145,8 @@ def measure(
             watch.table[place].calls = timed.calls
     trap = trap_seconds()
     for place, row in watch.table.items():
-        least = row.operations / limits.float32  # a trap's cost is no more than known about
-        row.seconds = max(statistics.median(times[place]) - row.calls * trap, least)
+        # a trap's cost is no more than known about
+        row.seconds = max(statistics.median(times[place]) - row.calls * trap, row.compute_seconds)
     return sorted(watch.table.values(), key=lambda row: -row.seconds)
 
 

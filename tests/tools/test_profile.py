@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import parser
+from treadle.formats.dtypes import DType
 from treadle.tools import machine_limits
 from treadle.tools.cli import main
 from treadle.tools.machine_limits import Level, Limits
@@ -19,7 +20,9 @@ agraph (float[n, 8] x, float[8, 4] w, int64[n] rows) => (float[n, 4] y) {
     s = Softmax(h)
     y = Gather(s, rows)
 }"""
-LIMITS = Limits(1, 1e11, 5e10, (Level("L2", 1 << 20, 1e11), Level("memory", 1 << 26, 1e10)))
+INTEGERS = """<ir_version: 8, opset_import: ["" : 17]>
+agraph (uint8[64, 64] x, int8[64, 64] w) => (int32[64, 64] y) { y = MatMulInteger(x, w) }"""
+LIMITS = Limits(1, 1e11, 5e10, 4e11, (Level("L2", 1 << 20, 1e11), Level("memory", 1 << 26, 1e10)))
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,18 @@ def test_the_slower_of_arithmetic_and_traffic_is_the_roofline() -> None:
     assert (row.bound, row.roofline) == ("memory", 0.5)
 
 
+@pytest.mark.parametrize(("dtype", "peak"), [("float32", 1e11), ("float64", 5e10), ("uint8", 4e11), ("int64", 1e11)])
+def test_the_peak_is_that_of_what_is_multiplied(dtype: str, peak: float) -> None:
+    assert LIMITS.peak(DType[dtype]) == peak
+
+
+def test_products_of_integers_are_held_against_their_own_peak(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "integers.onnx"
+    path.write_bytes(parser.parse_model(INTEGERS).SerializeToString())
+    (row,) = (row for row in profile(path, capsys)["primitives"] if row["operations"])
+    assert row["peak_share"] == pytest.approx(2 * 64**3 / 4e11 / row["seconds"])
+
+
 def test_bandwidth_is_that_of_the_nearest_level() -> None:
     assert LIMITS.bandwidth(1 << 20) == 1e11
     assert LIMITS.bandwidth((1 << 20) + 1) == 1e10
@@ -80,6 +95,7 @@ def test_limits_are_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     first = machine_limits.limits(1)
     assert machine_limits.limits(1) == first
     assert 0 < first.float64 < first.float32
+    assert first.int8 > 0
     assert np.isfinite([level.bandwidth for level in first.levels]).all()
     (*_, last) = first.levels
     assert last.name == "memory"
