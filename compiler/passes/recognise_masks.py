@@ -228,15 +228,22 @@ def _same(left: Sequence, right: Sequence) -> int:
 def _are_products(call: ir.OperatorCall, definitions: Definitions) -> bool:
     """Whether a call makes products of queries and keys that attention may take, perhaps scaled."""
     while call.operator in ("multiply", "divide"):
-        scaled = [_definition(each, definitions) for each, other in (call.args, call.args[::-1]) if number_of(other)]
-        if not scaled or scaled[0] is None:
+        place = _scaled_place(call)
+        scaled = None if place is None else _definition(call.args[place], definitions)
+        if scaled is None:
             return False
-        call = scaled[0]
+        call = scaled
     if call.operator != "matmul":
         return False
     queries = tensor_type(call.args[0])
     row = queries.shape[-1]
     return queries.rank > 2 and queries.dtype is DType.float32 and isinstance(row, int) and row <= _LONGEST_ROW
+
+
+def _scaled_place(call: ir.OperatorCall) -> int | None:
+    """Which operand of a multiplication or division is scaled by a number other than zero, if one is."""
+    places = (0,) if call.operator == "divide" else (0, 1)
+    return next((place for place in places if number_of(call.args[1 - place])), None)
 
 
 # ---- what is made ----
@@ -275,7 +282,8 @@ def _multiplied(products: ir.Atom, factors: Sequence[ir.Atom], emit: Emit, defin
         return products
     scale, call = 1.0, definitions[products]  # type: ignore[index]
     while call.operator != "matmul":
-        place = next(place for place in (0, 1) if number_of(call.args[1 - place]))
+        place = _scaled_place(call)
+        assert place is not None  # they are products that attention may take
         number = number_of(call.args[1 - place]) or 1.0
         scale *= number if call.operator == "multiply" else 1 / number
         products = call.args[place]

@@ -10,6 +10,8 @@ from treadle.compiler.evaluate import evaluate
 from treadle.compiler.infer import infer_types
 from treadle.compiler.passes import DeadCode, InferTypes, Recognise, SplitBatches
 from treadle.compiler.text import parse_module, print_module
+from treadle.formats.dtypes import DType
+from treadle.formats.types import TensorType
 
 _TANH = """
 c = {cube}
@@ -180,19 +182,34 @@ e = reshape(a) {shape=(6, 2, 5, 5)}
     ],
 )
 def test_masks_of_attention_become_one(masks: dict[str, tuple[int, ...]], bindings: str) -> None:
-    shapes = {**dict.fromkeys("xyz", (6, 2, 5, 4)), **masks}
-    bindings = bindings.replace("b = identity(d)", "b = add(d, float32(0.0))")
-    text = f"{_TWO_MASKS}{bindings}\nw = softmax(e)\nr = matmul(w, z)"
-    signature = ", ".join(f"{name}: float32[{', '.join(map(str, shape))}]" for name, shape in shapes.items())
-    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
-    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
-    printed = print_module(after)
+    printed = _recognised_masks(bindings.replace("b = identity(d)", "b = add(d, float32(0.0))"), masks)
     assert "= attention(x, y, z, " in printed
     assert "softmax" not in printed
+
+
+def _module_of_masks(bindings: str, masks: dict[str, tuple[int, ...]]) -> tuple[ir.Module, dict[str, TensorType]]:
+    """Attention of x, y and z whose scores e are made of products d, and what its operands are; h and i are truth values."""
+    types = {
+        name: TensorType(DType.bool if name in "hi" else DType.float32, shape)
+        for name, shape in {**dict.fromkeys("xyz", (6, 2, 5, 4)), **masks}.items()
+    }
+    signature = ", ".join(f"{name}: {type_}" for name, type_ in types.items())
+    text = f"{_TWO_MASKS}{bindings}\nw = softmax(e)\nr = matmul(w, z)"
+    return InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}")), types
+
+
+def _recognised_masks(bindings: str, masks: dict[str, tuple[int, ...]]) -> str:
+    """What becomes of a module of masks, as text; its results are the same."""
+    module, types = _module_of_masks(bindings, masks)
+    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
     random = np.random.default_rng(0)
-    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes.values()]
+    arrays = [random.standard_normal(type_.shape).astype(np.float32) for type_ in types.values()]
+    arrays = [
+        array > 0 if type_.dtype is DType.bool else array for array, type_ in zip(arrays, types.values(), strict=True)
+    ]
     before, now = (evaluate(each, "main", *arrays) for each in (module, after))
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+    return print_module(after)
 
 
 _SHAPES = {"m": (6, 1, 1, 5), "n": (5, 5), "f": (2, 1, 1), "h": (5, 5), "i": (6, 1, 1, 5), "p": (2, 5, 5)}
@@ -220,23 +237,15 @@ _SHAPES = {"m": (6, 1, 1, 5), "n": (5, 5), "f": (2, 1, 1), "h": (5, 5), "i": (6,
     ],
 )
 def test_what_is_done_to_scores_gets_the_form_of_attention(bindings: str, attributes: str) -> None:
-    shapes = {**dict.fromkeys("xyz", (6, 2, 5, 4)), **_SHAPES}
-    signature = ", ".join(
-        f"{name}: {'bool' if name in 'hi' else 'float32'}[{', '.join(map(str, shape))}]"
-        for name, shape in shapes.items()
-    )
-    text = f"{_TWO_MASKS}{bindings}\nw = softmax(e)\nr = matmul(w, z)"
-    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
-    after = InferTypes()(DeadCode(("main",))(Recognise()(module)))
-    printed = print_module(after)
+    printed = _recognised_masks(bindings, _SHAPES)
     assert "= attention(" in printed
     assert "softmax" not in printed
     assert attributes in printed
-    random = np.random.default_rng(0)
-    arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes.values()]
-    arrays = [array > 0 if name in "hi" else array for name, array in zip(shapes, arrays, strict=True)]
-    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
-    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
+def test_a_reciprocal_of_products_is_no_scale() -> None:
+    bindings = "a = divide(float32(2.0), d)\nb = add(a, m)\ne = multiply(b, float32(0.25))"
+    assert "attention" not in _recognised_masks(bindings, _SHAPES)
 
 
 @pytest.mark.parametrize(
@@ -249,14 +258,7 @@ def test_what_is_done_to_scores_gets_the_form_of_attention(bindings: str, attrib
     ],
 )
 def test_what_attention_knows_no_form_of_stays_in_parts(bindings: str) -> None:
-    shapes = {**dict.fromkeys("xyz", (6, 2, 5, 4)), **_SHAPES}
-    signature = ", ".join(
-        f"{name}: {'bool' if name in 'hi' else 'float32'}[{', '.join(map(str, shape))}]"
-        for name, shape in shapes.items()
-    )
-    text = f"{_TWO_MASKS}{bindings}\nw = softmax(e)\nr = matmul(w, z)"
-    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text.strip()}\nr\n}}"))
-    assert "attention" not in print_module(Recognise()(module))
+    assert "attention" not in _recognised_masks(bindings, _SHAPES)
 
 
 def test_a_mask_of_pixels_that_are_seen_along_two_axes() -> None:
