@@ -145,9 +145,14 @@ def measure(
             watch.table[place].calls = timed.calls
     trap = trap_seconds()
     for place, row in watch.table.items():
-        # a trap's cost is no more than known about
-        row.seconds = max(statistics.median(times[place]) - row.calls * trap, row.compute_seconds)
+        row.seconds = _without_traps(statistics.median(times[place]), row.calls * trap, row.compute_seconds)
     return sorted(watch.table.values(), key=lambda row: -row.seconds)
+
+
+def _without_traps(measured: float, traps: float, least: float) -> float:
+    """What is left of a time without its traps, whose cost is no more than known about: no less than the arithmetic takes at
+    the peak. That may have been measured in a slow moment: then what was measured counts."""
+    return max(measured - traps, min(measured, least))
 
 
 @functools.cache

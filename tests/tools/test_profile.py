@@ -12,7 +12,7 @@ from treadle.formats.dtypes import DType
 from treadle.tools import machine_limits
 from treadle.tools.cli import main
 from treadle.tools.machine_limits import Level, Limits
-from treadle.tools.roofline import Row
+from treadle.tools.roofline import Row, _without_traps
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 agraph (float[n, 8] x, float[8, 4] w, int64[n] rows) => (float[n, 4] y) {
@@ -64,6 +64,13 @@ def test_a_table_for_people(model: Path, capsys: pytest.CaptureFixture) -> None:
     assert "float32 100 GFLOP/s" in text
     assert "% roofline" in text
     assert "… 2 more; --top 0 shows all" in text
+
+
+@pytest.mark.parametrize(
+    ("measured", "traps", "least", "seconds"), [(9.0, 2.0, 5.0, 7.0), (9.0, 8.0, 5.0, 5.0), (9.0, 2.0, 20.0, 9.0)]
+)
+def test_no_time_is_longer_than_it_was_measured(measured: float, traps: float, least: float, seconds: float) -> None:
+    assert _without_traps(measured, traps, least) == seconds
 
 
 def test_the_slower_of_arithmetic_and_traffic_is_the_roofline() -> None:
