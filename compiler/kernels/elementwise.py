@@ -130,10 +130,7 @@ class _Chain:
             with write.block(f"for i in range(0, whole, {lanes})"):
                 self._write_vector("i", "", store)
 
-        if self.streams:
-            write_streaming(write, " | ".join(f"p{k}" for k in self.outputs), write_vectors)
-        else:
-            write_vectors("vstore")
+        write_streaming(write, self.streams, " | ".join(f"p{k}" for k in self.outputs), write_vectors)
         with write.block("if whole < count"):
             write("rest = count - whole")
             self._write_vector("whole", "rest")

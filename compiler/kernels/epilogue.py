@@ -117,17 +117,15 @@ class Epilogue:
 
     def streaming(self, write_loop: Callable[[], None]) -> None:
         """Writes the loop over all tiles: for blocked results that no cache has room for, one that writes past the caches."""
-        results = [output for output in self._outputs if is_streamed(output.type) and output.type.shape[-1] == BLOCK]
-        if len(results) < len(self._outputs):
-            write_loop()
-            return
+        streams = all(is_streamed(output.type) and output.type.shape[-1] == BLOCK for output in self._outputs)
 
         def write_with(store: str) -> None:
             self._store = store
             write_loop()
 
-        write_streaming(self._write, " | ".join(output.name for output in results), write_with)
-        self._write("streamed()")
+        write_streaming(self._write, streams, " | ".join(output.name for output in self._outputs), write_with)
+        if streams:
+            self._write("streamed()")
 
     def begin(self) -> None:
         """Written where the coordinates are known, before the tile."""

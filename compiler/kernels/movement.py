@@ -340,10 +340,7 @@ class _Nest:
             with write.block(f"for i in range(begin, whole, {lanes})"):
                 write(f"{store}(b, {place}, {'v' if source == '0' else load + ')'})")
 
-        if self.streams:
-            write_streaming(write, f"b + {scaled('begin', itemsize)}", write_vectors)
-        else:
-            write_vectors("vstore")
+        write_streaming(write, self.streams, f"b + {scaled('begin', itemsize)}", write_vectors)
         with write.block("if whole < end"):
             write("i = whole", "rest = end - whole")
             write(f"vstore(b, {place}, {'v' if source == '0' else load + ', rest)'}, rest)")

@@ -18,7 +18,7 @@ from ..operators.shapes import axis_of
 from .anchor import Anchored
 from .expression import bound_attributes, computed_type, literal
 from .kernel import Kernel
-from .rowwise import LONG, RowProgram, Step, Work, greatest_of, sum_of
+from .rowwise import RowProgram, Step, Work, sum_of
 from .target import Target
 from .writer import Writer, estimate, scaled, shape_of, stored, widened
 
@@ -63,11 +63,6 @@ class Normalized:
 
         program.reduce([], [*reads, *self.others.values()], self.outputs, body)
 
-    def write_greatest(self, program: RowProgram) -> None:
-        """Defines `greatest`, of each row."""
-        accumulator, is_short = greatest_of("greatest", self.dtype), self.anchored.prologue.cost <= LONG
-        program.reduce([accumulator], self.reads, [], lambda step: {"greatest": self.element(step)}, is_short)
-
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         """The kernel whose passes over a row `passes` writes. None if a tensor does not fit."""
         cost = nanoseconds + self.anchored.prologue.cost + self.anchored.epilogue.cost
@@ -90,7 +85,7 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
     keeps = not anchored.epilogue.nodes and len(it.outputs) == 1 and it.type is it.dtype
 
     def passes(program: RowProgram) -> None:
-        it.write_greatest(program)
+        program.reduce_to_greatest(it.dtype, it.reads, it.element, anchored.prologue.cost)
         program.statistic("peak", "{greatest}", ["greatest"], it.dtype)
 
         def exponentials(step: Step) -> Mapping[str, str]:
@@ -122,7 +117,7 @@ def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel
     it = Normalized(anchored, [place != axis for place in range(rank)], target)
 
     def passes(program: RowProgram) -> None:
-        it.write_greatest(program)
+        program.reduce_to_greatest(it.dtype, it.reads, it.element, anchored.prologue.cost)
         program.statistic("peak", "{greatest}", ["greatest"], it.dtype)
 
         def exponential(step: Step) -> Mapping[str, str]:

@@ -73,10 +73,8 @@ def _write_unit(write: Writer, is_packing: bool, size: int) -> None:
 
 def _either_way(write: Writer, planar: str, size: int, write_square: Callable[[str], None]) -> None:
     """A whole square's rows of the ordinary image, past the caches if none has room for it."""
-    if is_streamed(write.definition.results[0]):
-        write_streaming(write, f"target + {planar} | pixels * {size}", write_square)
-    else:
-        write_square("vstore")
+    streams = is_streamed(write.definition.results[0])
+    write_streaming(write, streams, f"target + {planar} | pixels * {size}", write_square)
 
 
 def _write_rows(write: Writer, size: int, planar: str, blocked: str, store: str) -> None:

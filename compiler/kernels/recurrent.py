@@ -91,16 +91,11 @@ class _Layer:
 
     def _most_rows(self, gates: int) -> int:
         """So many sequences' sums of some gates fit into the registers."""
-        return max(1, min(_MOST_ROWS, (self._registers - gates - 1) // gates))
+        return max(1, min(_MOST_ROWS, (self.target.block_registers - gates - 1) // gates))
 
     def _passes(self, rows: int) -> int:
         """How often a tile of so many sequences goes through the weights: an LSTM's may be for half of the gates at a time."""
         return 2 if self.operator == "lstm" and rows > self._most_rows(self.gates) else 1
-
-    @property
-    def _registers(self) -> int:
-        """Each of them, or several where they are shorter, holds a vector."""
-        return self.target.vector_registers * self.target.vector_bytes // VECTOR_BYTES
 
     # ---- the kernel ----
 
@@ -336,7 +331,7 @@ class _Layer:
         A core that reads from several blocks gets their weights sooner from the second cache: with half of the registers for
         sums, an LSTM takes a fifth less time than with a quarter of them.
         """
-        most = max(1, self._registers // 2 // (rows * len(gates) // self._passes(rows)))
+        most = max(1, self.target.block_registers // 2 // (rows * len(gates) // self._passes(rows)))
         return -(-self.blocks // -(-self.blocks // most))
 
     def _write_block(self, rows: int, width: int, gates: Sequence[int]) -> None:
@@ -385,7 +380,7 @@ class _Layer:
     @property
     def _sums(self) -> int:
         """Vectors of sums of a tile, at most."""
-        return max(2 * self._registers, self.gates)
+        return max(2 * self.target.block_registers, self.gates)
 
     def _start(self, i: int, j: int, gate: int) -> str:
         """What the state's part of a gate is added to."""

@@ -14,7 +14,7 @@ from ..operators.shapes import axes_of
 from .anchor import Anchored
 from .expression import computed_type, literal
 from .kernel import Kernel
-from .rowwise import LONG, Accumulator, RowProgram, Step, Work, greatest_of, sum_of
+from .rowwise import Accumulator, RowProgram, Step, Work, sum_of
 from .target import Target
 from .writer import NANOSECONDS_A_BYTE, Writer, estimate
 
@@ -124,14 +124,7 @@ def lower_log_sum_exp(definition: PrimitiveDefinition, target: Target) -> Kernel
     dtype = reduced.dtype
 
     def passes(program: RowProgram) -> None:
-        is_short = anchored.prologue.cost <= LONG
-        program.reduce(
-            [greatest_of("greatest", dtype)],
-            reduced.reads,
-            [],
-            lambda step: {"greatest": reduced.element(step)},
-            is_short,
-        )
+        program.reduce_to_greatest(dtype, reduced.reads, reduced.element, anchored.prologue.cost)
         program.statistic("peak", "{greatest}", ["greatest"], dtype)
         program.define("shift", "select(isfinite({peak}), {peak}, 0.0)", ["peak"])  # infinities would meet as ∞ - ∞
 

@@ -61,6 +61,7 @@ class _Images:
         self.itemsize = definition.params[0].dtype.itemsize
         self.type = f"uint{8 * self.itemsize}"
         self.looks_up = target.looks_up and self.itemsize == 4
+        self.streams = is_streamed(definition.results[0])
         self.write = Writer(definition, target, "resize, nearest, two axes")
         self.vertical, self.horizontal = Taps(self.write, vertical), Taps(self.write, horizontal)
 
@@ -86,7 +87,7 @@ class _Images:
                 self._write_row_table()
                 self._write_column_table()
             self._write_image()
-        if is_streamed(write.definition.results[0]):
+        if self.streams:
             write("streamed()")
         scratch = 8 * (_ROWS + _COLUMNS + _COLUMNS // lanes + 1)
         elements = estimate(dims.product([self.outer, self.sizes["rows"], self.sizes["columns"], self.inner]))
@@ -126,10 +127,7 @@ class _Images:
             write("line = load_int64(rows_at, (o - low) * 8)", f"a = image_at + {scaled('line * width', bytes_)}")
             write("both = 1 if o + 1 < high and load_int64(rows_at, (o + 1 - low) * 8) == line else 0")
             write("b_1 = b_0 + both * row_bytes")
-            if is_streamed(write.definition.results[0]):
-                write_streaming(write, f"b_0 | row_bytes | count * {bytes_}", self._write_rows)
-            else:
-                self._write_rows("vstore")
+            write_streaming(write, self.streams, f"b_0 | row_bytes | count * {bytes_}", self._write_rows)
             write("o += 1 + both", "b_0 = b_1 + row_bytes")
 
     def _write_rows(self, store: str) -> None:

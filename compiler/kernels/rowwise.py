@@ -32,10 +32,8 @@ from .writer import Odometer, Writer, scaled, shape_of, stored, widened
 _BLOCK = 2048
 _GROUP = 4  # rows that are worked on side by side, if they are no longer than _BLOCK
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
-_UNROLL_LONG = (
-    2  # … along rows even there: what a step needs beside its vectors, such as places of constants, serves two
-)
-LONG = 0.2  # nanoseconds an element
+_UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
+_LONG = 0.2  # nanoseconds an element
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ class RowProgram:
     def __init__(
         self, write: Writer, axes: Sequence[Axis], kept: Sequence[bool], tensors: Sequence[Tensor], cost: float
     ) -> None:
-        self.unroll, self.cost = 1 if cost > LONG else _UNROLL, cost
+        self.unroll, self.cost = 1 if cost > _LONG else _UNROLL, cost
         self.write, self.tensors, self.axes, self.kept = write, tensors, axes, kept
         self.inner = len(axes) - 1
         self.across = kept[-1]
@@ -399,6 +397,13 @@ class RowProgram:
             self._reduce_along(
                 accumulators, reads, writes, body, _UNROLL if is_short else max(self.unroll, _UNROLL_LONG)
             )
+
+    def reduce_to_greatest(
+        self, dtype: DType, reads: Sequence[int], element: Callable[[Step], str], cost: float
+    ) -> None:
+        """Writes a pass that defines `greatest`, of elements that take so many nanoseconds each."""
+        accumulator = greatest_of("greatest", dtype)
+        self.reduce([accumulator], reads, [], lambda step: {"greatest": element(step)}, is_short=cost <= _LONG)
 
     def statistic(self, name: str, text: str, accumulators: Sequence[str] = (), dtype: DType = DType.float32) -> None:
         """Defines a vector from results of passes: `text` names them in braces."""

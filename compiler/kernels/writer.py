@@ -195,8 +195,12 @@ def is_streamed(type_: TensorType) -> bool:
     return type_.is_static and type_.nbytes >= _STREAMED_BYTES
 
 
-def write_streaming(write: Writer, places: str, write_loop: Callable[[str], None]) -> None:
-    """A loop, which is told by what function it writes vectors: past the caches, if no bit of the `places` speaks against it."""
+def write_streaming(write: Writer, streams: bool, places: str, write_loop: Callable[[str], None]) -> None:
+    """A loop, which is told by what function it writes vectors: where it `streams`, past the caches, if no bit of the `places`
+    speaks against it."""
+    if not streams:
+        write_loop("vstore")
+        return
     with write.block(f"if ({places}) & {STREAM_ALIGNMENT - 1} == 0"):
         write_loop("vstream")
     with write.block("else"):
