@@ -187,18 +187,6 @@ class PlainRead:
         return self._runner.run(1)
 
 
-class MultiplyAdds:
-    """Some threads that do nothing but multiply and add, in registers: what the cores give where nothing is shared."""
-
-    def __init__(self, threads: int) -> None:
-        target, self._threads = host(), threads
-        self._runner = _Runner(_multiply_text("float32", target), target.lanes(), target, [()] * threads)
-
-    def seconds(self, rounds: int) -> float:
-        """What so many rounds take, shared by the threads."""
-        return self._runner.run(rounds) / self._threads
-
-
 def _peak(name: str, threads: int, target: Target) -> float:
     lanes = target.lanes(8 if name == "float64" else 4)
     products = 4 * lanes if name == "int8" else lanes

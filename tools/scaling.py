@@ -1,19 +1,26 @@
 """`treadle bench threads`: what it costs to share a primitive among threads, and how much faster that makes models.
 
 The cost of a start is what one call of a primitive takes on some threads beyond its fair share of the time on one: finding
-out that it is worth it, publishing the work, until the others see it, and waiting for the last of them. Models are run on
-all counts of threads in turn, so that a slow moment of the machine hits all of them. Beside each model, in the same turns,
-multiply-adds are timed that need nothing but registers: what a virtual machine calls its cores may be one core's halves for
-some seconds, and no model gets faster by more threads than these do.
+out that it is worth it, publishing the work, until the others see it, and waiting for the last of them.
+
+What a virtual machine calls its cores may be one core's halves, may run at other speeds, or be lent to a neighbour, for
+milliseconds or for minutes. So a model is held against itself: as many calls at once as there are threads, each on one thread
+and a core of its own, which share no work and never wait for each other. No call that several threads share gets faster than
+these do together. They take turns, those calls before and behind the shared one; rounds in which they had all cores both times
+tell what the model can do, the others what the machine did.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,32 +29,37 @@ if TYPE_CHECKING:
 _CALLS = 1000  # of the primitive whose start is measured, in one program
 _ELEMENTS = 1 << 15  # that it works on: some 20 µs
 _ROUNDS = 15
-_TURN_SECONDS = 0.05  # of one count of threads
-_MULTIPLY_ADDS, _CORE_RUNS = 1 << 20, 3  # rounds that take some milliseconds, and how often a turn has them
+_TURN_SECONDS = 0.05
+_ALL_CORES = 0.95  # of perfect scaling: calls that share nothing and reach it had a core each
 _MODELS = ("resnet50", "minilm", "mobilenet-v2", "densenet121")
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One model (or other work) on several counts of threads."""
+    """One model on one thread and on several: milliseconds of a call, a number for each round."""
 
     name: str
-    milliseconds: dict[int, float]  # of a call, medians
-    cores_milliseconds: dict[int, float]  # of some multiply-adds in the same turns, medians
+    threads: int
+    alone: list[float]  # on one thread
+    shared: list[float]  # on all threads
+    apart: list[float]  # of as many calls at once, each on one thread, divided by how many there are
 
     @property
-    def speedup(self) -> dict[int, float]:
-        """How many times faster than on the first count."""
-        return _speedup(self.milliseconds)
+    def speedup(self) -> float:
+        """Of a call that all threads share."""
+        return median(self.alone) / median(self.shared)
 
     @property
-    def cores_speedup(self) -> dict[int, float]:
-        return _speedup(self.cores_milliseconds)
+    def speedup_apart(self) -> float:
+        """Of calls that share nothing: what the machine gave."""
+        return median(self.alone) / median(self.apart)
 
-
-def _speedup(milliseconds: dict[int, float]) -> dict[int, float]:
-    first = next(iter(milliseconds.values()))
-    return {threads: first / time for threads, time in milliseconds.items()}
+    @property
+    def undisturbed(self) -> Scaling | None:
+        """The rounds that had a core for each thread. None where there were none."""
+        rounds = zip(self.alone, self.shared, self.apart, strict=True)
+        kept = [each for each in rounds if each[0] / each[2] >= _ALL_CORES * self.threads]
+        return Scaling(self.name, self.threads, *map(list, zip(*kept, strict=True))) if kept else None
 
 
 def threads_command(options: argparse.Namespace) -> int:
@@ -55,27 +67,39 @@ def threads_command(options: argparse.Namespace) -> int:
     from .race import told, zoo_entries
 
     entries = zoo_entries(options.only or _MODELS)
-    counts, rounds = options.threads, options.repeat or _ROUNDS
-    costs = start_costs([count for count in counts if count > 1], rounds)
+    counts, rounds = [count for count in options.threads if count > 1], options.repeat or _ROUNDS
+    costs = start_costs(counts, rounds)
     if not options.json:
         for threads, microseconds in costs.items():
             print(f"a start on {threads} threads: {microseconds:.2f} us")
-        heads = "".join(f"{f'{count} thread' + 's' * (count > 1):>14}" for count in counts)
-        print(f"\n{'':24}{heads}   speedup; of multiply-adds in registers")
-    found = told((_scaling_of(entry, counts, rounds) for entry in entries), _line, options)
+        print(
+            "\nThe speedup of a call that the threads share; in brackets that of as many calls at once, a thread each."
+        )
+    found = told((each for entry in entries for each in _scaling_of(entry, counts, rounds)), _line, options)
     if options.json:
-        models = [asdict(each) | {"speedup": each.speedup, "cores_speedup": each.cores_speedup} for each in found]
-        print(json.dumps({"start_us": costs, "models": models}))
+        print(json.dumps({"start_us": costs, "models": [asdict(each) | _factors(each) for each in found]}))
     return 0
 
 
 def _line(scaling: Scaling) -> str:
-    times = "".join(f"{time:11.3f} ms" for time in scaling.milliseconds.values())
-    factors, cores = (
-        ", ".join(f"{factor:.2f}" for factor in speedup.values())
-        for speedup in (scaling.speedup, scaling.cores_speedup)
-    )
-    return f"{scaling.name:24}{times}   x{factors}; x{cores}"
+    alone, shared = median(scaling.alone), median(scaling.shared)
+    times = f"{scaling.name:20}{alone:10.3f} ms, {scaling.threads} threads{shared:10.3f} ms   {_speedups(scaling)}"
+    clear = scaling.undisturbed
+    rounds = f"in {len(clear.alone) if clear else 0} of {len(scaling.alone)} rounds with a core for each"
+    return f"{times}   {rounds}" + (f" {_speedups(clear)}" if clear else "")
+
+
+def _speedups(scaling: Scaling) -> str:
+    return f"x{scaling.speedup:.2f} (x{scaling.speedup_apart:.2f})"
+
+
+def _factors(scaling: Scaling) -> dict[str, Any]:
+    clear = scaling.undisturbed
+    return _factors_of(scaling) | {"undisturbed": clear and _factors_of(clear)}
+
+
+def _factors_of(scaling: Scaling) -> dict[str, float]:
+    return {"rounds": len(scaling.alone), "speedup": scaling.speedup, "speedup_apart": scaling.speedup_apart}
 
 
 def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
@@ -88,8 +112,12 @@ def start_costs(counts: Sequence[int], rounds: int) -> dict[int, float]:
 
     function = VirtualMachine(Executable(parse_assembly(_work_text(_CALLS))))["main"]
     x = np.linspace(-3, 3, _ELEMENTS, dtype=np.float32)
-    (times,) = _medians([lambda _: _turn(lambda: function(x))], (1, *counts), rounds)
-    return {count: (times[count] - times[1] / count) / _CALLS * 1e3 for count in counts}
+    times: dict[int, list[float]] = {count: [] for count in (1, *counts)}
+    with _threads_put_back():
+        for _ in range(rounds):
+            for count, found in times.items():
+                found.append(_shared(lambda: function(x), count))
+    return {count: (median(times[count]) - median(times[1]) / count) / _CALLS * 1e3 for count in counts}
 
 
 def _work_text(calls: int) -> str:
@@ -113,51 +141,78 @@ func @main(x: {kind}) -> {kind} {{
 """
 
 
-def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Scaling:
+def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Iterator[Scaling]:
     from .. import VirtualMachine, compile
-    from .machine_limits import MultiplyAdds
     from .zoo.catalogue import inputs
 
     model = entry.build()
     function, feeds = VirtualMachine(compile(model, progress=False))["main"], tuple(inputs(entry, model).values())
-    cores = {count: MultiplyAdds(count) for count in counts}
-
-    def multiply_adds(count: int) -> list[float]:
-        return [1e3 * cores[count].seconds(_MULTIPLY_ADDS) for _ in range(_CORE_RUNS)]
-
-    turns = [lambda _: _turn(lambda: function(*feeds)), multiply_adds]
-    return Scaling(entry.name, *_medians(turns, counts, rounds))
+    for count in counts:
+        with _threads_put_back():
+            yield Scaling(entry.name, count, *_rounds(lambda: function(*feeds), count, rounds))
 
 
-def _medians(
-    turns: Sequence[Callable[[int], Iterable[float]]], counts: Sequence[int], rounds: int
-) -> list[dict[int, float]]:
-    """For each kind of turn, which takes a count of threads and gives milliseconds, their median on each count."""
-    import statistics
+def _rounds(call: Callable[[], Any], count: int, rounds: int) -> tuple[list[float], list[float], list[float]]:
+    """Milliseconds of a call on one thread, on so many, and of so many at once."""
+    alone, shared, apart = [], [], []
+    for _ in range(rounds):
+        alone.append(_shared(call, 1))
+        before = _apart(call, count)
+        shared.append(_shared(call, count))
+        apart.append(max(before, _apart(call, count)))
+    return alone, shared, apart
 
+
+@contextmanager
+def _threads_put_back() -> Iterator[None]:
     from .. import get_num_threads, set_num_threads
 
-    times: list[dict[int, list[float]]] = [{count: [] for count in counts} for _ in turns]
     before = get_num_threads()
     try:
-        for _ in range(rounds):
-            for count in counts:
-                set_num_threads(count)
-                for turn, found in zip(turns, times, strict=True):
-                    found[count] += turn(count)
+        yield
     finally:
         set_num_threads(before)
-    return [{count: statistics.median(each) for count, each in found.items()} for found in times]
 
 
-def _turn(call: Callable[[], Any]) -> Iterator[float]:
-    """Milliseconds of calls, one by one, after one that wakes the workers and does not count."""
+def _shared(call: Callable[[], Any], count: int) -> float:
+    """Milliseconds of a call that so many threads share: the median of a turn."""
+    from .. import set_num_threads
+
+    set_num_threads(count)
+    return _turn(call)
+
+
+def _apart(call: Callable[[], Any], count: int) -> float:
+    """Milliseconds of a call where so many are made at once, each on a thread and, where the system can tell, a core of its own:
+    as long as all together take for one."""
+    from .. import set_num_threads
+
+    set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    times, barrier = [0.0] * count, threading.Barrier(count)
+
+    def caller(index: int) -> None:
+        if count <= len(cores):
+            os.sched_setaffinity(0, {cores[index]})  # this thread's
+        barrier.wait()
+        times[index] = _turn(call)
+
+    callers = [threading.Thread(target=caller, args=(index,)) for index in range(count)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    return 1 / sum(1 / each for each in times)
+
+
+def _turn(call: Callable[[], Any]) -> float:
+    """Milliseconds: the median of calls, one by one, after one that wakes the workers and does not count."""
     call()
-    end = time.perf_counter() + _TURN_SECONDS
+    times, end = [], time.perf_counter() + _TURN_SECONDS
     while True:
         start = time.perf_counter()
         call()
         now = time.perf_counter()
-        yield (now - start) * 1e3
+        times.append((now - start) * 1e3)
         if now > end:
-            return
+            return median(times)

@@ -22,10 +22,9 @@ def test_starts_and_models_are_measured(capsys: pytest.CaptureFixture) -> None:
     found = json.loads(capsys.readouterr().out)
     assert list(found["start_us"]) == ["3"]
     (model,) = found["models"]
-    assert model["speedup"]["1"] == 1.0
-    assert model["milliseconds"]["3"] > 0
-    assert model["cores_speedup"]["1"] == 1.0
-    assert model["cores_milliseconds"]["3"] > 0
+    assert (model["name"], model["threads"], model["rounds"]) == ("mlp", 3, 2)
+    assert min(model["alone"] + model["shared"] + model["apart"]) > 0
+    assert model["speedup"] > 0
     assert get_num_threads() == before
 
 
@@ -34,4 +33,16 @@ def test_the_table_names_counts_and_models(capsys: pytest.CaptureFixture) -> Non
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("a start on 2 threads: ")
     assert lines[-1].startswith("mlp ")
-    assert lines[-1].count(" x1.00, ") == 2, "of the model and of the cores"
+    assert " of 1 rounds with a core for each" in lines[-1]
+
+
+def test_rounds_count_by_the_cores_that_calls_apart_had() -> None:
+    both, one = (30.0, 16.0, 15.5), (30.0, 29.0, 31.0)
+    scaling = scaling_of(both, one, one)
+    assert scaling.speedup == pytest.approx(30 / 29)
+    assert scaling.undisturbed == scaling_of(both)
+    assert scaling_of(one).undisturbed is None
+
+
+def scaling_of(*rounds: tuple[float, float, float]) -> scaling.Scaling:
+    return scaling.Scaling("model", 2, *map(list, zip(*rounds, strict=True)))
