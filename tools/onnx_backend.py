@@ -21,6 +21,12 @@ def run(model_path: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     kernels = knobs.get("TREADLE_KERNELS")
     content = compile(model_path, embed_native=kernels == "build", progress=False).as_bytes()
     machine = VirtualMachine(load(content), kernels=kernels)
-    result = machine["main"](*inputs)
+    result = machine["main"](*map(_held, inputs))
     results = list(result) if isinstance(result, tuple) else [result]
     return [np.asarray(value) for value in results]
+
+
+def _held(array: np.ndarray) -> np.ndarray:
+    """Integers of fewer than 8 bits as the machine has them: bytes."""
+    few = array.dtype.name.lstrip("u") in ("int4", "int2")
+    return array.astype(np.uint8 if array.dtype.name.startswith("u") else np.int8) if few else array

@@ -40,7 +40,7 @@ from . import (  # noqa: F401  (they register importers)
 from .onnx_file import ModelFile, ModelSource, read_model
 from .onnx_loops import LOOPS, NotImportedError
 from .onnx_table import attribute_value, find
-from .onnx_tensors import element_type, to_array
+from .onnx_tensors import held_type, to_array
 from .onnx_values import GraphBuilder, Imported, TensorSequence, UnsupportedError, Value, constant, present, tensors_of
 
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ class _ModelImporter:
             known = ", ".join(repr(info.name) for info in inputs)
             raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}")
         params = self._params(inputs, shapes)
-        for param in params:
+        for param, info in zip(params, inputs, strict=True):
             assert isinstance(param.type, TensorType)
-            scope.values[param.name] = Value(param.type, param)
+            bits = held_type(info.type.tensor_type.elem_type)[1]
+            scope.values[param.name] = Value(param.type, param, bits=bits)
         results = self._graph(self.graph, scope, self.file.weights)
         sequences = [info.name for info in self.graph.output if isinstance(scope.values.get(info.name), TensorSequence)]
         self.unsupported += [("output", name, "is a sequence of tensors") for name in sequences]
@@ -363,7 +364,7 @@ def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> t
         )
     tensor = info.type.tensor_type
     try:
-        dtype = element_type(tensor.elem_type)
+        dtype, _ = held_type(tensor.elem_type)
     except DTypeError as error:
         raise UnsupportedOperatorError(
             f"input {info.name!r}: {error.message}", [("input", info.name, error.message)]

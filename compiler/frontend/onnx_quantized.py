@@ -6,6 +6,7 @@ wants a sum as an int32, it is the exact one.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from ...formats import dims
@@ -14,7 +15,7 @@ from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
 from .onnx_networks import convolution, convolved, product
 from .onnx_table import importer
-from .onnx_tensors import element_type
+from .onnx_tensors import element_type, held_type
 from .onnx_values import GraphBuilder, Value
 
 _NARROW = frozenset({DType.int8, DType.uint8, DType.int16, DType.uint16})  # which float32 holds
@@ -33,11 +34,19 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,  # about float8 types alone
 ) -> Value:
-    wanted = element_type(output_dtype) if output_dtype else DType.uint8
-    dtype = wanted if zero_point is None else zero_point.dtype
+    dtype, bits = held_type(output_dtype) if output_dtype else (DType.uint8, 0)
+    if zero_point is not None:
+        dtype, bits = zero_point.dtype, zero_point.bits
     inner = element_type(precision) if precision else scale.dtype
     x, scale = _cast(g, x, inner), _cast(g, _spread(g, scale, x, axis, block_size), inner)
-    return _quantized(g, x, scale, _zero(g, zero_point, x, axis, block_size), dtype)
+    whole = _quantized(g, x, scale, _zero(g, zero_point, x, axis, block_size), dtype)
+    return _limited(g, whole, bits) if bits else whole
+
+
+def _limited(g: GraphBuilder, x: Value, bits: int) -> Value:
+    """Integers of 8 bits as the nearest ones of fewer."""
+    least = -(1 << (bits - 1)) if x.dtype is DType.int8 else 0
+    return dataclasses.replace(g.op("clip", x, min=least, max=least + (1 << bits) - 1), bits=bits)
 
 
 @importer("DequantizeLinear")

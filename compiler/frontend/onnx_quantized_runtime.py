@@ -3,17 +3,19 @@ operands that are dequantised and a result that is quantised."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...formats.dtypes import DType
+from ...formats.errors import ModelError
 from . import onnx_networks as networks
 from .onnx_quantized import dequantize_linear, quantize_linear
 from .onnx_shapes import concatenated
 from .onnx_table import importer
-from .onnx_values import GraphBuilder, UnsupportedError, Value
+from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
 
 _DOMAIN = "com.microsoft"
 _FLATTENS = 13  # opset from which on softmax no longer takes all axes from one on
@@ -149,3 +151,93 @@ def _gemm(
 
 def _as_vector(g: GraphBuilder, scale: Value) -> Value:
     return scale if scale.rank else g.op("reshape", scale, shape=(1,))
+
+
+# ---- weights of a few bits ----
+
+_BITS = (4, 8)
+
+
+@importer("MatMulNBits", domain=_DOMAIN)
+def _matmul_n_bits(
+    g: GraphBuilder,
+    a: Value,
+    b: Value,
+    scales: Value,
+    zero_points: Value | None = None,
+    g_idx: Value | None = None,
+    bias: Value | None = None,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    bits: int = 4,
+    accuracy_level: int = 0,  # what activations may be rounded to: here they are not
+) -> Value:
+    """a [..., K] times the transposed [N, K] numbers of `bits` bits in b, block_size of which, neighbours in a row, share a scale
+    and a zero point. Each row of b and of packed zero points begins with a byte."""
+    if bits not in _BITS:
+        raise UnsupportedError(f"weights of {bits} bits; Treadle has those of {' and '.join(map(str, _BITS))}")
+    if min(K, N, block_size) < 1 or block_size * bits % 8:
+        raise ModelError(f"K, N and block_size are to be positive, blocks whole bytes, but {K}, {N}, {block_size} came")
+    if a.rank == 0 or a.shape[-1] != K:
+        raise ModelError(f"a is to have rows of K = {K} elements, but {a.type} came")
+    _check_order(g_idx, K, block_size)
+    blocks = -(-K // block_size)
+    numbers = _constant_numbers(b, bits, (N, blocks, block_size), "b")
+    weights = _of_numbers(g, numbers, bits, _of_blocks(g, scales, N, blocks, "scales"), zero_points)
+    rows = g.op("reshape", weights, shape=(N, blocks * block_size))
+    if blocks * block_size > K:
+        rows = g.op("slice", rows, starts=(0,), ends=(K,), axes=(1,))
+    result = networks.product(g, g.op("cast", a, dtype=DType.float32), g.op("permute_dims", rows, axes=(1, 0)))
+    if bias is not None:
+        result = g.broadcast("add", result, g.op("cast", bias, dtype=DType.float32))
+    return g.op("cast", result, dtype=a.dtype)
+
+
+def _of_numbers(g: GraphBuilder, numbers: np.ndarray, bits: int, scale: Value, zero_points: Value | None) -> Value:
+    """The floats [rows, blocks, block size] that numbers without sign stand for; without zero points, these are half way."""
+    rows, blocks, _ = numbers.shape
+    if zero_points is not None and zero_points.dtype.is_float:
+        centre = _of_blocks(g, zero_points, rows, blocks, "zero_points")
+        centred = g.op("subtract", g.op("cast", constant(numbers), dtype=DType.float32), centre)
+        return g.op("multiply", centred, scale)
+    if zero_points is None:
+        points = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
+    else:
+        points = _constant_numbers(zero_points, bits, (rows, blocks), "zero_points")
+    return g.op("dequantize", constant(numbers), scale, g.constant(points[..., np.newaxis]))
+
+
+def _check_order(g_idx: Value | None, depth: int, block_size: int) -> None:
+    """Raises UnsupportedError for blocks that are not neighbours."""
+    if g_idx is None:
+        return
+    order = g_idx.constant
+    if order is None or not np.array_equal(order.reshape(-1)[:depth], np.arange(depth) // block_size):
+        raise UnsupportedError("g_idx: blocks of weights that are not neighbours")
+
+
+def _constant_numbers(packed: Value, bits: int, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """Constants that are packed into bytes, the first one into the lowest bits, an element each."""
+    content = packed.constant
+    if content is None:
+        raise UnsupportedError(f"{name}: weights that are not constant")
+    each = 8 // bits
+    size = -(-shape[-1] // each)
+    if packed.dtype is not DType.uint8 or content.size != math.prod(shape[:-1]) * size:
+        expected = "x".join(map(str, (*shape[:-1], size)))
+        raise ModelError(f"{name} is to have {expected} elements of uint8, but {packed.type} came")
+    rows = content.reshape(*shape[:-1], size)
+    parts = [rows >> (bits * i) & ((1 << bits) - 1) for i in range(each)]
+    numbers = np.stack(parts, axis=-1).reshape(*shape[:-1], each * size)[..., : shape[-1]]
+    numbers = np.ascontiguousarray(numbers)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _of_blocks(g: GraphBuilder, parameter: Value, rows: int, blocks: int, name: str) -> Value:
+    """One number for each block of each row, float32[rows, blocks, 1]."""
+    if not parameter.dtype.is_float or math.prod(parameter.shape) != rows * blocks:
+        raise ModelError(f"{name} is to have {rows}x{blocks} floats, but {parameter.type} came")
+    return g.op("reshape", g.op("cast", parameter, dtype=DType.float32), shape=(rows, blocks, 1))

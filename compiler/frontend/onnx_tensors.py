@@ -1,5 +1,7 @@
 """From the tensors of an ONNX model to arrays.
 
+Integers of fewer than 8 bits, of which ONNX packs several into a byte, are held as bytes: see `held_type`.
+
 External data is read only from files in the model's own folder, and only as much as the tensor declares.
 """
 
@@ -30,20 +32,37 @@ def element_type(code: int) -> DType:
         raise DTypeError(f"tensors of {known.get(code, f'the unknown type {code}')} are not supported") from None
 
 
+_NARROW = {"INT4": (DType.int8, 4), "UINT4": (DType.uint8, 4), "INT2": (DType.int8, 2), "UINT2": (DType.uint8, 2)}
+
+
+def held_type(code: int) -> tuple[DType, int]:
+    """The element type by which tensors of that ONNX code are held, and how many bits their elements have, if fewer than the
+    type has; else 0. Raises DTypeError for a type that Treadle does not have."""
+    import onnx
+
+    name = onnx.TensorProto.DataType.Name(code) if code in onnx.TensorProto.DataType.values() else ""
+    return _NARROW[name] if name in _NARROW else (element_type(code), 0)
+
+
 def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | None = None) -> np.ndarray:
-    """The elements of a tensor of the model, read-only. `raw` are those that are not in the message, as bytes.
+    """The elements of a tensor of the model, read-only. `raw` are those that are not in the message, as bytes. Integers of fewer
+    than 8 bits are of a type of `ml_dtypes`, a byte each.
 
     Raises DTypeError for an element type that Treadle does not have, ModelError for data that do not fit the shape.
     """
     import onnx
     from onnx import numpy_helper
 
-    dtype = element_type(tensor.data_type)
+    dtype, bits = held_type(tensor.data_type)
     count = math.prod(tensor.dims)
     if any(dim < 0 for dim in tensor.dims) or count > limits.DIMENSION:
         raise ModelError(f"tensor {tensor.name!r} has the impossible shape {list(tensor.dims)}")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _external_array(tensor, dtype, folder)
+        size = -(-count * bits // 8) if bits else count * dtype.itemsize
+        content = _external_bytes(tensor, size, folder)
+        if not bits:
+            return content.view(dtype.numpy.newbyteorder("<")).reshape(tuple(tensor.dims))
+        tensor = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=content.tobytes())
     try:
         array = numpy_helper.to_array(tensor) if raw is None else raw.view(dtype.numpy)
         array = np.ascontiguousarray(array).reshape(tuple(tensor.dims))
@@ -53,8 +72,8 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | No
     return array
 
 
-def _external_array(tensor: onnx.TensorProto, dtype: DType, folder: Path | None) -> np.ndarray:
-    """Memory-maps a tensor's external data."""
+def _external_bytes(tensor: onnx.TensorProto, nbytes: int, folder: Path | None) -> np.ndarray:
+    """Memory-maps a tensor's external data, so many bytes."""
     fields = {entry.key: entry.value for entry in tensor.external_data}
     location = fields.get("location", "")
     if folder is None:
@@ -62,7 +81,6 @@ def _external_array(tensor: onnx.TensorProto, dtype: DType, folder: Path | None)
             f"tensor {tensor.name!r} lies in the file {location!r} beside the model: compile the model from its path"
         )
     path = _contained(folder, location, tensor.name)
-    nbytes = math.prod(tensor.dims) * dtype.itemsize
     try:
         offset, length = int(fields.get("offset", 0)), int(fields.get("length", nbytes))
         size = path.stat().st_size
@@ -74,9 +92,8 @@ def _external_array(tensor: onnx.TensorProto, dtype: DType, folder: Path | None)
             f"(declared: {length}), which has {size}"
         )
     if nbytes == 0:
-        return np.zeros(tuple(tensor.dims), dtype.numpy)
-    stored = dtype.numpy.newbyteorder("<")
-    return np.memmap(path, stored, "r", offset, tuple(tensor.dims))
+        return np.zeros(0, np.uint8)
+    return np.memmap(path, np.uint8, "r", offset, (nbytes,))
 
 
 def _contained(folder: Path, location: str, tensor: str) -> Path:

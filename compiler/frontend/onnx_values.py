@@ -42,6 +42,9 @@ class Value:
     type: TensorType
     atom: ir.Atom | None
     dims: np.ndarray | None = None  # objects: integers and SymbolicDims
+    bits: int = (
+        0  # of integers that the model declares to have fewer than their type; their operators must keep to the range
+    )
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -96,9 +99,16 @@ def present(values: Sequence[Imported | None]) -> list[Value]:
     return [value for value in tensors_of(values) if value is not None]
 
 
+_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}  # of the types of `ml_dtypes` whose elements are held as bytes
+
+
 def constant(array: np.ndarray) -> Value:
     """A constant as a value; the array must not change any more."""
-    return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array))
+    bits = _BITS.get(array.dtype.name, 0)
+    if bits:
+        array = array.astype(np.uint8 if array.dtype.name.startswith("u") else np.int8)
+        array.flags.writeable = False
+    return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array), bits=bits)
 
 
 def scalar(array: np.ndarray, what: str) -> Any:
