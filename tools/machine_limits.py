@@ -1,4 +1,5 @@
-"""What this machine can do at most, measured once by kernels that do nothing else: multiply-adds, and reading.
+"""What this machine can do at most, measured once by kernels that do nothing else: multiply-adds, and reading. Also how far its
+cores are from each other, which changes where they are a host's.
 
 It takes a fraction of a second, and is kept in the cache folder, for this machine and this number of threads.
 """
@@ -8,11 +9,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import math
 import mmap
+import os
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -31,6 +34,7 @@ _RUNS = 5  # of which the best counts
 _RUN_SECONDS = 0.006
 _MOST_BYTES = 256 << 20  # to be read from memory
 _MEMORY = 4  # times the last cache
+_TRIPS = 10_000  # of a word between two cores, which take a few milliseconds
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,14 @@ def _read_text(name: str, target: Target) -> str:
     return _kernel([*lines, *_stores(sums, target)])
 
 
+def _hand_over_text() -> str:
+    """word 1: how many rounds, word 2: where what is handed over lies, which begins as 0, word 3: the value that this thread
+    waits for first, to make it one more."""
+    lines = ["place = word(args, 2)", "mine = word(args, 3)", "end = mine + 2 * word(args, 1)"]
+    lines += ["while mine < end:", "    if atomic_load(place, 0) == mine:"]
+    return _kernel([*lines, "        atomic_store(place, 0, mine + 1)", "        mine += 2"])
+
+
 def _stores(sums: Sequence[str], target: Target) -> list[str]:
     return [f"vstore(word(args, 0), {i * target.vector_bytes}, {total})" for i, total in enumerate(sums)]
 
@@ -150,25 +162,36 @@ class _Runner:
 
     def run(self, rounds: int) -> float:
         """Seconds from when all threads begin to when the last one ends."""
-        barrier = threading.Barrier(len(self._words))
-        spans = [(0.0, 0.0)] * len(self._words)
+        count = len(self._words)
+        barrier, spans = threading.Barrier(count), [(0.0, 0.0)] * count
 
         def work(index: int) -> None:
             words, outcome = self._words[index], (ctypes.c_int64 * 2)()
             words[1] = rounds
             at = ctypes.addressof(outcome)
+            take_core(index, count)
             barrier.wait()
             start = time.perf_counter()
             self._call(at, at + 8, words.ctypes.data, 0, 0, 1)
             spans[index] = start, time.perf_counter()
 
-        helpers = [threading.Thread(target=work, args=(index,)) for index in range(1, len(self._words))]
-        for helper in helpers:
-            helper.start()
-        work(0)
-        for helper in helpers:
-            helper.join()
+        run_threads(work, count)
         return max(end for _, end in spans) - min(start for start, _ in spans)
+
+
+def run_threads(work: Callable[[int], None], count: int) -> None:
+    """Runs `work` in so many threads, with their numbers, and waits for them."""
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def take_core(index: int, count: int) -> None:
+    """Confines the calling thread to a core of its own among so many threads, where the system can and there are enough."""
+    if hasattr(os, "sched_setaffinity") and 1 < count <= len(cores := sorted(os.sched_getaffinity(0))):
+        os.sched_setaffinity(0, {cores[index]})  # of this thread
 
 
 class PlainRead:
@@ -185,6 +208,26 @@ class PlainRead:
     def seconds(self) -> float:
         """What one read takes."""
         return self._runner.run(1)
+
+
+class RoundTrip:
+    """A word that two threads, each on a core of its own, hand to each other."""
+
+    def __init__(self) -> None:
+        self._word = np.zeros(1, np.int64)
+        words = [(self._word.ctypes.data, mine) for mine in (0, 1)]
+        self._runner = _Runner(_hand_over_text(), 1, host(), words)
+
+    def nanoseconds(self) -> float:
+        """What it takes there and back, in the best of some runs: some 100 between cores of one cache, several times as long
+        between others. Infinite where there is one core, on which threads would take turns of milliseconds."""
+        if (os.cpu_count() or 1) < 2:
+            return math.inf
+        return 1e9 / _TRIPS * min(self._once() for _ in range(_RUNS))
+
+    def _once(self) -> float:
+        self._word[0] = 0
+        return self._runner.run(_TRIPS)
 
 
 def _peak(name: str, threads: int, target: Target) -> float:

@@ -6,15 +6,15 @@ out that it is worth it, publishing the work, until the others see it, and waiti
 What a virtual machine calls its cores may be one core's halves, may run at other speeds, or be lent to a neighbour, for
 milliseconds or for minutes. So a model is held against itself: as many calls at once as there are threads, each on one thread
 and a core of its own, which share no work and never wait for each other. No call that several threads share gets faster than
-these do together. They take turns, those calls before and behind the shared one; rounds in which they had all cores both times
-tell what the model can do, the others what the machine did.
+these do together. They take turns, those calls before and behind the shared one. Nor are cores always equally near each other:
+what one has computed the other reads within some 100 ns or within 400, by whether they share a cache. Rounds in which threads
+had all cores, near each other, tell what the model can do, the others what the machine did.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +31,7 @@ _ELEMENTS = 1 << 15  # that it works on: some 20 µs
 _ROUNDS = 15
 _TURN_SECONDS = 0.05
 _ALL_CORES = 0.95  # of perfect scaling: calls that share nothing and reach it had a core each
+_NEAR = 200.0  # nanoseconds there and back between cores that share a cache, at most
 _MODELS = ("resnet50", "minilm", "mobilenet-v2", "densenet121")
 
 
@@ -43,6 +44,7 @@ class Scaling:
     alone: list[float]  # on one thread
     shared: list[float]  # on all threads
     apart: list[float]  # of as many calls at once, each on one thread, divided by how many there are
+    round_trips: list[float]  # nanoseconds of a word between two cores and back
 
     @property
     def speedup(self) -> float:
@@ -56,9 +58,9 @@ class Scaling:
 
     @property
     def undisturbed(self) -> Scaling | None:
-        """The rounds that had a core for each thread. None where there were none."""
-        rounds = zip(self.alone, self.shared, self.apart, strict=True)
-        kept = [each for each in rounds if each[0] / each[2] >= _ALL_CORES * self.threads]
+        """The rounds that had a core for each thread, near each other. None where there were none."""
+        rounds = zip(self.alone, self.shared, self.apart, self.round_trips, strict=True)
+        kept = [each for each in rounds if each[0] / each[2] >= _ALL_CORES * self.threads and each[3] <= _NEAR]
         return Scaling(self.name, self.threads, *map(list, zip(*kept, strict=True))) if kept else None
 
 
@@ -85,8 +87,9 @@ def _line(scaling: Scaling) -> str:
     alone, shared = median(scaling.alone), median(scaling.shared)
     times = f"{scaling.name:20}{alone:10.3f} ms, {scaling.threads} threads{shared:10.3f} ms   {_speedups(scaling)}"
     clear = scaling.undisturbed
-    rounds = f"in {len(clear.alone) if clear else 0} of {len(scaling.alone)} rounds with a core for each"
-    return f"{times}   {rounds}" + (f" {_speedups(clear)}" if clear else "")
+    trips = f"cores {min(scaling.round_trips):.0f}-{max(scaling.round_trips):.0f} ns apart"
+    rounds = f"in {len(clear.alone) if clear else 0} of {len(scaling.alone)} rounds undisturbed"
+    return f"{times}   {trips}; {rounds}" + (f" {_speedups(clear)}" if clear else "")
 
 
 def _speedups(scaling: Scaling) -> str:
@@ -152,15 +155,19 @@ def _scaling_of(entry: Entry, counts: Sequence[int], rounds: int) -> Iterator[Sc
             yield Scaling(entry.name, count, *_rounds(lambda: function(*feeds), count, rounds))
 
 
-def _rounds(call: Callable[[], Any], count: int, rounds: int) -> tuple[list[float], list[float], list[float]]:
-    """Milliseconds of a call on one thread, on so many, and of so many at once."""
-    alone, shared, apart = [], [], []
+def _rounds(call: Callable[[], Any], count: int, rounds: int) -> tuple[list[float], ...]:
+    """Milliseconds of a call on one thread, on so many, and of so many at once; nanoseconds between two cores."""
+    from .machine_limits import RoundTrip
+
+    trip = RoundTrip()
+    alone, shared, apart, trips = [], [], [], []
     for _ in range(rounds):
         alone.append(_shared(call, 1))
-        before = _apart(call, count)
+        apart_before, trip_before = _apart(call, count), trip.nanoseconds()
         shared.append(_shared(call, count))
-        apart.append(max(before, _apart(call, count)))
-    return alone, shared, apart
+        trips.append(max(trip_before, trip.nanoseconds()))
+        apart.append(max(apart_before, _apart(call, count)))
+    return alone, shared, apart, trips
 
 
 @contextmanager
@@ -186,22 +193,17 @@ def _apart(call: Callable[[], Any], count: int) -> float:
     """Milliseconds of a call where so many are made at once, each on a thread and, where the system can tell, a core of its own:
     as long as all together take for one."""
     from .. import set_num_threads
+    from .machine_limits import run_threads, take_core
 
     set_num_threads(1)
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     times, barrier = [0.0] * count, threading.Barrier(count)
 
     def caller(index: int) -> None:
-        if count <= len(cores):
-            os.sched_setaffinity(0, {cores[index]})  # this thread's
+        take_core(index, count)
         barrier.wait()
         times[index] = _turn(call)
 
-    callers = [threading.Thread(target=caller, args=(index,)) for index in range(count)]
-    for each in callers:
-        each.start()
-    for each in callers:
-        each.join()
+    run_threads(caller, count)
     return 1 / sum(1 / each for each in times)
 
 

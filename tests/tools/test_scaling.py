@@ -33,16 +33,16 @@ def test_the_table_names_counts_and_models(capsys: pytest.CaptureFixture) -> Non
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("a start on 2 threads: ")
     assert lines[-1].startswith("mlp ")
-    assert " of 1 rounds with a core for each" in lines[-1]
+    assert " of 1 rounds undisturbed" in lines[-1]
 
 
 def test_rounds_count_by_the_cores_that_calls_apart_had() -> None:
-    both, one = (30.0, 16.0, 15.5), (30.0, 29.0, 31.0)
-    scaling = scaling_of(both, one, one)
-    assert scaling.speedup == pytest.approx(30 / 29)
-    assert scaling.undisturbed == scaling_of(both)
-    assert scaling_of(one).undisturbed is None
+    both, far, one = (30.0, 16.0, 15.5, 100.0), (30.0, 20.0, 15.5, 400.0), (30.0, 29.0, 31.0, 80.0)
+    found = scaling_of(both, one, far, one)
+    assert found.speedup == pytest.approx(2 * 30 / (20 + 29))
+    assert found.undisturbed == scaling_of(both)
+    assert scaling_of(one, far).undisturbed is None
 
 
-def scaling_of(*rounds: tuple[float, float, float]) -> scaling.Scaling:
+def scaling_of(*rounds: tuple[float, float, float, float]) -> scaling.Scaling:
     return scaling.Scaling("model", 2, *map(list, zip(*rounds, strict=True)))
