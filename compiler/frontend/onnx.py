@@ -24,6 +24,7 @@ from ...formats.errors import (
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import ir
 from . import (  # noqa: F401  (they register importers)
+    onnx_blocks,
     onnx_detection,
     onnx_elementwise,
     onnx_fourier,

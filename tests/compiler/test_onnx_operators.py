@@ -104,6 +104,12 @@ def recurrent(op: str, gates: int, *more: Any, directions: int = 1, biased: bool
     return case(op, x, *weights, bias, *more, constants=(1, 2, 3), outputs=outputs, hidden_size=5, **attributes)
 
 
+def blocks(image: tuple[int, ...], block: tuple[int, ...], columns: int, **attributes: Any) -> Any:
+    """Two images of three channels that are put together from so many blocks."""
+    elements = normal(2, 3 * int(np.prod(block)), columns)
+    return case("Col2Im", elements, ints(*image), ints(*block), opset=18, constants=(1, 2), **attributes)
+
+
 CASES = [
     *[recurrent(op, gates, direction=way) for op, gates in GATES.items() for way in ("forward", "reverse")],
     *[recurrent(op, gates, directions=2, direction="bidirectional", biased=False) for op, gates in GATES.items()],
@@ -245,6 +251,13 @@ CASES = [
     case("Expand", normal(3, 1), ints(2, 1, 4), constants=(1,)),
     case("Tile", normal(2, 3), ints(1, 2), constants=(1,)),
     case("DepthToSpace", normal(2, 8, 3, 3), blocksize=2),
+    blocks((4, 6), (2, 3), 4, strides=[2, 3]),
+    blocks((7, 8), (3, 3), 16, strides=[2, 2], pads=[1, 1, 1, 1]),
+    blocks((5, 5), (2, 3), 12),
+    blocks((9, 8), (2, 2), 20, strides=[2, 2], pads=[1, 0, 0, 1]),
+    blocks((8, 9), (3, 2), 8, strides=[3, 2], dilations=[2, 3], pads=[0, 1, 2, 0]),
+    blocks((9,), (2,), 2, strides=[4]),
+    blocks((4, 5, 6), (2, 2, 3), 36, strides=[1, 1, 2], pads=[0, 0, 0, 0, 0, 1]),
     case("DepthToSpace", normal(2, 8, 3, 3), blocksize=2, mode="CRD"),
     case("SpaceToDepth", normal(2, 3, 4, 6), blocksize=2),
     *[
