@@ -8,6 +8,7 @@ takes a run of panels [depth, 16], cuts it into as many runs as there are stream
 from __future__ import annotations
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid, merged_shape
@@ -16,80 +17,123 @@ from .target import Target
 from .tile import BLOCK, CHUNK, VECTOR_BYTES, Tile, multiply_add
 from .writer import Writer, estimate, shape_of
 
-_MOST_ROWS = 4
-_STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
+MOST_ROWS = 4
+STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
 _BYTES_A_NANOSECOND = 40
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of a product of a few rows, of a known number, with a packed matrix; else None."""
+    return lower_as(FewRows, definition, target)
+
+
+def lower_as(kind: type[FewRows], definition: PrimitiveDefinition, target: Target) -> Kernel | None:
+    """The kernel of rows of such a kind; else None."""
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found) or not found.takes_parameters:
         return None
-    a, panels = (definition.values[number] for number in found.node.inputs)
+    a, panels = (definition.values[number] for number in found.node.inputs[:2])
     result = definition.values[found.number]
     rows, merged = dims.product(shape_of(result)[:-1]), result.rank - 1
     operands = [definition.values[number] for number in found.epilogue.inputs]
-    if a.rank < 2 or not isinstance(rows, int) or not 0 < rows <= _MOST_ROWS:
+    if a.rank < 2 or not kind.takes(found, rows, target):
         return None
     if any(merged_shape(type_, result, merged) is None for type_ in operands):
         return None
-    write = Writer(definition, target, f"{found.title}, few rows")
+    write = Writer(definition, target, f"{found.title}, {kind.title}")
     write.lanes = BLOCK
+    few = kind(write, found, rows)
+    if few.prepares:
+        write.prepare("prepared")
     write.input("a_at", found.node.inputs[0])
     write.input("b_at", found.node.inputs[1])
     write.size("columns", shape_of(result)[-1])
-    write.size("depth", shape_of(panels)[1])  # in elements, or words of them: see `tile.py`
+    write.size("depth", few.depth)
+    few.write_sizes()
     epilogue = Epilogue(write, found, Grid(("row", f"block * {BLOCK}"), 0, 1, BLOCK, merged))
     write(f"blocks = (columns + {BLOCK - 1}) // {BLOCK}")
-    write.split("blocks", f"columns * depth * {panels.dtype.itemsize} // {_BYTES_A_NANOSECOND}")
+    few.write_split(f"columns * {few.steps} * {panels.dtype.itemsize} // {_BYTES_A_NANOSECOND}")
     write("buffer = scratch", f"sums = scratch + {epilogue.buffer_bytes}")
-    write_few_rows(write, epilogue, Tile(rows, 1, found.sums, found.narrow), target)
-    nanoseconds = panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
-    return write.kernel(nanoseconds, epilogue.buffer_bytes + few_rows_bytes(rows))
+    few.write_all(epilogue)
+    times = max(1, estimate(rows) // MOST_ROWS)
+    nanoseconds = times * panels.dtype.itemsize * estimate(dims.product(shape_of(panels))) / _BYTES_A_NANOSECOND
+    return write.kernel(nanoseconds, epilogue.buffer_bytes + few.scratch_bytes)
 
 
-def few_rows_bytes(rows: int) -> int:
-    """The scratch memory that `write_few_rows` needs at `sums`."""
-    return _STREAMS * rows * VECTOR_BYTES
-
-
-def write_few_rows(write: Writer, epilogue: Epilogue, tile: Tile, target: Target) -> None:
-    """Writes the panels `first` to `last` of the product of a tile's rows, all that there are, panel by panel.
+class FewRows:
+    """Writes panels of the product of so many rows, all that there are, panel by panel.
 
     Variables that the text uses: `a_at`, `b_at`, `columns`, `depth`, `sums`; its epilogue's place is given by `row` and `block`.
     """
-    _FewRows(write, epilogue, tile, target).write_all()
 
+    title = "few rows"
+    steps = "depth"  # the variable that says how many vectors a panel has
+    prepares = False  # something for a thread's later parts; `prepared` is then -1 in its first one
 
-class _FewRows:
-    def __init__(self, write: Writer, epilogue: Epilogue, tile: Tile, target: Target) -> None:
-        self.write, self.epilogue, self.tile, self.target = write, epilogue, tile, target
-        self.rows = rows = tile.rows
-        registers = target.block_registers
-        sums = max(1, registers * 3 // 4 // rows)  # of a row that there is room for
-        self.streams = min(_STREAMS, sums)
+    def __init__(self, write: Writer, found: Anchored, rows: Dim) -> None:
+        assert isinstance(rows, int)
+        self.write, self.found, self.target = write, found, write.target
+        self.tile = Tile(rows, 1, found.sums, found.narrow)
+        sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that there is room for
+        self.streams = min(STREAMS, sums)
         # steps that are taken together, each with sums of its own
-        most = _STREAM_BYTES // tile.w_bytes
+        most = _STREAM_BYTES // self.tile.w_bytes
         self.turns = next(turns for turns in (most, most // 2, 2, 1) if turns * self.streams <= sums)
 
-    def write_all(self) -> None:
-        self.write("row = 0", "a_row = 4 * depth", f"panel = {self.tile.w_bytes} * depth")
-        for streams in dict.fromkeys((self.streams, 1)):
-            self._write_runs(streams)
+    @staticmethod
+    def takes(found: Anchored, rows: Dim, target: Target) -> bool:
+        """Whether there is a kernel of the product of so many rows."""
+        return isinstance(rows, int) and 0 < rows <= MOST_ROWS
 
-    def _write_runs(self, streams: int) -> None:
-        """As many panels of the part as make whole rounds of so many streams."""
-        write, places = self.write, [(i, j) for i in range(self.rows) for j in range(streams)]
-        write(f"run = (last - first) // {streams}", "b_run = run * panel")
-        with write.block("for start in range(first, first + run)"):
-            write("w = b_at + start * panel", *(f"total_{i}_{j} = {self.tile.zero}" for i, j in places))
-            with write.block(f"for begin in range(0, depth, {self.turns * CHUNK})"):
-                self._write_sums(places, streams)
-            write(*(f"vstore(sums, {(j * self.rows + i) * VECTOR_BYTES}, total_{i}_{j})" for i, j in places))
-            with write.block(f"for stream in range({streams})"):
-                self._write_end()
-        write(f"first += run * {streams}")
+    @property
+    def depth(self) -> Dim:
+        """How long sums are, in elements, or words of them: see `tile.py`."""
+        return shape_of(self.found.definition.values[self.found.node.inputs[1]])[1]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The memory that is needed at `sums`."""
+        return STREAMS * self.tile.rows * VECTOR_BYTES
+
+    def write_sizes(self) -> None:
+        """Defines what else the text uses, behind `depth`."""
+
+    def write_split(self, nanoseconds: str) -> None:
+        """Takes this part's share of the work."""
+        self.write.split("blocks", nanoseconds)
+
+    def write_all(self, epilogue: Epilogue) -> None:
+        """The part's share."""
+        self.epilogue = epilogue
+        self.write("row = 0", "a_row = 4 * depth", f"panel = {self.tile.w_bytes} * {self.steps}")
+        self.write_panels()
+
+    def write_panels(self) -> None:
+        """The panels `first` to `last`, side by side as many of them as make whole rounds of streams."""
+        for streams in dict.fromkeys((self.streams, 1)):
+            self.write(f"run = (last - first) // {streams}", "b_run = run * panel")
+            with self.write.block("for start in range(first, first + run)"):
+                self.write("w = b_at + start * panel")
+                self.write_tiles(streams)
+            self.write(f"first += run * {streams}")
+
+    def write_tiles(self, streams: int) -> None:
+        """All rows of so many panels."""
+        self.write_tile(self.tile, streams)
+
+    def write_tile(self, tile: Tile, streams: int) -> None:
+        """The rows of a tile from `row` on."""
+        write, places = self.write, [(i, j) for i in range(tile.rows) for j in range(streams)]
+        write(*(f"total_{i}_{j} = {tile.zero}" for i, j in places))
+        self.write_totals(places, streams)
+        write(*(f"vstore(sums, {(j * tile.rows + i) * VECTOR_BYTES}, total_{i}_{j})" for i, j in places))
+        with write.block(f"for stream in range({streams})"):
+            self._write_end(tile)
+
+    def write_totals(self, places: list[tuple[int, int]], streams: int) -> None:
+        """Makes the totals of the places: rows, and panels side by side."""
+        with self.write.block(f"for begin in range(0, depth, {self.turns * CHUNK})"):
+            self._write_sums(places, streams)
 
     def _write_sums(self, places: list[tuple[int, int]], streams: int) -> None:
         """Adds the sums of one chunk to the totals."""
@@ -106,18 +150,18 @@ class _FewRows:
 
     def _write_step(self, streams: int, turn: int) -> None:
         write, sums, w_bytes = self.write, self.tile.sums, self.tile.w_bytes
-        for i in range(self.rows):
+        for i in range(self.tile.rows):
             write(f"x_{i} = splat_{sums}(load_{sums}(a_at, step * 4 + {4 * turn} + {i} * a_row))")
         for j in range(streams):
             write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run')}")
-            for i in range(self.rows):
+            for i in range(self.tile.rows):
                 write(multiply_add(f"sum_{i}_{j}_{turn}", f"x_{i}", f"w_{j}", self.target, sums))
 
-    def _write_end(self) -> None:
+    def _write_end(self, tile: Tile) -> None:
         """The epilogue of one stream's panel."""
-        write, tile = self.write, self.tile
+        write = self.write
         write("block = start + stream * run", f"count = min({BLOCK}, columns - block * {BLOCK})")
         self.epilogue.begin()
-        write(f"source = sums + stream * {self.rows * VECTOR_BYTES}")
-        write(*(f"{tile.accumulator(i, 0)} = vload_{tile.sums}(source, {i * VECTOR_BYTES})" for i in range(self.rows)))
+        write(f"source = sums + stream * {tile.rows * VECTOR_BYTES}")
+        write(*(f"{tile.accumulator(i, 0)} = vload_{tile.sums}(source, {i * VECTOR_BYTES})" for i in range(tile.rows)))
         self.epilogue.tile(tile, columns="count")

@@ -26,8 +26,9 @@ from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
+from .dequantized import Numbers
 from .epilogue import Epilogue, Grid, merged_shape
-from .few_rows import few_rows_bytes, write_few_rows
+from .few_rows import FewRows
 from .kernel import Kernel, even_pieces
 from .target import Target
 from .tile import (
@@ -62,13 +63,14 @@ _BYTES_A_NANOSECOND = 16
 
 _Rows = Callable[[Sequence[Tile], str], None]  # writes the rows of tiles; of the last block so many columns
 
-_PACKED = frozenset({"matmul_packed", "matmul_integer_packed"})
+_PACKED = frozenset({"matmul_packed", "matmul_integer_packed", "matmul_dequantized"})
 
 
 class _Panels(Enum):
     """How the vectors of b are read."""
 
     PACKED = "packed"  # made of panels by the compiler
+    UNPACKED = "unpacked"  # made of such panels of numbers of a few bits, a chunk at a time
     DIRECT = "direct"  # in place, from contiguous rows
     COPIED = "copied"
     TURNED = "turned"  # copied from contiguous columns
@@ -79,7 +81,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     found = Anchored.of(definition)
     if found is None or not Epilogue.takes(found):
         return None
-    operands = [definition.values[number] for number in found.node.inputs]
+    operands = [definition.values[number] for number in found.node.inputs[:2]]
     if any(type_.rank < 2 for type_ in operands) or not found.takes_parameters:
         return None
     if found.node.operator not in _PACKED and any(type_.dtype is not DType.float32 for type_ in operands):
@@ -93,12 +95,15 @@ class _Product:
 
     def __init__(self, found: Anchored, target: Target) -> None:
         self.found, self.target, self.node = found, target, found.node
-        a, b = (shape_of(found.definition.values[number]) for number in self.node.inputs)
+        a, b = (shape_of(found.definition.values[number]) for number in self.node.inputs[:2])
         result = shape_of(found.definition.values[found.number])
         self.is_packed = self.node.operator in _PACKED
         self.turns_a = bool(found.attributes.get("transpose_a"))
         self.turns_b = bool(found.attributes.get("transpose_b"))
-        self.depth = b[1] if self.is_packed else a[-2] if self.turns_a else a[-1]
+        self.numbers = Numbers.of(found)
+        self.depth = (
+            self.numbers.depth if self.numbers else b[1] if self.is_packed else a[-2] if self.turns_a else a[-1]
+        )
         self.columns = result[-1]
         self.a_batch, self.b_batch, self.batch = a[:-2], () if self.is_packed else b[:-2], result[:-2]
         self.rows = result[-2]
@@ -116,7 +121,9 @@ class _Product:
     def is_flat(self) -> bool:
         """Whether a unit has all columns of its rows: sums are short, and columns more than a tile's."""
         is_shallow = isinstance(self.depth, int) and self.depth <= _SHALLOW
-        return is_shallow and not self.copies_panels and estimate(self.columns) > BLOCK * self.blocks
+        return (
+            is_shallow and not self.copies_panels and not self.numbers and estimate(self.columns) > BLOCK * self.blocks
+        )
 
     @property
     def copies_panels(self) -> bool:
@@ -124,8 +131,8 @@ class _Product:
 
     @property
     def is_possible(self) -> bool:
-        """Panels that are turned have their depth in the size of the scratch memory."""
-        return self.panels is not _Panels.TURNED or isinstance(self.depth, int)
+        """Panels that are turned have their depth in the size of the scratch memory, numbers of a few bits in that of words."""
+        return not (self.panels is _Panels.TURNED or self.numbers) or isinstance(self.depth, int)
 
     def _merged(self) -> int:
         """How many leading axes of the result are as good as one: all but the last if b is one matrix and no operand of the
@@ -139,7 +146,7 @@ class _Product:
 
     def _choose_panels(self) -> _Panels:
         if self.is_packed:
-            return _Panels.PACKED
+            return _Panels.UNPACKED if self.numbers else _Panels.PACKED
         if self.turns_b:
             return _Panels.TURNED
         if not isinstance(self.rows, int) or not isinstance(self.depth, int):
@@ -208,7 +215,7 @@ class _Product:
         stays in the first cache meanwhile, and the first ones of a unit need not wait for all of its weights.
 
         Not where results leave the second cache: with the last chunks they would all be due at once."""
-        return self._chunk > 0 and not self._is_large
+        return self.panels is _Panels.UNPACKED or (self._chunk > 0 and not self._is_large)
 
     @property
     def strip(self) -> int:
@@ -220,28 +227,29 @@ class _Product:
     def kernel(self) -> Kernel:
         write = self.write = Writer(self.found.definition, self.target, self.found.title)
         write.lanes = BLOCK
+        self.one_row = FewRows(write, self.found, 1) if self._may_be_one_row else None
         self._write_sizes()
         self._write_steps()
         self._write_split()
-        if self._may_be_one_row:
-            self._write_one_row()
+        if self.one_row:
+            self._write_one_row(self.one_row)
         with write.block("for unit in range(first, last)"):
             self._write_unit()
         work = estimate(dims.product([*self.batch, self.rows, self.columns, self.depth])) / _MACS_A_NANOSECOND
         traffic = 4 * estimate(dims.multiply(self.columns, self.depth)) / _BYTES_A_NANOSECOND
-        sums = few_rows_bytes(1) if self._may_be_one_row else 0
+        sums = self.one_row.scratch_bytes if self.one_row else 0
         return write.kernel(work + traffic, self._scratch_bytes + sums)
 
     @property
     def _may_be_one_row(self) -> bool:
-        return self.is_packed and not self.batch and not isinstance(self.rows, int)
+        return self.panels is _Panels.PACKED and not self.batch and not isinstance(self.rows, int)
 
-    def _write_one_row(self) -> None:
+    def _write_one_row(self, one_row: FewRows) -> None:
         """What decoding asks of a kernel that serves for a prompt too."""
         with self.write.block("if rows == 1"):
             self.write(f"sums = scratch + {self._scratch_bytes}")
             self.write.share("blocks")
-            write_few_rows(self.write, self.epilogue, replace(self.tiles[0], rows=1, blocks=1), self.target)
+            one_row.write_all(self.epilogue)
             self.write("return 0")
 
     def _write_sizes(self) -> None:
@@ -253,6 +261,8 @@ class _Product:
         write.size("rows", self.rows)
         write.size("columns", self.columns)
         write.size("depth", self.depth)
+        if self.numbers:
+            self.numbers.write_sizes(write)
         write.size("band", self.band * self.tiles[0].rows)
         if self.gathers:
             write.size("strip", self.strip)
@@ -274,6 +284,9 @@ class _Product:
         write("a_matrix = 4 * rows * depth", "b_matrix = 4 * depth * columns")
         if self.panels is _Panels.DIRECT:
             write(f"w_block = {VECTOR_BYTES}", "w_step = 4 * columns")
+        elif self.panels is _Panels.UNPACKED:
+            write(f"w_block = {CHUNK * VECTOR_BYTES}", f"w_step = {VECTOR_BYTES}")
+            write(f"unpacked = scratch + {self._scratch_bytes - self._gathered_bytes - self._unpacked_bytes}")
         else:
             write(f"w_block = {self.tiles[0].w_bytes} * depth", f"w_step = {self.tiles[0].w_bytes}")
         if self.turns_a:
@@ -429,6 +442,8 @@ class _Product:
             write("last_row = min(strip_row + strip, end_row)")
             with write.block(f"for begin in range(0, depth, {CHUNK})"):
                 write(f"end = min(begin + {CHUNK}, depth)")
+                if self.numbers:
+                    self.numbers.write_unpacked(write, f"min({tiles[0].blocks}, blocks - block)")
                 self._write_strip(tiles, lambda tile: self._write_tile(tile, columns))
 
     def _write_strip(self, tiles: Sequence[Tile], write_tile: Callable[[Tile], None]) -> None:
@@ -473,7 +488,8 @@ class _Product:
         """The steps from `begin` to `end` of a tile's sum, which is gathered in memory up to the last ones."""
         write = self.write
         places = [(i * tile.blocks + j, tile.accumulator(i, j)) for i in range(tile.rows) for j in range(tile.blocks)]
-        write("x = a + row * x_row + begin * x_step", "w = w_unit + begin * w_step")
+        write("x = a + row * x_row + begin * x_step")
+        write("w = unpacked" if self.numbers else "w = w_unit + begin * w_step")
         self._write_ahead(tile, f"w_unit + (end * w_step if end < depth else {tile.blocks} * w_block)")
         self.epilogue.fetch(tile, "end == depth")
         self._write_sum(tile, "range(begin, end)", columns)
@@ -486,7 +502,7 @@ class _Product:
 
     def _write_ahead(self, tile: Tile, following: str) -> None:
         """What of the vectors from `following` on, read when the strip's tiles are done, this tile brings nearer."""
-        if self.is_flat:
+        if self.is_flat or self.numbers:
             return
         self.write(
             f"ahead = {following} + turn * w_block", f"turn = (turn + {self._lines_ahead(tile)}) % {tile.blocks}"
@@ -505,7 +521,7 @@ class _Product:
 
     def _lines_ahead(self, tile: Tile) -> int:
         """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""
-        if self.is_flat:
+        if self.is_flat or self.numbers:
             return 0
         count = self.band if isinstance(self.rows, int) else 2 if tile is self.tiles[0] else 1  # there may be no more
         return -(-tile.blocks // count)
@@ -531,10 +547,14 @@ class _Product:
         return (self.strip + self.tiles[0].rows) * self.blocks * VECTOR_BYTES if self.gathers else 0
 
     @property
+    def _unpacked_bytes(self) -> int:
+        return self.numbers.unpacked_bytes(self.blocks) if self.numbers else 0
+
+    @property
     def _scratch_bytes(self) -> int:
         rows = 0
         if self.copies_rows:
             assert isinstance(self.depth, int)
             held = self.band * self.tiles[0].rows
             rows = (min(held, self.rows) if isinstance(self.rows, int) else held) * (4 * self.depth + VECTOR_BYTES)
-        return self.epilogue.buffer_bytes + self._panel_bytes + rows + self._gathered_bytes
+        return self.epilogue.buffer_bytes + self._panel_bytes + rows + self._unpacked_bytes + self._gathered_bytes

@@ -387,6 +387,18 @@ def from_upper_halves(a: Lanes) -> Lanes:
     return reinterpret(wide << 16, types.float32)
 
 
+def nibbles(words: Lanes) -> Lanes:
+    """The lowest four bits of each word, less 8, as float32."""
+    return convert(reinterpret(words & 15, types.int32), types.float32) - 8
+
+
+def nibbles_512(words: Lanes) -> Lanes:
+    """As `nibbles`, by one instruction of AVX-512, which takes no other bits to choose among 16 lanes."""
+    table = ir.Constant(ir.VectorType(FLOAT, 16), [float(number - 8) for number in range(16)])
+    found = call_intrinsic(words.builder, "x86.avx512.permvar.sf.512", table.type, [table, words.value])
+    return Lanes(words.builder, found, types.float32)
+
+
 def shuffle(a: Lanes, b: Lanes, indices: list[int]) -> Lanes:
     """Lanes chosen from those of a (0 … lanes-1) and of b (lanes …)."""
     mask = ir.Constant(ir.VectorType(I32, len(indices)), indices)

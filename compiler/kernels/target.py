@@ -78,6 +78,16 @@ class Target:
             return "dot_pairs_256"
         return f"dot_pairs_{8 * self.vector_bytes}"
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """True if `dot` is one instruction."""
+        return self.dot in ("dot_128", "dot_256", "dot_512")
+
+    @property
+    def nibbles(self) -> str:
+        """The function of `lanes.py` that makes numbers of the lowest four bits of words best here."""
+        return "nibbles_512" if self.native.has("avx512f") and self.vector_bytes == 64 else "nibbles"
+
     def lanes(self, itemsize: int = 4) -> int:
         """Elements of so many bytes in a vector."""
         return self.vector_bytes // itemsize

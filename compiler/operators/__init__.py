@@ -4,6 +4,7 @@ from . import (  # noqa: F401  (they register entries)
     attention,
     blocked,
     creation,
+    dequantized,
     detection,
     elementwise,
     indexing,

@@ -17,6 +17,7 @@ from .. import ir
 from ..operators.winograd import WinogradChoice, best_tiles
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
+from .dequantized_products import DequantizedProducts
 from .fold_batch_norm import FoldBatchNorm
 from .fold_constants import FoldConstants
 from .fuse import Fuse, Supports
@@ -37,6 +38,7 @@ __all__ = [
     "BlockChannels",
     "CommonSubexpressions",
     "DeadCode",
+    "DequantizedProducts",
     "FoldBatchNorm",
     "FoldConstants",
     "Fuse",
@@ -95,6 +97,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: Simplify()),
     (1, lambda options: TransposedConvolutions()),
     (1, lambda options: IntegerProducts()),
+    (1, lambda options: DequantizedProducts()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: FoldConstants()),
     (1, lambda options: FoldBatchNorm()),

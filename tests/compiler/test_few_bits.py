@@ -168,6 +168,35 @@ def test_what_does_not_fit_is_named(constants, attributes, error, text):
     assert "projection" in str(found.value)
 
 
+def test_weights_stay_as_small_as_they_are():
+    constants = weights(512, 256, 32, zeros="packed")
+    executable = treadle.compile(product_model(512, 256, 32, constants), progress=False)
+    assert constants_of(executable) == {("uint32", (16, 64, 16)), ("float32", (16, 16, 16)), ("uint8", (16, 16, 16))}
+
+
+def constants_of(executable):
+    return {(constant.dtype.name, constant.shape) for constant in executable.constants}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_so_do_those_of_8_bits_that_meet_floats(axis):
+    """A matrix [160, 48] with a scale for each column, or, turned, for each row."""
+    numbers = random().integers(-128, 128, (160, 48)).astype(np.int8)
+    scales = (random(1).random(48) * 0.01 + 0.001).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=1 - axis),
+        helper.make_node("Gemm", ["x", "w"], ["y"], transB=axis),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 160])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    constants = {"q": numbers.T.copy() if axis else numbers, "s": scales}
+    executable = treadle.compile(model_of(nodes, inputs, outputs, constants), progress=False)
+    assert constants_of(executable) == {("uint32", (3, 40, 16)), ("float32", (3, 2, 16))}
+    x = random(2).standard_normal((5, 160), np.float32)
+    wanted = x.astype(np.float64) @ (numbers * scales.astype(np.float64))
+    assert_near(treadle.VirtualMachine(executable)["main"](x).numpy(), wanted)
+
+
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("form", ["QOperator", "QDQ"])
 def test_models_that_onnxruntime_has_quantised(form, symmetric):

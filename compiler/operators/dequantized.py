@@ -1,0 +1,138 @@
+"""Products with matrices of a few bits: a number n without sign stands for (n - zero) · scale. A `group` of neighbours in a
+column has one scale, and may have a zero point; else this is half way.
+
+A matrix [K, N] is packed into panels of 16 columns, whose words hold some neighbours of a column each: [N/16, K/each, 16] of
+uint32. The first four are the lowest bits of a word's bytes, the next four those above, so that a mask gives bytes of
+neighbours. Scales and zero points of K/group groups lie likewise, [N/16, K/group, 16].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.dtypes import DType
+from ...formats.types import ShapeDim, TensorType
+from .blocked import BLOCK
+from .linear import _matmul
+from .shapes import lift, match_dim, mismatch, require
+from .table import Attribute, Fusion, Kind, register
+from .work import of_product
+
+QUAD = 4  # bytes of a word
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How numbers of so many bits lie in words."""
+
+    bits: int
+
+    @property
+    def quads(self) -> int:
+        """How many numbers a byte holds."""
+        return 8 // self.bits
+
+    @property
+    def each(self) -> int:
+        """How many numbers a word holds."""
+        return QUAD * self.quads
+
+    @property
+    def middle(self) -> int:
+        """The zero point that needs no mention."""
+        return 1 << (self.bits - 1)
+
+    @cached_property
+    def shifts(self) -> tuple[int, ...]:
+        """Where the bits of a word's numbers begin."""
+        return tuple(8 * (row % QUAD) + self.bits * (row // QUAD) for row in range(self.each))
+
+    def packed(self, matrix: np.ndarray) -> np.ndarray:
+        """Numbers [K, N] of uint8, all of so few bits, in panels [N/16, K/each, 16] of uint32; what is padded is 0."""
+        apart = np.pad(matrix, ((0, -len(matrix) % self.each), (0, 0))).reshape(-1, self.each, matrix.shape[1])
+        words = np.zeros((len(apart), matrix.shape[1]), np.uint32)
+        for row, shift in enumerate(self.shifts):
+            words |= apart[:, row].astype(np.uint32) << np.uint32(shift)
+        return in_panels(words)
+
+    def unpacked(self, panels: np.ndarray) -> np.ndarray:
+        """The inverse, with all that is padded."""
+        words, shifts = _plain(panels), np.array(self.shifts, np.uint32)[:, np.newaxis]
+        numbers = words[:, np.newaxis] >> shifts & np.uint32((1 << self.bits) - 1)
+        return numbers.reshape(-1, words.shape[1])
+
+
+PACKINGS = {bits: Packing(bits) for bits in (4, 8)}
+
+
+def in_panels(matrix: np.ndarray) -> np.ndarray:
+    """[rows, N] as [N/16, rows, 16], with zeros behind the last column."""
+    padded = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % BLOCK)))
+    return np.ascontiguousarray(padded.reshape(len(matrix), -1, BLOCK).transpose(1, 0, 2))
+
+
+def _plain(panels: np.ndarray) -> np.ndarray:
+    """The inverse of `in_panels`, with all columns of whole panels."""
+    return panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)
+
+
+def _parts(size: ShapeDim, part: int) -> ShapeDim:
+    return lift(lambda size: dims.ceildiv(size, part), size)
+
+
+def _infer_matmul_dequantized(inputs: Sequence[TensorType], columns: int, group: int, bits: int) -> TensorType:
+    a, panels, scales, *zeros = inputs
+    for type_, dtype in zip(inputs, (DType.float32, DType.uint32, DType.float32, DType.uint8), strict=False):
+        require(type_, frozenset({dtype}))
+    if bits not in PACKINGS:
+        raise mismatch(f"numbers of {' or '.join(map(str, PACKINGS))} bits", bits)
+    each = PACKINGS[bits].each
+    if group < each or group % each or columns < 1:
+        raise mismatch(f"columns, and groups of whole words of {each}", f"{columns} columns and groups of {group}")
+    blocks = -(-columns // BLOCK)
+    for type_ in (panels, scales, *zeros):
+        if type_.rank != 3 or type_.shape[0] != blocks or type_.shape[2] != BLOCK:
+            raise mismatch(f"panels [{blocks}, rows, {BLOCK}]", type_)
+    if not a.rank:
+        raise mismatch("a tensor of rank 1 at least", a)
+    match_dim(_parts(a.shape[-1], each), panels.shape[1])
+    for type_ in (scales, *zeros):
+        match_dim(_parts(a.shape[-1], group), type_.shape[1])
+    return TensorType(a.dtype, (*a.shape[:-1], columns))
+
+
+def _matmul_dequantized(
+    a: np.ndarray,
+    panels: np.ndarray,
+    scales: np.ndarray,
+    zeros: np.ndarray | None = None,
+    *,
+    columns: int,
+    group: int,
+    bits: int,
+) -> np.ndarray:
+    depth, packing = a.shape[-1], PACKINGS[bits]
+    numbers = packing.unpacked(panels)[:depth].astype(np.float32)
+    points = np.float32(packing.middle) if zeros is None else _each_row(zeros, group, depth)
+    matrix = (numbers - points) * _each_row(scales, group, depth)
+    return _matmul(a, matrix[:, :columns])
+
+
+def _each_row(panels: np.ndarray, group: int, depth: int) -> np.ndarray:
+    """What groups share, for each of so many rows."""
+    groups = np.arange(depth) // group
+    return _plain(panels)[groups]
+
+
+# fmt: off
+register("matmul_dequantized", "a panels scales zeros?", _infer_matmul_dequantized, _matmul_dequantized, Fusion.ANCHOR,
+         "the product of a tensor of float32 with a packed matrix of a few bits, (n - zero) * scale; zero is half way by default",
+         attributes={"columns": Attribute(Kind.INT, "of the matrix"),
+                     "group": Attribute(Kind.INT, "how many neighbours of a column share a scale"),
+                     "bits": Attribute(Kind.INT, "of a number: 4 or 8", 4)}, work=of_product)
+# fmt: on
