@@ -11,6 +11,7 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
+from ..operators.shapes import axis_of
 from . import onnx_networks as networks
 from .onnx_quantized import dequantize_linear, quantize_linear
 from .onnx_shapes import concatenated
@@ -241,3 +242,37 @@ def _of_blocks(g: GraphBuilder, parameter: Value, rows: int, blocks: int, name: 
     if not parameter.dtype.is_float or math.prod(parameter.shape) != rows * blocks:
         raise ModelError(f"{name} is to have {rows}x{blocks} floats, but {parameter.type} came")
     return g.op("reshape", g.op("cast", parameter, dtype=DType.float32), shape=(rows, blocks, 1))
+
+
+@importer("GatherBlockQuantized", domain=_DOMAIN)
+def _gather_block_quantized(
+    g: GraphBuilder,
+    data: Value,
+    indices: Value,
+    scales: Value,
+    zero_points: Value | None = None,
+    *,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+    block_size: int = 128,
+    bits: int = 4,
+) -> Value:
+    """Rows of a table that is dequantised by blocks along them. Numbers that come as bytes are packed, `bits` each, and their
+    zero points, if they have none, half way."""
+    if axis_of(gather_axis, data.rank) != 0 or axis_of(quantize_axis, data.rank) != 1 or data.rank != 2:
+        raise UnsupportedError(f"gathering along axis {gather_axis} of {data.type}, blocks along axis {quantize_axis}")
+    if not data.bits:
+        if bits not in _BITS:
+            raise UnsupportedError(f"numbers of {bits} bits; Treadle has those of {' and '.join(map(str, _BITS))}")
+        rows, size = data.shape
+        if not isinstance(rows, int) or not isinstance(size, int):
+            raise UnsupportedError("data: a table that is not constant")
+        columns = size * 8 // bits
+        blocks = -(-columns // block_size)
+        data = constant(_constant_numbers(data, bits, (rows, columns), "data"))
+        points = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
+        if zero_points is not None:
+            points = _constant_numbers(zero_points, bits, (rows, blocks), "zero_points")
+        zero_points = constant(points)
+    table = dequantize_linear(g, data, scales, zero_points, axis=1, block_size=block_size)
+    return g.op("take", table, indices, axis=0)

@@ -1,4 +1,5 @@
-"""Products with constant matrices that are dequantised from numbers of 4 or 8 bits: these stay so, in memory and in the file.
+"""Products with constant matrices that are dequantised from numbers of 4 or 8 bits, and rows that are taken from such matrices:
+the numbers stay as small as they are, in memory and in the file.
 
 What a matrix is made of is seen by its elements, not by the operators that lay them out: each of these, such as reshape,
 permute_dims and slice, is done to the numbers, to their scales and to their zero points alike; a group begins where scales or
@@ -17,6 +18,7 @@ from ...formats.primitive import PrimitiveDefinition
 from .. import ir
 from ..operators.dequantized import PACKINGS, Packing, in_panels
 from ..operators.table import lookup
+from .dequantized_rows import rows
 from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _BYTES = (np.int8, np.uint8)
@@ -65,6 +67,8 @@ class _Walk(Emitter):
             return (binding,)
         if call.operator == "matmul":
             return (self._product(binding, call),)
+        if call.operator == "take":
+            return self._rows(binding, call)
         is_known = not PrimitiveDefinition.variables_of((), tuple(value for _, value in call.attributes))
         if (call.operator == "dequantize" or call.operator in _LAYOUT) and is_known:
             self.calls[binding.var] = call
@@ -83,6 +87,16 @@ class _Walk(Emitter):
         sizes = {"columns": tensor_type(b).shape[1], "group": packed.group, "bits": packed.bits}
         product = operator_call("matmul_dequantized", a, *packed.operands, **sizes)
         return ir.Binding(binding.var, product, binding.origin)
+
+    def _rows(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        table, places = call.args
+        is_row = lookup("take").bind(call.attributes)["axis"] in (0, -2) and tensor_type(table).rank == 2
+        found = self._numbers(table) if is_row and isinstance(table, ir.Var) and table in self.calls else None
+        if found is None or not found.numbers.size:
+            return (binding,)
+        self.begin(binding)
+        self.atoms[binding.var] = rows(self, found.numbers, found.scale, found.zero, places)
+        return self.new
 
     def _numbers(self, matrix: ir.Var) -> _Numbers | None:
         """What a matrix is dequantised from, laid out as it is; None if that is not known."""

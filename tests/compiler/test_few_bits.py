@@ -233,7 +233,7 @@ def narrow(name, array, kind):
 
 
 def four_bits(kind, *shape, seed=0):
-    least = -8 if kind == TensorProto.INT4 else 0
+    least = 0 if kind == TensorProto.UINT4 else -8
     return random(seed).integers(least, least + 16, shape)
 
 
@@ -268,18 +268,44 @@ def test_dequantised_weights_of_products(kind, axis, block):
         assert_near(call(x).numpy(), x.astype(np.float64) @ matrix)
 
 
-def test_dequantised_tables_are_gathered_from():
-    numbers, scales = four_bits(TensorProto.UINT4, 50, 64), random(1).random((50, 2)).astype(np.float32)
-    constants = {"q": narrow("q", numbers, TensorProto.UINT4), "s": scales}
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8])
+def test_rows_of_dequantised_tables(kind):
+    numbers = random().integers(-128, 128, (50, 64)) if kind == TensorProto.INT8 else four_bits(kind, 50, 64)
+    scales, zeros = random(1).random((50, 2)).astype(np.float32), four_bits(kind, 50, 2, seed=2)
+    constants = {"q": narrow("q", numbers, kind), "s": scales, "z": narrow("z", zeros, kind)}
     nodes = [
-        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=1, block_size=32),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=1, block_size=32),
         helper.make_node("Gather", ["w", "i"], ["y"]),
     ]
-    inputs = [helper.make_tensor_value_info("i", TensorProto.INT64, ["n"])]
+    inputs = [helper.make_tensor_value_info("i", TensorProto.INT64, ["n", 2])]
     model = model_of(nodes, inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants)
-    places = np.int64([3, 49, 3, 0])
-    wanted = (numbers * np.repeat(scales, 32, 1)).astype(np.float32)[places]
-    np.testing.assert_array_equal(compiled(model)(places).numpy(), wanted)
+    places = np.int64([[3, 49], [-1, 0]])
+    wanted = ((numbers - np.repeat(zeros, 32, 1)) * np.repeat(scales, 32, 1)).astype(np.float32)[places]
+    executable = treadle.compile(model, progress=False)
+    assert max(constant.nbytes for constant in executable.constants) <= numbers.size * (
+        1 if kind == TensorProto.INT8 else 0.5
+    )
+    np.testing.assert_array_equal(treadle.VirtualMachine(executable)["main"](places).numpy(), wanted)
+
+
+@pytest.mark.parametrize("form", ["bytes of two", "bytes of two with zeros", "bytes", "uint4"])
+def test_rows_of_tables_in_blocks(form):
+    bits = 8 if form == "bytes" else 4
+    numbers = random().integers(0, 1 << bits, (40, 64)).astype(np.uint8)
+    zeros = random(2).integers(0, 1 << bits, (40, 4)).astype(np.uint8)
+    constants = {"q": numbers, "s": random(1).random((40, 4)).astype(np.float32)}
+    if form == "uint4":
+        constants["q"] = narrow("q", numbers, TensorProto.UINT4)
+    elif bits == 4:
+        constants["q"] = numbers[:, ::2] | numbers[:, 1::2] << 4
+    if "zeros" in form:
+        constants["z"] = zeros[:, ::2] | zeros[:, 1::2] << 4
+    names = ["q", "i", "s", *(["z"] if "z" in constants else [])]
+    node = helper.make_node("GatherBlockQuantized", names, ["y"], domain="com.microsoft", block_size=16, bits=bits)
+    inputs = [helper.make_tensor_value_info("i", TensorProto.INT64, ["n"])]
+    model = model_of([node], inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants)
+    places = np.int64([3, 39, 3, 0])
+    np.testing.assert_array_equal(compiled(model)(places).numpy(), by_onnxruntime(model, i=places))
 
 
 def test_weights_of_four_bits_in_a_file_of_their_own(tmp_path):
