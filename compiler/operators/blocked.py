@@ -119,9 +119,9 @@ class NarrowGroups:
 
     @staticmethod
     def of(groups: int, channels: int, outputs: int) -> NarrowGroups | None:
-        """None for groups of so many channels and outputs that begin with a block; also for those of more than one block,
-        of whose results several blocks are better computed at once."""
-        if groups == 1 or outputs > BLOCK or channels % BLOCK == outputs % BLOCK == 0:
+        """None for groups of so many channels and outputs that begin with a block, or have no outputs; also for those of more
+        than one block, of whose results several blocks are better computed at once."""
+        if groups == 1 or not 0 < outputs <= BLOCK or channels % BLOCK == outputs % BLOCK == 0:
             return None
         return NarrowGroups(groups, channels, outputs)
 
