@@ -30,6 +30,7 @@ from .pack_matrices import PackMatrices
 from .recognise import Recognise
 from .simplify import Simplify
 from .split_batches import SplitBatches
+from .split_products import SplitProducts
 from .transposed_convolutions import TransposedConvolutions
 from .widen_float16 import WidenFloat16
 
@@ -53,6 +54,7 @@ __all__ = [
     "Recognise",
     "Simplify",
     "SplitBatches",
+    "SplitProducts",
     "Timings",
     "TransposedConvolutions",
     "WidenFloat16",
@@ -107,6 +109,8 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise()),
     (1, lambda options: CommonSubexpressions()),
+    (1, lambda options: DeadCode(options.entries)),
+    (1, lambda options: SplitProducts()),
     (2, lambda options: BlockChannels(options.winograd)),
     (2, lambda options: PackMatrices()),
     (0, lambda options: LambdaLift()),

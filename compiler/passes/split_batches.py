@@ -1,6 +1,7 @@
 """Batches of matrices that exporters merge into one axis for a product, and part again behind it, stay apart.
 
     reshape(matmul(reshape(q), reshape(k)))    →  matmul(q, k)
+    reshape(permute_dims(reshape(k)))          →  permute_dims(k)
 
 of q[batch, heads, …] seen as [batch · heads, …]. Heads are then known to be transpositions of what made them, and scores have
 the axes that masks have.
@@ -49,6 +50,10 @@ class _Splitter(Emitter):
                 return ()
             if _is_merged(tensor_type(source), tensor_type(var)):
                 self.whole[var] = source
+            turned = self._turned(call, tensor_type(var))
+            if turned is not None:
+                self.atoms[var] = turned
+                return self.new
             return (binding,)
         apart = self._apart(call)
         if apart is None:
@@ -84,6 +89,19 @@ class _Splitter(Emitter):
             return self.emit("permute_dims", matrices, axes=(0, 1, 3, 2))
         order = order_of(before)
         return self.emit("permute_dims", before.args[0], axes=(order[0], order[1], order[3], order[2]))
+
+    def _turned(self, call: ir.OperatorCall, view: TensorType) -> ir.Atom | None:
+        """A view that parts matrices' axis of batches again, which was made of others only to transpose the matrices."""
+        turned = self.definitions.get(call.args[0])
+        if turned is None or turned.operator != "permute_dims" or order_of(turned) != (0, 2, 1):
+            return None
+        merged = self.definitions.get(turned.args[0])
+        rows, columns = tensor_type(call.args[0]).shape[1:]
+        if merged is None or merged.operator != "reshape" or view.rank < 3 or view.shape[-2:] != (rows, columns):
+            return None
+        matrices = self.emit("reshape", merged.args[0], shape=(*view.shape[:-2], columns, rows))
+        outer = range(view.rank - 2)
+        return self.emit("permute_dims", matrices, axes=(*outer, view.rank - 1, view.rank - 2))
 
     def _product(self, call: ir.OperatorCall) -> ir.Atom | None:
         left, right = map(self._operand, call.args)

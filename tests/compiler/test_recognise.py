@@ -351,6 +351,29 @@ def test_heads_that_are_merged_with_the_batch_are_those_of_attention(scores: str
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
 
 
+def test_keys_that_are_merged_with_the_batch_to_be_transposed_are_those_of_attention() -> None:
+    module = InferTypes()(
+        parse_module("""func @main(x: float32[1, b, 3, l, 4], y: float32[1, b, 3, m, 4], z: float32[b, 3, m, 4]) {
+q = reshape(x) {shape=(<b>, 3, <l>, 4)}
+k = reshape(y) {shape=(<b * 3>, <m>, 4)}
+t = permute_dims(k) {axes=(0, 2, 1)}
+u = reshape(t) {shape=(<b>, 3, 4, <m>)}
+a = multiply(q, float32(0.5))
+c = multiply(u, float32(0.5))
+s = matmul(a, c)
+w = softmax(s)
+r = matmul(w, z)
+r
+}""")
+    )
+    after = DeadCode()(Recognise()(SplitBatches()(module)))
+    assert "= attention(q, reshape, z) {scale=0.25}" in print_module(after)
+    sizes = (1, 2, 3, 5, 4), (1, 2, 3, 7, 4), (2, 3, 7, 4)
+    arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in sizes]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-5)
+
+
 def test_heads_of_sizes_that_nothing_names_stay_as_they_are() -> None:
     module = parse_module(
         "func @main(x: float32[b, 3, ?, 4], y: float32[b, 3, 4, ?]) {\ns = matmul(x, y)\na = add(s, s)\nw = softmax(a)\nw\n}"

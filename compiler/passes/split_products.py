@@ -1,0 +1,236 @@
+"""Products whose columns part behind them become products of their own: a gate and what it gates, queries, keys and values.
+
+    a, b = split(matmul(x, w) + c, axis=-1)    →  matmul(x, w₁) + c₁,  matmul(x, w₂) + c₂
+
+Then nothing is copied, and what is done to a part is done where its product makes it. The columns may be parted behind a
+reshape and a transposition, as heads are, where a part has some columns of each. Where attention alone uses the parts, which
+it reads in place, the product stays whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from ...formats.types import UNKNOWN, ShapeDim
+from .. import ir
+from ..analysis import atoms_in
+from ..operators.shapes import axis_of
+from ..operators.table import lookup
+from .rewriting import Emitter, constant, order_of, tensor_type
+
+_LEAST = 1 << 14  # weights of a part: below, a product costs more than a copy
+_MOST_READ = 2  # times the columns: what the products but one read again
+_VIEWS = ("reshape", "permute_dims", "squeeze", "expand_dims")
+
+
+@dataclass(frozen=True)
+class SplitProducts:
+    name: str = "split_products"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Splitter(module).run()
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A tensor of a product's columns, which lie along its `inner` axes, seen in this shape and then in this order of axes."""
+
+    x: ir.Atom
+    weights: ir.Constant
+    bias: ir.Constant | None
+    origin: str
+    outer: tuple[ShapeDim, ...]
+    inner: tuple[int, ...]
+    order: tuple[int, ...] = ()  # none: as they are
+
+    def inner_axis(self, axis: int) -> int | None:
+        """The place among the inner axes of the tensor's axis; None for another one."""
+        place = (self.order[axis] if self.order else axis) - len(self.outer)
+        return place if place >= 0 else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    columns: _Columns
+    axis: int  # among the inner ones
+    start: int
+    end: int
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        inner = self.columns.inner
+        return (*inner[: self.axis], self.end - self.start, *inner[self.axis + 1 :])
+
+    def of(self, array: Any) -> ir.Constant:
+        """Its columns of the weights, or elements of the bias."""
+        chosen = (*(slice(None),) * self.axis, slice(self.start, self.end))
+        apart = array.reshape(-1, *self.columns.inner)[(slice(None), *chosen)]
+        return constant(apart.reshape(*array.shape[:-1], math.prod(self.inner)))
+
+
+class _Splitter(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.users: Mapping[ir.Atom, list[ir.Binding | None]] = {}  # in the present block; None: its result
+        self.parts: dict[ir.Var, _Part] = {}  # by what they are in the whole product
+        self.gone: set[ir.Var] = set()
+
+    def block(self, block: ir.Block) -> ir.Block:
+        before, self.users = self.users, _users(block)
+        result = super().block(block)
+        self.users = before
+        return result
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        if binding.var in self.gone:
+            return ()
+        if binding.var in self.parts:
+            return self._product(binding, self.parts[binding.var])
+        binding = self.with_new_operands(binding)
+        parts = self._parts(binding)
+        if parts:
+            self.parts.update(parts)
+            return ()
+        return (binding,)
+
+    def _product(self, binding: ir.Binding, part: _Part) -> Iterable[ir.Binding]:
+        columns = part.columns
+        self.begin(replace(binding, origin=columns.origin))
+        result = self.emit("matmul", columns.x, part.of(columns.weights.value))
+        if columns.bias is not None:
+            result = self.emit("add", result, part.of(columns.bias.value))
+        shape = (*columns.outer, *part.inner)
+        if shape != tensor_type(result).shape:
+            result = self.emit("reshape", result, shape=shape)
+        if columns.order:
+            result = self.emit("permute_dims", result, axes=columns.order)
+        self.atoms[binding.var] = result
+        return self.new
+
+    def _parts(self, binding: ir.Binding) -> dict[ir.Var, _Part]:
+        """The parts that a product is worth being made in; none if it is not."""
+        call = binding.value
+        if not isinstance(call, ir.OperatorCall) or call.operator != "matmul":
+            return {}
+        x, weights = call.args
+        if not isinstance(weights, ir.Constant) or weights.value.ndim != 2 or tensor_type(x).rank < 2:
+            return {}
+        shape, chain = tensor_type(binding.var).shape, [binding.var]
+        columns = _Columns(x, weights, None, binding.origin, shape[:-1], weights.value.shape[1:])
+        while (following := self._followed(chain[-1], columns)) is not None:
+            var, columns = following
+            chain.append(var)
+        parts = self._found(chain[-1], columns)
+        if UNKNOWN in columns.outer or not self._is_worth(parts, columns):
+            return {}
+        self.gone.update(chain)
+        self.gone.update(user.var for user in self.users[chain[-1]] if user is not None and user.var not in parts)
+        return parts
+
+    def _followed(self, var: ir.Var, columns: _Columns) -> tuple[ir.Var, _Columns] | None:
+        """The sole user of a tensor, if that is a bias or a view of the columns, and what it has of them."""
+        users = self.users[var]
+        if len(users) != 1 or users[0] is None or not isinstance(users[0].value, ir.OperatorCall):
+            return None
+        user, call = users[0].var, users[0].value
+        if call.operator == "add" and columns.bias is None and len(columns.inner) == 1 and not columns.order:
+            (other,) = [arg for arg in call.args if arg is not var] or (var,)
+            if isinstance(other, ir.Constant) and other.value.shape[-1:] == columns.inner == (other.value.size,):
+                return user, replace(columns, bias=other, outer=tensor_type(user).shape[:-1])
+        if call.operator == "reshape" and not columns.order and len(columns.inner) == 1:
+            inner = _last_axes(tensor_type(user).shape, columns.inner[0])
+            if inner:
+                return user, replace(columns, outer=tensor_type(user).shape[: -len(inner)], inner=inner)
+        if call.operator == "permute_dims" and not columns.order:
+            return user, replace(columns, order=order_of(call))
+        return None
+
+    def _found(self, var: ir.Var, columns: _Columns) -> dict[ir.Var, _Part]:
+        """The parts of the columns, if that is all that is made of them; else none."""
+        parts: dict[ir.Var, _Part] = {}
+        for user in self.users[var]:
+            for name, axis, start, end in self._cuts(user, var):
+                place = columns.inner_axis(axis)
+                if name is None or place is None:
+                    return {}
+                parts[name] = _Part(columns, place, start, end)
+        return parts
+
+    def _cuts(self, user: ir.Binding | None, var: ir.Var) -> Iterable[tuple[ir.Var | None, int, int, int]]:
+        """What a user cuts from a tensor, along which axis, from where to where. No name for another user."""
+        call = user.value if user is not None else None
+        other = [(None, 0, 0, 0)]
+        if user is None or not isinstance(call, ir.OperatorCall) or call.operator not in ("slice", "split"):
+            return other
+        attributes, shape = lookup(call.operator).bind(call.attributes), tensor_type(var).shape
+        if call.operator == "slice":
+            axes = attributes["axes"] or (0,)
+            numbers = (*attributes["starts"], *attributes["ends"], shape[axes[0]])
+            if len(axes) != 1 or attributes["steps"] not in (None, (1,)) or not _are_integers(numbers):
+                return other
+            start, end, _ = slice(*numbers[:2]).indices(numbers[2])
+            return [(user.var, axis_of(axes[0], len(shape)), start, end)]
+        if not _are_integers(attributes["sizes"]):
+            return other
+        ends = list(itertools.accumulate(attributes["sizes"]))
+        items = [each for each in self.users[user.var] if each is not None and isinstance(each.value, ir.GetItem)]
+        if len(items) < len(self.users[user.var]):
+            return other
+        indices = [each.value.index for each in items]  # type: ignore[union-attr]
+        return [
+            (each.var, axis_of(attributes["axis"], len(shape)), ends[i] - attributes["sizes"][i], ends[i])
+            for each, i in zip(items, indices, strict=True)
+        ]
+
+    def _is_worth(self, parts: Mapping[ir.Var, _Part], columns: _Columns) -> bool:
+        depth, width = columns.weights.value.shape
+        ranges = sorted((part.start, part.end) for part in parts.values())
+        return (
+            len(parts) > 1
+            and len({part.axis for part in parts.values()}) == 1
+            and all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+            and all(depth * math.prod(part.inner) >= _LEAST for part in parts.values())
+            and (len(parts) - 1) * depth <= _MOST_READ * width
+            and len(self.users[columns.weights]) == 1
+            and any(self._is_copied(var) for var in parts)
+        )
+
+    def _is_copied(self, var: ir.Var) -> bool:
+        """Whether anything but attention, which reads parts of tensors where they are, uses a part."""
+        for user in self.users[var]:
+            call = user.value if user is not None else None
+            if user is None or not isinstance(call, ir.OperatorCall):
+                return True
+            is_read = call.operator == "attention" and var in call.args[:3]
+            if not is_read and not (call.operator in _VIEWS and not self._is_copied(user.var)):
+                return True
+        return False
+
+
+def _users(block: ir.Block) -> dict[ir.Atom, list[ir.Binding | None]]:
+    """By what they use, a block's bindings, with the blocks in them; None for its result."""
+    users: defaultdict[ir.Atom, list[ir.Binding | None]] = defaultdict(list)
+    for binding in block.bindings:
+        for atom in dict.fromkeys(atoms_in(ir.Block((binding,), binding.var))):
+            if atom is not binding.var:
+                users[atom].append(binding)
+    users[block.result].append(None)
+    return users
+
+
+def _last_axes(shape: Sequence[ShapeDim], columns: int) -> tuple[int, ...]:
+    """The last axes of a shape that together are the columns; none if there are no such."""
+    for count in range(1, len(shape) + 1):
+        inner = shape[-count:]
+        if _are_integers(inner) and math.prod(inner) == columns:
+            return inner
+    return ()
+
+
+def _are_integers(numbers: Sequence[ShapeDim]) -> TypeGuard[tuple[int, ...]]:
+    return all(isinstance(number, int) for number in numbers)
