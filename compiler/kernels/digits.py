@@ -31,6 +31,7 @@ _LARGEST = 127 << 16  # of a number of so many digits that never become one more
 _MIDDLES = 0x808080  # which make digits with sign of those without: added, then taken away digit by digit
 _LARGEST_FACTOR = 3e38
 _FACTS = 4 * (_DIGITS + 2)  # bytes: of each digit the sum over a group times -half; the unit; the sum of the elements
+_WHOLE = 256  # elements of a group, times the largest number, of which sums of all digits together are an int32
 _SHORT = 64  # elements of a group
 # Bytes of the weights, which are fetched so long before they are read: processors look less far ahead where they also compute
 # much, and memory gave a third less.
@@ -216,10 +217,12 @@ class RowsOfDigits(FewRows):
     def _write_scaled(self, i: int, j: int) -> None:
         """Adds a group's sums to the total."""
         write, row = self.write, _of_row(i)
-        write(
-            f"result = convert_float32((sum_{i}_{j}_1 << 8) + sum_{i}_{j}_0)", f"high = convert_float32(sum_{i}_{j}_2)"
-        )
-        write(multiply_add("result", "high", "splat_float32(65536.0)", self.target))
+        low = f"(sum_{i}_{j}_1 << 8) + sum_{i}_{j}_0"
+        if self.numbers.group * self.numbers.packing.middle <= _WHOLE:
+            write(f"result = convert_float32((sum_{i}_{j}_2 << 16) + {low})")
+        else:
+            write(f"result = convert_float32({low})", f"high = convert_float32(sum_{i}_{j}_2)")
+            write(multiply_add("result", "high", "splat_float32(65536.0)", self.target))
         write(f"result = result * splat_float32(load_float32(fact, {row} + {4 * _DIGITS}))")
         if self.numbers.has_zeros:
             write(f"result = result - zero_{j} * splat_float32(load_float32(fact, {row} + {4 * _DIGITS + 4}))")

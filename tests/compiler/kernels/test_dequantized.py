@@ -148,6 +148,16 @@ def test_what_is_not_finite_stays_so(zeros):
     assert np.isfinite(got[3]).all()
 
 
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (4, 256), (8, 32), (8, 256)])
+@pytest.mark.parametrize("least", [1.0, 0.5, -1.0])
+def test_the_greatest_sums_are_exact(bits, group, least):
+    arrays = operands(2, 512, 20, group, False, bits)
+    arrays[0] = np.random.default_rng(1).uniform(least, 1, arrays[0].shape).astype(np.float32)
+    for word in (0, 0xFFFFFFFF):
+        arrays[1][...] = word
+        check(product_of(arrays, 20, group, bits=bits), arrays, rtol=1e-6, atol=1e-4)
+
+
 def test_zeros_give_zeros():
     arrays = operands(2, 64, 20, 32, False)
     arrays[0][...] = 0
