@@ -165,6 +165,8 @@ def _cast(g: GraphBuilder, x: Value, *, to: int, saturate: int = 1, round_mode: 
 
 @importer("CastLike")
 def _cast_like(g: GraphBuilder, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+    if like.bits:
+        raise UnsupportedError(f"a cast to integers of {like.bits} bits")
     return g.op("cast", x, dtype=like.dtype)
 
 

@@ -1,5 +1,11 @@
 """Weights of a few bits: onnxruntime's MatMulNBits and ONNX's own types of 4 and 2 bits, against onnxruntime and floats."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -10,14 +16,24 @@ from onnx.backend.test.loader import load_model_tests
 from treadle.formats.errors import ModelError, UnsupportedOperatorError
 from treadle.tools.onnx_backend import run
 
+Constants = dict[str, Any]  # by name: arrays, or tensors of ONNX's narrow types
 CONSTANTS = ("b", "scales", "zero_points", "g_idx", "bias")
 
 
-def random(seed=0):
+def random(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def product_model(depth, columns, block, constants, rows="n", bits=4, element=TensorProto.FLOAT, **attributes):
+def product_model(
+    depth: int,
+    columns: int,
+    block: int,
+    constants: Constants,
+    rows: Any = "n",
+    bits: int = 4,
+    element: int = TensorProto.FLOAT,
+    **attributes: Any,
+) -> onnx.ModelProto:
     """A model of one MatMulNBits node, by its constants' names."""
     names = [name if name in constants else "" for name in CONSTANTS]
     attributes = {"K": depth, "N": columns, "bits": bits, "block_size": block} | attributes
@@ -30,7 +46,7 @@ def product_model(depth, columns, block, constants, rows="n", bits=4, element=Te
     )
 
 
-def model_of(nodes, inputs, outputs, constants):
+def model_of(nodes: list, inputs: list, outputs: list, constants: Constants) -> onnx.ModelProto:
     tensors = [
         array if isinstance(array, TensorProto) else numpy_helper.from_array(array, name)
         for name, array in constants.items()
@@ -40,7 +56,9 @@ def model_of(nodes, inputs, outputs, constants):
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
-def weights(depth, columns, block, bits=4, zeros="", bias=False, seed=0):
+def weights(
+    depth: int, columns: int, block: int, bits: int = 4, zeros: str = "", bias: bool = False, seed: int = 0
+) -> Constants:
     """Constants of a MatMulNBits node."""
     source, blocks = random(seed), -(-depth // block)
     constants = {
@@ -56,11 +74,11 @@ def weights(depth, columns, block, bits=4, zeros="", bias=False, seed=0):
     return constants
 
 
-def dequantized(constants, depth, columns, block, bits=4):
+def dequantized(constants: Constants, depth: int, columns: int, block: int, bits: int = 4) -> tuple[np.ndarray, Any]:
     """What the constants stand for: a matrix [depth, columns] of float64, and the bias."""
     each, blocks = 8 // bits, -(-depth // block)
 
-    def unpacked(rows):
+    def unpacked(rows: Any) -> np.ndarray:
         parts = [rows >> bits * place & (1 << bits) - 1 for place in range(each)]
         return np.stack(parts, -1).reshape(*rows.shape[:-1], -1)
 
@@ -73,18 +91,18 @@ def dequantized(constants, depth, columns, block, bits=4):
     return whole.reshape(columns, -1)[:, :depth].T, constants.get("bias", 0)
 
 
-def compiled(model: onnx.ModelProto):
+def compiled(model: onnx.ModelProto) -> Callable[..., Any]:
     return treadle.VirtualMachine(treadle.compile(model, progress=False))["main"]
 
 
-def by_onnxruntime(model: onnx.ModelProto, **feeds):
+def by_onnxruntime(model: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
     options = onnxruntime.SessionOptions()  # optimised, it would round the activations of dequantised products
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, feeds)[0]
 
 
-def assert_near(got, wanted, tolerance=1e-6):
+def assert_near(got: np.ndarray, wanted: np.ndarray, tolerance: float = 1e-6) -> None:
     assert got.shape == wanted.shape
     assert np.abs(got - wanted).max(initial=0) <= tolerance * max(1e-30, np.abs(wanted).max(initial=0))
 
@@ -104,7 +122,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("depth", "columns", "block", "options"), SHAPES, ids=str)
-def test_products_with_weights_of_few_bits(depth, columns, block, options):
+def test_products_with_weights_of_few_bits(depth: int, columns: int, block: int, options: dict) -> None:
     bits = options.get("bits", 4)
     constants = weights(depth, columns, block, **options)
     matrix, bias = dequantized(constants, depth, columns, block, bits)
@@ -118,7 +136,7 @@ def test_products_with_weights_of_few_bits(depth, columns, block, options):
 
 
 @pytest.mark.parametrize("rows", [(1,), (4,), (2, 3), (1, 9)])
-def test_known_numbers_of_rows(rows):
+def test_known_numbers_of_rows(rows: Any) -> None:
     constants = weights(200, 50, 32, zeros="packed", bias=True)
     matrix, bias = dequantized(constants, 200, 50, 32)
     a = random().standard_normal((*rows, 200), np.float32)
@@ -126,7 +144,7 @@ def test_known_numbers_of_rows(rows):
     assert_near(got, a.astype(np.float64) @ matrix + bias)
 
 
-def test_activations_and_scales_of_float16():
+def test_activations_and_scales_of_float16() -> None:
     constants = weights(96, 40, 32, zeros="packed")
     constants["scales"] = constants["scales"].astype(np.float16)
     matrix, _ = dequantized(constants, 96, 40, 32)
@@ -137,14 +155,14 @@ def test_activations_and_scales_of_float16():
     assert_near(got.astype(np.float64), a.astype(np.float64) @ matrix, 1e-3)
 
 
-def test_an_order_of_blocks_that_says_nothing():
+def test_an_order_of_blocks_that_says_nothing() -> None:
     constants = weights(64, 20, 16) | {"g_idx": (np.arange(64) // 16).astype(np.int32)}
     a = random().standard_normal((2, 64), np.float32)
     got = compiled(product_model(64, 20, 16, constants))(a).numpy()
     assert_near(got, a @ dequantized(constants, 64, 20, 16)[0])
 
 
-def changed(**others):
+def changed(**others: Any) -> Constants:
     return weights(64, 32, 32, zeros="packed") | others
 
 
@@ -162,24 +180,24 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("constants", "attributes", "error", "text"), WRONG, ids=lambda value: str(value)[:20])
-def test_what_does_not_fit_is_named(constants, attributes, error, text):
+def test_what_does_not_fit_is_named(constants: Constants, attributes: dict, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text) as found:
         treadle.compile(product_model(64, 32, 32, constants, **attributes), progress=False)
     assert "projection" in str(found.value)
 
 
-def test_weights_stay_as_small_as_they_are():
+def test_weights_stay_as_small_as_they_are() -> None:
     constants = weights(512, 256, 32, zeros="packed")
     executable = treadle.compile(product_model(512, 256, 32, constants), progress=False)
     assert constants_of(executable) == {("uint32", (16, 64, 16)), ("float32", (16, 16, 16)), ("uint8", (16, 16, 16))}
 
 
-def constants_of(executable):
+def constants_of(executable: treadle.Executable) -> Any:
     return {(constant.dtype.name, constant.shape) for constant in executable.constants}
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_so_do_those_of_8_bits_that_meet_floats(axis):
+def test_so_do_those_of_8_bits_that_meet_floats(axis: int) -> None:
     """A matrix [160, 48] with a scale for each column, or, turned, for each row."""
     numbers = random().integers(-128, 128, (160, 48)).astype(np.int8)
     scales = (random(1).random(48) * 0.01 + 0.001).astype(np.float32)
@@ -199,8 +217,9 @@ def test_so_do_those_of_8_bits_that_meet_floats(axis):
 
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("form", ["QOperator", "QDQ"])
-def test_models_that_onnxruntime_has_quantised(form, symmetric):
-    quantization = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer", exc_type=ImportError)
+def test_models_that_onnxruntime_has_quantised(form: str, symmetric: bool) -> None:
+    from onnxruntime.quantization import matmul_nbits_quantizer as quantization
+
     source = random()
     constants = {"w": source.standard_normal((192, 80), np.float32), "v": source.standard_normal((80, 24), np.float32)}
     nodes = [
@@ -228,11 +247,11 @@ def test_models_that_onnxruntime_has_quantised(form, symmetric):
 # ---- ONNX's own types ----
 
 
-def narrow(name, array, kind):
+def narrow(name: str, array: np.ndarray, kind: int) -> TensorProto:
     return helper.make_tensor(name, kind, array.shape, array.reshape(-1).tolist())
 
 
-def four_bits(kind, *shape, seed=0):
+def four_bits(kind: int, *shape: int, seed: int = 0) -> np.ndarray:
     least = 0 if kind == TensorProto.UINT4 else -8
     return random(seed).integers(least, least + 16, shape)
 
@@ -240,7 +259,7 @@ def four_bits(kind, *shape, seed=0):
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4])
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("block", [0, 32])
-def test_dequantised_weights_of_products(kind, axis, block):
+def test_dequantised_weights_of_products(kind: int, axis: int, block: int) -> None:
     """A matrix [160, 48], whose scales belong to rows or columns, or to blocks of them."""
     numbers = four_bits(kind, 160, 48) if axis == 0 else four_bits(kind, 48, 160)
     count = 160 // block if block else 48
@@ -269,7 +288,7 @@ def test_dequantised_weights_of_products(kind, axis, block):
 
 
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8])
-def test_rows_of_dequantised_tables(kind):
+def test_rows_of_dequantised_tables(kind: int) -> None:
     numbers = random().integers(-128, 128, (50, 64)) if kind == TensorProto.INT8 else four_bits(kind, 50, 64)
     scales, zeros = random(1).random((50, 2)).astype(np.float32), four_bits(kind, 50, 2, seed=2)
     constants = {"q": narrow("q", numbers, kind), "s": scales, "z": narrow("z", zeros, kind)}
@@ -289,7 +308,7 @@ def test_rows_of_dequantised_tables(kind):
 
 
 @pytest.mark.parametrize("form", ["bytes of two", "bytes of two with zeros", "bytes", "uint4"])
-def test_rows_of_tables_in_blocks(form):
+def test_rows_of_tables_in_blocks(form: str) -> None:
     bits = 8 if form == "bytes" else 4
     numbers = random().integers(0, 1 << bits, (40, 64)).astype(np.uint8)
     zeros = random(2).integers(0, 1 << bits, (40, 4)).astype(np.uint8)
@@ -308,7 +327,7 @@ def test_rows_of_tables_in_blocks(form):
     np.testing.assert_array_equal(compiled(model)(places).numpy(), by_onnxruntime(model, i=places))
 
 
-def test_weights_of_four_bits_in_a_file_of_their_own(tmp_path):
+def test_weights_of_four_bits_in_a_file_of_their_own(tmp_path: Path) -> None:
     numbers = four_bits(TensorProto.INT4, 33, 15)
     inside = narrow("q", numbers, TensorProto.INT4)
     packed = numpy_helper.to_array(inside).reshape(-1).view(np.uint8) & 15
@@ -330,11 +349,21 @@ def test_weights_of_four_bits_in_a_file_of_their_own(tmp_path):
     assert_near(machine["main"](x).numpy(), x.astype(np.float64) @ (numbers * 0.5))
 
 
-def array_of(value):
+@pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.UINT2])
+def test_what_would_become_numbers_of_few_bits_is_refused(kind: int) -> None:
+    like = narrow("like", np.ones(2, np.int64), kind)
+    node = helper.make_node("CastLike", ["x", "like"], ["y"], "narrower")
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])]
+    model = model_of([node], inputs, [helper.make_tensor_value_info("y", kind, [2])], {"like": like})
+    with pytest.raises(UnsupportedOperatorError, match=r"narrower.*a cast to integers of \d bits"):
+        treadle.compile(model, progress=False)
+
+
+def array_of(value: Any) -> np.ndarray:
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
 
 
-def test_the_standards_own_examples(tmp_path):
+def test_the_standards_own_examples(tmp_path: Path) -> None:
     """Of tensors of few bits, and of blocks that share a scale. Results of few bits come as bytes."""
     names = ("int4", "int2", "blocked")
     cases = [case for case in load_model_tests(kind="node") if "quantizelinear" in case.name]
