@@ -73,6 +73,12 @@ class _Part:
         return constant(apart.reshape(*array.shape[:-1], math.prod(self.inner)))
 
 
+@dataclass(frozen=True)
+class _Cut:
+    axis: int
+    ranges: Mapping[ir.Var, tuple[int, int]]
+
+
 class _Splitter(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
@@ -154,38 +160,35 @@ class _Splitter(Emitter):
         """The parts of the columns, if that is all that is made of them; else none."""
         parts: dict[ir.Var, _Part] = {}
         for user in self.users[var]:
-            for name, axis, start, end in self._cuts(user, var):
-                place = columns.inner_axis(axis)
-                if name is None or place is None:
-                    return {}
-                parts[name] = _Part(columns, place, start, end)
+            cut = self._cut(user)
+            place = columns.inner_axis(cut.axis) if cut else None
+            if cut is None or place is None:
+                return {}
+            parts |= {name: _Part(columns, place, start, end) for name, (start, end) in cut.ranges.items()}
         return parts
 
-    def _cuts(self, user: ir.Binding | None, var: ir.Var) -> Iterable[tuple[ir.Var | None, int, int, int]]:
-        """What a user cuts from a tensor, along which axis, from where to where. No name for another user."""
+    def _cut(self, user: ir.Binding | None) -> _Cut | None:
+        """What a user cuts from a tensor; None if it is no slice along one axis and no split, or not of known sizes."""
         call = user.value if user is not None else None
-        other = [(None, 0, 0, 0)]
         if user is None or not isinstance(call, ir.OperatorCall) or call.operator not in ("slice", "split"):
-            return other
-        attributes, shape = lookup(call.operator).bind(call.attributes), tensor_type(var).shape
-        if call.operator == "slice":
-            axes = attributes["axes"] or (0,)
-            numbers = (*attributes["starts"], *attributes["ends"], shape[axes[0]])
-            if len(axes) != 1 or attributes["steps"] not in (None, (1,)) or not _are_integers(numbers):
-                return other
-            start, end, _ = slice(*numbers[:2]).indices(numbers[2])
-            return [(user.var, axis_of(axes[0], len(shape)), start, end)]
-        if not _are_integers(attributes["sizes"]):
-            return other
-        ends = list(itertools.accumulate(attributes["sizes"]))
-        items = [each for each in self.users[user.var] if each is not None and isinstance(each.value, ir.GetItem)]
-        if len(items) < len(self.users[user.var]):
-            return other
-        indices = [each.value.index for each in items]  # type: ignore[union-attr]
-        return [
-            (each.var, axis_of(attributes["axis"], len(shape)), ends[i] - attributes["sizes"][i], ends[i])
-            for each, i in zip(items, indices, strict=True)
-        ]
+            return None
+        attributes, shape = lookup(call.operator).bind(call.attributes), tensor_type(call.args[0]).shape
+        if call.operator == "split":
+            axis, bounds = attributes["axis"], (0, *attributes["sizes"])
+            items = [each for each in self.users[user.var] if each is not None and isinstance(each.value, ir.GetItem)]
+            if not _are_integers(bounds) or len(items) < len(self.users[user.var]):
+                return None
+            ranges = list(itertools.pairwise(itertools.accumulate(bounds)))
+            return _Cut(axis_of(axis, len(shape)), {each.var: ranges[_index(each)] for each in items})
+        starts, ends, axes = attributes["starts"], attributes["ends"], attributes["axes"]
+        if len(starts) != 1 or attributes["steps"] not in (None, (1,)):
+            return None
+        axis = axis_of(axes[0], len(shape)) if axes else 0
+        bounds = (*starts, *ends, shape[axis])
+        if not _are_integers(bounds):
+            return None
+        start, end, _ = slice(*bounds[:2]).indices(bounds[2])
+        return _Cut(axis, {user.var: (start, end)})
 
     def _is_worth(self, parts: Mapping[ir.Var, _Part], columns: _Columns) -> bool:
         depth, width = columns.weights.value.shape
@@ -221,6 +224,11 @@ def _users(block: ir.Block) -> dict[ir.Atom, list[ir.Binding | None]]:
                 users[atom].append(binding)
     users[block.result].append(None)
     return users
+
+
+def _index(item: ir.Binding) -> int:
+    assert isinstance(item.value, ir.GetItem)
+    return item.value.index
 
 
 def _last_axes(shape: Sequence[ShapeDim], columns: int) -> tuple[int, ...]:

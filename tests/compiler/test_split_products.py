@@ -92,6 +92,11 @@ def test_what_is_used_as_a_whole_or_twice_stays_whole() -> None:
         a, b = op.split(product(x, 2), axis=0, sizes=(2, 2))
         return op.multiply(a, b)
 
+    def corners(x: Expression) -> Expression:
+        y = product(x, 2)
+        return tuple_(*(op.exp(op.slice(y, starts=(0, a), ends=(2, a + PART))) for a in (0, PART)))
+
+    assert operators(corners, 4)["matmul"] == 1
     assert operators(whole, 4)["matmul"] == operators(overlapping, 4)["matmul"] == operators(rows, 4)["matmul"] == 1
     assert operators(shared, 4)["matmul"] == 2
 
