@@ -363,6 +363,7 @@ def array_of(value: Any) -> np.ndarray:
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # where others of them are made
 def test_the_standards_own_examples(tmp_path: Path) -> None:
     """Of tensors of few bits, and of blocks that share a scale. Results of few bits come as bytes."""
     names = ("int4", "int2", "blocked")
