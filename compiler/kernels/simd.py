@@ -545,8 +545,8 @@ def _parts_for(nanoseconds: Lanes, units: Lanes, threads: Lanes) -> Lanes:
         nanoseconds.builder.sdiv(nanoseconds.value, nanoseconds.of(PART_NANOSECONDS).value),
         types.int64,
     )
-    # parts of unequal speed even out when there are a few for each thread
-    parts = minimum(minimum(worthy, units), threads * 4)
+    # parts of unequal speed even out when there are several for each thread; so do cores
+    parts = minimum(minimum(worthy, units), threads * 8)
     return select((worthy < 2) | (threads < 2), parts.of(1), maximum(parts.of(1), parts))
 
 
