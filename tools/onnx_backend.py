@@ -28,5 +28,7 @@ def run(model_path: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def _held(array: np.ndarray) -> np.ndarray:
     """Integers of fewer than 8 bits as the machine has them: bytes."""
-    few = array.dtype.name.lstrip("u") in ("int4", "int2")
-    return array.astype(np.uint8 if array.dtype.name.startswith("u") else np.int8) if few else array
+    from ..compiler.frontend.onnx_tensors import NARROW
+
+    held, _ = NARROW.get(array.dtype.name, (None, 0))
+    return array if held is None else array.astype(held.numpy)

@@ -177,8 +177,7 @@ def _matmul_n_bits(
 ) -> Value:
     """a [..., K] times the transposed [N, K] numbers of `bits` bits in b, block_size of which, neighbours in a row, share a scale
     and a zero point. Each row of b and of packed zero points begins with a byte."""
-    if bits not in _BITS:
-        raise UnsupportedError(f"weights of {bits} bits; Treadle has those of {' and '.join(map(str, _BITS))}")
+    _check_bits(bits, "weights")
     if min(K, N, block_size) < 1 or block_size * bits % 8:
         raise ModelError(f"K, N and block_size are to be positive, blocks whole bytes, but {K}, {N}, {block_size} came")
     if a.rank == 0 or a.shape[-1] != K:
@@ -203,11 +202,20 @@ def _of_numbers(g: GraphBuilder, numbers: np.ndarray, bits: int, scale: Value, z
         centre = _of_blocks(g, zero_points, rows, blocks, "zero_points")
         centred = g.op("subtract", g.op("cast", constant(numbers), dtype=DType.float32), centre)
         return g.op("multiply", centred, scale)
-    if zero_points is None:
-        points = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-    else:
-        points = _constant_numbers(zero_points, bits, (rows, blocks), "zero_points")
+    points = _points(zero_points, bits, rows, blocks)
     return g.op("dequantize", constant(numbers), scale, g.constant(points[..., np.newaxis]))
+
+
+def _check_bits(bits: int, what: str) -> None:
+    if bits not in _BITS:
+        raise UnsupportedError(f"{what} of {bits} bits; Treadle has those of {' and '.join(map(str, _BITS))}")
+
+
+def _points(zero_points: Value | None, bits: int, rows: int, blocks: int) -> np.ndarray:
+    """Packed zero points, an element each; half way where there are none."""
+    if zero_points is None:
+        return np.full((rows, blocks), 1 << (bits - 1), np.uint8)
+    return _constant_numbers(zero_points, bits, (rows, blocks), "zero_points")
 
 
 def _check_order(g_idx: Value | None, depth: int, block_size: int) -> None:
@@ -262,17 +270,13 @@ def _gather_block_quantized(
     if axis_of(gather_axis, data.rank) != 0 or axis_of(quantize_axis, data.rank) != 1 or data.rank != 2:
         raise UnsupportedError(f"gathering along axis {gather_axis} of {data.type}, blocks along axis {quantize_axis}")
     if not data.bits:
-        if bits not in _BITS:
-            raise UnsupportedError(f"numbers of {bits} bits; Treadle has those of {' and '.join(map(str, _BITS))}")
+        _check_bits(bits, "numbers")
         rows, size = data.shape
         if not isinstance(rows, int) or not isinstance(size, int):
             raise UnsupportedError("data: a table that is not constant")
         columns = size * 8 // bits
         blocks = -(-columns // block_size)
         data = constant(_constant_numbers(data, bits, (rows, columns), "data"))
-        points = np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-        if zero_points is not None:
-            points = _constant_numbers(zero_points, bits, (rows, blocks), "zero_points")
-        zero_points = constant(points)
+        zero_points = constant(_points(zero_points, bits, rows, blocks))
     table = dequantize_linear(g, data, scales, zero_points, axis=1, block_size=block_size)
     return g.op("take", table, indices, axis=0)

@@ -32,7 +32,8 @@ def element_type(code: int) -> DType:
         raise DTypeError(f"tensors of {known.get(code, f'the unknown type {code}')} are not supported") from None
 
 
-_NARROW = {"INT4": (DType.int8, 4), "UINT4": (DType.uint8, 4), "INT2": (DType.int8, 2), "UINT2": (DType.uint8, 2)}
+# By the name of a type in `ml_dtypes`, which in capitals is ONNX's: by what it is held, and how many bits it has.
+NARROW = {"int4": (DType.int8, 4), "uint4": (DType.uint8, 4), "int2": (DType.int8, 2), "uint2": (DType.uint8, 2)}
 
 
 def held_type(code: int) -> tuple[DType, int]:
@@ -41,7 +42,7 @@ def held_type(code: int) -> tuple[DType, int]:
     import onnx
 
     name = onnx.TensorProto.DataType.Name(code) if code in onnx.TensorProto.DataType.values() else ""
-    return _NARROW[name] if name in _NARROW else (element_type(code), 0)
+    return NARROW.get(name.lower()) or (element_type(code), 0)
 
 
 def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | None = None) -> np.ndarray:

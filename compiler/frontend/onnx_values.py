@@ -25,6 +25,7 @@ from ...formats.types import UNKNOWN, TensorType, TupleType
 from .. import ir
 from ..operators import Operator, lookup
 from .onnx_dims import NotKnownError, evaluate_symbolically
+from .onnx_tensors import NARROW
 
 FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
@@ -42,9 +43,8 @@ class Value:
     type: TensorType
     atom: ir.Atom | None
     dims: np.ndarray | None = None  # objects: integers and SymbolicDims
-    bits: int = (
-        0  # of integers that the model declares to have fewer than their type; their operators must keep to the range
-    )
+    # Of integers that the model declares to have fewer than their type, else 0. Their operators must keep to the range.
+    bits: int = 0
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -99,14 +99,11 @@ def present(values: Sequence[Imported | None]) -> list[Value]:
     return [value for value in tensors_of(values) if value is not None]
 
 
-_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}  # of the types of `ml_dtypes` whose elements are held as bytes
-
-
 def constant(array: np.ndarray) -> Value:
     """A constant as a value; the array must not change any more."""
-    bits = _BITS.get(array.dtype.name, 0)
-    if bits:
-        array = array.astype(np.uint8 if array.dtype.name.startswith("u") else np.int8)
+    held, bits = NARROW.get(array.dtype.name, (None, 0))
+    if held is not None:
+        array = array.astype(held.numpy)
         array.flags.writeable = False
     return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array), bits=bits)
 

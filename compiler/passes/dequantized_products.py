@@ -23,9 +23,8 @@ from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _BYTES = (np.int8, np.uint8)
 _LONGEST = 128  # rows of a group: few rows are rounded as its largest element is, and sums of many are less exact
-_LAYOUT = frozenset(
-    {"reshape", "permute_dims", "expand_dims", "squeeze", "slice", "broadcast_to"}
-)  # elements and no others
+# Operators that lay out elements, and make no others.
+_LAYOUT = frozenset({"reshape", "permute_dims", "expand_dims", "squeeze", "slice", "broadcast_to"})
 
 
 @dataclass(frozen=True)
