@@ -34,6 +34,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_quantized_runtime,
     onnx_recurrent,
     onnx_resize,
+    onnx_runtime,
     onnx_sampling,
     onnx_sequences,
     onnx_shapes,

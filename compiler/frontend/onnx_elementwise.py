@@ -206,7 +206,7 @@ def _gelu(g: GraphBuilder, x: Value, *, approximate: str = "none") -> Value:
 
 
 @importer("Swish")
-def _swish(g: GraphBuilder, x: Value, *, alpha: float = 1.0) -> Value:
+def swish(g: GraphBuilder, x: Value, *, alpha: float = 1.0) -> Value:
     if alpha == 1:
         return g.op("silu", x)
     return g.op("multiply", x, g.op("sigmoid", g.op("multiply", x, g.constant(alpha, x.dtype))))

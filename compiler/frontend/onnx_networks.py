@@ -357,7 +357,7 @@ def _batch_normalization_before_7(
 
 
 @importer("LayerNormalization")
-def _layer_normalization(
+def layer_normalization(
     g: GraphBuilder,
     x: Value,
     scale: Value,
@@ -375,16 +375,23 @@ def _layer_normalization(
         result = result if bias is None else g.broadcast("add", result, bias)
     if g.output_count == 1:
         return (result,)
+    return (result, *statistics(g, x, axis=axis, epsilon=epsilon, stash_type=stash_type))[: g.output_count]
+
+
+def statistics(
+    g: GraphBuilder, x: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, centred: bool = True
+) -> tuple[Value, Value]:
+    """The mean that a normalisation subtracts, if it is `centred`, and what it multiplies by then."""
     axes = tuple(range(axis_of(axis, x.rank), x.rank))
     wide = x if x.dtype is DType.float32 or not stash_type else g.op("cast", x, dtype=DType.float32)
     mean = g.op("mean", wide, axes=axes, keepdims=True)
-    variance = g.op("mean", g.op("square", g.op("subtract", wide, mean)), axes=axes, keepdims=True)
-    deviation = g.op("rsqrt", g.op("add", variance, g.constant(epsilon, wide.dtype)))
-    return (result, mean, deviation)[: g.output_count]
+    distance = g.op("subtract", wide, mean) if centred else wide
+    variance = g.op("mean", g.op("square", distance), axes=axes, keepdims=True)
+    return mean, g.op("rsqrt", g.op("add", variance, g.constant(epsilon, wide.dtype)))
 
 
 @importer("RMSNormalization")
-def _rms_normalization(
+def rms_normalization(
     g: GraphBuilder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Value:
     if scale.shape == x.shape[axis_of(axis, x.rank) :]:

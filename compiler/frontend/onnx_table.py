@@ -53,7 +53,7 @@ class Importer:
             raise ModelError(f"{self.name}: {error}") from None
         for name, value in bound.arguments.items():
             missing = value is None or (isinstance(value, tuple) and None in value)
-            if missing and known[name].default is inspect.Parameter.empty:
+            if missing and not _is_optional(known[name]):
                 raise ModelError(f"{self.name}: input {name!r} is left out")
             self._check_kind(name, value)
         results = self.function(*bound.args, **bound.kwargs)
@@ -123,6 +123,11 @@ def attribute_value(attribute: onnx.AttributeProto) -> Any:
     if attribute.type == onnx.AttributeProto.STRINGS:
         return tuple(text.decode("utf-8", "replace") for text in value)
     return value
+
+
+def _is_optional(parameter: inspect.Parameter) -> bool:
+    """Inputs that may be left out can come before others that may not, and have no default then."""
+    return parameter.default is not inspect.Parameter.empty or parameter.annotation == "Value | None"
 
 
 def _trimmed(inputs: Sequence[Imported | None]) -> list[Imported | None]:

@@ -1,0 +1,322 @@
+"""onnxruntime's own operators on floats, and models that its optimiser has written, against onnxruntime and the reference
+evaluator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import treadle
+from onnx import helper, numpy_helper
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.frontend.onnx import from_onnx
+from treadle.formats.errors import ModelError, UnsupportedOperatorError
+
+RUNTIME = "com.microsoft"
+Arrays = dict[str, np.ndarray]
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, np.float32)
+
+
+def model_of(
+    nodes: list, inputs: Arrays, outputs: list[str], constants: Arrays | None = None, known: bool = False
+) -> onnx.ModelProto:
+    """Inputs are declared like these arrays: by `known` sizes, or by names, of which each size but 1 has one."""
+    graph = helper.make_graph(
+        nodes,
+        "runtime",
+        [
+            helper.make_tensor_value_info(
+                name,
+                helper.np_dtype_to_tensor_dtype(array.dtype),
+                [size if known or size == 1 else f"n{size}" for size in array.shape],
+            )
+            for name, array in inputs.items()
+        ],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid(RUNTIME, 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+def by_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def results(value: Any) -> list[np.ndarray]:
+    return [np.asarray(each) for each in (value if isinstance(value, (tuple, list)) else (value,))]
+
+
+def compiled(model: onnx.ModelProto) -> Any:
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    return lambda inputs: [tensor.numpy() for tensor in _listed(machine["main"](*inputs.values()))]
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def check(
+    operator: str,
+    inputs: Arrays,
+    outputs: tuple[str, ...] = ("y",),
+    *,
+    names: list[str] | None = None,
+    constants: Arrays | None = None,
+    domain: str = RUNTIME,
+    tolerance: float = 2e-5,
+    **attributes: Any,
+) -> list[np.ndarray]:
+    """One node, its sizes known and symbolic, gives what onnxruntime gives; so does the reference. `names`: of all inputs, ""
+    for those that are left out."""
+    names = names or [*inputs, *(constants or {})]
+    node = helper.make_node(operator, names, outputs, "the node", domain=domain, **attributes)
+    given = [name for name in outputs if name]
+    wanted = by_onnxruntime(model_of([node], inputs, given, constants, known=True), inputs)
+    for known in (True, False):
+        model = model_of([node], inputs, given, constants, known=known)
+        reference = results(evaluate(from_onnx(model), "main", *inputs.values()))
+        for got in (reference, compiled(model)(inputs)):
+            assert len(got) == len(wanted)
+            for mine, theirs in zip(got, wanted, strict=True):
+                assert mine.dtype == theirs.dtype
+                np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+    return wanted
+
+
+# ---- normalisation ----
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 24), (1, 1, 7), (5, 16)])
+def test_simplified_layer_normalization(shape: tuple[int, ...]) -> None:
+    x, scale = floats(*shape), floats(shape[-1])
+    check(
+        "SimplifiedLayerNormalization", {"x": x}, constants={"g": scale}, domain="", epsilon=1e-6, stash_type=1, axis=-1
+    )
+    check("SimplifiedLayerNormalization", {"x": x, "g": scale}, ("y", "deviation"), domain="", epsilon=1e-3)
+
+
+@pytest.mark.parametrize("skip", [(2, 3, 24), (1, 3, 24), (3, 24)])
+@pytest.mark.parametrize("others", [["shift", "bias"], ["", "bias"], ["shift"], []])
+def test_skip_layer_normalization(skip: tuple[int, ...], others: list[str]) -> None:
+    inputs = {"x": floats(2, 3, 24), "skip": floats(*skip, seed=1)}
+    constants = {name: floats(24, seed=place) for place, name in enumerate(["scale", *filter(None, others)])}
+    check(
+        "SkipLayerNormalization",
+        inputs,
+        ("y", "", "", "sum"),
+        names=[*inputs, "scale", *others],
+        constants=constants,
+        epsilon=1e-5,
+    )
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 24), (5, 24)])
+@pytest.mark.parametrize("others", [["bias"], []])
+def test_skip_simplified_layer_normalization(shape: tuple[int, ...], others: list[str]) -> None:
+    inputs = {"x": floats(*shape), "skip": floats(*shape, seed=1)}
+    constants = {name: floats(24, seed=place) for place, name in enumerate(["scale", *others])}
+    check("SkipSimplifiedLayerNormalization", inputs, ("y", "", "", "sum"), constants=constants, epsilon=1e-5)
+    check("SkipSimplifiedLayerNormalization", inputs, constants=constants)
+
+
+def test_layer_normalization_below_its_opset_in_the_standard() -> None:
+    x, constants = floats(2, 3, 24), {"scale": floats(24), "shift": floats(24, seed=1)}
+    outputs = ("y", "mean", "deviation")
+    node = helper.make_node("LayerNormalization", ["x", *constants], outputs, epsilon=1e-5, axis=-1, stash_type=1)
+    model = model_of([node], {"x": x}, list(outputs), constants)
+    model.opset_import[0].version = 12
+    for got, wanted in zip(compiled(model)({"x": x}), by_onnxruntime(model, {"x": x}), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("left_out", [[], ["mask", "positions"], ["segments", "segment_table"], ["positions"]])
+def test_embed_layer_normalization(left_out: list[str]) -> None:
+    source = np.random.default_rng(0)
+    inputs = {
+        "words": source.integers(0, 30, (2, 5)).astype(np.int32),
+        "segments": source.integers(0, 2, (2, 5)).astype(np.int32),
+        "mask": np.int32([[1, 1, 1, 0, 0], [1, 1, 1, 1, 2]]),
+        "positions": np.int32([[3, 0, 1, 2, 4], [0, 1, 2, 3, 9]]),
+    }
+    constants = {
+        "word_table": floats(30, 16),
+        "position_table": floats(12, 16),
+        "segment_table": floats(2, 16),
+        "scale": floats(16),
+        "shift": floats(16, seed=1),
+    }
+    order = [
+        "words",
+        "segments",
+        "word_table",
+        "position_table",
+        "segment_table",
+        "scale",
+        "shift",
+        "mask",
+        "positions",
+    ]
+    names = ["" if name in left_out else name for name in order]
+    inputs = {name: array for name, array in inputs.items() if name in names}
+    constants = {name: array for name, array in constants.items() if name in names}
+    check("EmbedLayerNormalization", inputs, ("y", "visible", "sum"), names=names, constants=constants, epsilon=1e-6)
+
+
+# ---- activations, and what they follow ----
+
+
+@pytest.mark.parametrize("operator", ["Gelu", "FastGelu", "QuickGelu"])
+def test_activations(operator: str) -> None:
+    check(operator, {"x": 3 * floats(2, 3, 40)})
+
+
+@pytest.mark.parametrize("operator", ["BiasGelu", "FastGelu"])
+def test_activations_of_sums(operator: str) -> None:
+    check(operator, {"x": 3 * floats(2, 3, 40)}, constants={"bias": floats(40)})
+
+
+def test_quick_gelu_with_a_factor() -> None:
+    check("QuickGelu", {"x": 3 * floats(7, 9)}, alpha=0.7)
+
+
+FOLLOWING = {
+    "Clip": [-0.5, 1.5],
+    "HardSigmoid": [0.3, 0.4],
+    "LeakyRelu": [0.3],
+    "Relu": [],
+    "Sigmoid": [],
+    "Tanh": [],
+}
+
+
+@pytest.mark.parametrize("activation", FOLLOWING)
+@pytest.mark.parametrize("others", [["bias", "addend"], ["", "addend"], ["bias"], []])
+def test_convolutions_with_what_follows(activation: str, others: list[str]) -> None:
+    inputs = {"x": floats(2, 3, 9, 8)} | ({"addend": floats(2, 8, 5, 4)} if "addend" in others else {})
+    constants = {"w": floats(8, 3, 3, 3)} | ({"bias": floats(8)} if "bias" in others else {})
+    model = {"names": ["x", "w", *others], "constants": constants}
+    window = {"pads": [1, 1, 1, 1], "strides": [2, 2], "kernel_shape": [3, 3]}
+    parameters = {"activation_params": FOLLOWING[activation]} if FOLLOWING[activation] else {}
+    node = {"activation": activation, **window, **parameters}
+    wanted = check_known("FusedConv", inputs, **model, **node)
+    assert wanted[0].shape == (2, 8, 5, 4)
+
+
+def check_known(
+    operator: str, inputs: Arrays, names: list[str], constants: Arrays, **attributes: Any
+) -> list[np.ndarray]:
+    """Like `check`, with sizes that are known."""
+    node = helper.make_node(operator, names, ["y"], "the node", domain=RUNTIME, **attributes)
+    model = model_of([node], inputs, ["y"], constants, known=True)
+    wanted = by_onnxruntime(model, inputs)
+    np.testing.assert_allclose(compiled(model)(inputs)[0], wanted[0], rtol=2e-5, atol=2e-5)
+    return wanted
+
+
+GEMMS = {
+    "Elu": {"alpha": 0.7},
+    "HardSigmoid": {"alpha": 0.3, "beta": 0.4},
+    "LeakyRelu": {"alpha": 0.3},
+    "Relu": {},
+    "Selu": {"alpha": 1.5, "gamma": 1.1},
+    "Sigmoid": {},
+    "Softplus": {},
+    "Softsign": {},
+    "Tanh": {},
+    "ThresholdedRelu": {"alpha": 0.3},
+}
+
+
+@pytest.mark.parametrize("activation", GEMMS)
+def test_gemm_with_what_follows(activation: str) -> None:
+    parameters = {f"activation_{name}": value for name, value in GEMMS[activation].items()}
+    constants = {"b": floats(20, 12), "c": floats(20)}
+    check("FusedGemm", {"a": floats(5, 12)}, constants=constants, transB=1, activation=activation, **parameters)
+
+
+def test_gemm_with_factors_and_transpositions() -> None:
+    constants = {"b": floats(12, 20), "c": floats(1, 20)}
+    factors = {"alpha": 0.5, "beta": 2.0, "transA": 1}
+    check("FusedGemm", {"a": floats(12, 5)}, constants=constants, activation="Relu", **factors)
+
+
+# ---- matrix products ----
+
+
+@pytest.mark.parametrize("turned", [(), ("transA",), ("transB",), ("transBatchA",), ("transBatchB",), ("transA", "transBatchA"),
+                                    ("transA", "transB", "transBatchA", "transBatchB")])  # fmt: skip
+def test_matrix_products_with_transpositions(turned: tuple[str, ...]) -> None:
+    a, b = floats(2, 3, 6, 8), floats(2, 3, 8, 5)
+    operands = {
+        name: stored(x, f"trans{name}" in turned, f"transBatch{name}" in turned)
+        for name, x in zip("AB", (a, b), strict=True)
+    }
+    (wanted,) = check("FusedMatMul", operands, alpha=0.3, **dict.fromkeys(turned, 1))
+    np.testing.assert_allclose(wanted, 0.3 * (a @ b), rtol=1e-4, atol=1e-5)
+
+
+def stored(x: np.ndarray, matrix: bool, batch: bool) -> np.ndarray:
+    """What has to come so that the operator makes x of it."""
+    x = np.swapaxes(x, -1, -2) if matrix else x
+    return np.ascontiguousarray(np.moveaxis(x, -2, 0) if batch else x)
+
+
+def test_products_by_its_old_name() -> None:
+    check("TransposeMatMul", {"a": floats(4, 7)}, constants={"b": floats(9, 7)}, transB=1, alpha=2.0)
+
+
+# ---- what is refused ----
+
+
+def test_what_is_not_known_is_named() -> None:
+    node = helper.make_node("FusedGemm", ["a", "b"], ["y"], "the node", domain=RUNTIME, activation="Sine")
+    model = model_of([node], {"a": floats(2, 3)}, ["y"], {"b": floats(3, 4)})
+    with pytest.raises(UnsupportedOperatorError, match=r"the node.*activation 'Sine'; Treadle has Clip, Elu"):
+        treadle.compile(model, progress=False)
+    node = helper.make_node(
+        "FusedConv", ["a", "b"], ["y"], "the node", domain=RUNTIME, activation="Relu", activation_params=[1.0]
+    )
+    model = model_of([node], {"a": floats(1, 3, 5, 5)}, ["y"], {"b": floats(4, 3, 3, 3)}, known=True)
+    with pytest.raises(ModelError, match=r"Relu has 0 parameters.*the node"):
+        treadle.compile(model, progress=False)
+
+
+# ---- models that the optimiser has written ----
+
+
+@pytest.mark.parametrize("activation", [*GEMMS, "HardSwish", "Clip"])
+def test_products_and_convolutions_that_onnxruntime_has_fused(activation: str, tmp_path: Path) -> None:
+    attributes = {} if activation == "Clip" else GEMMS.get(activation, {})
+    bounds = {"low": np.float32(-0.5), "high": np.float32(0.5)} if activation == "Clip" else {}
+    constants = {"w": floats(8, 3, 3, 3), "v": floats(8, 5), "c": floats(5), **bounds}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"]),
+        helper.make_node(activation, ["h", *bounds], ["i"], **attributes),
+        helper.make_node("ReduceMean", ["i"], ["j"], axes=[2, 3], keepdims=0),
+        helper.make_node("Gemm", ["j", "v", "c"], ["k"]),
+        helper.make_node(activation, ["k", *bounds], ["y"], **attributes),
+    ]
+    inputs = {"x": floats(2, 3, 6, 6)}
+    model = model_of(nodes, inputs, ["y"], constants, known=True)
+    got = compiled(optimised(model, tmp_path))(inputs)[0]
+    np.testing.assert_allclose(got, by_onnxruntime(model, inputs)[0], rtol=2e-5, atol=2e-5)
+
+
+def optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnx.load(folder / "optimised.onnx")
