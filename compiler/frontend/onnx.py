@@ -35,6 +35,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_recurrent,
     onnx_resize,
     onnx_runtime,
+    onnx_runtime_attention,
     onnx_sampling,
     onnx_sequences,
     onnx_shapes,
@@ -291,23 +292,18 @@ class _ModelImporter:
             taken = self._graph(branch, _Scope(scope))
             return taken if len(taken) == len(branch.output) else [None] * len(branch.output)
         origin, hint = self.g.origin, self.g.hint
-        blocks, types = [], []
-        for branch in branches:
-            with self.g.block() as bindings:
-                results = present(self._graph(branch, _Scope(scope)))
-                self.g.origin, self.g.hint = origin, hint
-                if len(results) < len(branch.output):
-                    return [None] * len(branch.output)  # reported already
-                atoms = tuple(map(self.g.atom, results))
-                types.append(TupleType(tuple(value.type for value in results)))
-                result = ir.Var("branch", types[-1])
-                bindings.append(ir.Binding(result, ir.MakeTuple(atoms), origin))
-            blocks.append(ir.Block(tuple(bindings), result))
-        joined = _joined(*types)
-        atom = self.g.atom(self.g.op("reshape", condition, shape=()) if condition.rank else condition)
-        chosen = ir.Var(hint, joined)
-        self.g.bindings.append(ir.Binding(chosen, ir.If(atom, *blocks), origin))
-        return [self.g.bind(ir.GetItem(chosen, i), type_) for i, type_ in enumerate(joined.fields)]  # type: ignore[arg-type]
+
+        def run(branch: onnx.GraphProto) -> list[Value]:
+            results = present(self._graph(branch, _Scope(scope)))
+            self.g.origin, self.g.hint = origin, hint
+            if len(results) < len(branch.output):
+                raise NotImportedError
+            return results
+
+        try:
+            return self.g.choose(condition, *(functools.partial(run, branch) for branch in branches))
+        except NotImportedError:  # reported already
+            return [None] * len(branches[0].output)
 
     def _loop(
         self, node: onnx.NodeProto, inputs: Sequence[Imported | None], attributes: dict[str, Any], scope: _Scope
@@ -391,19 +387,6 @@ def _parsed(dim: int | str) -> ShapeDim:
         return dims.parse(dim) if dim else UNKNOWN
     except ParseError:
         return UNKNOWN
-
-
-def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
-    """The type that the results of both branches have: dimensions that differ are not known."""
-    fields = []
-    for a, b in zip(then.fields, otherwise.fields, strict=True):
-        assert isinstance(a, TensorType)
-        assert isinstance(b, TensorType)
-        if a.dtype is not b.dtype or a.rank != b.rank:
-            raise UnsupportedError(f"its branches give {a} and {b}")
-        shape: list[ShapeDim] = [x if x == y else UNKNOWN for x, y in zip(a.shape, b.shape, strict=True)]
-        fields.append(TensorType(a.dtype, tuple(shape)))
-    return TupleType(tuple(fields))
 
 
 def _specialized(

@@ -9,7 +9,7 @@ the compiler's passes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +21,7 @@ from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
-from ...formats.types import UNKNOWN, TensorType, TupleType
+from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import ir
 from ..operators import Operator, lookup
 from .onnx_dims import NotKnownError, evaluate_symbolically
@@ -247,6 +247,22 @@ class GraphBuilder:
         finally:
             self.bindings, self._atoms = outer, known
 
+    def choose(self, condition: Value, *branches: Callable[[], Sequence[Value]]) -> tuple[Value, ...]:
+        """What the first branch makes if the condition holds, else what the second one makes; what they raise is passed on."""
+        atom = self.atom(self.op("reshape", condition, shape=()) if condition.rank else condition)
+        blocks, types = [], []
+        for branch in branches:
+            with self.block() as bindings:
+                values = branch()
+                types.append(TupleType(tuple(value.type for value in values)))
+                result = ir.Var("branch", types[-1])
+                bindings.append(ir.Binding(result, ir.MakeTuple(tuple(map(self.atom, values))), self.origin))
+            blocks.append(ir.Block(tuple(bindings), result))
+        joined = _joined(*types)
+        chosen = ir.Var(self.hint, joined)
+        self.bindings.append(ir.Binding(chosen, ir.If(atom, *blocks), self.origin))
+        return tuple(self.bind(ir.GetItem(chosen, i), type_) for i, type_ in enumerate(joined.fields))  # type: ignore[arg-type]
+
     def _fold(
         self, operator: Operator, values: Sequence[Value], attributes: Any, types: Sequence[TensorType]
     ) -> tuple[Value, ...] | None:
@@ -274,6 +290,19 @@ class GraphBuilder:
         except NotKnownError:
             return None
         return (self.from_dims(result, types[0].dtype),)
+
+
+def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
+    """The type that the results of both branches have: dimensions that differ are not known."""
+    fields = []
+    for a, b in zip(then.fields, otherwise.fields, strict=True):
+        assert isinstance(a, TensorType)
+        assert isinstance(b, TensorType)
+        if a.dtype is not b.dtype or a.rank != b.rank:
+            raise UnsupportedError(f"its branches give {a} and {b}")
+        shape: list[ShapeDim] = [x if x == y else UNKNOWN for x, y in zip(a.shape, b.shape, strict=True)]
+        fields.append(TensorType(a.dtype, tuple(shape)))
+    return TupleType(tuple(fields))
 
 
 def _likelier(a: Dim, b: Dim) -> Dim:

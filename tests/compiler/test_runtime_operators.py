@@ -4,95 +4,16 @@ evaluator."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import treadle
-from onnx import helper, numpy_helper
-from treadle.compiler.evaluate import evaluate
-from treadle.compiler.frontend.onnx import from_onnx
+from onnx import helper
 from treadle.formats.errors import ModelError, UnsupportedOperatorError
 
-RUNTIME = "com.microsoft"
-Arrays = dict[str, np.ndarray]
-
-
-def floats(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng([seed, *shape]).standard_normal(shape, np.float32)
-
-
-def model_of(
-    nodes: list, inputs: Arrays, outputs: list[str], constants: Arrays | None = None, known: bool = False
-) -> onnx.ModelProto:
-    """Inputs are declared like these arrays: by `known` sizes, or by names, of which each size but 1 has one."""
-    graph = helper.make_graph(
-        nodes,
-        "runtime",
-        [
-            helper.make_tensor_value_info(
-                name,
-                helper.np_dtype_to_tensor_dtype(array.dtype),
-                [size if known or size == 1 else f"n{size}" for size in array.shape],
-            )
-            for name, array in inputs.items()
-        ],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()],
-    )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid(RUNTIME, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8)
-
-
-def by_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)
-
-
-def results(value: Any) -> list[np.ndarray]:
-    return [np.asarray(each) for each in (value if isinstance(value, (tuple, list)) else (value,))]
-
-
-def compiled(model: onnx.ModelProto) -> Any:
-    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
-    return lambda inputs: [tensor.numpy() for tensor in _listed(machine["main"](*inputs.values()))]
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (tuple, list)) else [value]
-
-
-def check(
-    operator: str,
-    inputs: Arrays,
-    outputs: tuple[str, ...] = ("y",),
-    *,
-    names: list[str] | None = None,
-    constants: Arrays | None = None,
-    domain: str = RUNTIME,
-    tolerance: float = 2e-5,
-    **attributes: Any,
-) -> list[np.ndarray]:
-    """One node, its sizes known and symbolic, gives what onnxruntime gives; so does the reference. `names`: of all inputs, ""
-    for those that are left out."""
-    names = names or [*inputs, *(constants or {})]
-    node = helper.make_node(operator, names, outputs, "the node", domain=domain, **attributes)
-    given = [name for name in outputs if name]
-    wanted = by_onnxruntime(model_of([node], inputs, given, constants, known=True), inputs)
-    for known in (True, False):
-        model = model_of([node], inputs, given, constants, known=known)
-        reference = results(evaluate(from_onnx(model), "main", *inputs.values()))
-        for got in (reference, compiled(model)(inputs)):
-            assert len(got) == len(wanted)
-            for mine, theirs in zip(got, wanted, strict=True):
-                assert mine.dtype == theirs.dtype
-                np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
-    return wanted
-
+from .runtime_models import RUNTIME, by_onnxruntime, check, compiled, floats, model_of
 
 # ---- normalisation ----
 
@@ -205,23 +126,12 @@ FOLLOWING = {
 def test_convolutions_with_what_follows(activation: str, others: list[str]) -> None:
     inputs = {"x": floats(2, 3, 9, 8)} | ({"addend": floats(2, 8, 5, 4)} if "addend" in others else {})
     constants = {"w": floats(8, 3, 3, 3)} | ({"bias": floats(8)} if "bias" in others else {})
-    model = {"names": ["x", "w", *others], "constants": constants}
+    model = {"names": ["x", "w", *others], "constants": constants, "symbolic": False}
     window = {"pads": [1, 1, 1, 1], "strides": [2, 2], "kernel_shape": [3, 3]}
     parameters = {"activation_params": FOLLOWING[activation]} if FOLLOWING[activation] else {}
     node = {"activation": activation, **window, **parameters}
-    wanted = check_known("FusedConv", inputs, **model, **node)
+    wanted = check("FusedConv", inputs, **model, **node)
     assert wanted[0].shape == (2, 8, 5, 4)
-
-
-def check_known(
-    operator: str, inputs: Arrays, names: list[str], constants: Arrays, **attributes: Any
-) -> list[np.ndarray]:
-    """Like `check`, with sizes that are known."""
-    node = helper.make_node(operator, names, ["y"], "the node", domain=RUNTIME, **attributes)
-    model = model_of([node], inputs, ["y"], constants, known=True)
-    wanted = by_onnxruntime(model, inputs)
-    np.testing.assert_allclose(compiled(model)(inputs)[0], wanted[0], rtol=2e-5, atol=2e-5)
-    return wanted
 
 
 GEMMS = {
