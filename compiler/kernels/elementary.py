@@ -3,13 +3,15 @@
 In float32 they are polynomials on a reduced range (Cody and Waite, "Software Manual for the Elementary Functions"), with
 coefficients from a minimax fit. Their errors stay below 2.5 units in the last place (gelu's: of its argument), which
 tests/compiler/kernels/test_elementary.py measures over all of float32's range. Those of float64 vectors are in
-`elementary_double.py`. Scalars of that type, and functions that are rare, call the C library for each lane.
+`elementary_double.py`, inverse functions in `elementary_inverse.py`. Scalars of float64, and functions of it that are
+rare, call the C library for each lane.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from llvmlite import ir
 from numba.core import cgutils, config, types
@@ -334,32 +336,51 @@ def sign(x: Lanes) -> Lanes:
     return select(isnan(x), x, result) if x.is_float else result
 
 
+def sinh(x: Lanes) -> Lanes:
+    """(e + e / (e + 1)) / 2 with e = exp(|x|) - 1."""
+    if x.dtype != types.float32:
+        return c_library("sinh", x)
+    scale, r = _quarter_of_power(absolute(x))
+    half = 2.0 * fma(scale, _expm1_reduced(r), scale - 0.25)  # of e
+    few = minimum(half.of(1e9), half)
+    return copysign(half + few / (few + few + 1.0), x)
+
+
+def cosh(x: Lanes) -> Lanes:
+    if x.dtype != types.float32:
+        return c_library("cosh", x)
+    scale, r = _quarter_of_power(absolute(x))
+    half = 2.0 * (scale * _exp_reduced(r))  # of exp(|x|)
+    return half + 0.25 / half
+
+
+def _quarter_of_power(t: Lanes) -> tuple[Lanes, Lanes]:
+    """2**(n - 2) and r with t = n ln 2 + r, for t >= 0; a greater t than 89.5, whose power is infinite, is taken to be that."""
+    shifted, r = _split(minimum(t.of(89.5), t))
+    return _times_small_power(t.of(0.25), shifted), r
+
+
 def sin(x: Lanes) -> Lanes:
-    return _circular("sin", x, 0)
+    return _circular("sin", x, partial(_sine if x.dtype == types.float32 else double.sine, quarter=0))
 
 
 def cos(x: Lanes) -> Lanes:
-    return _circular("cos", x, 1)
+    return _circular("cos", x, partial(_sine if x.dtype == types.float32 else double.sine, quarter=1))
 
 
-def _circular(name: str, x: Lanes, quarter: int) -> Lanes:
-    """The sine of x and so many right angles. Vectors with an argument that is too large to reduce here, which are rare, take
-    the C library's."""
+def _circular(name: str, x: Lanes, function: Callable[[Lanes], Lanes]) -> Lanes:
+    """A function of angles. Vectors with an argument that is too large to reduce here, which are rare, take the C library's."""
     if not x.lanes:
         return c_library(name, x)
-    reduced = _sine if x.dtype == types.float32 else double.sine
-    result = cgutils.alloca_once_value(x.builder, reduced(x, quarter).value)
+    result = cgutils.alloca_once_value(x.builder, function(x).value)
     with x.builder.if_then(any_lane(absolute(x) > LARGEST_ANGLE).value, likely=False):
         x.builder.store(c_library(name, x).value, result)
     return x.like(x.builder.load(result))
 
 
 def _sine(x: Lanes, quarter: int) -> Lanes:
-    """In float64, x less its nearest multiple of a right angle is exact enough even near the multiples."""
-    wide = convert(x, types.float64)
-    turns = round_even(wide * (2 / math.pi))
-    r = convert(fma(turns, wide.of(-RIGHT_ANGLE_LOW), fma(turns, wide.of(-RIGHT_ANGLE_HIGH), wide)), types.float32)
-    place = convert(turns, types.int32) + quarter
+    turns, r = _reduced_angle(x)
+    place = turns + quarter
     z = r * r
     sine = fma(z * polynomial(z, -0.16666667, 0.0083333319, -0.00019840087, 2.7249964e-06), r, r)
     cosine = fma(
@@ -370,8 +391,23 @@ def _sine(x: Lanes, quarter: int) -> Lanes:
     return value if quarter else select(x == 0.0, x, value)
 
 
+def _reduced_angle(x: Lanes) -> tuple[Lanes, Lanes]:
+    """The nearest number of right angles, and x less so many: in float64, that is exact enough even near the multiples."""
+    wide = convert(x, types.float64)
+    turns = round_even(wide * (2 / math.pi))
+    r = fma(turns, wide.of(-RIGHT_ANGLE_LOW), fma(turns, wide.of(-RIGHT_ANGLE_HIGH), wide))
+    return convert(turns, types.int32), convert(r, types.float32)
+
+
 def tan(x: Lanes) -> Lanes:
-    return c_library("tan", x)
+    return _circular("tan", x, _tangent) if x.dtype == types.float32 else c_library("tan", x)
+
+
+def _tangent(x: Lanes) -> Lanes:
+    turns, r = _reduced_angle(x)
+    z = r * r
+    tangent = fma(r * z, polynomial(z, 0.33333157, 0.13338799, 0.05341131, 0.024430098, 0.0031199128, 0.0093854355), r)
+    return select(x == 0.0, x, select((turns & 1) != 0, -1.0 / tangent, tangent))
 
 
 def power(a: Lanes, b: Lanes) -> Lanes:
@@ -510,6 +546,6 @@ def _by_floats(a: Lanes, b: Lanes) -> Lanes:
 
 FUNCTIONS: tuple[Callable[..., Lanes], ...] = (
     exp, exp_of_negative, weight_of, expm1, log, log1p, tanh, sigmoid, erf, gelu, gelu_tanh, silu, softplus, softsign, mish,
-    relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sin, cos, tan,
+    relu, leaky_relu, elu, hard_sigmoid, hard_swish, sign, sinh, cosh, sin, cos, tan,
     power, power_half, divide, fmod, remainder, floor_divide, shift_left, shift_right,
 )  # fmt: skip

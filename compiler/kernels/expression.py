@@ -57,7 +57,8 @@ _TEXTS: dict[str, str] = {
     **{
         name: f"{name}({{0}})"
         for name in (
-            "exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "erf", "floor", "ceil", "trunc", "sign",
+            "exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
+            "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "floor", "ceil", "trunc", "sign",
             "sigmoid", "relu", "silu", "hard_swish", "softplus", "softsign", "mish", "isnan", "isinf", "isfinite",
         )
     },
@@ -73,7 +74,9 @@ _FLOAT_POWERS = {-1: "1.0 / {0}", 0.5: "power_half({0})"}
 _CHEAP = 0.02
 _COSTS = {
     **dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "gelu", "silu", "mish", "elu"), 0.35),
-    **dict.fromkeys(("sin", "cos", "tan", "softplus", "divide", "remainder", "floor_divide", "fmod"), 1.0),
+    **dict.fromkeys(("sinh", "cosh", "asin", "acos", "atan"), 0.35),
+    **dict.fromkeys(("sin", "cos", "tan", "asinh", "acosh", "atanh", "softplus"), 1.0),
+    **dict.fromkeys(("divide", "remainder", "floor_divide", "fmod"), 1.0),
     "pow": 1.5,
 }
 

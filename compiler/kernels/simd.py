@@ -49,7 +49,7 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import AbstractTemplate, builtin_registry, signature
 
 from ...vm import intrinsics
-from . import elementary, lanes
+from . import elementary, elementary_inverse, lanes
 from .kernel import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .lanes import (
     ELEMENTS,
@@ -195,7 +195,7 @@ FUNCTIONS: dict[Callable[..., Lanes], Typer] = {
     **dict.fromkeys((lanes.sqrt, lanes.floor, lanes.ceil, lanes.trunc, lanes.round_even, lanes.even_lanes), _same),
     **dict.fromkeys((lanes.interleaved, lanes.looked_up, lanes.horizontal_sums), _same),
     **dict.fromkeys(lanes.DOTS, _same),
-    **dict.fromkeys(elementary.FUNCTIONS, _same),
+    **dict.fromkeys((*elementary.FUNCTIONS, *elementary_inverse.FUNCTIONS), _same),
     **dict.fromkeys((lanes.isnan, lanes.isinf, lanes.isfinite), _mask),
     **dict.fromkeys((lanes.horizontal_sum, lanes.horizontal_product), _element),
     **dict.fromkeys((lanes.horizontal_maximum, lanes.horizontal_minimum), _element),
