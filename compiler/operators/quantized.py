@@ -155,6 +155,8 @@ def _conv_integer(
 def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
     (weight,) = inputs
     require(weight, frozenset({DType.int8}))
+    if weight.rank < 2:
+        raise mismatch("weights [M, C, *window]", weight)
     outputs, channels, *window = weight.shape
     words = min(-(-channels // WORD), BLOCK // WORD) if isinstance(channels, int) else UNKNOWN
     return TensorType(DType.int8, (_parts(outputs, BLOCK), _parts(channels, BLOCK), *window, words, BLOCK, WORD))
