@@ -41,9 +41,16 @@ class Normalized:
         return list(self.inputs.values())
 
     def element(self, step: Step) -> str:
-        """The variable of the input's element."""
+        """The variable of the input's element. Passes behind the first one find it in the scratch memory, where that is kept and
+        to compute it again would take longer."""
+        is_kept = step.program.kept and (step.program.is_spread or self.anchored.prologue.nodes)
+        if is_kept and step.program.has_kept:
+            return step.kept()
         number = self.anchored.node.inputs[0]
-        return step.evaluate(self.anchored.prologue, {}, self.inputs)[number]
+        value = step.evaluate(self.anchored.prologue, {}, self.inputs)[number]
+        if is_kept:
+            step.keep(value)
+        return value
 
     def exponential(self, step: Step) -> str:
         """That of the input's element less `peak`, the greatest one."""
@@ -66,11 +73,11 @@ class Normalized:
     def kernel(self, nanoseconds: float, passes: Callable[[RowProgram], None]) -> Kernel | None:
         """The kernel whose passes over a row `passes` writes. None if a tensor does not fit."""
         cost = nanoseconds + self.anchored.prologue.cost + self.anchored.epilogue.cost
-        program = self.work.program(self.write, cost)
+        program = self.work.program(self.write, cost, self.dtype)
         if program is None:
             return None
         program.run(lambda: passes(program))
-        return self.write.kernel(cost * estimate(dims.element_count(self.anchored.whole)))
+        return self.write.kernel(cost * estimate(dims.element_count(self.anchored.whole)), program.scratch_bytes)
 
 
 def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -90,7 +97,9 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
 
         def exponentials(step: Step) -> Mapping[str, str]:
             step.write(f"e{step.suffix} = {it.exponential(step)}")
-            if keeps:
+            if program.kept:
+                step.keep(f"e{step.suffix}")
+            elif keeps:
                 step.store(it.outputs[0], f"e{step.suffix}")
             return {"total": f"e{step.suffix}"}
 
@@ -98,6 +107,8 @@ def lower_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel | N
         program.statistic("scale", "1.0 / {total}", ["total"], it.dtype)
 
         def result(step: Step) -> str:
+            if program.kept:
+                return f"{step.kept()} * {step.statistic('scale')}"
             if keeps:
                 return f"{step.load(it.outputs[0])} * {step.statistic('scale')}"
             return f"{it.exponential(step)} * {step.statistic('scale')}"

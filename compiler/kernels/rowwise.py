@@ -11,6 +11,9 @@ Short rows along the innermost axis are taken in groups: a pass does the same ve
 nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once.
 
 What a pass has accumulated is a scalar in the first, a vector in the second: `statistic` makes a vector of either.
+
+Where the elements of a strip lie far from each other, in lines that share the sets of caches perhaps, they are read once: the
+first pass of a program that has several keeps them side by side in the scratch memory.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .anchor import Anchored
 from .expression import Expression, computed_type
+from .kernel import MANY_UNITS
 from .loops import Axis, merged_axes
-from .writer import Odometer, Writer, scaled, shape_of, stored, widened
+from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
 
 # float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
@@ -34,6 +38,9 @@ _GROUP = 4  # rows that are worked on side by side, if they are no longer than _
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
 _UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
 _LONG = 0.2  # nanoseconds an element
+_KEPT_BYTES = 1 << 18  # of a strip, at most, that are kept in the scratch memory: the second cache has room for them
+
+_SPREAD = 256  # columns from which on a strip's elements are said to be far from each other
 
 
 @dataclass(frozen=True)
@@ -76,8 +83,9 @@ class Work:
         results = enumerate(definition.results)
         return [self.add(first + k, result, aligned(shape_of(result), places)) for k, result in results]
 
-    def program(self, write: Writer, cost: float) -> RowProgram | None:
-        """The program over these tensors, of so many nanoseconds an element; None if one does not broadcast to the whole."""
+    def program(self, write: Writer, cost: float, kept: DType | None = None) -> RowProgram | None:
+        """The program over these tensors, of so many nanoseconds an element; None if one does not broadcast to the whole. `kept`
+        is the type of an element that passes behind the first one ask for."""
         whole = self.anchored.whole
         kept_shape = [dim if kept else 1 for dim, kept in zip(whole, self.kept, strict=True)]
         axes = merged_axes(whole, [*(shape for *_, shape in self._found), kept_shape])
@@ -88,7 +96,7 @@ class Work:
             Tensor(address, dtype, tuple(axis.present[k] for axis in axes), address >= inputs)
             for k, (address, dtype, _) in enumerate(self._found)
         ]
-        return RowProgram(write, axes, [axis.present[-1] for axis in axes], tensors, cost)
+        return RowProgram(write, axes, [axis.present[-1] for axis in axes], tensors, cost, kept)
 
 
 def aligned(shape: Sequence[Dim], places: Sequence[bool]) -> tuple[Dim, ...] | None:
@@ -172,6 +180,22 @@ class Step:
         row = self.program.mark(tensor, self.row)
         self.write(f"vstore(p{tensor}{row}, {place}, {stored(value, dtype)}{self._ending})")
 
+    def keep(self, value: str) -> None:
+        """Leaves the element for the next pass, where the program keeps elements."""
+        self.write(f"vstore(kept, {self._kept_place}, {value})")
+
+    def kept(self) -> str:
+        """What `keep` has left of the element, in an earlier pass."""
+        assert self.program.kept is not None
+        name = f"k{self.suffix}"
+        self.write(f"{name} = vload_{self.program.kept.name}(kept, {self._kept_place})")
+        return name
+
+    @property
+    def _kept_place(self) -> str:
+        assert self.program.kept is not None
+        return scaled(self.index, self.program.kept.itemsize)
+
     def evaluate(self, expression: Expression, given: Mapping[int, str], tensors: Mapping[int, int]) -> dict[int, str]:
         """Writes an expression. `tensors` says in which tensor a value number is found; `given` are in variables already."""
         loaded = {
@@ -193,17 +217,54 @@ class RowProgram:
     """Writes the loops of one program; `tensors` are the parameters and outputs that it touches."""
 
     def __init__(
-        self, write: Writer, axes: Sequence[Axis], kept: Sequence[bool], tensors: Sequence[Tensor], cost: float
+        self,
+        write: Writer,
+        axes: Sequence[Axis],
+        is_kept: Sequence[bool],
+        tensors: Sequence[Tensor],
+        cost: float,
+        kept: DType | None = None,
     ) -> None:
         self.unroll, self.cost = 1 if cost > _LONG else _UNROLL, cost
-        self.write, self.tensors, self.axes, self.kept = write, tensors, axes, kept
+        self.write, self.tensors, self.axes, self.is_kept = write, tensors, axes, is_kept
         self.inner = len(axes) - 1
-        self.across = kept[-1]
-        self.outer_kept = [axis for axis in range(self.inner) if kept[axis]]
-        self.outer_reduced = [axis for axis in range(self.inner) if not kept[axis]]
+        self.across = is_kept[-1]
+        self.outer_kept = [axis for axis in range(self.inner) if is_kept[axis]]
+        self.outer_reduced = [axis for axis in range(self.inner) if not is_kept[axis]]
+        self.kept, self.has_kept = self._kept_type(kept), False  # whether a pass has left elements
         self.indices = Odometer(write, [(f"i{axis}", f"n{axis}") for axis in self.outer_kept])
         self._steps: list[Step] = []  # of the strip that is being written, in the layout `across`
         self.rows: list[str] = []  # the marks of the rows of the group that is being written
+
+    # ---- what is kept ----
+
+    def _kept_type(self, dtype: DType | None) -> DType | None:
+        """The type of what is kept of an element, if that is done."""
+        length = dims.product([self.axes[axis].size for axis in self.outer_reduced])
+        if dtype is None or not (self.across and self.outer_reduced and isinstance(length, int)):
+            return None
+        if length * _UNROLL * self.write.lanes * dtype.itemsize > _KEPT_BYTES:
+            return None
+        columns = dims.product([self.axes[axis].size for axis in (*self.outer_kept, self.inner)])
+        strips = estimate(columns) // self.write.lanes
+        self.unroll = next((unroll for unroll in (_UNROLL, _UNROLL // 2) if strips >= unroll * MANY_UNITS), 1)
+        return dtype
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the elements of a strip lie far from each other."""
+        columns = self.axes[self.inner].size
+        return self.across and not (isinstance(columns, int) and columns < _SPREAD)
+
+    @property
+    def _kept_step(self) -> int:
+        """The bytes of a strip's elements at one place of the reduced axes."""
+        return 0 if self.kept is None else self.unroll * self.write.lanes * self.kept.itemsize
+
+    @property
+    def scratch_bytes(self) -> int:
+        length = dims.product([self.axes[axis].size for axis in self.outer_reduced])
+        return self._kept_step * length if isinstance(length, int) else 0
 
     # ---- where things are ----
 
@@ -254,7 +315,7 @@ class RowProgram:
             write.size(f"n{axis}", merged.size)
         for k, tensor in enumerate(self.tensors):
             write(f"t{k} = word(args, {1 + tensor.address})")
-        reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.kept[axis]) or "1"
+        reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.is_kept[axis]) or "1"
         write(f"rows = {self.indices.count}", f"length = {reduced}", "share = 1.0 / length")
         self._run_units(picoseconds, program)
 
@@ -362,6 +423,7 @@ class RowProgram:
         with write.block(f"if end - begin == {width}"):
             self._steps = [Step(self, str(lanes * u), "", f"_{u}") for u in range(self.unroll)]
             program()
+        self.has_kept = False
         with write.block("else"), write.block("while begin < end"):
             write(f"rest = min({lanes}, end - begin)")
             self._steps = [Step(self, "0", "rest", "")]
@@ -456,6 +518,8 @@ class RowProgram:
         write = self.write
         for each in accumulators:
             write(*(f"{each.name}{step.suffix} = splat_{each.wide.name}({each.identity})" for step in self._steps))
+        if self.kept:
+            write("kept = scratch")
         with self._outer_loops(()):
             self._point_all([*reads, *writes])
             for step in self._steps:
@@ -464,6 +528,9 @@ class RowProgram:
                     name, value = each.name + step.suffix, values[each.name]
                     wide = f"convert_{each.wide.name}({value})" if each.wide is not each.dtype else value
                     write(f"{name} = {each.merged(name, wide)}")
+            if self.kept:
+                write(f"kept += {self._kept_step}")
+        self.has_kept = self.kept is not None
 
     def _reduce_along(
         self,

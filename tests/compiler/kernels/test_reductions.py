@@ -102,6 +102,19 @@ def test_softmax(operator, shape, axis, parts):
     check_random(definition_of(operator, [tensor("float32", shape)], axis=axis), parts=parts)
 
 
+@pytest.mark.parametrize("operator", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("columns", [16, 255, 256, 1500])
+def test_softmax_of_columns_that_lie_apart(operator, columns):
+    build = Builder(tensor("float32", (2, 7, 5, columns)), tensor("float32", (7, 1, columns)))
+    result = build(operator, build("add", 0, 1), axis=1)
+    check_random(build.definition(result), parts=3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_softmax_of_other_types_across_rows(dtype):
+    check_random(definition_of("softmax", [tensor(dtype, (5, 700))], axis=0))
+
+
 def test_softmax_of_large_and_infinite_elements():
     x = np.array([[1e4, 1e4, -1e4], [-np.inf, 0, 1], [np.inf, 0, 1], [np.nan, 0, 1]], np.float32)
     for operator in ("softmax", "log_softmax"):
