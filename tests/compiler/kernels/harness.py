@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.target import Target, host
@@ -27,6 +28,7 @@ from treadle.vm.native import load_object
 
 TARGET = host()
 NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
+ON_X86 = pytest.mark.skipif(not TARGET.native.triple.startswith("x86_64"), reason="is about CPUs of that kind")
 
 _random = np.random.default_rng()
 

@@ -13,7 +13,7 @@ from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 from treadle.vm.native import NativeTarget
 
-from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
+from .harness import NARROW, ON_X86, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 UNARY = {
     "float": "negative abs sign exp expm1 log log1p sqrt rsqrt reciprocal square sin cos tan tanh erf floor ceil round trunc "
@@ -82,7 +82,11 @@ def test_casts_to_every_type(dtype):
 
 
 @pytest.mark.parametrize(
-    "native", [TARGET.native, NativeTarget(TARGET.native.triple, "x86-64", "")], ids=["host", "plain"]
+    "native",
+    [
+        pytest.param(TARGET.native, id="host"),
+        pytest.param(NativeTarget(TARGET.native.triple, "x86-64", ""), id="plain", marks=ON_X86),
+    ],
 )
 def test_float16_is_converted_as_by_numpy(native):
     """All of its numbers, and neighbours of all that lie in the middle of two; also on a CPU that has no instruction for it."""

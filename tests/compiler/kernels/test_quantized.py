@@ -10,9 +10,8 @@ from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 from treadle.vm.native import NativeTarget
 
-from .harness import NARROW, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
+from .harness import NARROW, ON_X86, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
 
-ON_X86 = pytest.mark.skipif(not TARGET.native.triple.startswith("x86_64"), reason="is about CPUs of that kind")
 CPUS = {
     "sse2": ("x86-64", ""),
     "avx2": ("haswell", "+avx2,+fma"),
