@@ -267,8 +267,8 @@ def _rotary(g: GraphBuilder, x: Value, places: Value, cosines: Value, sines: Val
     half, depth = cosines.shape[1], x.shape[-1]
     if not isinstance(half, int) or not isinstance(depth, int) or 2 * half > depth:
         raise ModelError(f"a table of angles {cosines.type} does not suit {x.type}")
-    angles = (g.op("take", g.op("concat", table, table, axis=1), places, axis=0) for table in (cosines, sines))
-    angles = (g.op("expand_dims", each, axes=(2,)) for each in angles)
+    angles = (g.op("expand_dims", g.op("take", table, places, axis=0), axes=(2,)) for table in (cosines, sines))
+    angles = (g.op("concat", each, each, axis=3) for each in angles)
     turned, *rest = _parted(g, x, 2 * half, depth - 2 * half) if depth > 2 * half else (x,)
     turned = _exchanged(g, turned, half, 2) if interleaved else turned
     turned = g.op("rotary", *g.aligned([turned, *angles], slice(0, 2)))
@@ -351,7 +351,7 @@ def _group_query_attention(
     k_quant_type: str = "NONE",
     v_quant_type: str = "NONE",
 ) -> tuple[Value, ...]:
-    """seqlens_k, [B], says of each sequence how many tokens it has with its new ones, less one."""
+    """seqlens_k, [B] or [B, 1], says of each sequence how many tokens it has with its new ones, less one."""
     _refuse(
         k_scale=(None, k_scale),
         v_scale=(None, v_scale),
@@ -368,9 +368,10 @@ def _group_query_attention(
         sizes = (dims.multiply(depth, count) for count in (num_heads, kv_num_heads, kv_num_heads))
         query, key, value = _parted(g, query, *sizes)
     q, k, v = (_heads(g, x, n) for x, n in ((query, num_heads), (key, kv_num_heads), (value, kv_num_heads)))
-    length = q.shape[1]
+    batch, length, *_ = q.shape
     # of a first prompt that is padded, the shorter sequences begin at 0, too
-    first = g.op("add", seqlens_k, g.from_dims(dims.add(1, dims.multiply(length, -1)), DType.int32))
+    first = g.op("reshape", seqlens_k, shape=(batch,))
+    first = g.op("add", first, g.from_dims(dims.add(1, dims.multiply(length, -1)), DType.int32))
     first = g.op("maximum", first, g.constant(0, DType.int32))
     if do_rotary:
         if cos_cache is None or sin_cache is None:

@@ -230,7 +230,7 @@ def test_biases_of_grouped_scores(attributes: dict) -> None:
 def total_from_a_mask(inputs: Arrays, constants: Arrays, known: bool, **attributes: object) -> onnx.ModelProto:
     """A model as onnxruntime's model builder writes it: lengths are sums of a mask, the total is its size."""
     nodes = [
-        helper.make_node("ReduceSum", ["mask", "one"], ["lengths"], keepdims=0),
+        helper.make_node("ReduceSum", ["mask", "one"], ["lengths"], keepdims=1),
         helper.make_node("Sub", ["lengths", "one"], ["last"]),
         helper.make_node("Cast", ["last"], ["seqlens"], to=6),
         helper.make_node("Shape", ["mask"], ["shape"]),
