@@ -15,6 +15,14 @@ from .onnx_values import GraphBuilder, UnsupportedError, Value
 
 DOMAIN = "com.microsoft"
 
+
+def check_ranks(*ranks: int, **values: Value | None) -> None:
+    """Raises ModelError, by name, for a value of another rank."""
+    for name, value in values.items():
+        if value is not None and value.rank not in ranks:
+            raise ModelError(f"{name} is to have {' or '.join(map(str, ranks))} axes, but {value.type} came")
+
+
 # ---- normalisation ----
 
 
@@ -72,6 +80,7 @@ def _embed_layer_normalization(
     mask_index_type: int = 0,  # says whether the second output is used
 ) -> tuple[Value, ...]:
     """The normalised sum of a word's, a place's and a segment's embedding; how many words each mask lets through; the sum."""
+    check_ranks(2, input_ids=words, position_embedding=position_table)
     if positions is None:
         places = g.op("slice", position_table, starts=(0,), ends=(words.shape[1],), axes=(0,))
     else:

@@ -12,7 +12,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import never_equal
 from . import onnx_networks as networks
-from .onnx_runtime import DOMAIN
+from .onnx_runtime import DOMAIN, check_ranks
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
 
@@ -46,7 +46,7 @@ def _attention(
     """[B, S, N·H] of queries [B, N, S, H], and keys and values [B, K, T, H]. A bias is added to scores; those that are not
     `visible` count as -∞; `sink`, [N], is one more score of each query, of a key without a value. A scale of 0: 1 / √H."""
     depth, dtype = q.shape[-1], q.dtype
-    if not isinstance(depth, int):
+    if not isinstance(depth, int) or depth < 1:
         raise UnsupportedError(f"queries whose heads have no known number of elements: {q.type}")
     q, k, v = (g.op("cast", each, dtype=DType.float32) for each in (q, k, v))
     k, v = (_repeated(g, each, q.shape[1]) for each in (k, v))
@@ -90,8 +90,6 @@ def _weights(g: GraphBuilder, scores: Value, sink: Value | None) -> Value:
 
 def _heads(g: GraphBuilder, x: Value, count: int) -> Value:
     """[B, S, N·H] as [B, S, N, H]."""
-    if x.rank != 3:
-        raise ModelError(f"[batch, tokens, heads · depth] is needed, but {x.type} came")
     batch, length, width = x.shape
     if count < 1 or (isinstance(width, int) and width % count):
         raise ModelError(f"{x.type} cannot be parted into {count} heads")
@@ -190,8 +188,12 @@ def _multi_head_attention(
         raise UnsupportedError(
             f"queries, keys and values in one tensor, {query.type}, which onnxruntime's CPU kernel refuses"
         )
+    check_ranks(3, query=query)
+    check_ranks(3, 4, key=key, value=value)
+    check_ranks(4, past_key=past_key, past_value=past_value)
     is_ready = key.rank == 4
     if bias is not None:
+        check_ranks(1, bias=bias)
         own, others = query.shape[-1], bias.shape[0]
         sizes = (own, own, dims.add(others, dims.multiply(own, -2)))
         biases = _parted(g, bias, *sizes)
@@ -241,6 +243,9 @@ def _attention_of_one_product(
         do_rotary=(0, do_rotary),
         past_present_share_buffer=(0, past_present_share_buffer),
     )
+    check_ranks(3, input=x)
+    check_ranks(2, weights=weights)
+    check_ranks(5, past=past)
     product = networks.product(g, x, weights)
     product = product if bias is None else g.broadcast("add", product, bias)
     sizes = qkv_hidden_sizes or (dims.floordiv(weights.shape[-1], 3),) * 3
@@ -298,6 +303,9 @@ def _rotary_embedding(
 ) -> Value:
     """x is [B, S, N·H] or [B, N, S, H]; a single place is that of the first token."""
     _refuse(is_packed_batching=(0, is_packed_batching))
+    check_ranks(3, 4, input=x)
+    check_ranks(1, 2, position_ids=position_ids)
+    check_ranks(2, cos_cache=cosines, sin_cache=sines)
     if x.rank == 4:
         heads = _by_head(g, x)
     else:
@@ -363,6 +371,11 @@ def _group_query_attention(
         k_quant_type=("NONE", k_quant_type),
         v_quant_type=("NONE", v_quant_type),
     )
+    check_ranks(3, query=query, key=key, value=value)
+    check_ranks(4, past_key=past_key, past_value=past_value)
+    check_ranks(2, cos_cache=cos_cache, sin_cache=sin_cache)
+    if min(num_heads, kv_num_heads) < 1 or num_heads % kv_num_heads:
+        raise ModelError(f"{num_heads} heads of queries cannot share {kv_num_heads} heads of keys")
     if key is None or value is None:
         depth = dims.floordiv(query.shape[-1], num_heads + 2 * kv_num_heads)
         sizes = (dims.multiply(depth, count) for count in (num_heads, kv_num_heads, kv_num_heads))

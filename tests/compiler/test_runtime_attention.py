@@ -7,7 +7,7 @@ import onnx
 import pytest
 import treadle
 from onnx import helper
-from treadle.formats.errors import UnsupportedOperatorError
+from treadle.formats.errors import ModelError, UnsupportedOperatorError
 
 from .runtime_models import RUNTIME, Arrays, by_onnxruntime, by_reference, check, compiled, floats, model_of
 
@@ -336,3 +336,25 @@ def test_other_forms_are_named() -> None:
     inputs = {"x": floats(2, 5, 24), "w": floats(24, 3 * WIDTH), "mask": np.ones((2, 1, 9, 9), np.int32)}
     with pytest.raises(UnsupportedOperatorError, match=r"a mask of 4 axes"):
         primitives("Attention", inputs, ["y"], ["x", "w", "", "mask"], num_heads=HEADS)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "text"),
+    [
+        ("GroupQueryAttention", grouped(1, 3, 6) | {"q": floats(3, WIDTH)}, "query is to have 3 axes"),
+        ("GroupQueryAttention", grouped(1, 3, 6) | {"past_k": floats(6, DEPTH)}, "past_key is to have 4 axes"),
+        ("RotaryEmbedding", {"x": floats(8), "places": np.int64([1]), **ANGLES}, "input is to have 3 or 4 axes"),
+        ("Attention", {"x": floats(5, 24), "w": floats(24, 3 * WIDTH)}, "input is to have 3 axes"),
+        ("MultiHeadAttention", triple() | {"bias": floats(1, 3 * WIDTH)}, "bias is to have 1 axes"),
+    ],
+)
+def test_what_is_malformed_is_named(operator: str, inputs: Arrays, text: str) -> None:
+    counts = {"GroupQueryAttention": HEAD_COUNTS, "RotaryEmbedding": {}}.get(operator, {"num_heads": HEADS})
+    with pytest.raises(ModelError, match=f"{text}.*the node"):
+        primitives(operator, inputs, ["y"], list(inputs), **counts)
+
+
+def test_heads_that_cannot_be_shared() -> None:
+    inputs = grouped(1, 3, 6)
+    with pytest.raises(ModelError, match="4 heads of queries cannot share 3 heads of keys"):
+        primitives("GroupQueryAttention", inputs, ["y"], list(inputs), num_heads=4, kv_num_heads=3)
