@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from ..formats import limits
 from ..formats.primitive import PrimitiveDefinition
-from .kernels.movement import Copy, copies_of
+from .kernels.copies import Copy
+from .kernels.movement import copies_of
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,22 @@ sides walk as one are merged; what is left decides on the innermost loop:
                 very short and the elements are contiguous all the same, such as the colours of pixels, parted and joined
     strided     all else: element by element
 
+Runs that are too short for any of these are copied by a table (`short_runs.py`).
+
 Elements are moved as unsigned integers of their size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ..operators.movement import placed, space_axes
 from ..operators.shapes import axis_of
+from . import short_runs
+from .copies import Axis, Copy
 from .expression import bound_attributes
 from .kernel import FEW, Kernel
 from .runs import BLOCK, is_of_runs, write_runs
@@ -34,40 +37,6 @@ _TILES = 4  # side by side: neighbouring cache lines of the source are read one 
 # turned one behind the other, along those lines, before the next one beside them.
 _CROWDED = 1024
 _RUN = 32
-
-
-@dataclass(frozen=True)
-class Axis:
-    size: Dim
-    source: Dim  # step, in elements
-    target: Dim
-
-
-@dataclass(frozen=True)
-class Copy:
-    """Axes are given in the target's order, outermost first; `source` and `target` count the kernel's tensors."""
-
-    source: int
-    target: int
-    axes: tuple[Axis, ...]
-    source_start: Dim = 0
-    target_start: Dim = 0
-
-    def simplified(self) -> Copy:
-        """The same copy with as few axes as possible."""
-        merged: list[Axis] = []
-        for axis in self.axes:
-            if axis.size == 1:
-                continue
-            if merged and all(
-                outer == dims.multiply(inner, axis.size)
-                for outer, inner in ((merged[-1].source, axis.source), (merged[-1].target, axis.target))
-            ):
-                merged[-1] = Axis(dims.multiply(merged[-1].size, axis.size), axis.source, axis.target)
-            else:
-                merged.append(axis)
-        axes = tuple(merged) or (Axis(1, 1, 1),)
-        return Copy(self.source, self.target, axes, self.source_start, self.target_start)
 
 
 def steps_of(shape: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -205,6 +174,11 @@ def _kernel(definition: PrimitiveDefinition, copies: Sequence[Copy], target: Tar
         write_runs(write, copies, itemsize)
         return write.kernel(total * picoseconds / 1000)
     write = Writer(definition, target, node.operator)
+    if len(copies) == 1:
+        copy, itemsize = short_runs.widened(copies[0], itemsize)
+        if short_runs.suits(copy, itemsize):
+            return short_runs.write_short_runs(write, copy, itemsize)
+        copies = [copy]
     nests = [_Nest(write, copy, itemsize, f"_{i}" if len(copies) > 1 else "") for i, copy in enumerate(copies)]
     for nest in nests:
         nest.define_sizes()

@@ -7,12 +7,9 @@ there, is left alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from .copies import Copy
 from .writer import Writer, write_copy
-
-if TYPE_CHECKING:
-    from .movement import Copy
 
 BLOCK = 4096  # elements of a run that are one unit of work
 _PICOSECONDS_A_BYTE = 40

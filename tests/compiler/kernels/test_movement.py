@@ -11,7 +11,7 @@ from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
 
-from .harness import NARROW, Builder, check, check_random, definition_of, random_array, run_kernel
+from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 dim = st.sampled_from([0, 1, 2, 5, 16, 37])
 
@@ -39,6 +39,43 @@ def test_groups_of_a_few_neighbours_in_narrow_vectors(count, target):
     for axes in ((1, 0), (0, 1)):
         type_ = tensor("float32", tuple((37, count)[axis] for axis in axes))
         check(definition_of("permute_dims", [type_], axes=(1, 0)), [random_array(type_)], target=target)
+
+
+short = st.sampled_from([1, 2, 3, 4, 6, 7, 20])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(*[short] * 5),
+    st.permutations(range(5)),
+    st.sampled_from(["uint8", "float32", "int64"]),
+    st.integers(1, 3),
+)
+def test_permutations_of_short_axes(shape, axes, dtype, parts):
+    check_random(definition_of("permute_dims", [tensor(dtype, shape)], axes=tuple(axes)), parts=parts)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("shape", [(2, 96, 300, 7), (6, 41, 14, 4), (3, 5, 2000, 2)])
+def test_permutations_in_several_pieces(shape, target):
+    type_ = tensor("float32", shape)
+    for axes in ((1, 3, 2, 0), (3, 2, 0, 1), (2, 0, 1, 3)):
+        check(definition_of("permute_dims", [type_], axes=axes), [random_array(type_)], parts=2, target=target)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.tuples(*[st.integers(1, 3)] * 4), st.tuples(*[short] * 4), st.integers(1, 3))
+def test_repetition_of_short_axes(repetitions, shape, parts):
+    check_random(definition_of("tile", [tensor("float32", shape)], repetitions=repetitions), parts=parts)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.tuples(*[st.sampled_from([-3, -1, 1, 2, 3])] * 3), st.tuples(*[short] * 3), st.integers(0, 2))
+def test_slices_with_strides(steps, shape, more):
+    starts = tuple(min(more, size - 1) if step > 0 else -1 for step, size in zip(steps, shape, strict=True))
+    ends = tuple(2**31 if step > 0 else -(2**31) for step in steps)
+    attributes = {"starts": starts, "ends": ends, "axes": (1, 2, 3), "steps": steps}
+    check_random(definition_of("slice", [tensor("float32", (9, *shape))], **attributes), parts=2)
 
 
 def test_permutation_of_four_axes():
