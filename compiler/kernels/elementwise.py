@@ -11,6 +11,7 @@ from ...formats.types import TensorType
 from .expression import Expression, computed_type
 from .kernel import Kernel
 from .loops import BLOCK, Axis, Rows, merged_axes
+from .short_axis import ShortAxis
 from .target import Target
 from .tile import BLOCK as CHANNELS
 from .writer import (
@@ -55,12 +56,14 @@ def _kernel(definition: PrimitiveDefinition, expression: Expression, axes: tuple
     tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
     write = Writer(definition, target, ", ".join(expression.operators) or "copy")
     cost = expression.cost + NANOSECONDS_A_BYTE * sum(tensor.dtype.itemsize for tensor in tensors)
-    chain = _chain(definition, expression, axes, write)
+    chain = _chain(definition, expression, axes, write, target)
     chain.write_all(max(1, round(cost * chain.depth * 1000)))
     return write.kernel(cost * estimate(dims.element_count(shape_of(definition.results[0]))), chain.scratch_bytes)
 
 
-def _chain(definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...], write: Writer) -> _Chain:
+def _chain(
+    definition: PrimitiveDefinition, expression: Expression, axes: tuple[Axis, ...], write: Writer, target: Target
+) -> _Chain:
     """The kind of chain that suits the expression and its axes."""
     depth = axes[-1].size
     if isinstance(depth, int):
@@ -68,11 +71,13 @@ def _chain(definition: PrimitiveDefinition, expression: Expression, axes: tuple[
             return _OneVector(definition, expression, write, Rows(write, axes))
         if len(axes) > 1 and depth in (write.lanes, 2 * write.lanes, 4 * write.lanes):
             return _DeepChain(definition, expression, write, axes, depth)
+    tensors = [definition.params[i] for i in expression.inputs] + list(definition.results)
+    axes, short = ShortAxis.of(axes, [tensor.dtype for tensor in tensors], target) or (axes, None)
     if len(expression.stages) > 1:
-        return _StagedChain(definition, expression, write, Rows(write, axes))
-    if expression.cost > _LONG:
+        return _StagedChain(definition, expression, write, Rows(write, axes), short)
+    if expression.cost > _LONG and not (short and short.repeated):
         write.lanes *= 2
-    return _Chain(definition, expression, write, Rows(write, axes))
+    return _Chain(definition, expression, write, Rows(write, axes), short)
 
 
 class _Chain:
@@ -80,20 +85,33 @@ class _Chain:
 
     depth = 1  # of the elements that a row is made of
 
-    def __init__(self, definition: PrimitiveDefinition, expression: Expression, write: Writer, rows: Rows) -> None:
-        self.definition, self.expression, self.write, self.rows = definition, expression, write, rows
+    def __init__(
+        self,
+        definition: PrimitiveDefinition,
+        expression: Expression,
+        write: Writer,
+        rows: Rows,
+        short: ShortAxis | None = None,
+    ) -> None:
+        self.definition, self.expression, self.write, self.rows, self.short = definition, expression, write, rows, short
+        self.own = short.tensors if short else ()  # the tensors that have only one of two axes walked as one
         inner = rows.axes[0].present
         repeated = [not any(axis.present[k] for axis in rows.axes) for k in range(len(inner))]
-        inputs = range(len(expression.inputs))
+        inputs = [k for k in range(len(expression.inputs)) if k not in self.own]
         self.scalars = [k for k in inputs if repeated[k]]
         self.row_scalars = [k for k in inputs if not inner[k] and not repeated[k]]
         self.vectors = [k for k in inputs if inner[k]]
-        self.outputs = range(len(inputs), len(inner))
+        self.outputs = range(len(expression.inputs), len(inner))
         self.streams = all(is_streamed(result) for result in definition.results)
 
     @property
-    def scratch_bytes(self) -> int:
+    def table_place(self) -> int:
+        """Where the tables of what is periodic begin in the scratch memory."""
         return 0
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self.table_place + (self.short.table_bytes(self.write.lanes) if self.short else 0)
 
     def type_of(self, tensor: int) -> TensorType:
         number = (
@@ -112,6 +130,8 @@ class _Chain:
             write.input(f"t{k}", number)
         for k in self.outputs:
             write.output(f"t{k}", self._output(k))
+        if self.short:
+            self.short.write_sizes(write)
         self.rows.begin(picoseconds)
         for k in self.scalars:
             self._load_scalar(k, f"t{k}")
@@ -146,15 +166,21 @@ class _Chain:
             place = self.rows.place(k)
             start = f"{place} + begin" if place else "begin"
             write(f"p{k} = t{k} + {scaled(start, self.type_of(k).dtype.itemsize)}")
+        if self.short:
+            dtypes = [self.type_of(k).dtype for k in range(len(self.expression.inputs))]
+            self.short.write_places(write, {k: self.rows.place(k) for k in self.own}, dtypes, self.table_place)
 
     def _write_vector(self, index: str, count: str, store: str = "vstore") -> None:
         """Loads, the expression, stores. With a count, of so many lanes."""
-        for k in self.vectors:
+        for k in (*self.vectors, *self.own):
             self._load_vector(k, index, count)
         self._write_expression(index, count, store)
 
     def _load_vector(self, tensor: int, index: str, count: str = "") -> None:
         dtype = self.type_of(tensor).dtype
+        if self.short and tensor in self.own:
+            self.short.write_load(self.write, tensor, self._name(tensor), dtype, index)
+            return
         loaded = f"vload_{dtype.name}(p{tensor}, {scaled(index, dtype.itemsize)}{f', {count}' if count else ''})"
         self.write(f"{self._name(tensor)} = {widened(loaded, dtype)}")
 
@@ -204,15 +230,22 @@ class _StagedChain(_Chain):
     scratch memory. Only the last stage stores: until then an output may lie where an input is.
     """
 
-    def __init__(self, definition: PrimitiveDefinition, expression: Expression, write: Writer, rows: Rows) -> None:
-        super().__init__(definition, expression, write, rows)
+    def __init__(
+        self,
+        definition: PrimitiveDefinition,
+        expression: Expression,
+        write: Writer,
+        rows: Rows,
+        short: ShortAxis | None = None,
+    ) -> None:
+        super().__init__(definition, expression, write, rows, short)
         self.stages = expression.stages
         between = [number for stage in self.stages[:-1] for number in stage.results]
         self.places = {number: place * _TILE for place, number in enumerate(between)}  # in elements of the largest type
         self.streams = False
 
     @property
-    def scratch_bytes(self) -> int:
+    def table_place(self) -> int:
         return 8 * _TILE * len(self.places)
 
     def _write_block(self) -> None:
@@ -232,7 +265,7 @@ class _StagedChain(_Chain):
         numbers = self.expression.inputs
         for number in stage.inputs:
             if number not in self.places:
-                if numbers.index(number) in self.vectors:
+                if numbers.index(number) in (*self.vectors, *self.own):
                     self._load_vector(numbers.index(number), index, count)
                 continue
             dtype = computed_type(stage.types[number].dtype)

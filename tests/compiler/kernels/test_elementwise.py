@@ -17,6 +17,7 @@ from .harness import NARROW, ON_X86, TARGET, Builder, check, check_random, defin
 
 UNARY = {
     "float": "negative abs sign exp expm1 log log1p sqrt rsqrt reciprocal square sin cos tan tanh erf floor ceil round trunc "
+    "sinh cosh asin acos atan asinh acosh atanh "
     "sigmoid hard_sigmoid relu leaky_relu elu gelu silu hard_swish softplus softsign mish identity isnan isinf isfinite",
     "int": "negative abs sign square relu bitwise_invert identity",
     "uint": "abs square bitwise_invert identity",
@@ -67,6 +68,40 @@ def test_every_binary_operator(dtype):
         b[b == 0] = 1
         a[:3], b[:3] = a[3], a[3]
     check(build.definition(*results), [a, b], rtol=ROUGH.get(dtype, 0))
+
+
+present = st.tuples(*[st.booleans()] * 4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(*[st.sampled_from([1, 2, 3, 7, 50])] * 3),
+    st.sampled_from([2, 3, 5, 15, 17, 20, 33, 63]),
+    st.lists(present, min_size=1, max_size=3),
+    st.booleans(),
+    st.integers(1, 3),
+)
+def test_tensors_that_lack_axes_beside_a_short_one(outer, last, others, is_long, parts):
+    shape = (*outer, last)
+    shapes = [tuple(size if has else 1 for size, has in zip(shape, has_axis, strict=True)) for has_axis in others]
+    build = Builder(tensor("float32", shape), *(tensor("float32", other) for other in shapes))
+    result = 0
+    for k in range(len(shapes)):
+        result = build("tanh", build("multiply", result, 1 + k)) if is_long else build("add", result, 1 + k)
+    check_random(build.definition(result), parts=parts)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int32"])
+def test_a_short_axis_of_other_types_and_vectors(dtype, target):
+    for shapes in (((200, 3), (3,)), ((5, 40, 7), (5, 1, 7)), ((60, 5), (60, 1)), ((4, 60, 5), (60, 1))):
+        types = [tensor(dtype, shape) for shape in shapes]
+        check(definition_of("add", types), [random_array(type_) for type_ in types], parts=2, target=target)
+
+
+def test_masks_along_a_short_axis():
+    build = Builder(tensor("bool", (3,)), tensor("float32", (100, 3)), tensor("float32", (100, 1)))
+    check_random(build.definition(build("where", 0, 1, 2)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
