@@ -25,7 +25,7 @@ def _refuse(**attributes: tuple[object, object]) -> None:
         if came != expected:
             here = "a tensor" if isinstance(came, Value) else repr(came)
             wanted = "be left out" if expected is None else f"be {expected!r}"
-            raise UnsupportedError(f"{name} is to {wanted}, as onnxruntime's CPU kernels have it, but {here} came")
+            raise UnsupportedError(f"{name} is to {wanted}, but {here} came: export the model without it")
 
 
 # ---- attention ----

@@ -31,6 +31,7 @@ from .recognise import Recognise
 from .simplify import Simplify
 from .split_batches import SplitBatches
 from .split_products import SplitProducts
+from .split_rows import SplitRows
 from .transposed_convolutions import TransposedConvolutions
 from .widen_float16 import WidenFloat16
 
@@ -55,6 +56,7 @@ __all__ = [
     "Simplify",
     "SplitBatches",
     "SplitProducts",
+    "SplitRows",
     "Timings",
     "TransposedConvolutions",
     "WidenFloat16",
@@ -105,6 +107,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: FoldBatchNorm()),
     (1, lambda options: Simplify()),
     (1, lambda options: CommonSubexpressions()),
+    (1, lambda options: SplitRows()),
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise()),

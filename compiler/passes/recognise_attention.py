@@ -49,7 +49,7 @@ def candidates(
     definitions = matcher.definitions
     if call.operator == "add":
         for found in matcher.find(_ROTARY, call):
-            if _are_halves(found, definitions):
+            if _are_halves(found, places):
                 yield operator_call("rotary", found["x"], found["cosine"], found["sine"])
     if call.operator == "permute_dims" and uses[call.args[0]] == 1:
         inner = definitions.get(call.args[0])  # type: ignore[arg-type]
@@ -77,22 +77,33 @@ def _weights(atom: ir.Atom, matcher: Matcher, uses: Mapping[Any, int]) -> tuple[
     return atom, False
 
 
-def _are_halves(found: Found, definitions: Mapping[ir.Var, ir.OperatorCall]) -> bool:
+def _are_halves(found: Found, places: Places) -> bool:
     """Whether `first` and `second` are the halves of x along its last axis. That they are joined there shows in the type."""
     type_ = tensor_type(found["x"])
     depth = type_.shape[-1] if type_.rank else 0
     if not isinstance(depth, int):
         return False
-    places = range(depth)
-    halves = {"first": places[: depth // 2], "second": places[depth // 2 :]}
-    for name, half in halves.items():
-        part = definitions.get(found[name])
-        if part is None or part.operator != "slice" or part.args != (found["x"],):
-            return False
-        starts, ends, axes, steps = (lookup("slice").bind(part.attributes)[each] for each in _SLICE)
-        if axes not in ((-1,), (type_.rank - 1,)) or places[starts[0] : ends[0] : (steps or (1,))[0]] != half:
-            return False
-    return True
+    row = range(depth)
+    halves = {"first": row[: depth // 2], "second": row[depth // 2 :]}
+    return all(_part_of_row(found[name], found["x"], row, places) == half for name, half in halves.items())
+
+
+def _part_of_row(atom: Any, source: ir.Atom, row: range, places: Places) -> range | None:
+    """Which of a tensor's elements along its last axis an atom has, if it is cut from there: a slice, or one part of several."""
+    field = places.fields.get(atom)
+    call = places.definitions.get(atom if field is None else field.tuple)  # type: ignore[arg-type]
+    if call is None or call.operator not in ("slice", "split") or call.args != (source,):
+        return None
+    attributes = lookup(call.operator).bind(call.attributes)
+    last = tensor_type(source).rank - 1
+    if field is not None:
+        sizes = attributes["sizes"]
+        if attributes["axis"] not in (-1, last) or not all(isinstance(size, int) for size in sizes):
+            return None
+        begin = sum(sizes[: field.index])
+        return row[begin : begin + sizes[field.index]]
+    starts, ends, axes, steps = (attributes[each] for each in _SLICE)
+    return row[starts[0] : ends[0] : (steps or (1,))[0]] if axes in ((-1,), (last,)) else None
 
 
 def _is_along_rows(softmax: ir.OperatorCall | None) -> bool:

@@ -488,6 +488,23 @@ def test_recognise_rotary(old: str, new: str) -> None:
     np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("split", "is_rotary"),
+    [("axis=-1, sizes=(3, 3)", True), ("axis=2, sizes=(3, 3)", True), ("axis=-1, sizes=(2, 4)", False)],
+)
+def test_recognise_rotary_among_halves_of_a_split(split: str, is_rotary: bool) -> None:
+    signature = "x: float32[2, 4, 6], cosine: float32[2, 4, 6], sine: float32[4, 6]"
+    halves = f"h = split(x) {{{split}}}\na = h[0]\nb = h[1]\nm"
+    text = halves + _ROTARY.strip().partition("\nm")[2]
+    module = InferTypes()(parse_module(f"func @main({signature}) {{\n{text}\nr\n}}"))
+    after = DeadCode(("main",))(Recognise()(module))
+    assert ("rotary(x, cosine, sine)" in print_module(after)) == is_rotary
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 6), (2, 4, 6), (4, 6))]
+    before, now = (evaluate(each, "main", *arrays) for each in (module, after))
+    np.testing.assert_allclose(now, before, rtol=1e-5, atol=1e-6)
+
+
 _GROUPED = """
 a = expand_dims(y) {axes=(2,)}
 b = broadcast_to(a) {shape=(2, 2, 3, <n>, 6)}

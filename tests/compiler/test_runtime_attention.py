@@ -315,7 +315,7 @@ def test_attention_of_one_kernel() -> None:
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [
-        ({"qk_output": 1}, "qk_output is to be 0, as onnxruntime's CPU kernels have it, but 1 came"),
+        ({"qk_output": 1}, "qk_output is to be 0, but 1 came: export the model without it"),
         ({"sliding_window_cache": 1, "local_window_size": 4}, "sliding_window_cache is to be 0"),
         ({"k_quant_type": "PER_TENSOR"}, "k_quant_type is to be 'NONE'"),
     ],

@@ -3,6 +3,7 @@ evaluator."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,10 @@ import pytest
 import treadle
 from onnx import helper
 from treadle.formats.errors import ModelError, UnsupportedOperatorError
+from treadle.tools.zoo.bert import bert
+from treadle.tools.zoo.gpt import gpt
+from treadle.tools.zoo.llama import llama
+from treadle.tools.zoo.whisper import whisper
 
 from .runtime_models import RUNTIME, by_onnxruntime, check, compiled, floats, model_of
 
@@ -221,6 +226,34 @@ def test_products_and_convolutions_that_onnxruntime_has_fused(activation: str, t
     model = model_of(nodes, inputs, ["y"], constants, known=True)
     got = compiled(optimised(model, tmp_path))(inputs)[0]
     np.testing.assert_allclose(got, by_onnxruntime(model, inputs)[0], rtol=2e-5, atol=2e-5)
+
+
+TRANSFORMERS = {
+    "bert": partial(bert, 1, length=8),
+    "bert of any length": partial(bert, 1, length="length"),
+    "gpt": partial(gpt, 1, 128, 2, vocabulary=100, length=4),
+    "llama": partial(llama, 1, 128, 4, 2, vocabulary=100, length=4),
+    "whisper": partial(whisper, 1, 128, 2, frames=64),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_transformers_that_onnxruntime_has_fused_become_what_they_are_unfused(name: str, tmp_path: Path) -> None:
+    model = TRANSFORMERS[name]()
+    fused = optimised(model, tmp_path)
+    assert any(node.domain == RUNTIME for node in fused.graph.node)
+    executables = [treadle.compile(each, progress=False) for each in (model, fused)]
+    assert sorted(executables[0].primitive_ops) == sorted(executables[1].primitive_ops)
+    sizes = {"length": 8, "past": 3}
+    inputs = {
+        info.name: np.ones(
+            [dim.dim_value or sizes[dim.dim_param] for dim in info.type.tensor_type.shape.dim],
+            helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type),
+        )
+        for info in model.graph.input
+    }
+    for got, wanted in zip(compiled(fused)(inputs), by_onnxruntime(model, inputs), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
 def optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:

@@ -1,0 +1,96 @@
+"""Rows that exporters merge into one axis for a product, and part again behind it, stay apart.
+
+    reshape(gelu(matmul(reshape(x), w) + b))    →  gelu(matmul(x, w) + b)
+
+of x[batch, token, …] seen as [batch · token, …]. What follows behind the view then joins the product's kernel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...formats.types import TensorType
+from .. import ir
+from ..analysis import atoms_in
+from ..operators.shapes import is_unknown
+from ..operators.table import Fusion, lookup
+from .rewriting import Emitter, tensor_type
+
+_Outer = tuple  # the dimensions that rows have
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    name: str = "split_rows"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Splitter(module).run()
+
+
+class _Splitter(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
+        self.uses: Counter[ir.Atom] = Counter()
+
+    def function(self, function: ir.Function) -> ir.Function:
+        self.uses = Counter(atoms_in(function.body))
+        return super().function(function)
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call, var = binding.value, binding.var
+        if not isinstance(call, ir.OperatorCall):
+            return (binding,)
+        self.definitions[var] = call
+        if call.operator != "reshape" or not _parts_rows(tensor_type(call.args[0]), tensor_type(var)):
+            return (binding,)
+        self.begin(binding)
+        apart = self._apart(call.args[0], tensor_type(var).shape[:-1])
+        if apart is None:
+            return (binding,)
+        self.atoms[var] = apart
+        self.definitions.update((new.var, new.value) for new in self.new if isinstance(new.value, ir.OperatorCall))
+        return self.new
+
+    def _apart(self, atom: ir.Atom, outer: _Outer) -> ir.Atom | None:
+        """A product, or what is made of one element by element, with its rows apart; None for anything else, and for what is
+        needed as it is, too."""
+        call = self.definitions.get(atom)
+        if call is None or self.uses[atom] != 1:
+            return None
+        if call.operator == "matmul":
+            rows, matrix = call.args
+            if tensor_type(matrix).rank != 2:
+                return None
+            return self.emit("matmul", self._apart(rows, outer) or self._view(rows, outer), matrix)
+        if lookup(call.operator).fusion is not Fusion.ELEMENTWISE:
+            return None
+        operands = [self._apart(arg, outer) for arg in call.args]
+        if not any(operands):
+            return None
+        count = tensor_type(atom).shape[0]
+        beside = [
+            made or (self._view(arg, outer) if _has_rows(tensor_type(arg), count) else arg)
+            for made, arg in zip(operands, call.args, strict=True)
+        ]
+        return self.emit(call.operator, *beside, **lookup(call.operator).bind(call.attributes))
+
+    def _view(self, atom: ir.Atom, outer: _Outer) -> ir.Atom:
+        """Rows apart: what they have been merged from, if that is it."""
+        shape = (*outer, tensor_type(atom).shape[-1])
+        merged = self.definitions.get(atom)
+        source = merged.args[0] if merged is not None and merged.operator == "reshape" else atom
+        return source if tensor_type(source).shape == shape else self.emit("reshape", source, shape=shape)
+
+
+def _parts_rows(source: TensorType, view: TensorType) -> bool:
+    """Whether a view has the rows of a matrix on several axes."""
+    is_known = not any(map(is_unknown, (*source.shape, *view.shape)))
+    return is_known and source.rank == 2 < view.rank and source.shape[-1] == view.shape[-1]
+
+
+def _has_rows(type_: TensorType, count: object) -> bool:
+    return type_.rank == 2 and type_.shape[0] == count
