@@ -42,6 +42,8 @@ _ROW_COST, _BLOCK_COST, _STEP_COST, _REST_COST = 0.05, 0.3, 0.3, 1.02
 # with the weights: by each of them a tile takes so much longer, where their distances are powers of two much more.
 _TALL, _TALL_COST = 8, 0.02
 
+_BESIDE = 8  # vectors of 16 floats, for each block beside others, that registers hold where it is worth it
+
 _LIKELY = 6  # tiles that are worth measuring: the model's best ones
 
 
@@ -83,14 +85,12 @@ class Tile:
 @cache
 def tiles(target: Target) -> tuple[Tile, ...]:
     """All tiles whose accumulators, one row of vectors and one broadcast element fit into the registers."""
-    registers = target.block_registers
-    # a vector of several registers is loaded part by part, so that one part needs a register at a time
-    spare = 1 if target.vector_bytes == VECTOR_BYTES else 2 * target.vector_bytes / VECTOR_BYTES
+    each = VECTOR_BYTES // target.vector_bytes
     found = [
         Tile(rows, blocks)
         for blocks in (1, 2, 3, 4, 5, 8)
         for rows in range(1, 15)
-        if rows * blocks + (blocks if target.vector_bytes == VECTOR_BYTES else 0) + spare <= registers
+        if (rows + 1) * blocks * each + 1 <= target.vector_registers
     ]
     return tuple(found)
 
@@ -136,7 +136,9 @@ def choose(
 
 
 def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
-    """Tiles of so many rows, or as many as there can be, among which a kernel chooses when it knows how many rows there are."""
+    """Tiles of so many rows, or as many as there can be, among which a kernel chooses when it knows how many rows there are.
+    All have so many blocks, or one where the registers are few."""
+    blocks = blocks if target.block_registers >= _BESIDE * blocks else 1
     most = max(tile.rows for tile in tiles(target) if tile.blocks == blocks)
     return list(dict.fromkeys(Tile(min(count, most), blocks) for count in rows))
 

@@ -11,6 +11,9 @@ channels / 16, line, column, tile, 16], `products` [bundle, line, column, tile, 
 Lines that belong to opposite points, p and -p, are sums and differences of the same vectors: the first one puts down what the
 second one begins with. Meanwhile the windows of the next 16 channels are brought nearer, most of them in lines that have the
 least to do.
+
+Where registers hold the sums of a line for no more than a tile or two, windows of some channels are transformed to the first
+cache, and serve there for all tiles.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from ...formats.primitive import PrimitiveDefinition
 from ..operators.winograd import RAW_OUTPUTS, WINDOW_SIZE, Transforms, raw_rows, raw_taps, transforms
 from .kernel import Kernel
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add
+from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, tiles
 from .variants import decide
 from .winograd import Winograd, anchored, constant, is_pair
 
@@ -30,12 +33,14 @@ _TAP_BYTES = BLOCK * VECTOR_BYTES  # of the weights of one pixel of the window, 
 _WINDOW_BYTES = WINDOW_SIZE**2 * _TAP_BYTES
 _AHEAD = (3, 1, 2, 1, 2, 0)  # vectors of weights that a step of each line asks for, those of one channel together
 _TRANSFORM_CYCLES, _PRODUCT_CYCLES = 35, 0.62  # of a window; of a product, loads and sums included
+_STEPS = 8  # channels whose windows are transformed to the first cache
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
     """The template of conv_winograd_raw, with an elementwise epilogue."""
     found = anchored(definition)
-    return None if found is None else lambda: _WinogradRaw(found, target).kernel()
+    template = _WinogradRaw if raw_rows(target.block_registers) else _FewRegisters
+    return None if found is None else lambda: template(found, target).kernel()
 
 
 class _WinogradRaw(Winograd):
@@ -43,8 +48,13 @@ class _WinogradRaw(Winograd):
         return transforms(RAW_OUTPUTS).unscaled(), raw_taps(shape, self.image_channels) * self.image_channels
 
     def choose_tile(self) -> Tile:
-        rows = min(self.chunk, raw_rows(self.target.block_registers))
+        rows = min(self.chunk, self.most_rows)
         return decide("tile", Tile(rows, 1), lambda: [Tile(fewer, 1) for fewer in range(1, rows)])
+
+    @property
+    def most_rows(self) -> int:
+        """Tiles of a bundle."""
+        return raw_rows(self.target.block_registers) or 1
 
     @property
     def product_cycles(self) -> float:
@@ -63,9 +73,14 @@ class _WinogradRaw(Winograd):
         return self.tile.rows * VECTOR_BYTES
 
     @property
+    def weight_bytes(self) -> int:
+        """Of what transformations leave in the scratch memory."""
+        return WINDOW_SIZE * _TAP_BYTES
+
+    @property
     def chunk_bytes(self) -> int:
         bundles = -(-self.chunk // self.tile.rows)
-        return WINDOW_SIZE * _TAP_BYTES + bundles * (self.in_blocks + 1) * self._bundle_bytes
+        return self.weight_bytes + bundles * (self.in_blocks + 1) * self._bundle_bytes
 
     def write_scratch_sizes(self) -> None:
         pass
@@ -74,7 +89,7 @@ class _WinogradRaw(Winograd):
         rows = self.tile.rows
         self.write(
             "opposite = spectrum",
-            f"spectrum += {WINDOW_SIZE * _TAP_BYTES}",
+            f"spectrum += {self.weight_bytes}",
             f"x_bundle = in_blocks * {self._bundle_bytes}",
         )
         self.write(f"products = spectrum + (chunk + {rows - 1}) // {rows} * x_bundle")
@@ -100,23 +115,34 @@ class _WinogradRaw(Winograd):
         self.write(f"w_block = in_blocks * {_WINDOW_BYTES}")
 
     def write_products(self, tile: Tile, block: str) -> None:
-        write, rows, size = self.write, tile.rows, self.inputs
+        write, rows = self.write, tile.rows
         write(f"bundles = (count + {rows - 1}) // {rows}", "begin = 0", "end = in_blocks")
         if self.is_volume:
             write("begin = near * image_blocks", "end = beyond * image_blocks")
-            with write.block(
-                f"for at in range(0, 0 if begin < end else bundles * {self._bundle_bytes}, {VECTOR_BYTES})"
-            ):
-                write(f"vstore(products, at, {tile.zero})")
+        self._write_zeros(tile)
         with write.block("for channel in range(begin, end)"):
             write(f"windows = weight + {block} * w_block + channel * {_WINDOW_BYTES}")
             write(f"steps = min({BLOCK}, channels - channel * {BLOCK})")
-            with write.block("for bundle in range(bundles)"):
-                write(f"x_line = spectrum + bundle * x_bundle + channel * {self._bundle_bytes}")
-                write(f"target = products + bundle * {self._bundle_bytes}", f"ahead = windows + {_WINDOW_BYTES}")
-                for line in range(size):
-                    self._write_line(tile, line)
-                    write(f"x_line += {size * self._element_bytes}", f"target += {size * self._element_bytes}")
+            self._write_channels(tile)
+
+    def _write_zeros(self, tile: Tile) -> None:
+        """What products are where there are no channels."""
+        if self.is_volume:
+            self._write_no_products(tile, f"0 if begin < end else bundles * {self._bundle_bytes}")
+
+    def _write_no_products(self, tile: Tile, end: str) -> None:
+        with self.write.block(f"for at in range(0, {end}, {VECTOR_BYTES})"):
+            self.write(f"vstore(products, at, {tile.zero})")
+
+    def _write_channels(self, tile: Tile) -> None:
+        """Adds what up to 16 channels give."""
+        write, size = self.write, self.inputs
+        with write.block("for bundle in range(bundles)"):
+            write(f"x_line = spectrum + bundle * x_bundle + channel * {self._bundle_bytes}")
+            write(f"target = products + bundle * {self._bundle_bytes}", f"ahead = windows + {_WINDOW_BYTES}")
+            for line in range(size):
+                self._write_line(tile, line)
+                write(f"x_line += {size * self._element_bytes}", f"target += {size * self._element_bytes}")
 
     def _write_line(self, tile: Tile, line: int) -> None:
         """Adds what 16 channels give to a line of products."""
@@ -159,3 +185,64 @@ class _WinogradRaw(Winograd):
                 write(multiply_add("other", "odd", constant(-second), self.target, total="even"))
                 write(f"vstore({place}, other)")
         return names
+
+
+class _FewRegisters(_WinogradRaw):
+    """Windows of some channels are transformed to `ready` [line, column, channel, 16]."""
+
+    @property
+    def most_rows(self) -> int:
+        return max(tile.rows for tile in tiles(self.target) if tile.blocks == 1)
+
+    @property
+    def product_cycles(self) -> float:
+        registers = VECTOR_BYTES // self.target.vector_bytes
+        return registers * super().product_cycles
+
+    @property
+    def weight_bytes(self) -> int:
+        return WINDOW_SIZE * VECTOR_BYTES + self.area * _STEPS * VECTOR_BYTES
+
+    def _write_zeros(self, tile: Tile) -> None:
+        self._write_no_products(tile, f"bundles * {self._bundle_bytes}")
+
+    def _write_channels(self, tile: Tile) -> None:
+        write = self.write
+        with write.block(f"for step in range(0, steps, {_STEPS})"):
+            write(f"these = min({_STEPS}, steps - step)")
+            self._write_windows()
+            with write.block("for bundle in range(bundles)"):
+                write(f"x_element = spectrum + bundle * x_bundle + channel * {self._bundle_bytes} + 4 * step")
+                write(f"target = products + bundle * {self._bundle_bytes}", "w_element = ready")
+                with write.block(f"for element in range({self.area})"):
+                    self._write_element(tile)
+
+    def _write_windows(self) -> None:
+        """Transforms those of `these` channels from `step` on, and asks for the next 16 channels' ones."""
+        write = self.write
+        write(f"ready = opposite + {WINDOW_SIZE * VECTOR_BYTES}")
+        write(f"w = windows + step * {VECTOR_BYTES}", "put = opposite", "y = ready")
+        with write.block("for turn in range(these)"):
+            if decide("prefetch", True, lambda: (True, False)):
+                write(*(f"prefetch(w, {_WINDOW_BYTES + tap * _TAP_BYTES})" for tap in range(WINDOW_SIZE**2)))
+            for line in range(self.inputs):
+                self.write_transform(self.matrices.of_weights, self._write_down(line))
+                at = line * self.inputs
+                write(*(f"vstore(y, {(at + i) * _STEPS * VECTOR_BYTES}, y_{i})" for i in range(self.inputs)))
+            write(f"w += {VECTOR_BYTES}", f"y += {VECTOR_BYTES}")
+
+    def _write_element(self, tile: Tile) -> None:
+        """Adds what those channels give to an element of all tiles of a bundle."""
+        write, sums = self.write, [tile.accumulator(row, 0) for row in range(tile.rows)]
+        places = [row * VECTOR_BYTES for row in range(tile.rows)]
+        write(*(f"{total} = vload_float32(target, {at})" for total, at in zip(sums, places, strict=True)))
+        write("x = x_element", "w = w_element")
+        with write.block("for turn in range(these)"):
+            write("w_0 = vload_float32(w, 0)")
+            for total, at in zip(sums, places, strict=True):
+                write(f"element_0 = splat_float32(load_float32(x, {at}))")
+                write(multiply_add(total, "element_0", "w_0", self.target))
+            write("x += 4", f"w += {VECTOR_BYTES}")
+        write(*(f"vstore(target, {at}, {total})" for total, at in zip(sums, places, strict=True)))
+        write(f"x_element += {self._element_bytes}", f"target += {self._element_bytes}")
+        write(f"w_element += {_STEPS * VECTOR_BYTES}")

@@ -85,12 +85,15 @@ def transforms(outputs: int) -> Transforms:
 
 
 RAW_OUTPUTS = 4  # along a side of the tiles that are computed by raw weights
+_LEAST_RAW_ROWS = 3
 WIDE_REGISTERS = 32  # of a block each, as AVX-512 has them
 
 
-def raw_rows(registers: int) -> int:
-    """Tiles that raw weights, once transformed, are multiplied with at a time: a line of products of each is in registers."""
-    return max(1, min(4, registers // transforms(RAW_OUTPUTS).inputs - 1))
+def raw_rows(registers: int) -> int | None:
+    """Tiles that raw weights, once transformed, are multiplied with at a time: a line of products of each is in registers. None
+    where there is room for too few: windows are transformed to the first cache then, for all tiles."""
+    rows = registers // transforms(RAW_OUTPUTS).inputs - 1
+    return min(4, rows) if rows >= _LEAST_RAW_ROWS else None
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class Tiles:
         tiles = -(-problem.lines // self.outputs) * -(-problem.columns // self.outputs)
         products: float = area * max(tiles, problem.load_cost(area))
         if self.is_raw:
-            rows = min(tiles, raw_rows(registers))
+            rows = min(tiles, raw_rows(registers) or tiles)
             sums = -(-tiles // rows) * (area * rows + _RAW_COST)
             products = max(sums * _RAW_SLOWER, WINDOW_SIZE**2 * problem.load_cost(WINDOW_SIZE**2))
         transforming = problem.channels / BLOCK + problem.blocks

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from treadle.compiler.operators.winograd import TILES, Problem, Tiles, best_tiles, transforms
+from treadle.compiler.operators.winograd import TILES, Problem, Tiles, best_tiles, raw_rows, transforms
 
 from . import convolutions
 from .harness import NARROW, TARGET, normal
 
 USUAL, RAW = Tiles(4), Tiles(4, is_raw=True)
+TARGETS = st.sampled_from([TARGET, *NARROW])
 
 
 def convolve(x, weight, epilogue="", *, tiles=USUAL, pads=(1, 1, 1, 1), **options):
@@ -21,7 +22,7 @@ def convolve(x, weight, epilogue="", *, tiles=USUAL, pads=(1, 1, 1, 1), **option
 
 
 @given(st.data())
-@settings(max_examples=24, deadline=None, derandomize=True)
+@settings(max_examples=32, deadline=None, derandomize=True)
 def test_any_image(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
@@ -32,11 +33,11 @@ def test_any_image(data):
     weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, 3, 3)
     symbolic = data.draw(st.sampled_from([(), (0,), (2, 3)]))
     x = normal(draw(1, 2), channels, height, width)
-    convolve(x, weight, tiles=tiles, pads=pads, parts=draw(1, 4), symbolic=symbolic)
+    convolve(x, weight, tiles=tiles, pads=pads, parts=draw(1, 4), symbolic=symbolic, target=data.draw(TARGETS))
 
 
 @given(st.data())
-@settings(max_examples=24, deadline=None, derandomize=True)
+@settings(max_examples=32, deadline=None, derandomize=True)
 def test_any_volume(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
@@ -47,7 +48,7 @@ def test_any_volume(data):
     weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, taps, 3, 3)
     symbolic = data.draw(st.sampled_from([(), (0,), (2,), (2, 3, 4)]))
     x = normal(draw(1, 2), channels, *sizes)
-    convolve(x, weight, tiles=tiles, pads=pads, parts=draw(1, 4), symbolic=symbolic)
+    convolve(x, weight, tiles=tiles, pads=pads, parts=draw(1, 4), symbolic=symbolic, target=data.draw(TARGETS))
 
 
 @pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
@@ -120,5 +121,14 @@ def test_weights_that_are_near_may_be_larger(images, channels, tiles):
     assert best_tiles(Problem(images, channels, channels // 16, 6, 6)) == tiles
 
 
-def test_raw_weights_want_registers():
-    assert best_tiles(Problem(1, 512, 32, 7, 7), registers=8) == Tiles(2)
+@pytest.mark.parametrize("size", [7, 13])
+def test_raw_weights_of_more_channels_than_are_transformed_at_once(size):
+    """Where registers are few: some of the windows, of the last channels fewer."""
+    for target in (TARGET, *NARROW):
+        convolve(normal(2, 43, size, size), normal(32, 43, 3, 3), "relu", tiles=RAW, parts=2, target=target)
+
+
+def test_raw_weights_do_with_few_registers():
+    assert raw_rows(32) == 4
+    assert raw_rows(8) is None
+    assert best_tiles(Problem(1, 512, 32, 7, 7), registers=8) == RAW
