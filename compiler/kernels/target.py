@@ -6,14 +6,13 @@ Templates read it to choose register tiles and blocks; the code generator gets `
 from __future__ import annotations
 
 import functools
-import platform
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...vm.native import NativeTarget, host_target
 
 # LLVM's features, widest first, that give vectors of so many bytes, and so many vector registers
-_VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16), ("neon", 16, 32))
+_VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16))
 
 # The same for CPUs that are asked for by name alone, without a list of features
 _NAMED = {
@@ -54,7 +53,7 @@ class Target:
     @property
     def has_fma(self) -> bool:
         """True if multiplying and adding is one instruction; without it, a fused one is a slow library call."""
-        return self.native.has("fma") or self.native.has("neon") or self.native.cpu in _NAMED
+        return self.native.has("fma") or _has_neon(self.native) or self.native.cpu in _NAMED
 
     @property
     def looks_up(self) -> bool:
@@ -112,7 +111,12 @@ def _vectors(native: NativeTarget) -> tuple[int, int]:
             return vector_bytes, registers
     if not native.features and native.cpu in _NAMED:
         return _NAMED[native.cpu]
-    return 16, 32 if platform.machine().lower() in ("aarch64", "arm64") else 16
+    return 16, 32 if _has_neon(native) else 16
+
+
+def _has_neon(native: NativeTarget) -> bool:
+    """True on every 64-bit ARM, also where LLVM lists no features."""
+    return native.triple.startswith(("aarch64", "arm64"))
 
 
 @functools.cache

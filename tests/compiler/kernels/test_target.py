@@ -1,0 +1,31 @@
+"""What kernels are told of a CPU, and which tiles of products its registers hold."""
+
+import pytest
+from treadle.compiler.kernels.target import of
+from treadle.compiler.kernels.tile import Tile, symbolic_tiles
+from treadle.vm.native import NativeTarget
+
+X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+
+
+@pytest.mark.parametrize(
+    ("native", "vectors", "has_fma", "tile"),
+    [
+        (NativeTarget(X86, "znver5", "+avx2,+avx512f,+fma"), (64, 32), True, Tile(14, 2)),
+        (NativeTarget(X86, "x86-64-v4", ""), (64, 32), True, Tile(14, 2)),
+        (NativeTarget(X86, "haswell", "+avx2,-avx512f,+fma"), (32, 16), True, Tile(6, 1)),
+        (NativeTarget(X86, "x86-64-v3", ""), (32, 16), True, Tile(6, 1)),
+        (NativeTarget(X86, "x86-64", ""), (16, 16), False, Tile(2, 1)),
+        (NativeTarget(ARM, "neoverse-n1", "+neon"), (16, 32), True, Tile(6, 1)),
+        (NativeTarget("arm64-apple-darwin24.0.0", "apple-m1", ""), (16, 32), True, Tile(6, 1)),
+    ],
+    ids=lambda value: value.cpu if isinstance(value, NativeTarget) else None,
+)
+def test_vectors_and_the_largest_tile(
+    native: NativeTarget, vectors: tuple[int, int], has_fma: bool, tile: Tile
+) -> None:
+    """Tiles leave registers for a row of vectors and a broadcast element: else LLVM moves sums about in the innermost loop."""
+    target = of(native)
+    assert (target.vector_bytes, target.vector_registers) == vectors
+    assert target.has_fma == has_fma
+    assert symbolic_tiles([99], 2, target) == [tile]
