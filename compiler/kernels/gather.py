@@ -20,6 +20,8 @@ from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 
 _BLOCK = 1024  # elements of a run, or indices, that are one unit of work
+_MOST_IN_TABLE = 4096  # indices
+_ROWS_FOR_TABLE = 4
 _ELEMENT_PICOSECONDS = 500  # that an element takes, where each has an index of its own
 _ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
 
@@ -33,10 +35,27 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
     write.size("count", dims.element_count(shape_of(definition.params[1])))
     is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
     picoseconds = 200 if is_single else 40 * it.itemsize
+    scratch = _table_bytes(definition, it) if is_single else 0
+    if scratch:
+        write.prepare("is_known")
     with _blocks(it, is_single, picoseconds):
-        _write_singles(it) if is_single else _write_run(it)
+        if scratch:
+            _write_singles_by_table(it)
+        else:
+            _write_singles(it) if is_single else _write_run(it)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
-    return write.kernel(elements * picoseconds / 1000)
+    return write.kernel(elements * picoseconds / 1000, scratch)
+
+
+def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
+    """What a table takes of where a row has the elements that indices stand for; 0 where there are too few rows for one."""
+    count, outer = (
+        dims.element_count(shape_of(definition.params[1])),
+        dims.product(shape_of(definition.params[0])[: it.axis]),
+    )
+    is_small = isinstance(count, int) and count <= _MOST_IN_TABLE
+    is_used = isinstance(outer, int) and outer >= _ROWS_FOR_TABLE
+    return 4 * int(count) if is_small and is_used else 0  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager
@@ -66,6 +85,20 @@ def _write_singles(it: _Lookup) -> None:
         write(
             f"store_{it.type}(target, {scaled('i * count + j', size)}, load_{it.type}(x, {scaled('i * length + at', size)}))"
         )
+
+
+def _write_singles_by_table(it: _Lookup) -> None:
+    """The same for many rows: the indices are looked at once."""
+    write, size = it.write, it.itemsize
+    with write.block("if is_known < 0"):
+        with write.block("for j in range(count)"):
+            it.write_index("j")
+            write("store_int32(scratch, j * 4, convert_int32(at))")
+        write("is_known = 1")
+    write(f"a = x + {scaled('i * length', size)}", f"b = target + {scaled('i * count', size)}")
+    with write.block("for j in range(begin, end)"):
+        place = scaled("convert_int64(load_int32(scratch, j * 4))", size)
+        write(f"store_{it.type}(b, {scaled('j', size)}, load_{it.type}(a, {place}))")
 
 
 def _write_run(it: _Lookup) -> None:

@@ -55,7 +55,7 @@ def lower_put_along_axis(definition: PrimitiveDefinition, target: Target) -> Ker
             with write.block("for j in range(i * length, (i + 1) * length)"):
                 it.write_copy("j * inner + begin", "j * inner + end")
         with write.block("for j in range(i * count, (i + 1) * count)"):
-            it.write_row_of_updates()
+            it.write_update("j", "i * length + at") if inner == 1 else it.write_row_of_updates()
     return write.kernel(it.nanoseconds)
 
 
@@ -139,10 +139,12 @@ class _Scatter:
             with write.block(f"if all_lanes(({found} == {first}) | ~inside(rest))"):
                 self._write_vector("j * inner + k", "(i * length + at) * inner + k")
             with write.block("else"), write.block("for n in range(k, k + rest)"):
-                write_index(write, self.index, "j * inner + n", "length")
-                place = scaled("(i * length + at) * inner + n", self.itemsize)
-                new = f"load_{self.type}(updates, {scaled('j * inner + n', self.itemsize)})"
-                write(
-                    f"store_{self.type}(target, {place}, "
-                    f"{self.combined.format(old=f'load_{self.type}(target, {place})', new=new)})"
-                )
+                self.write_update("j * inner + n", "(i * length + at) * inner + n")
+
+    def write_update(self, source: str, place: str) -> None:
+        """Update number `source` for the place that its index, `at`, makes."""
+        write_index(self.write, self.index, source, "length")
+        here = scaled(place, self.itemsize)
+        new = f"load_{self.type}(updates, {scaled(source, self.itemsize)})"
+        combined = self.combined.format(old=f"load_{self.type}(target, {here})", new=new)
+        self.write(f"store_{self.type}(target, {here}, {combined})")

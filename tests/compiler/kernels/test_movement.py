@@ -210,6 +210,8 @@ def test_an_index_out_of_range_is_a_failure(index):
         definition = definition_of(operator, params, axis=0)
         x = random_array(params[0])
         assert run_kernel(definition, [x, indices])[0] == 1
+    params = [tensor("float32", (20, 4)), tensor("int64", (2,))]
+    assert run_kernel(definition_of("take", params, axis=1), [random_array(params[0]), np.array([0, index])])[0] == 1
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
