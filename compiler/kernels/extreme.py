@@ -19,6 +19,7 @@ from .target import Target
 from .writer import Writer, estimate, scaled, shape_of, widened
 
 _SHORT = 24  # elements of a row, up to which vectors of them are gathered from several rows
+_STRIP = 4  # vectors of neighbouring rows
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -91,19 +92,29 @@ class _Extreme:
             write("store_int64(target, row * 8, at)")
 
     def _write_across(self) -> None:
+        """Strips of neighbouring rows: as many vectors as hide how long a choice is waited for, and lines of the source wide."""
         write, lanes = self.write, self.write.lanes
+        width = _STRIP * lanes
         write.size("inner", self.inner)
-        write(f"strips = (inner + {lanes - 1}) // {lanes}")
-        self._split("outer * strips", "outer * length * inner * 300 // 1000")
+        write(f"strips = (inner + {width - 1}) // {width}")
+        self._split("outer * strips", "outer * length * inner * 150 // 1000")
         with write.block("for unit in range(first, last)"):
-            write(
-                "row = unit // strips",
-                f"column = (unit - row * strips) * {lanes}",
-                f"rest = min({lanes}, inner - column)",
-            )
-            write(f"a = x + {scaled('row * length * inner + column', self.dtype.itemsize)}")
-            self._write_best(lambda i: self._load("a", f"{i} * inner", "rest"))
-            write("vstore(target, (row * inner + column) * 8, at, rest)")
+            write("row = unit // strips", f"column = (unit - row * strips) * {width}")
+            with write.block(f"if inner - column >= {width}"):
+                self._write_columns([str(lanes * k) for k in range(_STRIP)], "")
+            with write.block("else"), write.block("while column < inner"):
+                write(f"rest = min({lanes}, inner - column)")
+                self._write_columns(["0"], "rest")
+                write(f"column += {lanes}")
+
+    def _write_columns(self, places: list[str], count: str) -> None:
+        """Vectors of neighbouring rows, at these places behind `column`."""
+        write = self.write
+        write(f"a = x + {scaled('row * length * inner + column', self.dtype.itemsize)}")
+        self._write_best([lambda i, place=place: self._load("a", f"{i} * inner + {place}", count) for place in places])  # type: ignore[misc]
+        for k, place in enumerate(places):
+            ending = f", {count}" if count else ""
+            write(f"vstore(target, (row * inner + column + {place}) * 8, convert_int64(at{k}){ending})")
 
     def _write_short(self) -> None:
         write, lanes, dtype = self.write, self.write.lanes, self.dtype
@@ -116,18 +127,30 @@ class _Extreme:
             def gathered(i: str) -> str:
                 return widened(f"vgather_{dtype.name}(a + {scaled(i, dtype.itemsize)}, places, there)", dtype)
 
-            self._write_best(gathered)
-            write("vstore(target, row * 8, at, rest)")
+            self._write_best([gathered])
+            write("vstore(target, row * 8, convert_int64(at0), rest)")
 
-    def _write_best(self, load: Callable[[str], str]) -> None:
-        """Defines `at`, the place of the best among the vectors that `load` tells the text of."""
+    def _write_best(self, loads: list[Callable[[str], str]]) -> None:
+        """Defines `at0`, the place of the best among the vectors that the first of `loads` tells the text of, and so on. Places
+        are kept in the elements' own width, for one comparison to serve both, in 32 bits at least."""
         write = self.write
-        write(f"best = {load('0')}", "at = splat_int64(0)")
+        place = "int64" if self.computed.itemsize > 4 or not self._is_short_of_places else "int32"
+        for k, load in enumerate(loads):
+            write(f"best{k} = {load('0')}", f"at{k} = splat_{place}(0)")
         with write.block("for i in range(1, length)"):
-            write(f"v = {load('i')}")
-            symbol = (">" if self.is_greatest else "<") + ("=" if self.takes_last else "")
-            better = f"v {symbol} best"
-            if self.computed.is_float:
-                again = "isnan(v)" if self.takes_last else "(isnan(v) & ~isnan(best))"
-                better = f"({better}) | {again}"
-            write(f"better = {better}", "best = select(better, v, best)", "at = select(better, splat_int64(i), at)")
+            write(f"here = splat_{place}(i)")
+            for k, load in enumerate(loads):
+                write(f"v = {load('i')}", f"better = {self._better(f'best{k}')}")
+                write(f"best{k} = select(better, v, best{k})", f"at{k} = select(better, here, at{k})")
+
+    def _better(self, best: str) -> str:
+        """Where `v` takes the place of what there is."""
+        more, less = (">", "<") if self.is_greatest else ("<", ">")
+        if not self.computed.is_float:
+            return f"v {more}{'=' if self.takes_last else ''} {best}"
+        # comparisons with what is no number fail
+        return f"(v {more}= {best}) | isnan(v)" if self.takes_last else f"~(v {less}= {best}) & ~isnan({best})"
+
+    @property
+    def _is_short_of_places(self) -> bool:
+        return isinstance(self.length, int) and self.length < 1 << 31

@@ -112,11 +112,13 @@ def test_running_sums(data):
     check(definition, [random_array(x)], parts=data.draw(st.integers(1, 3)))
 
 
-@pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes} bytes")
-def test_narrow_vectors(target):
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_every_width_of_vectors(target):
     x = tensor("float32", (6, 37))
     for axis in (0, 1):
         check(definition_of("cumulative_sum", [x], axis=axis), [random_array(x)], target=target)
+    wide = tensor("float32", (2, 5, 75))
+    check(definition_of("cumulative_sum", [wide], axis=1, reverse=True), [random_array(wide)], target=target)
     check(definition_of("top_k", [x], k=5), [random_array(x)], target=target)
     params = [x, tensor("int64", (9, 37)), tensor("float32", (9, 37))]
     arrays = [random_array(x), indices_into(6, (9, 37)), random_array(params[2])]

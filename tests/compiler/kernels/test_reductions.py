@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.formats.types import tensor
 
-from .harness import Builder, check, check_random, definition_of, random_array, run_kernel
+from .harness import NARROW, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 NUMERIC = ["sum", "prod", "max", "min", "sum_of_squares", "l1_norm"]
 FLOAT = [*NUMERIC, "mean", "l2_norm", "log_sum_exp"]
@@ -86,14 +86,21 @@ def test_nan_is_the_greatest_and_the_least():
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(["argmax", "argmin"]), st.integers(1, 50), st.integers(1, 50), st.booleans(), st.booleans())
+@given(st.sampled_from(["argmax", "argmin"]), st.integers(1, 50), st.integers(1, 150), st.booleans(), st.booleans())
 def test_places_of_extremes(operator, n, m, last, with_nan):
-    random = np.random.default_rng(n * 50 + m)
+    random = np.random.default_rng(n * 150 + m)
     x = random.integers(-3, 3, (n, m)).astype(np.float32)
     if with_nan:
         x[random.random(x.shape) < 0.1] = np.nan
     for axis in (0, 1):
         check(definition_of(operator, [tensor("float32", (n, m))], axis=axis, select_last_index=last), [x], parts=2)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint8"])
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+def test_places_of_extremes_of_columns_of_other_types(dtype, target):
+    type_ = tensor(dtype, (2, 9, 70))
+    check(definition_of("argmax", [type_], axis=1), [random_array(type_)], target=target)
 
 
 @settings(max_examples=15, deadline=None)
