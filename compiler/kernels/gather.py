@@ -79,12 +79,25 @@ def _blocks(it: _Lookup, is_single: bool, picoseconds: int) -> Iterator[None]:
 
 def _write_singles(it: _Lookup) -> None:
     """One element for each index from `begin` to `end`."""
-    write, size = it.write, it.itemsize
-    with write.block("for j in range(begin, end)"):
-        it.write_index("j")
-        write(
-            f"store_{it.type}(target, {scaled('i * count + j', size)}, load_{it.type}(x, {scaled('i * length + at', size)}))"
-        )
+    _write_elements(it, "k", "i * count + k", "i * length + {at}")
+
+
+def _write_elements(it: _Lookup, index: str, place: str, source: str) -> None:
+    """Elements `begin` to `end`, number `k` of which goes to a place, by the index of that number, from a source that `at` tells:
+    vectors, if no index is out of range."""
+    write, size, lanes = it.write, it.itemsize, it.write.lanes
+    write(f"whole = end - (end - begin) % {lanes}")
+    with write.block(f"for k in range(begin, whole, {lanes})"):
+        write(f"places = convert_int64(vload_{it.index.name}(indices, {scaled(index, it.index.itemsize)}))")
+        write("places = select(places < 0, places + length, places)")
+        with write.block("if any_lane((places < 0) | (places >= length))"):
+            write("return 1")
+        found = source.format(at="places", k="(iota_int64() + k)")
+        write(f"vstore(target, {scaled(place, size)}, vgather_{it.type}(x, {found}))")
+    with write.block("for k in range(whole, end)"):
+        it.write_index(index)
+        found = scaled(source.format(at="at", k="k"), size)
+        write(f"store_{it.type}(target, {scaled(place, size)}, load_{it.type}(x, {found}))")
 
 
 def _write_singles_by_table(it: _Lookup) -> None:
@@ -122,14 +135,14 @@ def lower_take_along_axis(definition: PrimitiveDefinition, target: Target) -> Ke
     shape[it.axis] = indices[it.axis] = 1
     if shape != indices:
         return None
-    write, size = it.write, it.itemsize
+    write = it.write
     write.size("count", count)
     is_single = all(dim == 1 for dim in shape[it.axis + 1 :])
-    with _blocks(it, is_single, _ELEMENT_PICOSECONDS), write.block("for k in range(begin, end)"):
-        place = "i * count + k" if is_single else "(i * count + j) * inner + k"
-        source = "i * length + at" if is_single else "(i * length + at) * inner + k"
-        it.write_index(place)
-        write(f"store_{it.type}(target, {scaled(place, size)}, load_{it.type}(x, {scaled(source, size)}))")
+    with _blocks(it, is_single, _ELEMENT_PICOSECONDS):
+        place, source = "(i * count + j) * inner + k", "(i * length + {at}) * inner + {k}"
+        if is_single:
+            place, source = "i * count + k", "i * length + {at}"
+        _write_elements(it, place, place, source)
     elements = estimate(dims.element_count(shape_of(definition.results[0])))
     return write.kernel(elements * _ELEMENT_PICOSECONDS / 1000)
 

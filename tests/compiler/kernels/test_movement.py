@@ -194,12 +194,23 @@ def test_taking(dtype, axis):
     check(definition_of("take", params, axis=axis), [x, indices], parts=3)
 
 
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+def test_taking_from_a_list(dtype, target):
+    x, indices = random_array(tensor(dtype, (300,))), np.random.default_rng(0).integers(-300, 300, (7, 11))
+    params = [tensor(dtype, x.shape), tensor("int64", indices.shape)]
+    check(definition_of("take", params, axis=0), [x, indices], parts=2, target=target)
+    indices[5, 3] = 300
+    assert run_kernel(definition_of("take", params, axis=0), [x, indices], target=target)[0] == 1
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_taking_along_an_axis(axis):
-    x = random_array(tensor("float64", (6, 7, 18)))
+def test_taking_along_an_axis(dtype, axis):
+    x = random_array(tensor(dtype, (6, 7, 18)))
     shape = tuple(4 if place == axis else size for place, size in enumerate(x.shape))
     indices = np.random.default_rng(0).integers(-x.shape[axis], x.shape[axis], shape)
-    params = [tensor("float64", x.shape), tensor("int64", shape)]
+    params = [tensor(dtype, x.shape), tensor("int64", shape)]
     check(definition_of("take_along_axis", params, axis=axis), [x, indices], parts=2)
 
 
