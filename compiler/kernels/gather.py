@@ -20,7 +20,7 @@ from .target import Target
 from .writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 
 _BLOCK = 1024  # elements of a run, or indices, that are one unit of work
-_MOST_IN_TABLE = 4096  # indices
+_IN_TABLE = range(16, 4097)  # indices
 _ROWS_FOR_TABLE = 4
 _ELEMENT_PICOSECONDS = 500  # that an element takes, where each has an index of its own
 _ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
@@ -48,14 +48,14 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
 
 
 def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
-    """What a table takes of where a row has the elements that indices stand for; 0 where there are too few rows for one."""
+    """What a table takes of where a row has the elements that indices stand for; 0 where there are too few for one, or rows."""
     count, outer = (
         dims.element_count(shape_of(definition.params[1])),
         dims.product(shape_of(definition.params[0])[: it.axis]),
     )
-    is_small = isinstance(count, int) and count <= _MOST_IN_TABLE
+    has_table = isinstance(count, int) and count in _IN_TABLE
     is_used = isinstance(outer, int) and outer >= _ROWS_FOR_TABLE
-    return 4 * int(count) if is_small and is_used else 0  # type: ignore[arg-type]
+    return 4 * int(count) if has_table and is_used else 0  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

@@ -194,6 +194,13 @@ def test_taking(dtype, axis):
     check(definition_of("take", params, axis=axis), [x, indices], parts=3)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+def test_taking_the_same_from_many_rows(dtype):
+    x, indices = random_array(tensor(dtype, (50, 30))), np.random.default_rng(0).integers(-30, 30, 1500)
+    params = [tensor(dtype, x.shape), tensor("int64", indices.shape)]
+    check(definition_of("take", params, axis=1), [x, indices], parts=3)
+
+
 @pytest.mark.parametrize("target", [TARGET, *NARROW])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
 def test_taking_from_a_list(dtype, target):
@@ -221,8 +228,8 @@ def test_an_index_out_of_range_is_a_failure(index):
         definition = definition_of(operator, params, axis=0)
         x = random_array(params[0])
         assert run_kernel(definition, [x, indices])[0] == 1
-    params = [tensor("float32", (20, 4)), tensor("int64", (2,))]
-    assert run_kernel(definition_of("take", params, axis=1), [random_array(params[0]), np.array([0, index])])[0] == 1
+    params, indices = [tensor("float32", (20, 4)), tensor("int64", (16,))], np.array([0, index] * 8)
+    assert run_kernel(definition_of("take", params, axis=1), [random_array(params[0]), indices])[0] == 1
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
