@@ -4,7 +4,6 @@ it disappears into them."""
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,7 +11,6 @@ import numpy as np
 
 from ...formats.types import TensorType
 from .. import ir
-from ..analysis import atoms_in
 from ..operators.table import lookup
 from .rewriting import Rewriter, constant
 
@@ -28,12 +26,7 @@ class FoldBatchNorm:
 class _Folder(Rewriter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.uses: Counter[ir.Atom] = Counter()
         self.convolutions: dict[ir.Var, ir.OperatorCall] = {}
-
-    def function(self, function: ir.Function) -> ir.Function:
-        self.uses = Counter(atoms_in(function.body))
-        return super().function(function)
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
-from ..analysis import atoms_in
 from ..operators.table import lookup
 from ..operators.winograd import WinogradChoice
 from . import layout_weights
@@ -35,11 +33,6 @@ class Blocker(Emitter):
         self.calls: dict[ir.Var, ir.OperatorCall] = {}  # whose results variables are
         self.splits: dict[ir.Atom, ir.Var] = {}  # tuples of the parts of images, and of the parts of these blocked
         self.apart: dict[ir.Var, Apart] = {}  # what blocked images have been laid together of
-        self.uses: Counter[ir.Atom] = Counter()
-
-    def function(self, function: ir.Function) -> ir.Function:
-        self.uses = Counter(atoms_in(function.body))
-        return super().function(function)
 
     def is_blocked(self, atom: ir.Atom) -> bool:
         return isinstance(atom, ir.Var) and atom in self.blocked

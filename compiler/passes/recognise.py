@@ -7,7 +7,6 @@ takes the rest away. Scales and biases join a normalisation that was recognised,
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,6 @@ from typing import Any, Union
 
 from ...formats.errors import InferenceError
 from .. import ir
-from ..analysis import atoms_in
 from ..operators.table import lookup
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
@@ -38,11 +36,6 @@ class _Recogniser(Emitter):
         self.fields: dict[ir.Var, ir.GetItem] = {}
         self.matcher = Matcher(self.definitions)
         self.places = Places(self.definitions, self.fields, self.emit)
-        self.uses: Counter[ir.Atom] = Counter()
-
-    def function(self, function: ir.Function) -> ir.Function:
-        self.uses = Counter(atoms_in(function.body))
-        return super().function(function)
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ...formats.types import TensorType, TupleType, Type
 from .. import ir
+from ..analysis import atoms_in
 from ..operators.table import lookup
 
 
@@ -19,12 +21,22 @@ class Rewriter:
     def __init__(self, module: ir.Module) -> None:
         self.module = module
         self.atoms: MutableMapping[ir.Var, ir.Atom] = {}
+        self._came: ir.Function | None = None  # the function at hand
+        self._uses: Counter[ir.Atom] | None = None
+
+    @property
+    def uses(self) -> Counter[ir.Atom]:
+        """How often the function at hand mentions each atom, as it came; counted when a pass first asks."""
+        if self._uses is None:
+            self._uses = Counter() if self._came is None else Counter(atoms_in(self._came.body))
+        return self._uses
 
     def run(self) -> ir.Module:
         functions = {name: self.function(function) for name, function in self.module.functions.items()}
         return dataclasses.replace(self.module, functions=functions)
 
     def function(self, function: ir.Function) -> ir.Function:
+        self._came, self._uses = function, None
         return dataclasses.replace(function, body=self.block(function.body))
 
     def block(self, block: ir.Block) -> ir.Block:

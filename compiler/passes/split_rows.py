@@ -7,13 +7,11 @@ of x[batch, token, …] seen as [batch · token, …]. What follows behind the v
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...formats.types import TensorType
 from .. import ir
-from ..analysis import atoms_in
 from ..operators.shapes import is_unknown
 from ..operators.table import Fusion, lookup
 from .rewriting import Emitter, tensor_type
@@ -33,11 +31,6 @@ class _Splitter(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
         self.definitions: dict[ir.Atom, ir.OperatorCall] = {}
-        self.uses: Counter[ir.Atom] = Counter()
-
-    def function(self, function: ir.Function) -> ir.Function:
-        self.uses = Counter(atoms_in(function.body))
-        return super().function(function)
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
