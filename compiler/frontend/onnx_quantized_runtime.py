@@ -14,19 +14,19 @@ from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
 from . import onnx_networks as networks
 from .onnx_quantized import dequantize_linear, quantize_linear
+from .onnx_runtime import DOMAIN, times
 from .onnx_shapes import concatenated
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
 
-_DOMAIN = "com.microsoft"
 _FLATTENS = 13  # opset from which on softmax no longer takes all axes from one on
 
-importer("QuantizeLinear", domain=_DOMAIN)(quantize_linear)
-importer("DequantizeLinear", domain=_DOMAIN)(dequantize_linear)
+importer("QuantizeLinear", domain=DOMAIN)(quantize_linear)
+importer("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
 
 
 def _binary(name: str, operator: str) -> None:
-    @importer(name, domain=_DOMAIN)
+    @importer(name, domain=DOMAIN)
     def _(
         g: GraphBuilder,
         a: Value,
@@ -53,7 +53,7 @@ def _quantized(g: GraphBuilder, x: Value, scale: Value, zero: Value | None, dtyp
 def _unary(name: str, function: Callable[..., Value]) -> None:
     """Imports an operator of one tensor, whose attributes are those of `function`."""
 
-    @importer(name, domain=_DOMAIN, attributes_of=function)
+    @importer(name, domain=DOMAIN, attributes_of=function)
     def _(
         g: GraphBuilder,
         x: Value,
@@ -90,7 +90,7 @@ _unary("QLinearSoftmax", _softmax)
 _unary("QLinearGlobalAveragePool", _global_average_pool)
 
 
-@importer("QLinearAveragePool", domain=_DOMAIN, attributes_of=networks.average_pool)
+@importer("QLinearAveragePool", domain=DOMAIN, attributes_of=networks.average_pool)
 def _average_pool(
     g: GraphBuilder,
     x: Value,
@@ -112,7 +112,7 @@ def _check_layout(channels_last: int) -> None:
         raise UnsupportedError("images whose channels lie last")
 
 
-@importer("QLinearConcat", domain=_DOMAIN)
+@importer("QLinearConcat", domain=DOMAIN)
 def _concat(g: GraphBuilder, scale: Value, zero: Value, *triples: Value, axis: int) -> Value:
     """Each tensor is followed by its scale and zero point."""
     groups = zip(triples[::3], triples[1::3], triples[2::3], strict=True)
@@ -120,7 +120,7 @@ def _concat(g: GraphBuilder, scale: Value, zero: Value, *triples: Value, axis: i
     return _quantized(g, concatenated(g, *tensors, axis=axis), scale, zero, zero.dtype)
 
 
-@importer("QGemm", domain=_DOMAIN)
+@importer("QGemm", domain=DOMAIN)
 def _gemm(
     g: GraphBuilder,
     a: Value,
@@ -144,7 +144,7 @@ def _gemm(
     result = networks.gemm(g, *operands, alpha=alpha, transA=transA, transB=transB)
     if c is not None:
         unit = g.broadcast("multiply", g.op("reshape", a_scale, shape=(1,)), _as_vector(g, b_scale))
-        unit = g.op("multiply", unit, g.constant(np.float32(alpha))) if alpha != 1 else unit
+        unit = times(g, unit, alpha)
         bias = g.broadcast("multiply", g.op("cast", c, dtype=unit.dtype), unit)
         result = g.broadcast("add", result, bias)
     return result if scale is None else _quantized(g, result, scale, zero, a.dtype)
@@ -159,7 +159,7 @@ def _as_vector(g: GraphBuilder, scale: Value) -> Value:
 _BITS = (4, 8)
 
 
-@importer("MatMulNBits", domain=_DOMAIN)
+@importer("MatMulNBits", domain=DOMAIN)
 def _matmul_n_bits(
     g: GraphBuilder,
     a: Value,
@@ -252,7 +252,7 @@ def _of_blocks(g: GraphBuilder, parameter: Value, rows: int, blocks: int, name: 
     return g.op("reshape", g.op("cast", parameter, dtype=DType.float32), shape=(rows, blocks, 1))
 
 
-@importer("GatherBlockQuantized", domain=_DOMAIN)
+@importer("GatherBlockQuantized", domain=DOMAIN)
 def _gather_block_quantized(
     g: GraphBuilder,
     data: Value,

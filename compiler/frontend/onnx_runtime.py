@@ -23,6 +23,10 @@ def check_ranks(*ranks: int, **values: Value | None) -> None:
             raise ModelError(f"{name} is to have {' or '.join(map(str, ranks))} axes, but {value.type} came")
 
 
+def times(g: GraphBuilder, x: Value, factor: float) -> Value:
+    return x if factor == 1 else g.op("multiply", x, g.constant(factor, x.dtype))
+
+
 # ---- normalisation ----
 
 
@@ -200,8 +204,7 @@ def _matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Value:
-    result = networks.product(g, _turned(g, a, transA, transBatchA), _turned(g, b, transB, transBatchB))
-    return result if alpha == 1 else g.op("multiply", result, g.constant(alpha, result.dtype))
+    return times(g, networks.product(g, _turned(g, a, transA, transBatchA), _turned(g, b, transB, transBatchB)), alpha)
 
 
 def _turned(g: GraphBuilder, x: Value, matrix: int, batch: int) -> Value:

@@ -12,7 +12,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import never_equal
 from . import onnx_networks as networks
-from .onnx_runtime import DOMAIN, check_ranks
+from .onnx_runtime import DOMAIN, check_ranks, times
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
 
@@ -51,9 +51,9 @@ def _attention(
     q, k, v = (g.op("cast", each, dtype=DType.float32) for each in (q, k, v))
     k, v = (_repeated(g, each, q.shape[1]) for each in (k, v))
     scores = networks.product(g, q, g.op("permute_dims", k, axes=(0, 1, 3, 2)))
-    scores = _times(g, scores, scale or depth**-0.5)
+    scores = times(g, scores, scale or depth**-0.5)
     if softcap:
-        scores = _times(g, g.op("tanh", _times(g, scores, 1 / softcap)), softcap)
+        scores = times(g, g.op("tanh", times(g, scores, 1 / softcap)), softcap)
     if bias is not None:
         scores = g.broadcast("add", scores, g.op("cast", bias, dtype=DType.float32))
     if visible is not None:
@@ -62,10 +62,6 @@ def _attention(
     batch, heads, length, width = result.shape
     result = g.op("reshape", g.op("permute_dims", result, axes=(0, 2, 1, 3)), shape=(batch, length, heads * width))
     return g.op("cast", result, dtype=dtype)
-
-
-def _times(g: GraphBuilder, x: Value, factor: float) -> Value:
-    return x if factor == 1 else g.op("multiply", x, g.constant(factor, x.dtype))
 
 
 def _repeated(g: GraphBuilder, x: Value, heads: Dim) -> Value:
