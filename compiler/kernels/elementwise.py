@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 from ...formats import dims
 from ...formats.dims import Dim
@@ -84,6 +85,7 @@ class _Chain:
     """Writes one chain. Tensors are counted as the expression's inputs, then the definition's outputs: t0, t1, …"""
 
     depth = 1  # of the elements that a row is made of
+    may_stream = True  # whether results may be written past the caches
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class _Chain:
         self.row_scalars = [k for k in inputs if not inner[k] and not repeated[k]]
         self.vectors = [k for k in inputs if inner[k]]
         self.outputs = range(len(expression.inputs), len(inner))
-        self.streams = all(is_streamed(result) for result in definition.results)
+        self.streams = self.may_stream and all(is_streamed(result) for result in definition.results)
 
     @property
     def table_place(self) -> int:
@@ -230,19 +232,17 @@ class _StagedChain(_Chain):
     scratch memory. Only the last stage stores: until then an output may lie where an input is.
     """
 
-    def __init__(
-        self,
-        definition: PrimitiveDefinition,
-        expression: Expression,
-        write: Writer,
-        rows: Rows,
-        short: ShortAxis | None = None,
-    ) -> None:
-        super().__init__(definition, expression, write, rows, short)
-        self.stages = expression.stages
+    may_stream = False
+
+    @cached_property
+    def stages(self) -> list[Expression]:
+        return self.expression.stages
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Where the results of all stages but the last are put down, in elements of the largest type."""
         between = [number for stage in self.stages[:-1] for number in stage.results]
-        self.places = {number: place * _TILE for place, number in enumerate(between)}  # in elements of the largest type
-        self.streams = False
+        return {number: place * _TILE for place, number in enumerate(between)}
 
     @property
     def table_place(self) -> int:
@@ -291,11 +291,13 @@ class _DeepChain(_Chain):
     bias of each channel, is loaded once.
     """
 
+    may_stream = False
+
     def __init__(
         self, definition: PrimitiveDefinition, expression: Expression, write: Writer, axes: Sequence[Axis], depth: int
     ) -> None:
         super().__init__(definition, expression, write, Rows(write, axes[:-1], BLOCK // depth))
-        self.depth, self.is_deep, self.streams = depth, axes[-1].present, False
+        self.depth, self.is_deep = depth, axes[-1].present
         inner = self.rows.axes[0].present
         inputs = range(len(expression.inputs))
         self.row_vectors = [k for k in inputs if self.is_deep[k] and not inner[k]]

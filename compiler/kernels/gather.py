@@ -49,13 +49,11 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
 
 def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
     """What a table takes of where a row has the elements that indices stand for; 0 where there are too few for one, or rows."""
-    count, outer = (
-        dims.element_count(shape_of(definition.params[1])),
-        dims.product(shape_of(definition.params[0])[: it.axis]),
-    )
-    has_table = isinstance(count, int) and count in _IN_TABLE
-    is_used = isinstance(outer, int) and outer >= _ROWS_FOR_TABLE
-    return 4 * int(count) if has_table and is_used else 0  # type: ignore[arg-type]
+    count = dims.element_count(shape_of(definition.params[1]))
+    outer = dims.product(shape_of(definition.params[0])[: it.axis])
+    if not isinstance(count, int) or not isinstance(outer, int):
+        return 0
+    return 4 * count if count in _IN_TABLE and outer >= _ROWS_FOR_TABLE else 0
 
 
 @contextlib.contextmanager

@@ -48,13 +48,11 @@ class _WinogradRaw(Winograd):
         return transforms(RAW_OUTPUTS).unscaled(), raw_taps(shape, self.image_channels) * self.image_channels
 
     def choose_tile(self) -> Tile:
-        rows = min(self.chunk, self.most_rows)
+        most = raw_rows(self.target.block_registers) or max(
+            tile.rows for tile in tiles(self.target) if tile.blocks == 1
+        )
+        rows = min(self.chunk, most)
         return decide("tile", Tile(rows, 1), lambda: [Tile(fewer, 1) for fewer in range(1, rows)])
-
-    @property
-    def most_rows(self) -> int:
-        """Tiles of a bundle."""
-        return raw_rows(self.target.block_registers) or 1
 
     @property
     def product_cycles(self) -> float:
@@ -119,20 +117,18 @@ class _WinogradRaw(Winograd):
         write(f"bundles = (count + {rows - 1}) // {rows}", "begin = 0", "end = in_blocks")
         if self.is_volume:
             write("begin = near * image_blocks", "end = beyond * image_blocks")
-        self._write_zeros(tile)
+        if self.zeros:
+            with write.block(f"for at in range(0, {self.zeros}, {VECTOR_BYTES})"):
+                write(f"vstore(products, at, {tile.zero})")
         with write.block("for channel in range(begin, end)"):
             write(f"windows = weight + {block} * w_block + channel * {_WINDOW_BYTES}")
             write(f"steps = min({BLOCK}, channels - channel * {BLOCK})")
             self._write_channels(tile)
 
-    def _write_zeros(self, tile: Tile) -> None:
-        """What products are where there are no channels."""
-        if self.is_volume:
-            self._write_no_products(tile, f"0 if begin < end else bundles * {self._bundle_bytes}")
-
-    def _write_no_products(self, tile: Tile, end: str) -> None:
-        with self.write.block(f"for at in range(0, {end}, {VECTOR_BYTES})"):
-            self.write(f"vstore(products, at, {tile.zero})")
+    @property
+    def zeros(self) -> str:
+        """How many bytes of products are zero before anything is added to them: those of a slice that no channels meet."""
+        return f"0 if begin < end else bundles * {self._bundle_bytes}" if self.is_volume else ""
 
     def _write_channels(self, tile: Tile) -> None:
         """Adds what up to 16 channels give."""
@@ -191,10 +187,6 @@ class _FewRegisters(_WinogradRaw):
     """Windows of some channels are transformed to `ready` [line, column, channel, 16]."""
 
     @property
-    def most_rows(self) -> int:
-        return max(tile.rows for tile in tiles(self.target) if tile.blocks == 1)
-
-    @property
     def product_cycles(self) -> float:
         registers = VECTOR_BYTES // self.target.vector_bytes
         return registers * super().product_cycles
@@ -203,8 +195,9 @@ class _FewRegisters(_WinogradRaw):
     def weight_bytes(self) -> int:
         return WINDOW_SIZE * VECTOR_BYTES + self.area * _STEPS * VECTOR_BYTES
 
-    def _write_zeros(self, tile: Tile) -> None:
-        self._write_no_products(tile, f"bundles * {self._bundle_bytes}")
+    @property
+    def zeros(self) -> str:
+        return f"bundles * {self._bundle_bytes}"
 
     def _write_channels(self, tile: Tile) -> None:
         write = self.write
