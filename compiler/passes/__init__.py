@@ -27,6 +27,7 @@ from .layout import BlockChannels
 from .monomorphise import Monomorphise
 from .name_shapes import NameShapes
 from .pack_matrices import PackMatrices
+from .pointwise_products import PointwiseProducts
 from .recognise import Recognise
 from .simplify import Simplify
 from .split_batches import SplitBatches
@@ -52,6 +53,7 @@ __all__ = [
     "Options",
     "PackMatrices",
     "Pass",
+    "PointwiseProducts",
     "Recognise",
     "Simplify",
     "SplitBatches",
@@ -114,6 +116,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: CommonSubexpressions()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: SplitProducts()),
+    (2, lambda options: PointwiseProducts()),
     (2, lambda options: BlockChannels(options.winograd)),
     (2, lambda options: PackMatrices()),
     (0, lambda options: LambdaLift()),

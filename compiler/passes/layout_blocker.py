@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
@@ -12,6 +13,9 @@ from ..operators.table import lookup
 from ..operators.winograd import WinogradChoice
 from . import layout_weights
 from .rewriting import Emitter, constant, tensor_type
+
+# What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
+_USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,11 @@ def is_image(type_: TensorType) -> bool:
         and isinstance(type_.shape[1], int)
         and 0 not in type_.shape[1:]
     )
+
+
+def likely_size(dim: Any) -> int:
+    """A size of an image, or what it is if the image that comes in has a usual size."""
+    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
 
 
 def moves_channels(call: ir.OperatorCall, *, to_last: bool) -> bool:

@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ...formats import dims
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.blocked import BLOCK, FEW, WIDEST_DEPTHWISE, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.winograd import WINDOW_SIZE, Problem, Tiles
-from .layout_blocker import Blocker, is_image
+from .layout_blocker import Blocker, is_image, likely_size
 from .layout_channels import lay_apart, lay_together
 from .rewriting import tensor_type
 
@@ -22,9 +21,6 @@ _FEW_CHANNELS = 16
 
 # A sum of so many products is worth adding up the lanes of a vector.
 _LONG_SUM = 32
-
-# What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
-_USUAL_SIZE = 224
 
 
 @dataclass(frozen=True)
@@ -138,12 +134,7 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     batch, _, *piles, lines, columns = it.result.shape
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
     channels, blocks = slices * it.channels, -(-it.outputs // BLOCK)
-    return blocker.winograd(Problem(images, channels, blocks, _likely(lines), _likely(columns)))
-
-
-def _likely(dim: Any) -> int:
-    """A size of an image, or what it is if the image that comes in has a usual size."""
-    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), _USUAL_SIZE))
+    return blocker.winograd(Problem(images, channels, blocks, likely_size(lines), likely_size(columns)))
 
 
 def _winograd(blocker: Blocker, it: _Convolution, tiles: Tiles) -> ir.Var:

@@ -1,0 +1,179 @@
+"""Pointwise convolutions between planar images become matrix products: a pixel is a column.
+
+    conv(x, w, bias)    →  reshape(matmul(w, reshape(x)) + bias)
+
+of x[N, C, H, W] seen as [N, C, H · W]. The product reads and writes planes as they lie. Where the image is made in channel
+blocks, or whatever takes the result reads it there, the convolution stays, since nothing needs to be converted around it. What is
+done element by element behind it is done before the view, so that it joins the product's kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...formats import dims
+from ...formats.types import ShapeDim, TensorType
+from .. import ir
+from ..operators.shapes import integer
+from ..operators.table import Fusion, lookup
+from .layout_blocker import is_image, likely_size, moves_channels
+from .rewriting import Emitter, constant, tensor_type
+
+# Of fewer pixels, images are near enough for conversions to cost little, and tiles of vectors of pixels leave lanes over.
+_FEW_PIXELS = 768
+
+# Those whose kernels for channel blocks are the faster ones, even for an image that is planar so far.
+_OF_BLOCKS = frozenset(
+    {
+        "average_pool",
+        "conv",
+        "conv_integer",
+        "depth_to_space",
+        "group_normalization",
+        "instance_normalization",
+        "max_pool",
+        "resize",
+    }
+)
+
+
+@dataclass(frozen=True)
+class PointwiseProducts:
+    name: str = "pointwise_products"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Walk(module).run()
+
+
+class _Walk(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.between_planes: set[ir.Var] = set()  # results of the convolutions that become products
+        self.pixels: dict[ir.Atom, ir.Var] = {}  # what images are with their axes of space as one
+
+    def function(self, function: ir.Function) -> ir.Function:
+        images = _Images()
+        images.meet(function.body)
+        self.between_planes = images.between_planes
+        return super().function(function)
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        is_product = binding.var in self.between_planes
+        binding = self.with_new_operands(binding)
+        call, type_ = binding.value, binding.var.type
+        if not isinstance(call, ir.OperatorCall) or not isinstance(type_, TensorType):
+            return (binding,)
+        self.begin(binding)
+        result = self._product(call, type_) if is_product else self._elementwise(call, type_)
+        if result is None:
+            return (binding,)
+        self.pixels[binding.var] = result
+        view = lookup("reshape").canonical({"shape": type_.shape})
+        return (*self.new, replace(binding, value=ir.OperatorCall("reshape", (result,), view)))
+
+    def _product(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var:
+        x, weight, *bias = call.args
+        outputs, channels = tensor_type(weight).shape[:2]
+        pixels = self.pixels.get(x) or self._seen(x, _flat(tensor_type(x).shape))
+        result = self.emit("matmul", self._seen(weight, (outputs, channels)), pixels)
+        for vector in bias:
+            result = self.emit("add", result, self._seen(vector, (outputs, 1)))
+        return result
+
+    def _elementwise(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
+        """Of pixels and of what has their shape, one element for all of them, or one for each channel."""
+        found = [arg for arg in call.args if arg in self.pixels]
+        if not found or lookup(call.operator).fusion is not Fusion.ELEMENTWISE:
+            return None
+        operands = [self.pixels.get(arg) or self._beside(arg, type_.shape) for arg in call.args]
+        if any(operand is None for operand in operands) or tensor_type(found[0]).shape != type_.shape:
+            return None
+        return self.emit(call.operator, *operands, **dict(call.attributes))  # type: ignore[arg-type]
+
+    def _beside(self, atom: ir.Atom, image: Sequence[ShapeDim]) -> ir.Atom | None:
+        """An operand as it broadcasts to pixels; None if it is neither of the image's size nor of size 1 along all of space."""
+        shape = tensor_type(atom).shape
+        if len(shape) < 2:
+            return atom if shape in ((), (1,)) else None
+        whole = (1,) * (len(image) - len(shape)) + shape
+        is_fit = whole[2:] == tuple(image[2:]) or all(dim == 1 for dim in whole[2:])
+        return self._seen(atom, _flat(whole)) if is_fit else None
+
+    def _seen(self, atom: ir.Atom, shape: tuple[ShapeDim, ...]) -> ir.Atom:
+        if isinstance(atom, ir.Constant):
+            return constant(atom.value.reshape([integer(size) for size in shape]))
+        return self.emit("reshape", atom, shape=shape)
+
+
+def _flat(shape: Sequence[ShapeDim]) -> tuple[ShapeDim, ...]:
+    """An image's, its axes of space as one."""
+    return (*shape[:2], dims.product(shape[2:]))  # type: ignore[arg-type]
+
+
+def _keeps_blocks(call: ir.OperatorCall) -> bool:
+    """Whether the operator's result is an image in channel blocks if what it is given are such."""
+    return (
+        call.operator in (*_OF_BLOCKS, "concat", "slice", "split") or lookup(call.operator).fusion is Fusion.ELEMENTWISE
+    )
+
+
+class _Images:
+    """Finds the pointwise convolutions between images that nothing makes or takes in channel blocks."""
+
+    def __init__(self) -> None:
+        self.between_planes: set[ir.Var] = set()
+        self.calls: dict[ir.Atom, ir.OperatorCall] = {}
+        self.made: set[ir.Atom] = set()  # in channel blocks
+        self.taken: set[ir.Atom] = set()  # likewise
+
+    def meet(self, block: ir.Block) -> None:
+        for binding in block.bindings:
+            self._note_made(binding)
+        for binding in reversed(block.bindings):
+            for inner in ir.blocks_of(binding.value):
+                self.meet(inner)
+            if isinstance(binding.value, ir.OperatorCall):
+                self._note_taken(binding.var, binding.value)
+
+    def _note_made(self, binding: ir.Binding) -> None:
+        call = binding.value
+        if isinstance(call, ir.GetItem) and call.tuple in self.made:  # a part of what has been split
+            self.made.add(binding.var)
+        if not isinstance(call, ir.OperatorCall):
+            return
+        self.calls[binding.var] = call
+        if call.operator in ("conv", "conv_integer"):
+            is_made = not self._is_pointwise(binding.var, call)
+        else:
+            is_made = _keeps_blocks(call) and not self.made.isdisjoint(call.args)
+        if is_made:
+            self.made.add(binding.var)
+
+    def _note_taken(self, var: ir.Var, call: ir.OperatorCall) -> None:
+        is_in_blocks = var in self.taken or var in self.made
+        if not is_in_blocks and self._is_pointwise(var, call):
+            self.between_planes.add(var)
+        elif call.operator in _OF_BLOCKS or moves_channels(call, to_last=True):
+            self.taken.add(call.args[0])
+        elif is_in_blocks and _keeps_blocks(call):
+            self.taken.update(call.args)
+
+    def _is_pointwise(self, var: ir.Var, call: ir.OperatorCall) -> bool:
+        """Whether each pixel of the result is made of one of a planar image, and there are enough of them."""
+        if call.operator != "conv" or call.args[0] in self.made:
+            return False
+        x, weight, *_ = call.args
+        attributes: dict[str, Any] = lookup(call.operator).bind(call.attributes)
+        steps, pads, window = attributes["strides"] or (), attributes["pads"] or (), tensor_type(weight).shape[2:]
+        source = self.calls.get(x)
+        return (
+            is_image(tensor_type(x))
+            and is_image(tensor_type(var))
+            and attributes["groups"] == 1
+            and all(size == 1 for size in (*steps, *window))
+            and all(pad == 0 for pad in pads)
+            and likely_size(dims.product(tensor_type(x).shape[2:])) >= _FEW_PIXELS  # type: ignore[arg-type]
+            and not (source is not None and moves_channels(source, to_last=False))
+        )
