@@ -66,14 +66,14 @@ class _Walk(Emitter):
         if not isinstance(call, ir.OperatorCall) or not isinstance(type_, TensorType):
             return (binding,)
         self.begin(binding)
-        result = self._product(call, type_) if is_product else self._elementwise(call, type_)
+        result = self._product(call) if is_product else self._elementwise(call, type_)
         if result is None:
             return (binding,)
         self.pixels[binding.var] = result
         view = lookup("reshape").canonical({"shape": type_.shape})
         return (*self.new, replace(binding, value=ir.OperatorCall("reshape", (result,), view)))
 
-    def _product(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var:
+    def _product(self, call: ir.OperatorCall) -> ir.Var:
         x, weight, *bias = call.args
         outputs, channels = tensor_type(weight).shape[:2]
         pixels = self.pixels.get(x) or self._seen(x, _flat(tensor_type(x).shape))
