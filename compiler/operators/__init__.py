@@ -3,6 +3,7 @@
 from . import (  # noqa: F401  (they register entries)
     attention,
     blocked,
+    col2im,
     creation,
     dequantized,
     detection,

@@ -4,6 +4,9 @@ With strides s, the results at one place modulo s, a *phase*, are an ordinary co
 convolution computes all phases as channels of their own, and `depth_to_space` lays them side by side. Where the size of
 the window is not a multiple of s, the last phases of an axis lack a weight, which is zero; if that is much, phases that lack
 the same ones are convolved by themselves.
+
+One that stands alone, between planar images, may take less time as a product of all weights with the image as it lies, whose
+rows `col2im` adds up where they belong: no zeros are multiplied, and nothing is packed into channel blocks and back.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +22,7 @@ from typing import Any
 from ...formats import dims
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
+from ..analysis import expressions
 from ..operators.blocked import BLOCK
 from ..operators.shapes import integer
 from ..operators.table import lookup
@@ -27,6 +32,11 @@ from .rewriting import Emitter, tensor_type
 
 # Convolutions of some phases each are worth it where the zeros would make one of all phases so many times as long.
 _WASTE = 1.25
+
+# In multiply-adds of a vector, what it takes to write and add up a vector of a product's result; to pack one of the image into
+# channel blocks; to bring one of the result in its place from there, in three copies. How many vectors more than there are a line
+# of a product's tiles takes, since its ends do not fill tiles.
+_OVERLAP_COST, _PACK_COST, _PLACE_COST, _RAGGED = 30, 12, 46, 2
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,14 @@ def _shares(phases: list[_Phases]) -> list[_Share]:
 
 
 class _Splitter(Emitter):
+    is_alone = False  # whether the function at hand has one convolution: around others, images are in channel blocks
+
+    def function(self, function: ir.Function) -> ir.Function:
+        values = [binding.value for binding in expressions(function.body)]
+        calls = Counter(value.operator for value in values if isinstance(value, ir.OperatorCall))
+        self.is_alone = calls["conv"] + calls["conv_transpose"] == 1
+        return super().function(function)
+
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
         call, type_ = binding.value, binding.var.type
@@ -124,8 +142,29 @@ class _Splitter(Emitter):
             return (binding,)
         extra = attributes["output_padding"] or (0,) * len(windows)
         self.begin(binding)
-        result = self._split(call.args, type_, list(map(_Phases, windows, extra)), attributes["groups"])
+        phases, groups = list(map(_Phases, windows, extra)), attributes["groups"]
+        if self.is_alone and groups == 1 and _is_faster_as_product(x, weight, type_, phases):
+            result = self._as_product(call.args, type_, attributes)
+        else:
+            result = self._split(call.args, type_, phases, groups)
         return (*self.new, dataclasses.replace(binding, value=result))
+
+    def _as_product(self, args: Sequence[ir.Atom], type_: TensorType, attributes: dict[str, Any]) -> ir.Expr:
+        """A column of the product holds what a pixel adds to the window around it."""
+        x, weight, *bias = args
+        (n, channels, *spatial), (_, outputs, *kernel) = tensor_type(x).shape, map(integer, tensor_type(weight).shape)
+        rows = outputs * math.prod(kernel)
+        by_channel = self.emit("reshape", weight, shape=(channels, rows))
+        weights = self.emit("permute_dims", by_channel, axes=(1, 0))
+        pixels = self.emit("reshape", x, shape=(n, channels, dims.product(spatial)))  # type: ignore[arg-type]
+        product = self.emit("matmul", weights, pixels)
+        windows = self.emit("reshape", product, shape=(n, rows, *spatial))
+        starts = (attributes["pads"] or (0,) * 2 * len(kernel))[: len(kernel)]
+        steps = {"strides": attributes["strides"], "dilations": attributes["dilations"], "starts": starts}
+        result = self.emit("col2im", windows, shape=type_.shape[2:], kernel=kernel, **steps)
+        for vector in bias:
+            result = self.emit("add", result, self.emit("reshape", vector, shape=(outputs, *(1,) * len(kernel))))
+        return self.new.pop().value
 
     def _split(self, args: Sequence[ir.Atom], type_: TensorType, phases: list[_Phases], groups: int) -> ir.Expr:
         x, weight, *bias = args
@@ -224,12 +263,33 @@ class _Splitter(Emitter):
         return self.emit("reshape", whole, shape=(n, groups * integer(depth), *size))
 
 
+def _is_faster_as_product(x: TensorType, weight: TensorType, type_: TensorType, phases: list[_Phases]) -> bool:
+    """Whether a product and `col2im` take less time for an image than a convolution of all phases, by a count of vectors."""
+    if not all(isinstance(size, int) for size in (*x.shape[2:], *type_.shape[2:])) or _are_for_winograd(phases):
+        return False
+    channels, *image = map(integer, x.shape[1:])
+    _, outputs, *kernel = map(integer, weight.shape)
+    result = tuple(map(integer, type_.shape[2:]))
+    vectors, rows = -(-math.prod(image) // BLOCK), outputs * math.prod(kernel)
+    product = rows * (vectors + _RAGGED) * (channels + _OVERLAP_COST)
+    blocks = -(-outputs * math.prod(axis.stride for axis in phases) // BLOCK)
+    pixels = math.prod(-(-(size + axis.start) // axis.stride) for size, axis in zip(result, phases, strict=True))
+    sums = blocks * channels * math.prod(axis.taps for axis in phases) * pixels
+    packing = channels * vectors * _PACK_COST + outputs * math.prod(result) // BLOCK * _PLACE_COST
+    return product < sums + packing
+
+
+def _are_for_winograd(phases: list[_Phases]) -> bool:
+    """Whether each phase's window is the one that Winograd's algorithm takes."""
+    return [axis.taps for axis in phases] == [WINDOW_SIZE] * 2
+
+
 def _wastes(weight: TensorType, phases: list[_Phases]) -> bool:
     """Whether zero weights are many, and phases can be convolved apart: their channels are whole blocks, some weight is left
     of each, and what lacks the first one begins in the padding that goes with it."""
     channels, outputs, *_ = map(integer, weight.shape)
-    if [axis.taps for axis in phases] == [WINDOW_SIZE] * 2:
-        return False  # Winograd's algorithm, which takes this window alone, saves more
+    if _are_for_winograd(phases):
+        return False  # which saves more
     lacking = [axis for axis in phases if axis.full < axis.stride]
     if any(axis.taps < 2 or axis.pads[0] < 1 for axis in lacking) or channels < BLOCK or outputs % BLOCK:
         return False

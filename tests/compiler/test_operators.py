@@ -112,6 +112,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("permute_dims", [(F, ("n", 4, 2))], {"axes": (2, 0, 1)}),
     ("permute_dims", [(F, ("n", 4, 2))], {}),
     ("depth_to_space", [(F, ("n", 12, "h", 2, 3))], {"blocks": (2, 3)}),
+    ("col2im", [(F, ("n", 12, "h", 2))], {"shape": ("2 * h", 7), "kernel": (2, 3), "strides": (2, 1), "starts": (1, 0)}),
     ("broadcast_to", [(F, ("n", 1))], {"shape": (2, "n", 5)}),
     ("tile", [(F, ("n", 2))], {"repetitions": (2, "n")}),
     ("concat", [(F, ("n", 2)), (F, ("n", 3))], {"axis": -1}),

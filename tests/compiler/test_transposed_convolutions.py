@@ -51,16 +51,49 @@ def rewritten(module, x, *passes):
     return [value.operator for value in values if isinstance(value, ir.OperatorCall)]
 
 
+def convolved(x):
+    """The image behind a convolution: what follows is not alone."""
+    channels, axes = x.type.shape[1], x.type.rank - 2
+    return op.conv(x, constant(normal(channels, channels, *(1,) * axes)))
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("symbolic", [False, True])
-def test_the_result_stays(name, symbolic):
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_the_result_stays(name, symbolic, is_alone):
     shape, kernel, attributes = CASES[name]
     x = var("x", ("n", shape[1], "h", *shape[3:]) if symbolic else shape)
     bias = constant(normal(kernel[1] * attributes.get("groups", 1)))
-    y = op.conv_transpose(x, constant(normal(*kernel)), bias, **attributes)
+    y = op.conv_transpose(x if is_alone else convolved(x), constant(normal(*kernel)), bias, **attributes)
     operators = rewritten(Module(main=function([x], y)), normal(*shape))
-    assert operators[0] == "conv"
     assert "conv_transpose" not in operators
+    assert is_alone or operators[:2] == ["conv", "conv"]
+
+
+PRODUCTS = {
+    "few outputs": ((2, 64, 24, 24), (64, 3, 4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "output padding": ((1, 64, 9, 20), (64, 16, 3, 3), {"strides": (2, 2), "pads": (1, 1, 1, 1), "output_padding": (1, 0)}),
+    "other steps": ((1, 32, 6, 30), (32, 2, 3, 5), {"strides": (3, 2), "dilations": (2, 1), "pads": (0, 2, 1, 3)}),
+    "wide steps": ((1, 32, 4, 40), (32, 1, 1, 16), {"strides": (1, 16)}),
+    "signal": ((2, 48, 100), (48, 4, 5), {"strides": (2,), "pads": (2, 1)}),
+    "volume": ((1, 32, 3, 5, 16), (32, 3, 2, 3, 4), {"strides": (2, 2, 2), "pads": (0, 1, 1, 0, 0, 1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_one_that_stands_alone_is_a_product(name):
+    shape, kernel, attributes = PRODUCTS[name]
+    x = var("x", ("n", *shape[1:]))
+    y = op.conv_transpose(x, constant(normal(*kernel)), constant(normal(kernel[1])), **attributes)
+    operators = rewritten(Module(main=function([x], y)), normal(*shape))
+    assert [operator for operator in operators if operator != "reshape"] == ["matmul", "col2im", "add"]
+
+
+def test_one_of_few_pixels_or_for_winograd_is_no_product():
+    for shape, kernel, pads in (((1, 64, 7, 7), (64, 64, 4, 4), 1), ((1, 64, 32, 32), (64, 3, 6, 6), 2)):
+        x = var("x", shape)
+        y = op.conv_transpose(x, constant(normal(*kernel)), strides=(2, 2), pads=(pads,) * 4)
+        assert rewritten(Module(main=function([x], y)), normal(*shape))[0] == "conv"
 
 
 @pytest.mark.parametrize("name", LACKING)
@@ -68,9 +101,9 @@ def test_the_result_stays(name, symbolic):
 def test_phases_that_lack_weights_are_convolved_apart(name, symbolic):
     shape, kernel, attributes, count = LACKING[name]
     x = var("x", ("n", shape[1], "h", *shape[3:]) if symbolic else shape)
-    y = op.conv_transpose(x, constant(normal(*kernel)), constant(normal(kernel[1])), **attributes)
+    y = op.conv_transpose(convolved(x), constant(normal(*kernel)), constant(normal(kernel[1])), **attributes)
     operators = rewritten(Module(main=function([x], y)), normal(*shape))
-    assert operators.count("conv") == count
+    assert operators.count("conv") == 1 + count
 
 
 @pytest.mark.parametrize("spatial", [(9,), (4, 5), (2, 3, 4)])
