@@ -34,7 +34,9 @@ from .tile import (
     Tile,
     choose,
     chunk_of,
+    multiply_add,
     step_cost,
+    write_ahead,
     write_blocks,
     write_chunks,
     write_start,
@@ -65,6 +67,17 @@ class Window:
     def extent(self) -> int:
         """The pixels from its first to its last."""
         return (self.size - 1) * self.dilation + 1
+
+    def reach(self, pixels: int) -> int:
+        """The pixels of the image that so many neighbouring ones of the result are made of, from the first to the last."""
+        return (pixels - 1) * self.stride + self.extent
+
+    def uses(self, at: int, pixels: int) -> list[tuple[int, int]]:
+        """Which of so many neighbouring pixels of the result the image's pixel `at` of their reach belongs to: each with the place
+        of the window that meets it there."""
+        starts = ((at - place * self.dilation, place) for place in range(self.size))
+        met = ((start // self.stride, place) for start, place in starts if start >= 0 and start % self.stride == 0)
+        return [(pixel, place) for pixel, place in met if pixel < pixels]
 
 
 @dataclass(frozen=True)
@@ -634,6 +647,9 @@ class Conv:
     def write_taps(self, tile: Tile) -> None:
         """The part of the sum that a row of the window gives."""
         write = self.write
+        if self._slides(tile):
+            self._write_sliding(tile)
+            return
         if self.problem.is_planar:
             write("x = x_tap")
             with write.block("for step in range(window_width)"):
@@ -643,10 +659,44 @@ class Conv:
             write(f"x = x_tap + tap_across * dilation_across * {VECTOR_BYTES}")
             self._write_block_of_channels(tile)
 
+    def _slides(self, tile: Tile) -> bool:
+        """Whether each pixel of a row is read once, for all places of the window that meet it. A tile of one block reads as much as
+        it computes otherwise, and waits for the first cache; a wider one has no registers for the weights of all places."""
+        window = self.problem.window[1]
+        needed = tile.rows + window.size + 1
+        return tile.blocks == 1 < window.size and needed <= self.target.block_registers and not self.problem.narrow
+
+    def _write_sliding(self, tile: Tile) -> None:
+        """The part of the sum that a row of the window gives, whose vectors stay in registers."""
+        write = self.write
+        write("x = x_tap")
+        if self.problem.is_planar:
+            self._write_sliding_step(tile)
+            return
+        with write.block(f"for step in range({self._inner})"):
+            self._write_sliding_step(tile)
+            write("x += x_step", "w += w_step")
+
+    def _write_sliding_step(self, tile: Tile) -> None:
+        write, window = self.write, self.problem.window[1]
+        taps = range(window.size)
+        write_ahead(write, [tap * VECTOR_BYTES for tap in taps], window.size * VECTOR_BYTES)
+        write(*(f"w_{tap} = {tile.load(str(tap * self.tap_bytes))}" for tap in taps))
+        for at in range(window.reach(tile.rows)):
+            if uses := window.uses(at, tile.rows):
+                write(f"x_{at} = splat_float32(load_float32(x, {at * self.problem.pixel}))")
+            for row, tap in uses:
+                write(multiply_add(tile.accumulator(row, 0), f"x_{at}", f"w_{tap}", self.target))
+
+    @property
+    def _inner(self) -> str:
+        """How many channels of a block count."""
+        return "inner" if self.problem.last < BLOCK else str(BLOCK)
+
     def _write_block_of_channels(self, tile: Tile) -> None:
         write, problem = self.write, self.problem
         has_rest = problem.last < BLOCK
-        steps = "outer, inner" if problem.narrow else "inner" if has_rest else str(BLOCK)
+        steps = "outer, inner" if problem.narrow else self._inner
         if problem.narrow:
             write(f"w_next = w + {BLOCK * VECTOR_BYTES}", "x += outer * x_step", "w += outer * w_step")
         with write.block(f"for step in range({steps})"):

@@ -123,13 +123,9 @@ class _Depthwise:
         down, across = self.problem.window
         return down.size * across.size / _STEPS_A_NANOSECOND + BLOCK * self.epilogue_cost
 
-    def _reach(self, tile: Tile) -> int:
-        """The input pixels of a tile, from the first to the last."""
-        return (tile.rows - 1) * self.window.stride + self.window.extent
-
     def _uncertain(self, tile: Tile) -> Sequence[int]:
         """The input pixels of a tile, counted from its left end, that can lie beside the image."""
-        reach = self._reach(tile)
+        reach = self.window.reach(tile.rows)
         return [at for at in range(reach) if at < self.window.begin or at >= reach - self.problem.over]
 
     def kernel(self) -> Kernel:
@@ -202,7 +198,7 @@ class _Depthwise:
         if not uncertain or (isinstance(columns, int) and columns <= 2 * tile.rows):
             self._write_taps(tile, uncertain)
             return
-        with self.write.block(f"if left >= 0 and left + {self._reach(tile)} <= width"):
+        with self.write.block(f"if left >= 0 and left + {self.window.reach(tile.rows)} <= width"):
             self._write_taps(tile, ())
         with self.write.block("else"):
             self._write_taps(tile, uncertain)
@@ -215,16 +211,13 @@ class _Depthwise:
         with write.block("for tap in range(first_tap, end_tap)"):
             for tap in range(window.size):
                 write(f"w_{tap} = vload_float32(w, {tap * VECTOR_BYTES})")
-            for at in range(self._reach(tile)):
+            for at in range(self.window.reach(tile.rows)):
                 self._write_pixel(tile, at, f"x_{at}, 0" if at in uncertain else f"x_tile, {at * self.pixel}")
             write("x_tile += tap_row", "w += w_row", *(f"x_{at} += row_{at}" for at in uncertain))
 
     def _write_pixel(self, tile: Tile, at: int, place: str) -> None:
         """Adds input pixel `at` of a tile, times its weights, to the sums that it belongs to."""
-        window = self.window
-        taps = [(tap, at - tap * window.dilation) for tap in range(window.size)]
-        uses = [(start // window.stride, tap) for tap, start in taps if start >= 0 and start % window.stride == 0]
-        uses = [(pixel, tap) for pixel, tap in uses if pixel < tile.rows]
+        uses = self.window.uses(at, tile.rows)
         if uses:
             self.write(f"x = {self._loaded(place)}")
         for pixel, tap in uses:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -171,8 +171,8 @@ def write_step(
     Meanwhile, `lines` vectors that a later tile needs are brought nearer, from `ahead` on: weights are read once in an
     inference, and the memory is slower than the tile. None are where what is read is in the caches.
     """
-    if lines and decide("prefetch", True, lambda: (True, False)):
-        write(*(f"prefetch(ahead, {_times(i, 'w_block')})" for i in range(lines)), f"ahead += {tile.w_bytes}")
+    if lines:
+        write_ahead(write, [_times(i, "w_block") for i in range(lines)], tile.w_bytes)
     element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
     for j in range(tile.blocks):
         write(f"w_{j} = {tile.load(_times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
@@ -184,6 +184,12 @@ def write_step(
             if mask:
                 write(f"{total} = select({mask}, more, {total})")
     write("x += x_step", "w += w_step")
+
+
+def write_ahead(write: Writer, places: Iterable[str | int], step: int) -> None:
+    """Brings the vectors at these places behind `ahead` nearer, and moves it on by so many bytes."""
+    if decide("prefetch", True, lambda: (True, False)):
+        write(*(f"prefetch(ahead, {place})" for place in places), f"ahead += {step}")
 
 
 def chunk_of(size: int, steps: int = 1, most: int = CHUNK) -> int:
