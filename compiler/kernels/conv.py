@@ -73,8 +73,8 @@ class Window:
         return (pixels - 1) * self.stride + self.extent
 
     def uses(self, at: int, pixels: int) -> list[tuple[int, int]]:
-        """Which of so many neighbouring pixels of the result the image's pixel `at` of their reach belongs to: each with the place
-        of the window that meets it there."""
+        """Which of so many neighbouring pixels of the result are made of the image's pixel `at` of their reach: each with the
+        place of the window that meets it."""
         starts = ((at - place * self.dilation, place) for place in range(self.size))
         met = ((start // self.stride, place) for start, place in starts if start >= 0 and start % self.stride == 0)
         return [(pixel, place) for pixel, place in met if pixel < pixels]
@@ -660,8 +660,8 @@ class Conv:
             self._write_block_of_channels(tile)
 
     def _slides(self, tile: Tile) -> bool:
-        """Whether each pixel of a row is read once, for all places of the window that meet it. A tile of one block reads as much as
-        it computes otherwise, and waits for the first cache; a wider one has no registers for the weights of all places."""
+        """Whether each pixel of a row is read once, for all places of the window that meet it. A tile of one block reads as much
+        as it computes otherwise, and waits for the first cache; a wider one has no registers for the weights of all places."""
         window = self.problem.window[1]
         needed = tile.rows + window.size + 1
         return tile.blocks == 1 < window.size and needed <= self.target.block_registers and not self.problem.narrow

@@ -1,4 +1,5 @@
-"""Depthwise convolution of channel-blocked images: a block of channels is a vector, and so is each of its weights.
+"""Depthwise convolution of channel-blocked images, each channel by itself or in groups of 2, 4 or 8: a block of channels is a
+vector, and so is each of its weights. Each channel of a group comes in turn to all lanes of its group.
 
 A unit of the work is one output row of one block, made in tiles of neighbouring pixels. For each row of the window, a tile
 reads every input vector that it needs once and adds it to all the pixels whose windows it lies in: the row of the window is
@@ -29,6 +30,7 @@ from .writer import Writer, estimate, shape_of
 
 _PIXELS = 14  # of a tile at most
 _STEPS = 160  # of a tile's row of the window at most, unless the window alone is wider
+_LEAST = 8  # pixels of a tile of groups, so that its multiply-adds need not wait for each other
 _STEPS_A_NANOSECOND = 6  # of vectors
 
 
@@ -38,6 +40,7 @@ class _Problem:
 
     batch: Dim
     blocks: int
+    members: int  # channels of a group
     height: Dim
     width: Dim
     lines: Dim
@@ -65,10 +68,13 @@ def _problem_of(found: Anchored) -> _Problem | None:
         return None
     window = axes(weight[2:4], attributes["strides"], attributes["pads"], attributes["dilations"])
     known = [number for axis in window for number in (axis.size, axis.begin, axis.end)]
-    if not all(isinstance(number, int) for number in (*known, x[1])) or integer(weight[3]) > WIDEST_DEPTHWISE:
+    if not all(isinstance(number, int) for number in (*known, x[1])):
+        return None
+    members = integer(weight[1])
+    if members * integer(weight[3]) > WIDEST_DEPTHWISE:
         return None
     down, across = map(Window.of, window)
-    return _Problem(x[0], integer(x[1]), x[2], x[3], result[2], result[3], (down, across))
+    return _Problem(x[0], integer(x[1]), members, x[2], x[3], result[2], result[3], (down, across))
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -121,7 +127,7 @@ class _Depthwise:
     def _nanoseconds(self) -> float:
         """The estimated time of one output vector."""
         down, across = self.problem.window
-        return down.size * across.size / _STEPS_A_NANOSECOND + BLOCK * self.epilogue_cost
+        return self.problem.members * down.size * across.size / _STEPS_A_NANOSECOND + BLOCK * self.epilogue_cost
 
     def _uncertain(self, tile: Tile) -> Sequence[int]:
         """The input pixels of a tile, counted from its left end, that can lie beside the image."""
@@ -166,7 +172,8 @@ class _Depthwise:
             write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
             write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
         write("x_line = images_at + plane * plane_bytes + top * row_bytes + first_tap * tap_row")
-        write("w_line = weight + block * window_bytes + first_tap * w_row")
+        of_block = _times("window_bytes", problem.members)
+        write(f"w_line = weight + block * {of_block} + first_tap * w_row")
         start = f"vload_float32(bias, block * {VECTOR_BYTES})" if len(self.node.inputs) > 2 else "splat_float32(0.0)"
         write(f"start = {start}")
         if isinstance(problem.columns, int):
@@ -209,17 +216,21 @@ class _Depthwise:
             is_inside = f"if 0 <= left + {at} < width else"
             write(f"x_{at} = x_tile + {at * self.pixel} {is_inside} zeros", f"row_{at} = tap_row {is_inside} 0")
         with write.block("for tap in range(first_tap, end_tap)"):
-            for tap in range(window.size):
-                write(f"w_{tap} = vload_float32(w, {tap * VECTOR_BYTES})")
-            for at in range(self.window.reach(tile.rows)):
-                self._write_pixel(tile, at, f"x_{at}, 0" if at in uncertain else f"x_tile, {at * self.pixel}")
+            for member in range(self.problem.members):
+                behind = f"{_times('window_bytes', member)} + " if member else ""
+                for tap in range(window.size):
+                    write(f"w_{tap} = vload_float32(w, {behind}{tap * VECTOR_BYTES})")
+                for at in range(window.reach(tile.rows)):
+                    place = f"x_{at}, 0" if at in uncertain else f"x_tile, {at * self.pixel}"
+                    self._write_pixel(tile, at, place, member)
             write("x_tile += tap_row", "w += w_row", *(f"x_{at} += row_{at}" for at in uncertain))
 
-    def _write_pixel(self, tile: Tile, at: int, place: str) -> None:
-        """Adds input pixel `at` of a tile, times its weights, to the sums that it belongs to."""
-        uses = self.window.uses(at, tile.rows)
+    def _write_pixel(self, tile: Tile, at: int, place: str, member: int) -> None:
+        """Adds a channel of each group of input pixel `at` of a tile, times its weights, to the sums that it belongs to."""
+        count, uses = self.problem.members, self.window.uses(at, tile.rows)
         if uses:
-            self.write(f"x = {self._loaded(place)}")
+            loaded = self._loaded(place)
+            self.write(f"x = repeated_{member}_of_{count}({loaded})" if count > 1 else f"x = {loaded}")
         for pixel, tap in uses:
             self.write(multiply_add(tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
 
@@ -233,7 +244,13 @@ class _Depthwise:
 def _pixels(problem: _Problem, target: Target) -> int:
     """Pixels of a tile: as many as there are registers for, in as few tiles as need be."""
     registers = target.block_registers
-    most = min(_PIXELS, max(registers - 3, 1), max(_STEPS // problem.window[1].size, 2))
+    members = problem.members
+    steps = max(_STEPS // (members * problem.window[1].size), _LEAST if members > 1 else 2)
+    most = min(_PIXELS, max(registers - 3, 1), steps)
     if not isinstance(problem.columns, int):
         return most
     return math.ceil(problem.columns / math.ceil(problem.columns / most))
+
+
+def _times(factor: str, count: int) -> str:
+    return f"{factor} * {count}" if count > 1 else factor

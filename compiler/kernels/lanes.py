@@ -415,6 +415,18 @@ def interleaved(a: Lanes, b: Lanes) -> Lanes:
     return shuffle(a, b, [lane // 2 + lane % 2 * a.lanes for lane in range(a.lanes)])
 
 
+def _repeater(place: int, count: int) -> Callable[[Lanes], Lanes]:
+    def repeated(a: Lanes) -> Lanes:
+        return shuffle(a, a, [lane - lane % count + place for lane in range(a.lanes)])
+
+    repeated.__name__ = f"repeated_{place}_of_{count}"
+    return repeated
+
+
+# Of each group of so many neighbouring lanes, the one at this place in all of them.
+REPEATERS = tuple(_repeater(place, count) for count in (2, 4, 8) for place in range(count))
+
+
 def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
     """Of elements of 4 bytes, lane number `indices` of a, or behind its last one of b, on a CPU with AVX-512 or AVX2."""
     builder, kind = a.builder, ir.VectorType(I32, a.lanes)

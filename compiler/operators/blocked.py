@@ -27,7 +27,8 @@ from .work import each_input, of_blocked_convolution, of_convolution_to_few, of_
 BLOCK = 16
 TURNS = (1, 2, 4, 8, 16)  # parts of the channels that join_channels takes in turns
 FEW = 4  # channels of the result of conv_to_few
-WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have
+WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may have, for each channel of a group
+SMALL_GROUPS = (1, 2, 4, 8)  # channels of the groups that a depthwise convolution may have: none lies in two blocks
 
 _FLOAT32 = frozenset({DType.float32})
 _PANELS = frozenset({DType.float32, DType.float16, DType.uint16})
@@ -384,8 +385,13 @@ def _infer_conv_depthwise(
     if zero and x.dtype is DType.float32:
         raise mismatch("a zero point of integers alone", zero)
     _is_blocked(x)
-    if weight.rank != x.rank or weight.shape[0] == 0 or weight.shape[1] != 1 or weight.shape[-1] != BLOCK:
-        raise mismatch(f"weights [blocks, 1, *window, {BLOCK}]", weight)
+    if (
+        weight.rank != x.rank
+        or weight.shape[0] == 0
+        or weight.shape[1] not in SMALL_GROUPS
+        or weight.shape[-1] != BLOCK
+    ):
+        raise mismatch(f"weights [blocks, 1, 2, 4 or 8, *window, {BLOCK}]", weight)
     match_dim(x.shape[1], weight.shape[0])
     _check_bias(inputs, weight.shape[0])
     windows = axes(weight.shape[2:-1], strides, pads, dilations)
@@ -397,7 +403,7 @@ def _conv_depthwise(
 ) -> np.ndarray:
     plain, flat = _unpack_planar(weight, bias)
     image = _unpack_channels(x.astype(np.float32) - np.float32(zero), len(plain))
-    return _pack_channels(_conv(image, plain, flat, groups=len(plain), **attributes))
+    return _pack_channels(_conv(image, plain, flat, groups=len(plain) // plain.shape[1], **attributes))
 
 
 def from_upper_halves(halves: np.ndarray) -> np.ndarray:
@@ -473,7 +479,8 @@ register("conv_to_few", "x weight bias?", _infer_conv_to_few, _conv_to_few, Fusi
          f"convolution of a channel-blocked image to {FEW} channels at most; the weights are channel-blocked as images are",
          attributes=WINDOW | {"channels": _CHANNELS}, work=of_convolution_to_few)
 register("conv_depthwise", "x weight bias?", _infer_conv_depthwise, _conv_depthwise, Fusion.ANCHOR,
-         "convolution of each channel of a channel-blocked image by itself, of floats or 8-bit integers less a zero point",
+         "convolution of each channel of a channel-blocked image by itself, or of each group of as many channels as come out, "
+         "2, 4 or 8; of floats or 8-bit integers less a zero point",
          attributes=WINDOW | {"zero": Attribute(Kind.INT, "point of integers", 0)},
          work=of_blocked_convolution)
 register("matmul_packed", "a panels", _infer_matmul_packed, _matmul_packed, Fusion.ANCHOR,

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import BLOCK, FEW, WIDEST_DEPTHWISE, NarrowGroups
+from ..operators.blocked import BLOCK, FEW, SMALL_GROUPS, WIDEST_DEPTHWISE, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.winograd import WINDOW_SIZE, Problem, Tiles
@@ -56,6 +56,11 @@ class _Convolution:
         return self.groups == self.channels == self.outputs
 
     @property
+    def is_of_small_groups(self) -> bool:
+        """Whether each group gives as many channels as it takes, and they are such parts of a block."""
+        return self.channels == self.outputs and self.channels // self.groups in SMALL_GROUPS
+
+    @property
     def begins_in_blocks(self) -> bool:
         """Whether each group begins with a block."""
         each = (self.outputs // self.groups, self.channels // self.groups)
@@ -70,8 +75,10 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     it = _Convolution.of(call, type_)
     if it is None:
         return None
-    if it.is_depthwise:
+    if it.is_of_small_groups and _may_be_depthwise(it):
         return _depthwise(blocker, it)
+    if it.is_depthwise:
+        return None
     if it.groups == 1 and it.channels < _FEW_CHANNELS and not blocker.is_blocked(it.x):
         return _planar(blocker, it)
     if _is_to_few(it):
@@ -150,15 +157,18 @@ def _winograd(blocker: Blocker, it: _Convolution, tiles: Tiles) -> ir.Var:
     return blocker.emit("conv_winograd", image, weights, *biases, **attributes)
 
 
-# ---- each channel by itself ----
+# ---- each channel by itself, or in a small group ----
 
 
-def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var | None:
+def _may_be_depthwise(it: _Convolution) -> bool:
     """Of images, and of signals; not by a window that is too wide, or pads that only a run can tell."""
-    if integer(tensor_type(it.weight).shape[-1]) > WIDEST_DEPTHWISE or it.axes > 2:
-        return None
-    if not all(isinstance(pad, int) for pad in it.attributes["pads"] or ()):
-        return None
+    wide = it.channels // it.groups * integer(tensor_type(it.weight).shape[-1])
+    return (
+        it.axes <= 2 and wide <= WIDEST_DEPTHWISE and all(isinstance(pad, int) for pad in it.attributes["pads"] or ())
+    )
+
+
+def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var:
     if it.axes == 1:
         return _depthwise_of_signal(blocker, it)
     biases, weights = _biases(blocker, it), blocker.packed("pack_planar_weights", it.weight)
@@ -166,11 +176,11 @@ def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var | None:
 
 
 def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
-    """A depthwise convolution of signals [N, C, L] is one of images of height 1."""
+    """A convolution of signals [N, C, L] is one of images of height 1."""
     biases = [blocker.packed("pack_vector", vector, axes=2) for vector in it.bias]
     weights = blocker.packed("pack_planar_weights", it.weight)
-    blocks, one, *window = tensor_type(weights).shape
-    weights = blocker.packed("reshape", weights, shape=(blocks, one, 1, *window))
+    blocks, members, *window = tensor_type(weights).shape
+    weights = blocker.packed("reshape", weights, shape=(blocks, members, 1, *window))
     signal = blocker.as_blocked(it.x)
     n, blocks, length, block = tensor_type(signal).shape
     wide = blocker.emit("reshape", signal, shape=(n, blocks, 1, length, block))

@@ -214,10 +214,11 @@ def test_channels_that_lie_last_for_a_while_are_moved_once_each_way(channels, ba
     ("channels", "outputs", "groups", "operator"),
     [
         (32, 32, 32, "conv_depthwise"),
-        (32, 32, 8, "conv_blocked"),
+        (32, 32, 8, "conv_depthwise"),
+        (40, 40, 5, "conv_depthwise"),
+        (24, 24, 8, "conv_blocked"),
         (64, 32, 2, "conv_blocked"),
         (20, 40, 20, "conv_blocked"),
-        (40, 40, 5, "conv_blocked"),
         (15, 9, 3, "conv_blocked"),
     ],
 )

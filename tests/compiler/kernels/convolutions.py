@@ -22,7 +22,7 @@ Choice = tuple[
 def direct(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> Choice:
     """The operator that the layout pass would choose: depthwise, planar or blocked."""
     if groups == x.shape[1] == len(weight) > 1:
-        return "conv_depthwise", evaluate("pack_channels", x), evaluate("pack_planar_weights", weight), window
+        return depthwise(x, weight, groups, **window)
     if x.shape[1] < 4:
         return "conv_planar", x, evaluate("pack_planar_weights", weight), window
     image, packed = evaluate("pack_channels", x), evaluate("pack_weights", weight, groups=groups)
@@ -32,6 +32,14 @@ def direct(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> 
     is_narrow = groups > 1 and outputs <= 16 and (channels % 16 or outputs % 16)
     sizes = {"groups": groups, "channels": channels, "outputs": outputs if is_narrow else 0}
     return "conv_blocked", image, packed, window | sizes
+
+
+def depthwise(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> Choice:
+    """Each channel by itself, or in groups that lie in a block."""
+    image = evaluate("pack_channels", x)
+    if x.shape[1] % 16:
+        image[:, -1, ..., x.shape[1] % 16 :] = math.nan
+    return "conv_depthwise", image, evaluate("pack_planar_weights", weight), window
 
 
 def to_few(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> Choice:

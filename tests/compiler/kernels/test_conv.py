@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.formats.types import tensor
 
-from .convolutions import convolve, to_few
+from .convolutions import convolve, depthwise, to_few
 from .harness import NARROW, TARGET, Builder, evaluate, normal, run_kernel
 
 
@@ -142,14 +142,15 @@ def test_groups_of_a_volume_that_share_blocks():
     convolve(normal(1, 30, 3, 4, 5), normal(20, 3, 2, 2, 2), groups=10, pads=(1, 0, 1, 0, 1, 1), parts=3)
 
 
+@pytest.mark.parametrize("members", [1, 2, 4, 8])
 @pytest.mark.parametrize(("stride", "size", "width"), [(1, 3, 13), (2, 3, 12), (1, 5, 9), (2, 2, 4), (3, 7, 5)])
-def test_depthwise(stride, size, width):
-    pads, strides = (size // 2,) * 4, (stride, stride)
-    convolve(normal(2, 24, 6, width), normal(24, 1, size, size), "relu", groups=24, pads=pads, strides=strides, parts=3)
+def test_depthwise(stride, size, width, members):
+    window = {"pads": (size // 2,) * 4, "strides": (stride, stride), "groups": 24 // members}
+    convolve(normal(2, 24, 6, width), normal(24, members, size, size), "relu", choose=depthwise, parts=3, **window)
 
 
 @given(st.data())
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=16, deadline=None, derandomize=True)
 def test_any_depthwise_window(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
@@ -160,17 +161,19 @@ def test_any_depthwise_window(data):
     reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
     height = draw(max(1, reach[0] - pads[0] - pads[2]), 9)
     width = draw(max(1, reach[1] - pads[1] - pads[3]), 50)
-    x, weight = normal(draw(1, 2), 20, height, width), normal(20, 1, *kernel)
+    members = data.draw(st.sampled_from([1, 2, 4]))
+    x, weight = normal(draw(1, 2), 20, height, width), normal(20, members, *kernel)
     epilogue = data.draw(st.sampled_from(["", "relu", "gelu add"]))
     window = {"strides": strides, "pads": pads, "dilations": dilations}
-    convolve(x, weight, epilogue, groups=20, parts=draw(1, 4), **window)
+    convolve(x, weight, epilogue, choose=depthwise, groups=20 // members, parts=draw(1, 4), **window)
 
 
+@pytest.mark.parametrize("members", [1, 4])
 @pytest.mark.parametrize(("width", "stride"), [(40, 1), (9, 1), (14, 1), (33, 2), (3, 2)])
-def test_depthwise_of_symbolic_sizes(width, stride):
-    x, weight = normal(2, 20, 7, width), normal(20, 1, 3, 5)
+def test_depthwise_of_symbolic_sizes(width, stride, members):
+    x, weight = normal(2, 20, 7, width), normal(20, members, 3, 5)
     window = {"strides": (stride, stride), "pads": (1, 2, 0, 1)}
-    wanted = evaluate("relu", evaluate("conv", x, weight, groups=20, **window))
+    wanted = evaluate("relu", evaluate("conv", x, weight, groups=20 // members, **window))
     image, packed = evaluate("pack_channels", x), evaluate("pack_planar_weights", weight)
     build = Builder(tensor("float32", ("n", 2, "h", "w", 16)), tensor("float32", packed.shape))
     definition = build.definition(build("relu", build("conv_depthwise", 0, 1, **window)))
@@ -178,6 +181,15 @@ def test_depthwise_of_symbolic_sizes(width, stride):
         _, (got,) = run_kernel(definition, [image, packed], {"n": 2, "h": 7, "w": width}, parts)
         plain = evaluate("unpack_channels", got, channels=20)
         np.testing.assert_allclose(plain, wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+def test_small_groups_keep_what_is_no_number(target):
+    x = normal(1, 24, 5, 9)
+    x[0, 5, 2, 3] = np.inf
+    window = {"pads": (1, 1, 1, 1), "target": target, "choose": depthwise}
+    for members in (2, 4, 8):
+        convolve(x, normal(24, members, 3, 3), groups=24 // members, **window)
 
 
 def test_symbolic_batch():
