@@ -17,7 +17,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import BLOCK, WIDEST_DEPTHWISE
+from ..operators.blocked import BLOCK, SMALL_GROUPS, WIDEST_DEPTHWISE
 from ..operators.quantized import WORD
 from ..operators.shapes import integer
 from ..operators.table import lookup
@@ -82,7 +82,7 @@ def as_unsigned(emitter: Emitter, a: ir.Atom, zero: ir.Atom | None) -> tuple[ir.
 def convolution_sums(call: ir.OperatorCall) -> DType | None:
     """The type of the sums that a kernel for channel-blocked images makes of a conv_integer; None if there is no such kernel.
 
-    Sums of a few products, each channel by itself, are as exact in floats.
+    Sums of a few products, each channel by itself or in a small group, are as exact in floats.
     """
     x, weight, *zeros = call.args
     x_zero, weight_zero = (*zeros, None, None)[:2]
@@ -99,8 +99,8 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     begins_in_blocks = each % BLOCK == outputs // attributes["groups"] % BLOCK == 0
     if attributes["groups"] == 1 or begins_in_blocks:
         return DType.int32
-    is_depthwise = attributes["groups"] == outputs == image.shape[1] and image.rank == 4
-    is_short = math.prod(window) <= _EXACT_TERMS and window[-1] <= WIDEST_DEPTHWISE
+    is_depthwise = each in SMALL_GROUPS and outputs == image.shape[1] and image.rank == 4
+    is_short = each * math.prod(window) <= _EXACT_TERMS and each * window[-1] <= WIDEST_DEPTHWISE
     is_fixed = x_zero is None or isinstance(x_zero, ir.Constant)
     return DType.float32 if is_depthwise and is_short and is_fixed else None
 
@@ -115,7 +115,7 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     attributes = lookup(call.operator).bind(call.attributes)
     window = {name: attributes[name] for name in ("strides", "pads", "dilations")}
     image = blocker.as_blocked(x)
-    if type_.dtype is DType.float32:  # each channel by itself
+    if type_.dtype is DType.float32:  # each channel by itself, or in a small group
         zero = int(zeros[0].value.reshape(())) if zeros else 0  # type: ignore[union-attr]
         weights = blocker.packed("pack_planar_weights", constant(found[0].astype(np.float32)))
         return blocker.emit("conv_depthwise", image, weights, **window, zero=zero)

@@ -168,6 +168,15 @@ def test_convolutions_are_computed_in_integers(zero):
     assert sum("dequantize" in name for name in names) == 1  # of the result
 
 
+@pytest.mark.parametrize(("members", "window"), [(2, 3), (8, 3), (4, 1)])
+def test_small_groups_are_computed_as_depthwise_ones(members, window):
+    net, pad = Network(), window // 2
+    h = net.through_integers("x", 0.0317, np.uint8(117))
+    h = net("Conv", h, net.weights((24, members, window, window), 0), pads=[pad] * 4, group=24 // members)
+    executable = check_network(net, (2, 24, 9, 8), net.through_integers(h, 0.31, np.uint8(117)), 0.31)
+    assert any("conv_depthwise" in name for name in primitives(executable))
+
+
 @pytest.mark.parametrize("width", [3, 16])
 def test_grouped_convolutions(width):
     net = Network()

@@ -150,18 +150,20 @@ def test_convolutions_by_other_cpus(cpu):
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("zero", [0, 77])
 def test_depthwise_convolutions_read_integers(dtype, zero):
-    for (channels, *size), (window, attributes) in (
-        ((20, 9, 33), ((3, 3), {"pads": (1, 1, 1, 1)})),
-        ((16, 12, 7), ((5, 3), {"pads": (0, 1, 2, 1), "strides": (2, 2)})),
-        ((33, 5, 40), ((1, 4), {"pads": (0, 3, 0, 3), "dilations": (1, 2)})),
+    for (channels, *size), members, (window, attributes) in (
+        ((20, 9, 33), 1, ((3, 3), {"pads": (1, 1, 1, 1)})),
+        ((20, 9, 33), 4, ((3, 3), {"pads": (1, 1, 1, 1)})),
+        ((16, 12, 7), 1, ((5, 3), {"pads": (0, 1, 2, 1), "strides": (2, 2)})),
+        ((33, 5, 40), 1, ((1, 4), {"pads": (0, 3, 0, 3), "dilations": (1, 2)})),
     ):
         x = whole_range(tensor(dtype, (2, channels, *size)))
-        weight = whole_range(tensor("int8", (channels, 1, *window)), 1)
+        weight = whole_range(tensor("int8", (channels, members, *window)), 1)
         image, packed = evaluate("pack_channels", x), evaluate("pack_planar_weights", weight.astype(np.float32))
         build = Builder(tensor(dtype, image.shape), tensor("float32", packed.shape))
         definition = build.definition(build("conv_depthwise", 0, 1, **attributes, zero=zero))
         point = np.asarray(zero, x.dtype)
-        wanted = evaluate("conv_integer", x, weight, point, groups=channels, dtype=DType.float32, **attributes)
+        groups = channels // members
+        wanted = evaluate("conv_integer", x, weight, point, groups=groups, dtype=DType.float32, **attributes)
         for parts, target in ((1, TARGET), (3, TARGET), (2, NARROW[1])):
             _, (got,) = run_kernel(definition, [image, packed], parts=parts, target=target)
             np.testing.assert_array_equal(evaluate("unpack_channels", got, channels=channels), wanted)
