@@ -664,7 +664,7 @@ class Conv:
         as it computes otherwise, and waits for the first cache; a wider one has no registers for the weights of all places."""
         window = self.problem.window[1]
         needed = tile.rows + window.size + 1
-        return tile.blocks == 1 < window.size and needed <= self.target.block_registers and not self.problem.narrow
+        return tile.blocks == 1 < window.size and needed <= self.target.block_registers and not self._is_masked
 
     def _write_sliding(self, tile: Tile) -> None:
         """The part of the sum that a row of the window gives, whose vectors stay in registers."""
@@ -673,6 +673,8 @@ class Conv:
         if self.problem.is_planar:
             self._write_sliding_step(tile)
             return
+        if self.problem.narrow:
+            write("x += outer * x_step", "w += outer * w_step")
         with write.block(f"for step in range({self._inner})"):
             self._write_sliding_step(tile)
             write("x += x_step", "w += w_step")
@@ -690,19 +692,17 @@ class Conv:
 
     @property
     def _inner(self) -> str:
-        """How many channels of a block count."""
-        return "inner" if self.problem.last < BLOCK else str(BLOCK)
+        """Which channels of a block count, as the limits of a loop."""
+        return "outer, inner" if self.problem.narrow else "inner" if self.problem.last < BLOCK else str(BLOCK)
 
     def _write_block_of_channels(self, tile: Tile) -> None:
         write, problem = self.write, self.problem
-        has_rest = problem.last < BLOCK
-        steps = "outer, inner" if problem.narrow else self._inner
         if problem.narrow:
             write(f"w_next = w + {BLOCK * VECTOR_BYTES}", "x += outer * x_step", "w += outer * w_step")
-        with write.block(f"for step in range({steps})"):
+        with write.block(f"for step in range({self._inner})"):
             mask = write_mask(write, f"channel * {BLOCK} + step") if self._is_masked else ""
             write_step(write, tile, self.target, mask=mask)
         if problem.narrow:
             write("w = w_next")
-        elif has_rest:
+        elif problem.last < BLOCK:
             write(f"w += ({BLOCK} - inner) * {VECTOR_BYTES}")
