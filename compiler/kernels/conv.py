@@ -30,6 +30,7 @@ from .kernel import Kernel, even_pieces
 from .target import Target
 from .tile import (
     BLOCK,
+    TALLEST,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -647,7 +648,7 @@ class Conv:
     def write_taps(self, tile: Tile) -> None:
         """The part of the sum that a row of the window gives."""
         write = self.write
-        if self._slides(tile):
+        if self._slides:
             self._write_sliding(tile)
             return
         if self.problem.is_planar:
@@ -659,12 +660,13 @@ class Conv:
             write(f"x = x_tap + tap_across * dilation_across * {VECTOR_BYTES}")
             self._write_block_of_channels(tile)
 
-    def _slides(self, tile: Tile) -> bool:
-        """Whether each pixel of a row is read once, for all places of the window that meet it. A tile of one block reads as much
-        as it computes otherwise, and waits for the first cache; a wider one has no registers for the weights of all places."""
+    @property
+    def _slides(self) -> bool:
+        """Whether each pixel of a row is read once, for all places of the window that meet it. Tiles of one block read as much as
+        they compute otherwise, and wait for the first cache; wider ones have no registers for the weights of all places."""
         window = self.problem.window[1]
-        needed = tile.rows + window.size + 1
-        return tile.blocks == 1 < window.size and needed <= self.target.block_registers and not self._is_masked
+        has_registers = TALLEST + window.size < self.target.block_registers
+        return self.problem.blocks == 1 < window.size and has_registers and not self._is_masked
 
     def _write_sliding(self, tile: Tile) -> None:
         """The part of the sum that a row of the window gives, whose vectors stay in registers."""

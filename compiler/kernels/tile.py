@@ -31,6 +31,7 @@ from .writer import Writer
 
 BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
+TALLEST = 14  # rows that a tile may have
 CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
 # What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a
@@ -89,7 +90,7 @@ def tiles(target: Target) -> tuple[Tile, ...]:
     found = [
         Tile(rows, blocks)
         for blocks in (1, 2, 3, 4, 5, 8)
-        for rows in range(1, 15)
+        for rows in range(1, TALLEST + 1)
         if (rows + 1) * blocks * each + 1 <= target.vector_registers
     ]
     return tuple(found)
