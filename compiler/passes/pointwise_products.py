@@ -2,9 +2,9 @@
 
     conv(x, w, bias)    →  reshape(matmul(w, reshape(x)) + bias)
 
-of x[N, C, H, W] seen as [N, C, H · W]. The product reads and writes planes as they lie. Where the image is made in channel
-blocks, or whatever takes the result reads it there, the convolution stays, since nothing needs to be converted around it. What is
-done element by element behind it is done before the view, so that it joins the product's kernel.
+of x[N, C, H, W] seen as [N, C, H · W], or of the pixels that strides meet. The product reads and writes planes as they lie. Where
+the image is made in channel blocks, or whatever takes the result reads it there, the convolution stays, since nothing needs to
+be converted around it. What is done element by element behind it is done before the view, so that it joins the product's kernel.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..operators.table import Fusion, lookup
 from .layout_blocker import is_image, likely_size, moves_channels
 from .rewriting import Emitter, constant, tensor_type
 
-# Of fewer pixels, images are near enough for conversions to cost little, and tiles of vectors of pixels leave lanes over.
-_FEW_PIXELS = 768
+# Where an image and its result together have fewer, conversions cost little, and tiles of vectors of pixels leave lanes over.
+_FEW_PIXELS = 1536
 
 # Those whose kernels for channel blocks are the faster ones, even for an image that is planar so far.
 _OF_BLOCKS = frozenset(
@@ -76,11 +76,21 @@ class _Walk(Emitter):
     def _product(self, call: ir.OperatorCall) -> ir.Var:
         x, weight, *bias = call.args
         outputs, channels = tensor_type(weight).shape[:2]
-        pixels = self.pixels.get(x) or self._seen(x, _flat(tensor_type(x).shape))
+        pixels = self._met(call) or self.pixels.get(x) or self._seen(x, _flat(tensor_type(x).shape))
         result = self.emit("matmul", self._seen(weight, (outputs, channels)), pixels)
         for vector in bias:
             result = self.emit("add", result, self._seen(vector, (outputs, 1)))
         return result
+
+    def _met(self, call: ir.OperatorCall) -> ir.Atom | None:
+        """The pixels that a convolution with strides meets; None if there are no strides."""
+        x = call.args[0]
+        steps, sizes = lookup(call.operator).bind(call.attributes)["strides"] or (), tensor_type(x).shape[2:]
+        if all(step == 1 for step in steps):
+            return None
+        axes = tuple(range(2, 2 + len(sizes)))
+        met = self.emit("slice", x, starts=(0,) * len(sizes), ends=sizes, axes=axes, steps=steps)
+        return self._seen(met, _flat(tensor_type(met).shape))
 
     def _elementwise(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
         """Of pixels and of what has their shape, one element for all of them, or one for each channel."""
@@ -110,6 +120,10 @@ class _Walk(Emitter):
 def _flat(shape: Sequence[ShapeDim]) -> tuple[ShapeDim, ...]:
     """An image's, its axes of space as one."""
     return (*shape[:2], dims.product(shape[2:]))  # type: ignore[arg-type]
+
+
+def _likely_pixels(image: ir.Atom) -> int:
+    return likely_size(dims.product(tensor_type(image).shape[2:]))  # type: ignore[arg-type]
 
 
 def _keeps_blocks(call: ir.OperatorCall) -> bool:
@@ -167,13 +181,15 @@ class _Images:
         x, weight, *_ = call.args
         attributes: dict[str, Any] = lookup(call.operator).bind(call.attributes)
         steps, pads, window = attributes["strides"] or (), attributes["pads"] or (), tensor_type(weight).shape[2:]
-        source = self.calls.get(x)
+        source, sizes = self.calls.get(x), tensor_type(x).shape[2:]
+        is_known = all(isinstance(size, int) for size in sizes)
         return (
             is_image(tensor_type(x))
             and is_image(tensor_type(var))
             and attributes["groups"] == 1
-            and all(size == 1 for size in (*steps, *window))
+            and all(size == 1 for size in window)
+            and (is_known or all(step == 1 for step in steps))
             and all(pad == 0 for pad in pads)
-            and likely_size(dims.product(tensor_type(x).shape[2:])) >= _FEW_PIXELS  # type: ignore[arg-type]
+            and _likely_pixels(x) + _likely_pixels(var) >= _FEW_PIXELS
             and not (source is not None and moves_channels(source, to_last=False))
         )

@@ -67,7 +67,6 @@ CONVOLUTIONS: dict[str, Network] = {
     "two before a convolution": lambda x: window(pointwise(pointwise(x, 4, 6), 6, 6), 6, 5),
     "channels that come to lie last": lambda x: op.permute_dims(pointwise(x, 4, 6), axes=(0, 2, 3, 1)),
     "pads": lambda x: pointwise(x, 4, 6, pads=(1, 1, 0, 0)),
-    "strides": lambda x: pointwise(x, 4, 6, strides=(1, 2)),
     "groups": lambda x: op.conv(x, constant(normal(6, 2, 1, 1)), groups=2),
 }
 
@@ -88,6 +87,15 @@ def test_where_blocks_are_made_or_taken_they_stay(case: str) -> None:
 
 def test_few_pixels_stay_a_convolution() -> None:
     assert rewritten(lambda x: pointwise(x, 4, 6), (2, 4, 8, 8)) == ["conv"]
+    assert rewritten(lambda x: pointwise(x, 4, 6, strides=(2, 2)), (2, 4, 32, 32)) == ["conv"]
+
+
+def test_strides_meet_some_of_the_pixels() -> None:
+    def network(x):
+        return op.relu(pointwise(x, 4, 6, strides=(1, 2)))
+
+    assert rewritten(network, (2, 4, 35, 38)) == ["slice", "reshape", "matmul", "add", "relu", "reshape"]
+    assert "conv" in rewritten(network, (2, 4, 35, "w"))
 
 
 def test_signals_and_volumes_are_images_too() -> None:
