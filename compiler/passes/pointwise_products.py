@@ -94,22 +94,24 @@ class _Walk(Emitter):
 
     def _elementwise(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
         """Of pixels and of what has their shape, one element for all of them, or one for each channel."""
-        found = [arg for arg in call.args if arg in self.pixels]
-        if not found or lookup(call.operator).fusion is not Fusion.ELEMENTWISE:
+        has_pixels = any(arg in self.pixels and tensor_type(arg).shape == type_.shape for arg in call.args)
+        if not has_pixels or lookup(call.operator).fusion is not Fusion.ELEMENTWISE:
             return None
-        operands = [self.pixels.get(arg) or self._beside(arg, type_.shape) for arg in call.args]
-        if any(operand is None for operand in operands) or tensor_type(found[0]).shape != type_.shape:
+        operands = [self._operand(arg, type_.shape) for arg in call.args]
+        if any(operand is None for operand in operands):
             return None
         return self.emit(call.operator, *operands, **dict(call.attributes))  # type: ignore[arg-type]
 
-    def _beside(self, atom: ir.Atom, image: Sequence[ShapeDim]) -> ir.Atom | None:
-        """An operand as it broadcasts to pixels; None if it is neither of the image's size nor of size 1 along all of space."""
+    def _operand(self, atom: ir.Atom, image: Sequence[ShapeDim]) -> ir.Atom | None:
+        """The atom as it broadcasts to pixels; None if it is neither of the image's size nor of size 1 along all of space."""
         shape = tensor_type(atom).shape
         if len(shape) < 2:
             return atom if shape in ((), (1,)) else None
         whole = (1,) * (len(image) - len(shape)) + shape
-        is_fit = whole[2:] == tuple(image[2:]) or all(dim == 1 for dim in whole[2:])
-        return self._seen(atom, _flat(whole)) if is_fit else None
+        if whole[2:] == tuple(image[2:]):
+            is_known = atom in self.pixels and whole == shape
+            return self.pixels[atom] if is_known else self._seen(atom, _flat(whole))
+        return self._seen(atom, _flat(whole)) if all(dim == 1 for dim in whole[2:]) else None
 
     def _seen(self, atom: ir.Atom, shape: tuple[ShapeDim, ...]) -> ir.Atom:
         if isinstance(atom, ir.Constant):

@@ -105,6 +105,21 @@ def test_signals_and_volumes_are_images_too() -> None:
     assert "matmul" in volume
 
 
+def test_pixels_that_are_repeated_are_seen_as_images() -> None:
+    """Those of one line beside those of many, and those of a signal beside those of an image."""
+
+    def lines(x):
+        line = pointwise(op.slice(x, starts=(0,), ends=(1,), axes=(2,)), 4, 6)
+        return op.add(pointwise(x, 4, 6), line)
+
+    def signal(x):
+        one = op.reshape(op.slice(x, starts=(0,), ends=(1,), axes=(0,)), shape=(4, 4, 800))
+        return op.add(pointwise(x, 4, 4), op.conv(one, constant(normal(4, 4, 1))))
+
+    assert rewritten(lines, (2, 4, 3, 1600)).count("matmul") == 2
+    assert rewritten(signal, (2, 4, 4, 800)).count("matmul") == 2
+
+
 def test_what_follows_joins_the_product() -> None:
     x = var("x", (1, 4, SIZE, SIZE))
     executable = compile(Module(main=function([x], op.relu(pointwise(x, 4, 6)))))
