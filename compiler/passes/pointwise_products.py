@@ -2,9 +2,10 @@
 
     conv(x, w, bias)    →  reshape(matmul(w, reshape(x)) + bias)
 
-of x[N, C, H, W] seen as [N, C, H · W], or of the pixels that strides meet. The product reads and writes planes as they lie. Where
-the image is made in channel blocks, or whatever takes the result reads it there, the convolution stays, since nothing needs to
-be converted around it. What is done element by element behind it is done before the view, so that it joins the product's kernel.
+of x[N, C, H, W] seen as [N, C, H · W], or of the pixels that strides meet; groups of channels are products side by side. They
+read and write planes as these lie. Where the image is made in channel blocks, or whatever takes the result reads it there, the
+convolution stays, since nothing needs to be converted around it. What is done element by element behind it is done before the
+view, so that it joins the product's kernel.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from .rewriting import Emitter, constant, tensor_type
 
 # Where an image and its result together have fewer, conversions cost little, and tiles of vectors of pixels leave lanes over.
 _FEW_PIXELS = 1536
+
+# Channels and outputs of groups whose products are worth a call each.
+_LEAST_GROUP = 8
 
 # Those whose kernels for channel blocks are the faster ones, even for an image that is planar so far.
 _OF_BLOCKS = frozenset(
@@ -75,43 +79,53 @@ class _Walk(Emitter):
 
     def _product(self, call: ir.OperatorCall) -> ir.Var:
         x, weight, *bias = call.args
-        outputs, channels = tensor_type(weight).shape[:2]
-        pixels = self._met(call) or self.pixels.get(x) or self._seen(x, _flat(tensor_type(x).shape))
-        result = self.emit("matmul", self._seen(weight, (outputs, channels)), pixels)
+        groups: Any = lookup(call.operator).bind(call.attributes)["groups"]
+        outputs, channels = map(integer, tensor_type(weight).shape[:2])
+        each = (outputs,) if groups == 1 else (groups, outputs // groups)
+        result = self.emit(
+            "matmul", self._seen(weight, (*each, channels)), self._met(call) or self._pixels_of(x, groups)
+        )
         for vector in bias:
-            result = self.emit("add", result, self._seen(vector, (outputs, 1)))
+            result = self.emit("add", result, self._seen(vector, (*each, 1)))
         return result
 
     def _met(self, call: ir.OperatorCall) -> ir.Atom | None:
         """The pixels that a convolution with strides meets; None if there are no strides."""
-        x = call.args[0]
-        steps, sizes = lookup(call.operator).bind(call.attributes)["strides"] or (), tensor_type(x).shape[2:]
+        x, attributes = call.args[0], lookup(call.operator).bind(call.attributes)
+        steps: Any = attributes["strides"] or ()
+        sizes = tensor_type(x).shape[2:]
         if all(step == 1 for step in steps):
             return None
         axes = tuple(range(2, 2 + len(sizes)))
         met = self.emit("slice", x, starts=(0,) * len(sizes), ends=sizes, axes=axes, steps=steps)
-        return self._seen(met, _flat(tensor_type(met).shape))
+        return self._pixels_of(met, attributes["groups"])
 
     def _elementwise(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
         """Of pixels and of what has their shape, one element for all of them, or one for each channel."""
-        has_pixels = any(arg in self.pixels and tensor_type(arg).shape == type_.shape for arg in call.args)
-        if not has_pixels or lookup(call.operator).fusion is not Fusion.ELEMENTWISE:
+        found = [arg for arg in call.args if arg in self.pixels and tensor_type(arg).shape == type_.shape]
+        if not found or lookup(call.operator).fusion is not Fusion.ELEMENTWISE:
             return None
-        operands = [self._operand(arg, type_.shape) for arg in call.args]
+        operands = [self._operand(arg, type_.shape, _groups(self.pixels[found[0]])) for arg in call.args]
         if any(operand is None for operand in operands):
             return None
         return self.emit(call.operator, *operands, **dict(call.attributes))  # type: ignore[arg-type]
 
-    def _operand(self, atom: ir.Atom, image: Sequence[ShapeDim]) -> ir.Atom | None:
+    def _operand(self, atom: ir.Atom, image: Sequence[ShapeDim], groups: int) -> ir.Atom | None:
         """The atom as it broadcasts to pixels; None if it is neither of the image's size nor of size 1 along all of space."""
         shape = tensor_type(atom).shape
         if len(shape) < 2:
             return atom if shape in ((), (1,)) else None
         whole = (1,) * (len(image) - len(shape)) + shape
-        if whole[2:] == tuple(image[2:]):
-            is_known = atom in self.pixels and whole == shape
-            return self.pixels[atom] if is_known else self._seen(atom, _flat(whole))
-        return self._seen(atom, _flat(whole)) if all(dim == 1 for dim in whole[2:]) else None
+        if whole == shape and whole[2:] == tuple(image[2:]):
+            return self._pixels_of(atom, groups)
+        is_fit = whole[2:] == tuple(image[2:]) or all(dim == 1 for dim in whole[2:])
+        return self._seen(atom, _flat(whole, groups)) if is_fit else None
+
+    def _pixels_of(self, image: ir.Atom, groups: int) -> ir.Atom:
+        known = self.pixels.get(image)
+        if known is not None and _groups(known) == groups:
+            return known
+        return self._seen(image, _flat(tensor_type(image).shape, groups))
 
     def _seen(self, atom: ir.Atom, shape: tuple[ShapeDim, ...]) -> ir.Atom:
         if isinstance(atom, ir.Constant):
@@ -119,9 +133,19 @@ class _Walk(Emitter):
         return self.emit("reshape", atom, shape=shape)
 
 
-def _flat(shape: Sequence[ShapeDim]) -> tuple[ShapeDim, ...]:
-    """An image's, its axes of space as one."""
-    return (*shape[:2], dims.product(shape[2:]))  # type: ignore[arg-type]
+def _flat(shape: Sequence[ShapeDim], groups: int) -> tuple[ShapeDim, ...]:
+    """An image's, its axes of space as one, and so many groups of channels, if there are several, apart."""
+    n, channels, *space = shape
+    pixels: Any = dims.product(space)  # type: ignore[arg-type]
+    if groups == 1:
+        return (n, channels, pixels)
+    return (n, 1, 1, pixels) if channels == 1 else (n, groups, integer(channels) // groups, pixels)
+
+
+def _groups(pixels: ir.Var) -> int:
+    """Of channels, that lie apart in an image's pixels."""
+    shape = tensor_type(pixels).shape
+    return integer(shape[1]) if len(shape) == 4 else 1
 
 
 def _likely_pixels(image: ir.Atom) -> int:
@@ -182,13 +206,16 @@ class _Images:
             return False
         x, weight, *_ = call.args
         attributes: dict[str, Any] = lookup(call.operator).bind(call.attributes)
-        steps, pads, window = attributes["strides"] or (), attributes["pads"] or (), tensor_type(weight).shape[2:]
+        steps, pads, groups = attributes["strides"] or (), attributes["pads"] or (), attributes["groups"]
+        if not tensor_type(weight).is_static:
+            return False
+        outputs, channels, *window = map(integer, tensor_type(weight).shape)
         source, sizes = self.calls.get(x), tensor_type(x).shape[2:]
         is_known = all(isinstance(size, int) for size in sizes)
         return (
             is_image(tensor_type(x))
             and is_image(tensor_type(var))
-            and attributes["groups"] == 1
+            and (groups == 1 or min(outputs // groups, channels) >= _LEAST_GROUP)
             and all(size == 1 for size in window)
             and (is_known or all(step == 1 for step in steps))
             and all(pad == 0 for pad in pads)

@@ -67,7 +67,7 @@ CONVOLUTIONS: dict[str, Network] = {
     "two before a convolution": lambda x: window(pointwise(pointwise(x, 4, 6), 6, 6), 6, 5),
     "channels that come to lie last": lambda x: op.permute_dims(pointwise(x, 4, 6), axes=(0, 2, 3, 1)),
     "pads": lambda x: pointwise(x, 4, 6, pads=(1, 1, 0, 0)),
-    "groups": lambda x: op.conv(x, constant(normal(6, 2, 1, 1)), groups=2),
+    "small groups": lambda x: op.conv(x, constant(normal(6, 2, 1, 1)), groups=2),
 }
 
 
@@ -88,6 +88,17 @@ def test_where_blocks_are_made_or_taken_they_stay(case: str) -> None:
 def test_few_pixels_stay_a_convolution() -> None:
     assert rewritten(lambda x: pointwise(x, 4, 6), (2, 4, 8, 8)) == ["conv"]
     assert rewritten(lambda x: pointwise(x, 4, 6, strides=(2, 2)), (2, 4, 32, 32)) == ["conv"]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_groups_are_products_side_by_side(symbolic):
+    def network(x):
+        y = op.conv(x, constant(normal(24, 8, 1, 1)), constant(normal(24)), groups=2)
+        y = op.add(op.multiply(op.relu(y), constant(normal(24, 1, 1))), op.mean(x, axes=(1,), keepdims=True))
+        other = op.conv(x, constant(normal(24, 16, 1, 1)))
+        return op.add(y, other)
+
+    assert rewritten(network, ("n", 16, SIZE, "w") if symbolic else (2, 16, SIZE, SIZE)).count("matmul") == 2
 
 
 def test_strides_meet_some_of_the_pixels() -> None:
