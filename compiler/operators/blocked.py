@@ -375,6 +375,14 @@ def _conv_to_few(
     return _pack_channels(_conv(_unpack_channels(x, channels), plain, flat, groups=1, **attributes))
 
 
+def is_for_depthwise(channels: int, outputs: int, groups: int, columns: int) -> bool:
+    """Whether conv_depthwise is for a convolution of so many channels by a window of so many columns: each group gives as many
+    channels as it takes, few, but of several groups, or by itself."""
+    each = channels // groups
+    is_grouped = groups > 1 or each == 1
+    return is_grouped and channels == outputs and each in SMALL_GROUPS and each * columns <= WIDEST_DEPTHWISE
+
+
 def _infer_conv_depthwise(
     inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, zero: int
 ) -> TensorType:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import BLOCK, FEW, SMALL_GROUPS, WIDEST_DEPTHWISE, NarrowGroups
+from ..operators.blocked import BLOCK, FEW, NarrowGroups, is_for_depthwise
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.winograd import WINDOW_SIZE, Problem, Tiles
@@ -56,11 +56,6 @@ class _Convolution:
         return self.groups == self.channels == self.outputs
 
     @property
-    def is_of_small_groups(self) -> bool:
-        """Whether each group gives as many channels as it takes, and they are such parts of a block."""
-        return self.channels == self.outputs and self.channels // self.groups in SMALL_GROUPS
-
-    @property
     def begins_in_blocks(self) -> bool:
         """Whether each group begins with a block."""
         each = (self.outputs // self.groups, self.channels // self.groups)
@@ -75,7 +70,7 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     it = _Convolution.of(call, type_)
     if it is None:
         return None
-    if it.is_of_small_groups and _may_be_depthwise(it):
+    if _may_be_depthwise(it):
         return _depthwise(blocker, it)
     if it.is_depthwise:
         return None
@@ -161,11 +156,10 @@ def _winograd(blocker: Blocker, it: _Convolution, tiles: Tiles) -> ir.Var:
 
 
 def _may_be_depthwise(it: _Convolution) -> bool:
-    """Of images, and of signals; not by a window that is too wide, or pads that only a run can tell."""
-    wide = it.channels // it.groups * integer(tensor_type(it.weight).shape[-1])
-    return (
-        it.axes <= 2 and wide <= WIDEST_DEPTHWISE and all(isinstance(pad, int) for pad in it.attributes["pads"] or ())
-    )
+    """Each channel by itself, or in a small group, of images and of signals; not with pads that only a run can tell."""
+    columns = integer(tensor_type(it.weight).shape[-1])
+    has_known_pads = all(isinstance(pad, int) for pad in it.attributes["pads"] or ())
+    return it.axes <= 2 and has_known_pads and is_for_depthwise(it.channels, it.outputs, it.groups, columns)
 
 
 def _depthwise(blocker: Blocker, it: _Convolution) -> ir.Var:

@@ -17,7 +17,7 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import BLOCK, SMALL_GROUPS, WIDEST_DEPTHWISE
+from ..operators.blocked import BLOCK, is_for_depthwise
 from ..operators.quantized import WORD
 from ..operators.shapes import integer
 from ..operators.table import lookup
@@ -99,8 +99,9 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     begins_in_blocks = each % BLOCK == outputs // attributes["groups"] % BLOCK == 0
     if attributes["groups"] == 1 or begins_in_blocks:
         return DType.int32
-    is_depthwise = each in SMALL_GROUPS and outputs == image.shape[1] and image.rank == 4
-    is_short = each * math.prod(window) <= _EXACT_TERMS and each * window[-1] <= WIDEST_DEPTHWISE
+    channels = integer(image.shape[1])
+    is_depthwise = image.rank == 4 and is_for_depthwise(channels, outputs, attributes["groups"], window[-1])
+    is_short = each * math.prod(window) <= _EXACT_TERMS
     is_fixed = x_zero is None or isinstance(x_zero, ir.Constant)
     return DType.float32 if is_depthwise and is_short and is_fixed else None
 

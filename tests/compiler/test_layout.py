@@ -228,6 +228,14 @@ def test_groups(channels, outputs, groups, operator):
     assert rewritten(Module(main=function([x], y)), array) == ["pack_channels", operator, "unpack_channels"]
 
 
+@pytest.mark.parametrize(("channels", "operator"), [(2, "conv_blocked"), (4, "conv_blocked"), (8, "conv_winograd")])
+def test_a_single_group_of_few_channels_is_no_depthwise_one(channels, operator):
+    x, array = image(channels, size=20)
+    y = op.conv(x, constant(normal(channels, channels, 3, 3)), pads=(1, 1, 1, 1))
+    y = op.conv(y, constant(normal(channels, channels, 3, 3)), pads=(1, 1, 1, 1))
+    assert rewritten(Module(main=function([x], y)), array) == ["conv_planar", operator, "unpack_channels"]
+
+
 @pytest.mark.parametrize(("outputs", "operator"), [(3, "conv_to_few"), (5, "conv_blocked")])
 def test_a_few_output_channels(outputs, operator):
     x, array = image(20)
