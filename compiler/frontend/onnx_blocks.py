@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...formats import dims
 from ...formats.errors import ModelError
+from ..operators.windows import axes, result_shape
 from .onnx_shapes import dims_of, integers_of
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, Value
@@ -30,12 +30,7 @@ def _col2im(
         )
     if min(*block, *dilations, *strides) < 1 or min(pads) < 0:
         raise ModelError(f"blocks {block}, dilations {dilations}, strides {strides} and pads {pads} cannot be")
-    starts, ends = pads[:rank], pads[rank:]
-    windows = zip(image, starts, ends, block, strides, dilations, strict=True)
-    counts = [
-        dims.add(dims.floordiv(dims.add(size, start + end - dilation * (room - 1) - 1), stride), 1)
-        for size, start, end, room, stride, dilation in windows
-    ]
+    counts = result_shape(image, axes(block, strides, pads, dilations))
     apart = g.op("reshape", x, shape=(*x.shape[:2], *counts))
-    steps = {"strides": strides, "dilations": dilations, "starts": starts}
+    steps = {"strides": strides, "dilations": dilations, "starts": pads[:rank]}
     return g.op("col2im", apart, shape=image, kernel=block, **steps)

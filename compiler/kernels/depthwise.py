@@ -25,7 +25,7 @@ from .conv import Window
 from .epilogue import Epilogue, Grid
 from .kernel import Kernel
 from .target import Target
-from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add
+from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, times
 from .writer import Writer, estimate, shape_of
 
 _PIXELS = 14  # of a tile at most
@@ -172,7 +172,7 @@ class _Depthwise:
             write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
             write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
         write("x_line = images_at + plane * plane_bytes + top * row_bytes + first_tap * tap_row")
-        of_block = _times("window_bytes", problem.members)
+        of_block = times(problem.members, "window_bytes")
         write(f"w_line = weight + block * {of_block} + first_tap * w_row")
         start = f"vload_float32(bias, block * {VECTOR_BYTES})" if len(self.node.inputs) > 2 else "splat_float32(0.0)"
         write(f"start = {start}")
@@ -217,7 +217,7 @@ class _Depthwise:
             write(f"x_{at} = x_tile + {at * self.pixel} {is_inside} zeros", f"row_{at} = tap_row {is_inside} 0")
         with write.block("for tap in range(first_tap, end_tap)"):
             for member in range(self.problem.members):
-                behind = f"{_times('window_bytes', member)} + " if member else ""
+                behind = f"{times(member, 'window_bytes')} + " if member else ""
                 for tap in range(window.size):
                     write(f"w_{tap} = vload_float32(w, {behind}{tap * VECTOR_BYTES})")
                 for at in range(window.reach(tile.rows)):
@@ -250,7 +250,3 @@ def _pixels(problem: _Problem, target: Target) -> int:
     if not isinstance(problem.columns, int):
         return most
     return math.ceil(problem.columns / math.ceil(problem.columns / most))
-
-
-def _times(factor: str, count: int) -> str:
-    return f"{factor} * {count}" if count > 1 else factor

@@ -173,12 +173,12 @@ def write_step(
     inference, and the memory is slower than the tile. None are where what is read is in the caches.
     """
     if lines:
-        write_ahead(write, [_times(i, "w_block") for i in range(lines)], tile.w_bytes)
+        write_ahead(write, [times(i, "w_block") for i in range(lines)], tile.w_bytes)
     element = element or f"splat_{tile.sums}(load_{tile.sums}({{}}))"
     for j in range(tile.blocks):
-        write(f"w_{j} = {tile.load(_times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
+        write(f"w_{j} = {tile.load(times(j, 'w_block'), columns if j == tile.blocks - 1 else '')}")
     for i in range(tile.rows):
-        write(f"x_{i} = {element.format('x, ' + _times(i, 'x_row'))}")
+        write(f"x_{i} = {element.format('x, ' + times(i, 'x_row'))}")
         for j in range(tile.blocks):
             total = tile.accumulator(i, j)
             write(multiply_add("more" if mask else total, f"x_{i}", f"w_{j}", target, tile.sums, total))
@@ -217,7 +217,7 @@ def write_chunks(write: Writer, tile: Tile, size: str, chunk: str | int) -> Iter
         write(*(f"{tile.accumulator(i, j)} = {tile.accumulator(i, j)} + total_{i}_{j}" for i, j in places))
 
 
-def _times(count: int, distance: str) -> str:
+def times(count: int, distance: str) -> str:
     return f"{count} * {distance}" if count > 1 else distance if count else "0"
 
 

@@ -20,7 +20,7 @@ from .. import ir
 from ..operators.shapes import integer
 from ..operators.table import Fusion, lookup
 from .layout_blocker import is_image, likely_size, moves_channels
-from .rewriting import Emitter, constant, tensor_type
+from .rewriting import Emitter, constant, operator_call, tensor_type
 
 # Where an image and its result together have fewer, conversions cost little, and tiles of vectors of pixels leave lanes over.
 _FEW_PIXELS = 1536
@@ -74,31 +74,26 @@ class _Walk(Emitter):
         if result is None:
             return (binding,)
         self.pixels[binding.var] = result
-        view = lookup("reshape").canonical({"shape": type_.shape})
-        return (*self.new, replace(binding, value=ir.OperatorCall("reshape", (result,), view)))
+        return (*self.new, replace(binding, value=operator_call("reshape", result, shape=type_.shape)))
 
     def _product(self, call: ir.OperatorCall) -> ir.Var:
         x, weight, *bias = call.args
-        groups: Any = lookup(call.operator).bind(call.attributes)["groups"]
+        attributes: dict[str, Any] = lookup(call.operator).bind(call.attributes)
+        groups, steps = attributes["groups"], attributes["strides"] or ()
         outputs, channels = map(integer, tensor_type(weight).shape[:2])
         each = (outputs,) if groups == 1 else (groups, outputs // groups)
-        result = self.emit(
-            "matmul", self._seen(weight, (*each, channels)), self._met(call) or self._pixels_of(x, groups)
-        )
+        if any(step > 1 for step in steps):
+            x = self._met(x, steps)
+        result = self.emit("matmul", self._seen(weight, (*each, channels)), self._pixels_of(x, groups))
         for vector in bias:
             result = self.emit("add", result, self._seen(vector, (*each, 1)))
         return result
 
-    def _met(self, call: ir.OperatorCall) -> ir.Atom | None:
-        """The pixels that a convolution with strides meets; None if there are no strides."""
-        x, attributes = call.args[0], lookup(call.operator).bind(call.attributes)
-        steps: Any = attributes["strides"] or ()
-        sizes = tensor_type(x).shape[2:]
-        if all(step == 1 for step in steps):
-            return None
+    def _met(self, image: ir.Atom, steps: Sequence[int]) -> ir.Var:
+        """The pixels that these strides meet."""
+        sizes = tensor_type(image).shape[2:]
         axes = tuple(range(2, 2 + len(sizes)))
-        met = self.emit("slice", x, starts=(0,) * len(sizes), ends=sizes, axes=axes, steps=steps)
-        return self._pixels_of(met, attributes["groups"])
+        return self.emit("slice", image, starts=(0,) * len(sizes), ends=sizes, axes=axes, steps=steps)
 
     def _elementwise(self, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
         """Of pixels and of what has their shape, one element for all of them, or one for each channel."""
@@ -116,10 +111,9 @@ class _Walk(Emitter):
         if len(shape) < 2:
             return atom if shape in ((), (1,)) else None
         whole = (1,) * (len(image) - len(shape)) + shape
-        if whole == shape and whole[2:] == tuple(image[2:]):
-            return self._pixels_of(atom, groups)
-        is_fit = whole[2:] == tuple(image[2:]) or all(dim == 1 for dim in whole[2:])
-        return self._seen(atom, _flat(whole, groups)) if is_fit else None
+        if whole[2:] != tuple(image[2:]) and any(dim != 1 for dim in whole[2:]):
+            return None
+        return self._pixels_of(atom, groups) if whole == shape else self._seen(atom, _flat(whole, groups))
 
     def _pixels_of(self, image: ir.Atom, groups: int) -> ir.Atom:
         known = self.pixels.get(image)

@@ -18,7 +18,7 @@ from .. import ir
 from ..operators.shapes import element_count, is_unknown
 from ..operators.table import lookup
 from .patterns import number_of
-from .rewriting import Emitter, order_of, tensor_type
+from .rewriting import Emitter, operator_call, order_of, tensor_type
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class _Splitter(Emitter):
         self.whole[var] = apart
         if call.operator not in ("permute_dims", "softmax"):
             self.results.add(var)
-        merged = ir.OperatorCall("reshape", (apart,), lookup("reshape").canonical({"shape": tensor_type(var).shape}))
+        merged = operator_call("reshape", apart, shape=tensor_type(var).shape)
         self.definitions.update((new.var, new.value) for new in self.new if isinstance(new.value, ir.OperatorCall))
         return *self.new, dataclasses.replace(binding, value=merged)
 
