@@ -2,9 +2,10 @@
 
 A tensor of a static type that never leaves its function gets a place in the frame's memory, at an offset fixed here, so that a
 static function allocates nothing while it runs. Two tensors share memory when they are never wanted at the same time, and an
-elementwise primitive writes its output over an input that it is the last to read. What is joined lies in what it is joined
-to from the beginning, and what is split off stays where it is. Everything else is allocated on the heap, and released after
-its last use.
+elementwise primitive or a normalisation writes its output over an input that it is the last to read: what one thread has made of
+it and what another will read of the result then pass between their caches once. What is joined lies in what it is joined to
+from the beginning, and what is split off stays where it is. Everything else is allocated on the heap, and released after its
+last use.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..formats.isa import Kind
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import TensorType
 from .liveness import Liveness, analyse, bits
-from .operators.table import Fusion, lookup
+from .operators.table import lookup
 from .parts import parts_of
 from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
 
@@ -234,7 +235,7 @@ def _write_in_place(
     sources: dict[Register, set[_Buffer]],
     definition_of: Callable[[int], PrimitiveDefinition],
 ) -> int:
-    """Lets outputs of elementwise primitives take the memory of inputs that die there. Returns how many."""
+    """Lets outputs take the memory of inputs that die there, where the primitive allows it. Returns how many."""
     count = 0
     for position, item in enumerate(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
@@ -258,8 +259,8 @@ def _is_read_twice(
 
 
 def _possible_places(definition: PrimitiveDefinition) -> list[tuple[int, int]]:
-    """(input, output) pairs where the primitive reads each element just before it writes the same one."""
-    if any(lookup(node.operator).fusion is not Fusion.ELEMENTWISE for node in definition.nodes):
+    """(input, output) pairs where the primitive reads each element for the last time before it writes the same one."""
+    if not all(lookup(node.operator).in_place for node in definition.nodes):
         return []
     return [
         (index, place)

@@ -8,7 +8,8 @@ two layouts, and a program is written for both in the same lines:
     across   the innermost axis is kept: a vector holds the same place of neighbouring rows; rows are taken in strips
 
 Short rows along the innermost axis are taken in groups: a pass does the same vector of each, so that neither an accumulator
-nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once.
+nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once. The second pass asks for the next
+group's rows: what another thread has made is slow to come.
 
 What a pass has accumulated is a scalar in the first, a vector in the second: `statistic` makes a vector of either.
 
@@ -35,6 +36,9 @@ from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widene
 # float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
 _GROUP = 4  # rows that are worked on side by side, if they are no longer than _BLOCK
+_ASKING_PASS = (
+    1  # over a group's rows, counted from 0: asking in the first one, which waits for memory itself, gained less
+)
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
 _UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
 _LONG = 0.2  # nanoseconds an element
@@ -235,6 +239,7 @@ class RowProgram:
         self.indices = Odometer(write, [(f"i{axis}", f"n{axis}") for axis in self.outer_kept])
         self._steps: list[Step] = []  # of the strip that is being written, in the layout `across`
         self.rows: list[str] = []  # the marks of the rows of the group that is being written
+        self._passes = 0  # over these rows, that have been written
 
     # ---- what is kept ----
 
@@ -382,6 +387,7 @@ class RowProgram:
                 if self.mark(k, row):
                     self._load_scalar(k, row) if self._is_of_row(k) else self._point(k, f"p{k}{row}")
             self.indices.advance()
+        self._passes = 0
         program()
         self.rows = []
 
@@ -392,11 +398,14 @@ class RowProgram:
             write(*(f"{each.name}_lanes{row} = splat_{each.dtype.name}({each.identity})" for row in self.rows))
         write(f"whole = {length} - {length} % {lanes}")
         with write.block(f"for i in range(0, whole, {lanes})"):
+            if self._passes == _ASKING_PASS:
+                self._write_ahead()
             for row in self.rows:
                 values = body(Step(self, "i", "", row, row))
                 for each in accumulators:
                     name = f"{each.name}_lanes{row}"
                     write(f"{name} = {each.merged(name, values[each.name])}")
+        self._passes += 1
         with write.block(f"if whole < {length}"):
             write(f"rest = {length} - whole")
             for row in self.rows:
@@ -410,6 +419,13 @@ class RowProgram:
                 total = f"{each.name}_lanes{row}"
                 wide = f"convert_{each.wide.name}({total})" if each.wide is not each.dtype else total
                 write(f"{each.name}{row} = {each.horizontal}({wide})")
+
+    def _write_ahead(self) -> None:
+        """Brings nearer what the next group reads at `i`."""
+        for k, tensor in enumerate(self.tensors):
+            if all(tensor.present) and not tensor.is_output:
+                place = scaled(f"(i + {_GROUP} * n{self.inner})", tensor.dtype.itemsize)
+                self.write(*(f"prefetch(p{k}{row}, {place})" for row in self.rows))
 
     def _write_unit(self, program: Callable[[], None], width: int) -> None:
         write, lanes = self.write, self.write.lanes

@@ -142,10 +142,26 @@ def _local_response_normalization(x: np.ndarray, size: int, alpha: float, beta: 
 
 _ANCHOR = Fusion.ANCHOR
 register(
-    "softmax", "x", _infer_softmax, _softmax, _ANCHOR, "exp(x) / sum(exp(x))", attributes=_AXIS, work=each_input(5)
+    "softmax",
+    "x",
+    _infer_softmax,
+    _softmax,
+    _ANCHOR,
+    "exp(x) / sum(exp(x))",
+    attributes=_AXIS,
+    work=each_input(5),
+    in_place=True,
 )
 register(
-    "log_softmax", "x", _infer_softmax, _log_softmax, _ANCHOR, "log(softmax(x))", attributes=_AXIS, work=each_input(5)
+    "log_softmax",
+    "x",
+    _infer_softmax,
+    _log_softmax,
+    _ANCHOR,
+    "log(softmax(x))",
+    attributes=_AXIS,
+    work=each_input(5),
+    in_place=True,
 )
 register(
     "batch_normalization",
@@ -156,6 +172,7 @@ register(
     "(x - mean) / sqrt(variance + epsilon) scale + bias, of each channel (axis 1)",
     attributes={"epsilon": EPSILON},
     work=each_input(2),
+    in_place=True,
 )
 register(
     "layer_normalization",
@@ -166,6 +183,7 @@ register(
     "x with mean 0 and variance 1 over the last axes, times a scale, plus a bias, both of those axes' shape",
     attributes=_LAYER,
     work=each_input(8),
+    in_place=True,
 )
 register(
     "rms_normalization",
@@ -176,6 +194,7 @@ register(
     "x divided by the root of its mean square over the last axes, times a scale of those axes' shape",
     attributes=_LAYER,
     work=each_input(4),
+    in_place=True,
 )
 register(
     "instance_normalization",
@@ -186,6 +205,7 @@ register(
     "x [N, C, …] with mean 0 and variance 1 in each channel, times a scale [C], plus a bias [C]",
     attributes={"epsilon": EPSILON},
     work=each_input(7),
+    in_place=True,
 )
 register(
     "group_normalization",
@@ -196,6 +216,7 @@ register(
     "x [N, C, …] with mean 0 and variance 1 in each group of channels, times a scale [C], plus a bias [C]",
     attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"), "epsilon": EPSILON},
     work=each_input(7),
+    in_place=True,
 )
 register(
     "local_response_normalization",

@@ -126,6 +126,9 @@ class Operator:
     have result shapes that only a run can tell: their inferred shapes hold UNKNOWN, and they are host operators, unless a pass
     (`name_shapes.py`) lets them be counted first.
 
+    Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
+    shape for the last time where it writes the same element: the result may take that input's memory.
+
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
     elementwise operator or reduction does one operation an element, and any other operator none.
     """
@@ -140,6 +143,7 @@ class Operator:
     doc: str = ""
     data_dependent: bool = False
     work: Callable[..., Any] | None = None
+    in_place: bool = False
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -215,6 +219,7 @@ def register(
     attributes: Mapping[str, Attribute] | None = None,
     data_dependent: bool = False,
     work: Callable[..., Any] | None = None,
+    in_place: bool = False,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -224,7 +229,10 @@ def register(
         raise ValueError(f"operator {name!r} is registered twice")
     native = "" if data_dependent else name
     names = tuple(inputs.split())
-    TABLE[name] = Operator(name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent, work)
+    in_place = in_place or fusion is Fusion.ELEMENTWISE
+    TABLE[name] = Operator(
+        name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent, work, in_place
+    )
 
 
 def lookup(name: str) -> Operator:

@@ -56,6 +56,11 @@ def test_an_elementwise_primitive_writes_over_the_input_that_it_is_the_last_to_r
     assert (report(chain).frame_bytes, report(chain).in_place) == (256, 2)
 
 
+def test_a_normalisation_writes_over_what_it_normalises() -> None:
+    chain = "func @main(x: float32[8, 8]) {\na = matmul(x, x)\nb = softmax(a)\nc = sum(b)\nc }"
+    assert (report(chain).frame_bytes, report(chain).in_place) == (256, 1)
+
+
 def test_what_is_read_again_is_not_written_over() -> None:
     text = "func @main(x: float32[64]) {\na = exp(x)\nb = sqrt(a)\nc = add(a, b)\nd = sum(c)\nd }"
     assert (report(text).frame_bytes, report(text).in_place) == (512, 1)

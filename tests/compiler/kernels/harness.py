@@ -121,8 +121,10 @@ def run_kernel(
     target: Target = TARGET,
     slack: int = 0,
     at_once: bool = False,
+    over: int | None = None,
 ) -> tuple[int, list[np.ndarray]]:
-    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread."""
+    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread. The
+    first output lies `over` that input."""
     kernel, sizes = built(definition, target), sizes or {}
     assert kernel is not None, f"no kernel for {definition}"
     inputs = [guarded(np.require(array, requirements="C"), slack) for array in arrays]
@@ -131,6 +133,8 @@ def run_kernel(
         shape = tuple(dims.evaluate(dim, sizes) for dim in type_.shape)
         poison = np.full(math.prod(shape) * type_.dtype.itemsize, 0xA5, np.uint8).view(type_.dtype.numpy)
         outputs.append(guarded(poison.reshape(shape), slack))
+    if over is not None:
+        outputs[0] = inputs[over].view(outputs[0].dtype)
     words = np.array([*kernel.words, 0], np.int64)
     stride = (kernel.scratch_bytes + 63) // 64 * 64
     scratch = guarded(np.full(stride * (parts if at_once else 1), -1, np.int8))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.compiler.kernels.kernel import even_pieces
 from treadle.compiler.kernels.lower import TEMPLATES, lower
+from treadle.compiler.operators.table import TABLE, Fusion, lookup
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import tensor
 
@@ -65,6 +66,50 @@ def test_parts_and_alignment_do_not_change_a_bit(name: str) -> None:
             assert got.tobytes() == wanted.tobytes()
 
     same()
+
+
+def normalized(operator: str, shape: tuple, *others: tuple, **attributes: object) -> PrimitiveDefinition:
+    """The normalisation of a sum, of which two results are made."""
+    build = Builder(*(tensor("float32", each) for each in (shape, shape, shape, *others)))
+    result = build(operator, build("add", 0, 1), *range(3, 3 + len(others)), **attributes)
+    return build.definition(build("multiply", result, 2), result)
+
+
+IN_PLACE = {
+    "chain": chain(),
+    "softmax": of("softmax", (11, 67)),
+    "softmax of long rows": of("softmax", (3, 2500)),
+    "softmax of columns": of("softmax", (40, 300), axis=0),
+    "softmax between others": normalized("softmax", (11, 67)),
+    "softmax of columns between others": normalized("softmax", (2, 7, 300), axis=1),
+    "log_softmax": normalized("log_softmax", (11, 67)),
+    "layer_normalization": of("layer_normalization", (11, 67), (67,), (67,)),
+    "layer_normalization between others": normalized("layer_normalization", (9, 67), (67,), (67,)),
+    "layer_normalization of one row": normalized("layer_normalization", (67,), (67,), (67,)),
+    "rms_normalization": normalized("rms_normalization", (9, 67), (67,)),
+    "instance_normalization": normalized("instance_normalization", (2, 3, 5, 7), (3,), (3,)),
+    "group_normalization": of("group_normalization", (2, 6, 5, 7), (6,), (6,), groups=3),
+    "batch_normalization": normalized("batch_normalization", (2, 3, 5, 7), (3,), (3,), (3,), (3,)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_operators_that_work_in_place_give_the_same_bits_there(name: str) -> None:
+    definition = IN_PLACE[name]
+    assert all(lookup(node.operator).in_place for node in definition.nodes)
+    arrays = [abs(random_array(param, seed)) + 0.1 for seed, param in enumerate(definition.params)]
+    _, expected = run_kernel(definition, arrays)
+    for place, param in enumerate(definition.params):
+        for parts in (1, 3) if param.shape == definition.results[0].shape else ():
+            code, outputs = run_kernel(definition, arrays, parts=parts, over=place)
+            assert code == 0
+            for got, wanted in zip(outputs, expected, strict=True):
+                assert got.tobytes() == wanted.tobytes()
+
+
+def test_every_operator_that_works_in_place_is_among_the_examples() -> None:
+    others = {entry.name for entry in TABLE.values() if entry.in_place and entry.fusion is not Fusion.ELEMENTWISE}
+    assert others <= {node.operator for definition in IN_PLACE.values() for node in definition.nodes}
 
 
 @pytest.mark.parametrize(
