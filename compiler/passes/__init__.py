@@ -24,6 +24,7 @@ from .fuse import Fuse, Supports
 from .integer_products import IntegerProducts
 from .lambda_lift import LambdaLift
 from .layout import BlockChannels
+from .merge_products import MergeProducts
 from .monomorphise import Monomorphise
 from .name_shapes import NameShapes
 from .pack_matrices import PackMatrices
@@ -48,6 +49,7 @@ __all__ = [
     "InferTypes",
     "IntegerProducts",
     "LambdaLift",
+    "MergeProducts",
     "Monomorphise",
     "NameShapes",
     "Options",
@@ -116,6 +118,8 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: CommonSubexpressions()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: SplitProducts()),
+    (1, lambda options: MergeProducts()),
+    (1, lambda options: DeadCode(options.entries)),
     (2, lambda options: PointwiseProducts()),
     (2, lambda options: BlockChannels(options.winograd)),
     (2, lambda options: PackMatrices()),

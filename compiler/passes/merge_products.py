@@ -1,0 +1,129 @@
+"""Products of one tensor that attention alone reads become one product: queries, keys and values of the same rows.
+
+    attention(x w₁ + b₁, x w₂ + b₂, x w₃ + b₃)    →  attention(y, y, y), each a part of y = x w + b
+
+The columns of w are those of the parts head by head, so that threads which share the product by columns have what they made
+when they share attention by heads. The rows of x are read once, and threads meet once instead of three times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...formats import dims
+from ...formats.types import UNKNOWN, ShapeDim
+from .. import ir
+from ..operators.table import lookup
+from .rewriting import Emitter, constant, operator_call, tensor_type
+
+_OPERANDS = "qkv"
+_MOST = 1 << 20  # bytes of the result: a larger one leaves the second cache before attention reads it, and is made more slowly
+
+
+@dataclass(frozen=True)
+class MergeProducts:
+    name: str = "merge_products"
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        return _Merger(module).run()
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """An operand of attention: the columns of a product, plus a bias perhaps, of which heads are an axis."""
+
+    place: int  # among the operands
+    x: ir.Atom
+    weights: np.ndarray  # [depth, heads, columns of a head]
+    bias: np.ndarray | None  # [heads, columns of a head]
+    shape: tuple[ShapeDim, ...]  # […, heads, columns of a head]
+
+    def fits(self, other: _Heads) -> bool:
+        return self.x is other.x and self.shape == other.shape and self.weights.dtype == other.weights.dtype
+
+
+def _is_large(alike: Sequence[_Heads]) -> bool:
+    """Whether together they take more memory than a product should give. Of unknown sizes, they are taken to be small."""
+    size = dims.product(alike[0].shape)
+    return isinstance(size, int) and len(alike) * size * alike[0].weights.itemsize > _MOST
+
+
+class _Merger(Emitter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.calls: dict[ir.Atom, ir.OperatorCall] = {}  # of the present block, by their results
+
+    def block(self, block: ir.Block) -> ir.Block:
+        before, self.calls = self.calls, {}
+        result = super().block(block)
+        self.calls = before
+        return result
+
+    def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        binding = self.with_new_operands(binding)
+        call = binding.value
+        if not isinstance(call, ir.OperatorCall):
+            return (binding,)
+        self.calls[binding.var] = call
+        if call.operator != "attention":
+            return (binding,)
+        self.begin(binding)
+        heads = [found for place in range(len(_OPERANDS)) if (found := self._heads(call, place)) is not None]
+        while heads:
+            alike = [each for each in heads if each.fits(heads[0])]
+            heads = [each for each in heads if not each.fits(alike[0])]
+            if len(alike) > 1 and not _is_large(alike):
+                call = self._merged(call, alike)
+        return (*self.new, replace(binding, value=call))
+
+    def _heads(self, call: ir.OperatorCall, place: int) -> _Heads | None:
+        """Where an operand comes from; None if that is no product, or something else uses it too."""
+        attributes = lookup(call.operator).bind(call.attributes)
+        name, operand = _OPERANDS[place], call.args[place]
+        view = self._made(operand, "reshape")
+        if view is None or attributes[f"{name}_part"] is not None:
+            return None
+        shape, sum_ = tensor_type(operand).shape, self._made(view.args[0], "add")
+        bias = next((arg.value for arg in sum_.args if isinstance(arg, ir.Constant)), None) if sum_ else None
+        factors = [arg for arg in sum_.args if not isinstance(arg, ir.Constant)] if sum_ else [view.args[0]]
+        product = self._made(factors[0], "matmul") if len(factors) == 1 else None
+        weights = product.args[1] if product else None
+        if product is None or not isinstance(weights, ir.Constant) or weights.value.ndim != 2 or UNKNOWN in shape:
+            return None
+        heads, columns = shape[-2:]
+        if not isinstance(heads, int) or not isinstance(columns, int) or heads * columns != weights.value.shape[1]:
+            return None
+        if bias is not None and not bias.size == bias.shape[-1] == heads * columns:
+            return None
+        return _Heads(
+            place,
+            product.args[0],
+            weights.value.reshape(-1, heads, columns),
+            None if bias is None else bias.reshape(heads, columns),
+            shape,
+        )
+
+    def _made(self, atom: ir.Atom, operator: str) -> ir.OperatorCall | None:
+        """The call of an operator that makes an atom, in this block, for one use."""
+        call = self.calls.get(atom)
+        return call if call is not None and call.operator == operator and self.uses[atom] == 1 else None
+
+    def _merged(self, call: ir.OperatorCall, alike: Sequence[_Heads]) -> ir.OperatorCall:
+        """The attention, of which some operands are parts of one product."""
+        *outer, heads, columns = alike[0].shape
+        count = len(alike)
+        weights = np.stack([each.weights for each in alike], axis=2)
+        result = self.emit("matmul", alike[0].x, constant(weights.reshape(-1, heads * count * columns)))
+        if any(each.bias is not None for each in alike):
+            none = np.zeros((heads, columns), weights.dtype)
+            bias = np.stack([none if each.bias is None else each.bias for each in alike], axis=1)
+            result = self.emit("add", result, constant(bias.reshape(-1)))
+        result = self.emit("reshape", result, shape=(*outer, heads, count, columns))
+        args, attributes = list(call.args), dict(call.attributes)
+        for index, each in enumerate(alike):
+            args[each.place] = result
+            attributes[f"{_OPERANDS[each.place]}_part"] = (len(outer) + 1, index)
+        return operator_call("attention", *args, **attributes)
