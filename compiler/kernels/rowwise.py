@@ -8,8 +8,10 @@ two layouts, and a program is written for both in the same lines:
     across   the innermost axis is kept: a vector holds the same place of neighbouring rows; rows are taken in strips
 
 Short rows along the innermost axis are taken in groups: a pass does the same vector of each, so that neither an accumulator
-nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once. The second pass asks for the next
-group's rows: what another thread has made is slow to come.
+nor a horizontal sum is waited for, and what all rows share (a scale, a bias) is loaded once.
+
+The second pass over a row, or group, asks for the next one: it computes more than the first, which would wait for the memory, or
+for another thread's cache.
 
 What a pass has accumulated is a scalar in the first, a vector in the second: `statistic` makes a vector of either.
 
@@ -20,7 +22,7 @@ first pass of a program that has several keeps them side by side in the scratch 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...formats import dims
@@ -36,12 +38,11 @@ from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widene
 # float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
 _GROUP = 4  # rows that are worked on side by side, if they are no longer than _BLOCK
-_ASKING_PASS = (
-    1  # over a group's rows, counted from 0: asking in the first one, which waits for memory itself, gained less
-)
+_ASKING_PASS = 1  # over a row, counted from 0
 _UNROLL = 4  # vectors in flight, to hide the latency of the accumulators; 1 where a step is long enough by itself
 _UNROLL_LONG = 2  # … along rows even there: what a step needs beside its vectors, such as constants, serves two
 _LONG = 0.2  # nanoseconds an element
+_AHEAD_BYTES = 1 << 18  # of a row, at most, that is asked for while the one before is worked on
 _KEPT_BYTES = 1 << 18  # of a strip, at most, that are kept in the scratch memory: the second cache has room for them
 
 _SPREAD = 256  # columns from which on a strip's elements are said to be far from each other
@@ -398,14 +399,12 @@ class RowProgram:
             write(*(f"{each.name}_lanes{row} = splat_{each.dtype.name}({each.identity})" for row in self.rows))
         write(f"whole = {length} - {length} % {lanes}")
         with write.block(f"for i in range(0, whole, {lanes})"):
-            if self._passes == _ASKING_PASS:
-                self._write_ahead()
+            self._write_ahead("i", range(len(self.tensors)))
             for row in self.rows:
                 values = body(Step(self, "i", "", row, row))
                 for each in accumulators:
                     name = f"{each.name}_lanes{row}"
                     write(f"{name} = {each.merged(name, values[each.name])}")
-        self._passes += 1
         with write.block(f"if whole < {length}"):
             write(f"rest = {length} - whole")
             for row in self.rows:
@@ -420,18 +419,35 @@ class RowProgram:
                 wide = f"convert_{each.wide.name}({total})" if each.wide is not each.dtype else total
                 write(f"{each.name}{row} = {each.horizontal}({wide})")
 
-    def _write_ahead(self) -> None:
-        """Brings nearer what the next group reads at `i`."""
-        for k, tensor in enumerate(self.tensors):
-            if all(tensor.present) and not tensor.is_output:
-                place = scaled(f"(i + {_GROUP} * n{self.inner})", tensor.dtype.itemsize)
-                self.write(*(f"prefetch(p{k}{row}, {place})" for row in self.rows))
+    @property
+    def _next_row_fits(self) -> bool:
+        """Whether a row follows the one before, and the second cache has room for both."""
+        length = self.axes[self.inner].size
+        return not self.outer_reduced and isinstance(length, int) and 4 * length <= _AHEAD_BYTES
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether a result leaves the second cache before it is complete."""
+        size = dims.product([axis.size for axis in self.axes])
+        return isinstance(size, int) and 4 * size > self.write.target.l2_bytes
+
+    def _write_ahead(self, index: str, tensors: Iterable[int]) -> None:
+        """In the pass that asks for them, brings nearer what the next rows have at that place, and, if the result is a large
+        one, where they go to."""
+        if self._passes != _ASKING_PASS:
+            return
+        for k in dict.fromkeys(tensors):
+            tensor = self.tensors[k]
+            if all(tensor.present) and (self._is_large or not tensor.is_output):
+                place = scaled(f"({index} + {len(self.rows) or 1} * n{self.inner})", tensor.dtype.itemsize)
+                self.write(*(f"prefetch(p{k}{row}, {place})" for row in self.rows or [""]))
 
     def _write_unit(self, program: Callable[[], None], width: int) -> None:
         write, lanes = self.write, self.write.lanes
         for k in range(len(self.tensors)):
             if self._is_of_row(k):
                 self._load_scalar(k)
+        self._passes = 0
         if not self.across:
             program()
             return
@@ -475,6 +491,7 @@ class RowProgram:
             self._reduce_along(
                 accumulators, reads, writes, body, _UNROLL if is_short else max(self.unroll, _UNROLL_LONG)
             )
+        self._passes += 1
 
     def reduce_to_greatest(
         self, dtype: DType, reads: Sequence[int], element: Callable[[Step], str], cost: float
@@ -563,16 +580,17 @@ class RowProgram:
                 write(f"{each.name}_sum = splat_{each.wide.name}({each.identity})")
             else:
                 self._start(each, unroll)
-        with self._outer_loops([*reads, *writes]):
+        touched = [*reads, *writes]
+        with self._outer_loops(touched):
             if not widened_sums:
                 write("begin = 0", f"end = {inner}")
-                self._write_block(accumulators, body, unroll)
+                self._write_block(accumulators, body, unroll, touched)
             else:
                 with write.block(f"for begin in range(0, {inner}, {_BLOCK})"):
                     write(f"end = min(begin + {_BLOCK}, {inner})")
                     for each in widened_sums:
                         self._start(each, unroll)
-                    self._write_block(accumulators, body, unroll)
+                    self._write_block(accumulators, body, unroll, touched)
                     for each in widened_sums:
                         total = f"{each.name}_sum"
                         write(
@@ -592,7 +610,9 @@ class RowProgram:
             names = [each.merged(*pair) if len(names) == 2 else f"({each.merged(*pair)})" for pair in pairs]
         return names[0]
 
-    def _write_block(self, accumulators: Sequence[Accumulator], body: Body, unroll: int) -> None:
+    def _write_block(
+        self, accumulators: Sequence[Accumulator], body: Body, unroll: int, touched: Iterable[int]
+    ) -> None:
         """From `begin` to `end`: several vectors a round, then the rest with masks."""
         write, lanes = self.write, self.write.lanes
         unroll = unroll if accumulators else 1
@@ -601,6 +621,8 @@ class RowProgram:
         with write.block(f"for i in range(begin, whole, {width})"):
             for u in range(unroll):
                 index = f"i + {lanes * u}" if u else "i"
+                if self._next_row_fits:
+                    self._write_ahead(index, touched)
                 values = body(Step(self, index, "", f"_{u}"))
                 for each in accumulators:
                     name = f"{each.name}_{u}"

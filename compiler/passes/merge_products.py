@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...formats import dims
-from ...formats.types import UNKNOWN, ShapeDim
+from ...formats.dims import Dim, SymbolicDim
 from .. import ir
 from ..operators.table import lookup
 from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _OPERANDS = "qkv"
-_MOST = 1 << 20  # bytes of the result: a larger one leaves the second cache before attention reads it, and is made more slowly
+_MOST = (
+    1 << 20
+)  # bytes of the result: a larger one leaves the second cache before attention reads it, and is made more slowly
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class _Heads:
     x: ir.Atom
     weights: np.ndarray  # [depth, heads, columns of a head]
     bias: np.ndarray | None  # [heads, columns of a head]
-    shape: tuple[ShapeDim, ...]  # […, heads, columns of a head]
+    shape: tuple[Dim, ...]  # […, heads, columns of a head]
+    origin: str  # of the product
 
     def fits(self, other: _Heads) -> bool:
         return self.x is other.x and self.shape == other.shape and self.weights.dtype == other.weights.dtype
@@ -54,12 +57,14 @@ def _is_large(alike: Sequence[_Heads]) -> bool:
 class _Merger(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.calls: dict[ir.Atom, ir.OperatorCall] = {}  # of the present block, by their results
+        self.made: dict[
+            ir.Atom, tuple[ir.OperatorCall, str]
+        ] = {}  # in the present block: the calls, and where they are from
 
     def block(self, block: ir.Block) -> ir.Block:
-        before, self.calls = self.calls, {}
+        before, self.made = self.made, {}
         result = super().block(block)
-        self.calls = before
+        self.made = before
         return result
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
@@ -67,7 +72,7 @@ class _Merger(Emitter):
         call = binding.value
         if not isinstance(call, ir.OperatorCall):
             return (binding,)
-        self.calls[binding.var] = call
+        self.made[binding.var] = call, binding.origin
         if call.operator != "attention":
             return (binding,)
         self.begin(binding)
@@ -86,12 +91,15 @@ class _Merger(Emitter):
         view = self._made(operand, "reshape")
         if view is None or attributes[f"{name}_part"] is not None:
             return None
-        shape, sum_ = tensor_type(operand).shape, self._made(view.args[0], "add")
+        sum_ = self._made(view.args[0], "add")
         bias = next((arg.value for arg in sum_.args if isinstance(arg, ir.Constant)), None) if sum_ else None
         factors = [arg for arg in sum_.args if not isinstance(arg, ir.Constant)] if sum_ else [view.args[0]]
         product = self._made(factors[0], "matmul") if len(factors) == 1 else None
         weights = product.args[1] if product else None
-        if product is None or not isinstance(weights, ir.Constant) or weights.value.ndim != 2 or UNKNOWN in shape:
+        if product is None or not isinstance(weights, ir.Constant) or weights.value.ndim != 2:
+            return None
+        shape = tuple(dim for dim in tensor_type(operand).shape if isinstance(dim, (int, SymbolicDim)))
+        if len(shape) < tensor_type(operand).rank:
             return None
         heads, columns = shape[-2:]
         if not isinstance(heads, int) or not isinstance(columns, int) or heads * columns != weights.value.shape[1]:
@@ -104,17 +112,18 @@ class _Merger(Emitter):
             weights.value.reshape(-1, heads, columns),
             None if bias is None else bias.reshape(heads, columns),
             shape,
+            self.made[factors[0]][1],
         )
 
     def _made(self, atom: ir.Atom, operator: str) -> ir.OperatorCall | None:
         """The call of an operator that makes an atom, in this block, for one use."""
-        call = self.calls.get(atom)
+        call, _ = self.made.get(atom, (None, ""))
         return call if call is not None and call.operator == operator and self.uses[atom] == 1 else None
 
     def _merged(self, call: ir.OperatorCall, alike: Sequence[_Heads]) -> ir.OperatorCall:
         """The attention, of which some operands are parts of one product."""
-        *outer, heads, columns = alike[0].shape
-        count = len(alike)
+        outer, (_, heads, columns) = alike[0].shape[:-2], alike[0].weights.shape
+        count, self.origin = len(alike), " + ".join(each.origin for each in alike)
         weights = np.stack([each.weights for each in alike], axis=2)
         result = self.emit("matmul", alike[0].x, constant(weights.reshape(-1, heads * count * columns)))
         if any(each.bias is not None for each in alike):
