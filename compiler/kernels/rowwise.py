@@ -421,9 +421,11 @@ class RowProgram:
 
     @property
     def _next_row_fits(self) -> bool:
-        """Whether a row follows the one before, and the second cache has room for both."""
+        """Whether a row follows the one before, and the caches have room for both: the first one, where a pass takes no longer
+        than reading from the second."""
         length = self.axes[self.inner].size
-        return not self.outer_reduced and isinstance(length, int) and 4 * length <= _AHEAD_BYTES
+        most = _AHEAD_BYTES if self.cost > _LONG else self.write.target.l1_bytes // 2
+        return not self.outer_reduced and isinstance(length, int) and 4 * length <= most
 
     @property
     def _is_large(self) -> bool:
