@@ -31,6 +31,9 @@ def _top_k(
     counts = dims_of(k, "number of elements")
     if len(counts) != 1:
         raise ModelError("TopK: one number of elements is needed")
+    if counts[0] == 1 and largest:  # argmax too takes the first of equal elements, and NaN as the greatest
+        place = g.op("argmax", x, axis=axis, keepdims=True)
+        return g.op("take_along_axis", x, place, axis=axis), place
     return g.ops("top_k", x, k=counts[0], axis=axis, largest=bool(largest), sorted=bool(sorted))
 
 
