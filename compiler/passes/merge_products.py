@@ -20,9 +20,7 @@ from ..operators.table import lookup
 from .rewriting import Emitter, constant, operator_call, tensor_type
 
 _OPERANDS = "qkv"
-_MOST = (
-    1 << 20
-)  # bytes of the result: a larger one leaves the second cache before attention reads it, and is made more slowly
+_MOST_BYTES = 1 << 20  # of the result: larger ones leave the second cache before attention reads them
 
 
 @dataclass(frozen=True)
@@ -49,17 +47,15 @@ class _Heads:
 
 
 def _is_large(alike: Sequence[_Heads]) -> bool:
-    """Whether together they take more memory than a product should give. Of unknown sizes, they are taken to be small."""
+    """Whether together they take more memory than one product should give. Of unknown sizes, they are taken to be small."""
     size = dims.product(alike[0].shape)
-    return isinstance(size, int) and len(alike) * size * alike[0].weights.itemsize > _MOST
+    return isinstance(size, int) and len(alike) * size * alike[0].weights.itemsize > _MOST_BYTES
 
 
 class _Merger(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.made: dict[
-            ir.Atom, tuple[ir.OperatorCall, str]
-        ] = {}  # in the present block: the calls, and where they are from
+        self.made: dict[ir.Atom, tuple[ir.OperatorCall, str]] = {}  # in the present block, and where that is from
 
     def block(self, block: ir.Block) -> ir.Block:
         before, self.made = self.made, {}
