@@ -30,6 +30,8 @@ STEPS: list[tuple[Callable[..., Any], tuple, tuple]] = [
     (op.tanh, (SQUARE,), SQUARE),
     (op.relu, (ROW,), ROW),
     (op.softmax, (SQUARE,), SQUARE),
+    (lambda a: op.softmax(a, axis=0), (SQUARE,), SQUARE),
+    (lambda a, b: op.layer_normalization(a, b, epsilon=1.0), (SQUARE, ROW), SQUARE),
     (op.permute_dims, (SQUARE,), SQUARE),
     (lambda a: op.mean(a, axes=(0,)), (SQUARE,), ROW),
     (lambda a: op.reshape(op.concat(a, a, axis=0), shape=(2, 4, 4))[1], (SQUARE,), SQUARE),
