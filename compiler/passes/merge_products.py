@@ -17,7 +17,7 @@ from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from .. import ir
 from ..operators.table import lookup
-from .rewriting import Emitter, constant, operator_call, tensor_type
+from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
 
 _OPERANDS = "qkv"
 _MOST_BYTES = 1 << 20  # of the result: larger ones leave the second cache before attention reads them
@@ -88,8 +88,9 @@ class _Merger(Emitter):
         if view is None or attributes[f"{name}_part"] is not None:
             return None
         sum_ = self._made(view.args[0], "add")
-        bias = next((arg.value for arg in sum_.args if isinstance(arg, ir.Constant)), None) if sum_ else None
-        factors = [arg for arg in sum_.args if not isinstance(arg, ir.Constant)] if sum_ else [view.args[0]]
+        terms = sum_.args if sum_ else view.args[:1]
+        biases = [term for term in terms if isinstance(term, ir.Constant)]
+        factors = [term for term in terms if not isinstance(term, ir.Constant)]
         product = self._made(factors[0], "matmul") if len(factors) == 1 else None
         weights = product.args[1] if product else None
         if product is None or not isinstance(weights, ir.Constant) or weights.value.ndim != 2:
@@ -100,13 +101,13 @@ class _Merger(Emitter):
         heads, columns = shape[-2:]
         if not isinstance(heads, int) or not isinstance(columns, int) or heads * columns != weights.value.shape[1]:
             return None
-        if bias is not None and not bias.size == bias.shape[-1] == heads * columns:
+        if not all(is_row(bias, heads * columns) for bias in biases):
             return None
         return _Heads(
             place,
             product.args[0],
             weights.value.reshape(-1, heads, columns),
-            None if bias is None else bias.reshape(heads, columns),
+            biases[0].value.reshape(heads, columns) if biases else None,
             shape,
             self.made[factors[0]][1],
         )

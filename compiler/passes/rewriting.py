@@ -100,6 +100,11 @@ def tensor_type(atom: ir.Atom) -> TensorType:
     return atom.type
 
 
+def is_row(atom: ir.Atom, size: int) -> bool:
+    """Whether an atom is a constant of so many elements, all along its last axis, such as a bias of a product's columns."""
+    return isinstance(atom, ir.Constant) and atom.value.shape[-1:] == (size,) == (atom.value.size,)
+
+
 def order_of(call: ir.OperatorCall) -> tuple[int, ...]:
     """The axes of a transposition, a call of permute_dims in a typed module."""
     rank = tensor_type(call.args[0]).rank

@@ -21,7 +21,7 @@ from .. import ir
 from ..analysis import atoms_in
 from ..operators.shapes import axis_of
 from ..operators.table import lookup
-from .rewriting import Emitter, constant, order_of, tensor_type
+from .rewriting import Emitter, constant, is_row, order_of, tensor_type
 
 _LEAST = 1 << 14  # weights of a part: below, a product costs more than a copy
 _MOST_READ = 2  # times the columns: what the products but one read again
@@ -146,7 +146,7 @@ class _Splitter(Emitter):
         user, call = users[0].var, users[0].value
         if call.operator == "add" and columns.bias is None and len(columns.inner) == 1 and not columns.order:
             (other,) = [arg for arg in call.args if arg is not var] or (var,)
-            if isinstance(other, ir.Constant) and other.value.shape[-1:] == columns.inner == (other.value.size,):
+            if isinstance(other, ir.Constant) and is_row(other, columns.inner[0]):
                 return user, replace(columns, bias=other, outer=tensor_type(user).shape[:-1])
         if call.operator == "reshape" and not columns.order and len(columns.inner) == 1:
             inner = _last_axes(tensor_type(user).shape, columns.inner[0])

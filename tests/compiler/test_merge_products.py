@@ -73,6 +73,17 @@ def test_keys_and_values_of_fewer_heads_are_one_product() -> None:
     assert merged(x, result=result)["matmul"] == 2
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (HEADS * COLUMNS,), (5, 1), (5, HEADS * COLUMNS)])
+def test_what_is_added_is_a_bias_only_with_an_element_for_each_column(shape: tuple[int, ...]) -> None:
+    def added() -> Expression:
+        weights = constant(rng.uniform(-0.3, 0.3, (24, HEADS * COLUMNS)).astype(np.float32))
+        sum_ = op.add(op.matmul(x, weights), constant(rng.standard_normal(shape).astype(np.float32)))
+        return op.reshape(sum_, shape=(1, 5, HEADS, COLUMNS))
+
+    x = var("x", (1, 5, 24))
+    assert merged(x, result=attended(added(), added(), added()))["matmul"] == (1 if shape == (48,) else 3)
+
+
 def test_what_something_else_uses_too_stays_as_it_is() -> None:
     x = var("x", (1, 5, 24))
     keys = heads(x, 5)
