@@ -31,15 +31,20 @@ def _top_k(
     counts = dims_of(k, "number of elements")
     if len(counts) != 1:
         raise ModelError("TopK: one number of elements is needed")
-    if counts[0] == 1 and largest:  # argmax too takes the first of equal elements, and NaN as the greatest
-        place = g.op("argmax", x, axis=axis, keepdims=True)
-        return g.op("take_along_axis", x, place, axis=axis), place
-    return g.ops("top_k", x, k=counts[0], axis=axis, largest=bool(largest), sorted=bool(sorted))
+    return _best(g, x, counts[0], axis, bool(largest), bool(sorted))
 
 
 @importer("TopK")
 def _top_k_before_10(g: GraphBuilder, x: Value, *, k: int, axis: int = -1) -> tuple[Value, ...]:
-    return g.ops("top_k", x, k=k, axis=axis)
+    return _best(g, x, k, axis)
+
+
+def _best(g: GraphBuilder, x: Value, k: Dim, axis: int, largest: bool = True, sorted: bool = True) -> tuple[Value, ...]:
+    """The k greatest or least elements along an axis, and their places."""
+    if k == 1 and largest:  # argmax too takes the first of equal elements, and NaN as the greatest
+        place = g.op("argmax", x, axis=axis, keepdims=True)
+        return g.op("take_along_axis", x, place, axis=axis), place
+    return g.ops("top_k", x, k=k, axis=axis, largest=largest, sorted=sorted)
 
 
 @importer("GatherND")

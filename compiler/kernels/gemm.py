@@ -44,7 +44,7 @@ from .tile import (
     write_step,
 )
 from .variants import decide, nearby
-from .writer import Writer, estimate, shape_of
+from .writer import Writer, estimate, leaves_cache, shape_of
 
 _SYMBOLIC_ROWS = (8, 4, 1)  # rows of the tiles of which a kernel makes any number of rows
 _EVEN = 1.02  # from what three blocks a tile may lose where two threads share the tiles unevenly
@@ -516,8 +516,7 @@ class _Product:
     @property
     def _is_large(self) -> bool:
         """A result that leaves the second cache before it is complete, of sums that are long beside bringing it nearer."""
-        size = dims.product([*self.batch, self.rows, self.columns])
-        return isinstance(size, int) and 4 * size > self.target.l2_bytes and self._chunk > 0
+        return leaves_cache([*self.batch, self.rows, self.columns], self.target) and self._chunk > 0
 
     def _lines_ahead(self, tile: Tile) -> int:
         """Vectors that a tile brings nearer at each step, so that a band's tiles together bring all of the next blocks."""

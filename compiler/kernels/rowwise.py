@@ -33,7 +33,7 @@ from .anchor import Anchored
 from .expression import Expression, computed_type
 from .kernel import MANY_UNITS
 from .loops import Axis, merged_axes
-from .writer import Odometer, Writer, estimate, scaled, shape_of, stored, widened
+from .writer import Odometer, Writer, estimate, leaves_cache, scaled, shape_of, stored, widened
 
 # float32 sums run in float32 for so many elements, then in float64: chains short enough for pairwise accuracy
 _BLOCK = 2048
@@ -427,20 +427,15 @@ class RowProgram:
         most = _AHEAD_BYTES if self.cost > _LONG else self.write.target.l1_bytes // 2
         return not self.outer_reduced and isinstance(length, int) and 4 * length <= most
 
-    @property
-    def _is_large(self) -> bool:
-        """Whether a result leaves the second cache before it is complete."""
-        size = dims.product([axis.size for axis in self.axes])
-        return isinstance(size, int) and 4 * size > self.write.target.l2_bytes
-
     def _write_ahead(self, index: str, tensors: Iterable[int]) -> None:
         """In the pass that asks for them, brings nearer what the next rows have at that place, and, if the result is a large
         one, where they go to."""
         if self._passes != _ASKING_PASS:
             return
+        is_large = leaves_cache([axis.size for axis in self.axes], self.write.target)
         for k in dict.fromkeys(tensors):
             tensor = self.tensors[k]
-            if all(tensor.present) and (self._is_large or not tensor.is_output):
+            if all(tensor.present) and (is_large or not tensor.is_output):
                 place = scaled(f"({index} + {len(self.rows) or 1} * n{self.inner})", tensor.dtype.itemsize)
                 self.write(*(f"prefetch(p{k}{row}, {place})" for row in self.rows or [""]))
 

@@ -189,6 +189,12 @@ def shape_of(type_: TensorType) -> tuple[Dim, ...]:
     return type_.shape  # type: ignore[return-value]
 
 
+def leaves_cache(shape: Sequence[Dim], target: Target) -> bool:
+    """Whether a result of so many float32 elements leaves the second cache before it is complete; of unknown ones it does not."""
+    size = dims.product(shape)
+    return isinstance(size, int) and 4 * size > target.l2_bytes
+
+
 def is_streamed(type_: TensorType) -> bool:
     """Whether a result is written past the caches: none has room for it, and to read what is overwritten would be a third or a
     quarter of all that comes and goes."""

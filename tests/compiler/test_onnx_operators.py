@@ -132,6 +132,7 @@ CASES = [
     case("TopK", np.float32([[1, 3, 2, 3], [-0.0, -1, 0.0, -2]]), ints(1), constants=(1,), outputs=2),
     case("TopK", normal(2, 5, 3), ints(1), constants=(1,), outputs=2, axis=1),
     case("TopK", normal(2, 5, 3), ints(1), constants=(1,), outputs=2, axis=1, largest=0),
+    *[case("TopK", normal(2, 5, 3), outputs=2, axis=1, k=k, opset=9) for k in (1, 2)],
     case("GatherND", normal(3, 4, 5), integers(2, 2, low=-3, high=3)),
     case("GatherND", normal(3, 4, 5), integers(3, 2, 1, high=4), batch_dims=1, symbolic=False),
     case("ScatterND", normal(3, 4, 5), ints(0, 2)[:, None], normal(2, 4, 5)),

@@ -124,7 +124,7 @@ def run_kernel(
     over: int | None = None,
 ) -> tuple[int, list[np.ndarray]]:
     """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread. The
-    first output lies `over` that input."""
+    first output lies `over` an input, where one is named."""
     kernel, sizes = built(definition, target), sizes or {}
     assert kernel is not None, f"no kernel for {definition}"
     inputs = [guarded(np.require(array, requirements="C"), slack) for array in arrays]

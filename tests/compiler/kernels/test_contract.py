@@ -75,11 +75,18 @@ def normalized(operator: str, shape: tuple, *others: tuple, **attributes: object
     return build.definition(build("multiply", result, 2), result)
 
 
+def softmax_of_a_sum() -> PrimitiveDefinition:
+    """Whose exponentials wait where the result goes."""
+    build = Builder(*[tensor("float32", (11, 67))] * 2)
+    return build.definition(build("softmax", build("add", 0, 1)))
+
+
 IN_PLACE = {
     "chain": chain(),
     "softmax": of("softmax", (11, 67)),
     "softmax of long rows": of("softmax", (3, 2500)),
     "softmax of columns": of("softmax", (40, 300), axis=0),
+    "softmax of a sum": softmax_of_a_sum(),
     "softmax between others": normalized("softmax", (11, 67)),
     "softmax of columns between others": normalized("softmax", (2, 7, 300), axis=1),
     "log_softmax": normalized("log_softmax", (11, 67)),
