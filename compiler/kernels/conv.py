@@ -419,7 +419,8 @@ class Conv:
         elif self.asks_ahead:
             write.prepare("brought")
         slices = "slices * " if problem.pile else ""
-        write.split(f"images * groups * {slices}bands * block_units", "images * nanoseconds", self.is_uneven)
+        units = f"images * groups * {slices}bands * block_units"
+        write.split_evenly(units, "unit_tiles", "images * nanoseconds", self.is_uneven)
         write(f"x_row = stride_across * {problem.pixel}")
         write(f"x_step = {self.step}", f"w_step = {VECTOR_BYTES}")
         write(f"w_line = window_width * {self.tap_bytes}", f"w_block = channels * {self._window_lines} * w_line")
@@ -434,7 +435,7 @@ class Conv:
         return write.kernel(estimate(problem.batch) * self.nanoseconds, scratch)
 
     def _write_units(self) -> None:
-        with self.write.block("for unit in range(first, last)"):
+        with self.write.block("for unit in range(first // unit_tiles, (last + unit_tiles - 1) // unit_tiles)"):
             self.write_unit()
 
     def write_bands(self) -> None:
@@ -442,7 +443,7 @@ class Conv:
         write, rows = self.write, self.tile.rows
         write.sizes(band=self.band, nanoseconds=round(self.nanoseconds))
         write(f"across = (columns + {rows - 1}) // {rows}", "tiles = lines * across")
-        write("bands = (tiles + band - 1) // band")
+        write("bands = (tiles + band - 1) // band", "unit_tiles = band")
 
     @property
     def _window_lines(self) -> str:
@@ -485,6 +486,8 @@ class Conv:
             write("x_line = row_bytes", "x_plane = plane_bytes")
             if self.problem.pile:
                 write("x_slice = dilation_deep * slice_bytes")
+        write("unit_begin = unit * unit_tiles", "last_tile = min(last_tile, first_tile + last - unit_begin)")
+        write("first_tile += max(first - unit_begin, 0)")
         self.write_blocks()
 
     def write_band(self) -> None:

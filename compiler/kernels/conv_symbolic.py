@@ -17,7 +17,7 @@ from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
 from .conv import Conv, Problem, estimated_problem
 from .epilogue import Epilogue, ignores_lines
-from .kernel import MANY_UNITS, Kernel
+from .kernel import Kernel
 from .target import Target
 from .tile import VECTOR_BYTES, Tile, symbolic_tiles, write_blocks
 from .writer import shape_of
@@ -99,8 +99,7 @@ class _SymbolicConv(Conv):
         write(f"x_line = (reach * {pixel} + {2 * VECTOR_BYTES - 1}) // {VECTOR_BYTES} * {VECTOR_BYTES}")
         write("staged_lines = room // (channels * x_line)", "x_plane = staged_lines * x_line")
         write("stretch = min((staged_lines - extent_down) // stride_down + 1, lines)")
-        write(f"even = lines * images * groups * pieces * block_units // {MANY_UNITS}")
-        write("stretch = max(min(stretch, even), 1)", "bands = (lines + stretch - 1) // stretch * pieces")
+        write("bands = (lines + stretch - 1) // max(stretch, 1) * pieces", "unit_tiles = stretch * piece")
 
     def write_band(self) -> None:
         write = self.write
@@ -126,7 +125,9 @@ class _SymbolicConv(Conv):
                 write_blocks(self.write, self.problem.blocks, tile, self.write_tiles)
 
     def write_first(self) -> None:
-        self.write("line = first_row", "along = first_along")
+        write = self.write
+        write("down = first_tile // (end_along - first_along)", "line = first_row + down")
+        write("along = first_along + first_tile - down * (end_along - first_along)")
 
     def write_next(self, tile: Tile) -> None:
         write = self.write

@@ -102,6 +102,12 @@ class Writer:
         self.ask(units, nanoseconds, is_uneven)
         self.share(units)
 
+    def split_evenly(self, units: str, pieces: str, nanoseconds: str, is_uneven: bool = False) -> None:
+        """The same where units are few and large, and consist of so many pieces each: `first` and `last` count pieces, so that
+        two threads have three and a half of seven units each. Each has as many parts, about one a unit."""
+        self.ask(f"({units} + parts - 1) // parts * parts", nanoseconds, is_uneven)
+        self.share(f"{units} * {pieces}")
+
     def ask(self, units: str, nanoseconds: str, is_uneven: bool = False) -> None:
         """Answers into how many parts, of one unit of work at least, the call should be split: twice as many where the last
         units are smaller, so that the thread that has these takes over some of the others'."""
