@@ -47,6 +47,7 @@ from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 GIGAHERTZ = 4.0  # of the machine that estimates are for
+_HALVES = 2  # bands at least that threads have whole ones of
 _EVEN = 1.02  # times its share is what the largest band may have
 
 
@@ -156,6 +157,13 @@ class Problem:
     def pixels(self) -> int:
         """Of an output image, or of a slice of it."""
         return self.lines * self.columns
+
+    @property
+    def moves_more_pixels(self) -> bool:
+        """Whether the image and the result are larger than the weights. A thread should then have a part of all channels, which
+        it has made itself and takes again: cores that do not share a cache would send each other half of either."""
+        image = self.channels * self.deep * self.height * self.width * self.pixel
+        return image + self.blocks * self.pixels * VECTOR_BYTES >= self.blocks * self.steps * VECTOR_BYTES
 
     @property
     def is_pointwise(self) -> bool:
@@ -307,7 +315,10 @@ class Conv:
             each = problem.channels * problem.deep * problem.width * problem.window[0].stride * problem.pixel
         images = problem.batch if isinstance(problem.batch, int) else 1
         others = max(1, images * problem.groups * problem.slices * math.ceil(problem.blocks / self.tile.blocks))
-        bands = even_pieces(total, math.ceil(total / max(1, half // each)), others)
+        least = math.ceil(total / max(1, half // each))
+        if problem.moves_more_pixels:
+            least = max(least, min(_HALVES, total))
+        bands = even_pieces(total, least, others)
         bands = decide("bands", bands, nearby(bands))
         share = math.ceil(total / bands)
         return share if problem.lines == 1 else share * self.across

@@ -1,7 +1,8 @@
 """Depthwise convolution of channel-blocked images, each channel by itself or in groups of 2, 4 or 8: a block of channels is a
 vector, and so is each of its weights. Each channel of a group comes in turn to all lanes of its group.
 
-A unit of the work is one output row of one block, made in tiles of neighbouring pixels. For each row of the window, a tile
+A unit of the work is one output row of one block, made in tiles of neighbouring pixels. Threads that share a large image have a
+half of all its blocks each, as they have in the convolutions that make and take it. For each row of the window, a tile
 reads every input vector that it needs once and adds it to all the pixels whose windows it lies in: the row of the window is
 written out, its weights are in registers. Vectors beside the image are read from a vector of zeros. Pixels of 8-bit numbers
 become floats as they are read.
@@ -30,6 +31,7 @@ from .writer import Writer, estimate, shape_of
 
 _PIXELS = 14  # of a tile at most
 _STEPS = 160  # of a tile's row of the window at most, unless the window alone is wider
+_LARGE = 128  # pixels of an image whose halves threads take
 _LEAST = 8  # pixels of a tile of groups, so that its multiply-adds need not wait for each other
 _STEPS_A_NANOSECOND = 6  # of vectors
 
@@ -138,7 +140,10 @@ class _Depthwise:
         write = self.write
         write(f"row_bytes = width * {self.pixel}", "plane_bytes = height * row_bytes")
         write(f"w_row = {self.window.size * VECTOR_BYTES}", "window_bytes = window_height * w_row")
-        write.split("images * blocks * lines", "images * blocks * lines * columns * picoseconds // 1000")
+        write("bands = 1", "band = lines")
+        with write.block(f"if parts > 1 and lines * columns >= {_LARGE}"):
+            write("bands = 2", "band = (lines + 1) // 2")
+        write.split("images * bands * blocks * band", "images * blocks * lines * columns * picoseconds // 1000")
         write("tap_row = dilation_down * row_bytes")
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
@@ -153,15 +158,19 @@ class _Depthwise:
 
     def _write_lines(self) -> None:
         write = self.write
-        write("plane = first // lines", "line = first - plane * lines")
-        write("image = plane // blocks", "block = plane - image * blocks")
+        write("place = first // band", "row = first - place * band", "group = place // blocks")
+        write("block = place - group * blocks", "image = group // bands", "number = group - image * bands")
         with write.block("for unit in range(first, last)"):
-            self._write_line()
-            write("line += 1")
-            with write.block("if line == lines"):
-                write("line = 0", "plane += 1", "block += 1")
+            write("line = number * band + row")
+            with write.block("if line < lines"):
+                self._write_line()
+            write("row += 1")
+            with write.block("if row == band"):
+                write("row = 0", "block += 1")
                 with write.block("if block == blocks"):
-                    write("block = 0", "image += 1")
+                    write("block = 0", "number += 1")
+                    with write.block("if number == bands"):
+                        write("number = 0", "image += 1")
 
     def _write_line(self) -> None:
         write, problem = self.write, self.problem
@@ -171,7 +180,7 @@ class _Depthwise:
         else:
             write("first_tap = max(0, (dilation_down - 1 - top) // dilation_down)")
             write("end_tap = min(window_height, (height - top + dilation_down - 1) // dilation_down)")
-        write("x_line = images_at + plane * plane_bytes + top * row_bytes + first_tap * tap_row")
+        write("x_line = images_at + (image * blocks + block) * plane_bytes + top * row_bytes + first_tap * tap_row")
         of_block = times(problem.members, "window_bytes")
         write(f"w_line = weight + block * {of_block} + first_tap * w_row")
         start = f"vload_float32(bias, block * {VECTOR_BYTES})" if len(self.node.inputs) > 2 else "splat_float32(0.0)"
