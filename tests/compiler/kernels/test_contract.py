@@ -41,6 +41,10 @@ DEFINITIONS = {
     "pad": of("pad", (3, 18), pads=(1, 2, 0, 1), mode="reflect"),
     "few rows": of("matmul_packed", (3, 300), (9, 300, 16), columns=141),
     "im2col": of("conv_blocked", (1, 2, 70, 16), (3, 2, 3, 16, 16), channels=21, pads=(1, 1)),
+    "a few large units": of("conv_blocked", (1, 2, 17, 17, 16), (7, 2, 1, 7, 16, 16), channels=32, pads=(0, 3, 0, 3)),
+    "halves of an image": of("conv_blocked", (2, 3, 9, 31, 16), (2, 3, 1, 1, 16, 16), channels=48),
+    "conv_planar": of("conv_planar", (1, 3, 30, 31), (2, 3, 3, 3, 16), strides=(2, 2), pads=(1, 1, 1, 1)),
+    "depthwise": of("conv_depthwise", (2, 3, 15, 13, 16), (3, 1, 3, 3, 16), pads=(1, 1, 1, 1)),
     "join_channels": of("join_channels", (2, 1, 9, 7, 16), (2, 2, 9, 7, 16), channels=(5, 21), start=2, count=22),
     "normalised groups": of("group_normalization_blocked", (2, 3, 24, 25, 16), (3, 16), (3, 16), groups=4, channels=40),
 }
