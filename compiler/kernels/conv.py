@@ -339,9 +339,19 @@ class Conv:
         return min(lines, self.problem.height)
 
     @property
+    def _stage_reach(self) -> int:
+        """The pixels of a line in the scratch memory: where there is one line, those that a band needs."""
+        problem = self.problem
+        return (
+            min(problem.reach, problem.window[1].reach(self.band * self.tile.rows))
+            if problem.lines == 1
+            else problem.reach
+        )
+
+    @property
     def _stage_row(self) -> int:
-        """Bytes of a line in the scratch memory: whole vectors, and one more, which spreads lines over the cache's sets."""
-        return (self.problem.reach * self.problem.pixel + 2 * VECTOR_BYTES - 1) // VECTOR_BYTES * VECTOR_BYTES
+        """The bytes of that: whole vectors, and one more, which spreads lines over the cache's sets."""
+        return (self._stage_reach * self.problem.pixel + 2 * VECTOR_BYTES - 1) // VECTOR_BYTES * VECTOR_BYTES
 
     def _write_sizes(self) -> None:
         write, problem = self.write, self.problem
@@ -400,7 +410,7 @@ class Conv:
         return self._stage_plane * self.problem.channels
 
     def write_stage_sizes(self) -> None:
-        self.write.sizes(reach=self.problem.reach, x_line=self._stage_row, x_plane=self._stage_plane)
+        self.write.sizes(reach=self._stage_reach, x_line=self._stage_row, x_plane=self._stage_plane)
 
     @property
     def _stage_plane(self) -> int:
@@ -492,7 +502,7 @@ class Conv:
         if self.problem.pile:
             write("origin += front * slice_bytes")
         if self.is_staged:
-            self.write_stage(plane)
+            self.write_stage()
         else:
             write("x_line = row_bytes", "x_plane = plane_bytes")
             if self.problem.pile:
@@ -509,20 +519,31 @@ class Conv:
         """The tiles of a unit."""
         write_blocks(self.write, self.problem.blocks, self.tile, self.write_tiles)
 
-    def write_stage(self, plane: str) -> None:
-        """Copies what the band needs, if the unit before has not, and moves `origin` there. All bands of a line share it."""
-        write = self.write
+    def write_stage(self) -> None:
+        """Copies what the band needs, if the unit before has not, and moves `origin` there. `left` is the first pixel of each
+        line that it needs: of a long line, a band takes a part."""
+        write, rows = self.write, self.tile.rows
         write("first_line = max(first_tile // across * stride_down - pad_top, 0)")
         write("end_line = (last_tile - 1) // across * stride_down - pad_top + (window_height - 1) * dilation_down + 1")
         write("end_line = min(end_line, height)")
-        read = plane if self.problem.lines == 1 else "place"
+        is_part = self.problem.lines == 1
+        write(
+            f"left = min(first_tile * {rows}, columns - {rows}) * stride_across - pad_left"
+            if is_part
+            else "left = -pad_left"
+        )
         if self.problem.pile:
             write("x_slice = x_plane // window_depth")
-        write("margin = pad_left")
-        with write.block(f"if {read} != staged"):
-            write(f"staged = {read}", "copied = max(min(width, reach - margin), 0)")
+        self.write_part()
+
+    def write_part(self) -> None:
+        """The copy of the part of the lines that is `reach` pixels long, from `left` on."""
+        write, pixel = self.write, self.problem.pixel
+        with write.block("if place != staged"):
+            write("staged = place", "margin = max(-left, 0)", "skipped = max(left, 0)")
+            write("copied = max(min(width - skipped, reach - margin), 0)", f"origin += skipped * {pixel}")
             self.write_lines()
-        write(f"origin = stage - first_line * x_line + margin * {self.problem.pixel}")
+        write(f"origin = stage - first_line * x_line - left * {pixel}")
 
     def write_lines(self) -> None:
         """Copies the lines from `first_line` to `end_line` of every channel, of each as much as is `copied`."""

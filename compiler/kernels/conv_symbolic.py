@@ -108,16 +108,12 @@ class _SymbolicConv(Conv):
         write("first_along = part_of_line * piece", "end_along = min(first_along + piece, across)")
         write("first_tile = 0", "last_tile = (end_row - first_row) * (end_along - first_along)")
 
-    def write_stage(self, plane: str) -> None:
-        write, pixel = self.write, self.problem.pixel
+    def write_stage(self) -> None:
+        write = self.write
         write("first_line = max(first_row * stride_down - pad_top, 0)")
         write("end_line = min((end_row - 1) * stride_down - pad_top + extent_down, height)")
         write("left = min(first_along * tile_rows, columns - tile_rows) * stride_across - pad_left")
-        with write.block("if place != staged"):
-            write("staged = place", "margin = max(-left, 0)", "skipped = max(left, 0)")
-            write("copied = max(min(width - skipped, reach - margin), 0)", f"origin += skipped * {pixel}")
-            self.write_lines()
-        write(f"origin = stage - first_line * x_line - left * {pixel}")
+        self.write_part()
 
     def write_blocks(self) -> None:
         for number, tile in enumerate(self.tiles):
