@@ -7,7 +7,8 @@ zeros around, to the scratch memory. A 1x1 window that meets every pixel sees th
 of one row; a volume is a pile of slices, and the sum runs over slices of the window too.
 
 The work is cut into units: an image, a group, a slice, a band of tiles, and blocks of output channels, the last varying
-fastest, so that a band's pixels stay in the second cache while the weights stream by.
+fastest, so that a band's pixels stay in the second cache while the weights stream by. Threads share the tiles of all units
+evenly: a part that begins or ends within a unit does some of its tiles.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from .variants import decide, nearby
 from .writer import Writer, estimate, shape_of
 
 GIGAHERTZ = 4.0  # of the machine that estimates are for
-_HALVES = 2  # bands at least that threads have whole ones of
+_HALVES = 2  # bands at least, for two threads to have one each
 _EVEN = 1.02  # times its share is what the largest band may have
 
 
@@ -342,11 +343,9 @@ class Conv:
     def _stage_reach(self) -> int:
         """The pixels of a line in the scratch memory: where there is one line, those that a band needs."""
         problem = self.problem
-        return (
-            min(problem.reach, problem.window[1].reach(self.band * self.tile.rows))
-            if problem.lines == 1
-            else problem.reach
-        )
+        if problem.lines > 1:
+            return problem.reach
+        return min(problem.reach, problem.window[1].reach(self.band * self.tile.rows))
 
     @property
     def _stage_row(self) -> int:
@@ -526,12 +525,8 @@ class Conv:
         write("first_line = max(first_tile // across * stride_down - pad_top, 0)")
         write("end_line = (last_tile - 1) // across * stride_down - pad_top + (window_height - 1) * dilation_down + 1")
         write("end_line = min(end_line, height)")
-        is_part = self.problem.lines == 1
-        write(
-            f"left = min(first_tile * {rows}, columns - {rows}) * stride_across - pad_left"
-            if is_part
-            else "left = -pad_left"
-        )
+        begin = f"min(first_tile * {rows}, columns - {rows}) * stride_across" if self.problem.lines == 1 else "0"
+        write(f"left = {begin} - pad_left")
         if self.problem.pile:
             write("x_slice = x_plane // window_depth")
         self.write_part()

@@ -49,6 +49,14 @@ def test_bands_of_an_image_larger_than_the_cache():
     convolve(normal(1, 32, 20, 14), normal(32, 32, 3, 3), pads=(1, 1, 1, 1), target=small, parts=3)
 
 
+@pytest.mark.parametrize(("stride", "pads"), [(1, (2, 2)), (2, (0, 9)), (3, (40, 1))])
+@pytest.mark.parametrize("channels", [3, 33])
+def test_bands_of_a_line_longer_than_the_cache_are_copied_one_by_one(channels, stride, pads):
+    small = dataclasses.replace(TARGET, l2_bytes=16 << 10)
+    x, weight = normal(2, channels, 501), normal(40, channels, 5)
+    convolve(x, weight, "relu", strides=(stride,), pads=pads, dilations=(2,), target=small, parts=5)
+
+
 @pytest.mark.parametrize("slack", [0, 4])
 def test_large_results_are_written_past_the_caches(slack):
     size = 740  # of an image of 16 channels that no cache has room for
