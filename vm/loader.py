@@ -60,7 +60,7 @@ class _Object:
         self.data = data
         header = _HEADER.unpack_from(data)
         start, count = header[6], header[12]
-        self.sections = [_Section(*_SECTION.unpack_from(data, start + i * _SECTION.size)) for i in range(count)]
+        self.sections = [_Section(*entry) for entry in _SECTION.iter_unpack(self._part(start, count * _SECTION.size))]
         self.is_plain = header[0].startswith(_MAGIC) and header[1:3] == (_RELOCATABLE, _X86_64)
         self.loaded = [
             number
@@ -69,11 +69,14 @@ class _Object:
         ]
         self.places: dict[int, int] = {}
 
-    def content(self, section: _Section) -> bytes:
-        content = self.data[section.offset : section.offset + section.size]
-        if len(content) != section.size:
+    def _part(self, offset: int, size: int) -> bytes:
+        part = self.data[offset : offset + size]
+        if len(part) != size:
             raise FormatError("an object file is cut short")
-        return content
+        return part
+
+    def content(self, section: _Section) -> bytes:
+        return self._part(section.offset, section.size)
 
     @property
     def is_loadable(self) -> bool:
@@ -114,7 +117,7 @@ class _Object:
             if alignment > mmap.PAGESIZE:
                 raise FormatError(f"an object file asks for an alignment of {alignment} bytes")
             self.places[number] = at = -(-at // alignment) * alignment
-            at += self.sections[number].size
+            at += len(self.content(self.sections[number]))  # before there is memory for it
         return at
 
     def fill(self, memory: mmap.mmap, base: int) -> None:

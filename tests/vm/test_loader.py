@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import math
 import platform
+import struct
 import subprocess
 import sys
 
@@ -73,6 +74,21 @@ def test_damaged_files_are_refused_or_loaded(parsed, data):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(FormatError):
         loader.load([bytes(damaged[: data.draw(st.integers(0, len(damaged)))])])
+
+
+@pytest.mark.parametrize("field", [24, 32], ids=["offset", "size"])
+@pytest.mark.parametrize("value", [1 << 40, (1 << 64) - 1])
+def test_places_beyond_the_file_are_refused(parsed, field, value):
+    (table,), (count,) = struct.unpack_from("<Q", parsed[1], 40), struct.unpack_from("<H", parsed[1], 60)
+    refused = 0
+    for place in (40, *(table + 64 * section + field for section in range(count))):
+        damaged = bytearray(parsed[1])
+        struct.pack_into("<Q", damaged, place, value)
+        try:
+            loader.load([bytes(damaged)])
+        except FormatError:
+            refused += 1
+    assert refused >= 3  # the table, the code and what refers from it; some sections are not read
 
 
 def test_a_warm_start_does_without_llvm():
