@@ -54,8 +54,9 @@ class Packing:
 
     def packed(self, matrix: np.ndarray) -> np.ndarray:
         """Numbers [K, N] of uint8, all of so few bits, in panels [N/16, K/each, 16] of uint32; what is padded is 0."""
-        apart = np.pad(matrix, ((0, -len(matrix) % self.each), (0, 0))).reshape(-1, self.each, matrix.shape[1])
-        words = np.zeros((len(apart), matrix.shape[1]), np.uint32)
+        padded, columns = np.pad(matrix, ((0, -len(matrix) % self.each), (0, 0))), matrix.shape[1]
+        apart = padded.reshape(len(padded) // self.each, self.each, columns)
+        words = np.zeros((len(apart), columns), np.uint32)
         for row, shift in enumerate(self.shifts):
             words |= apart[:, row].astype(np.uint32) << np.uint32(shift)
         return in_panels(words)
@@ -64,7 +65,7 @@ class Packing:
         """The inverse, with all that is padded."""
         words, shifts = _plain(panels), np.array(self.shifts, np.uint32)[:, np.newaxis]
         numbers = words[:, np.newaxis] >> shifts & np.uint32((1 << self.bits) - 1)
-        return numbers.reshape(-1, words.shape[1])
+        return numbers.reshape(len(words) * self.each, words.shape[1])
 
 
 PACKINGS = {bits: Packing(bits) for bits in (4, 8)}
@@ -73,12 +74,12 @@ PACKINGS = {bits: Packing(bits) for bits in (4, 8)}
 def in_panels(matrix: np.ndarray) -> np.ndarray:
     """[rows, N] as [N/16, rows, 16], with zeros behind the last column."""
     padded = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % BLOCK)))
-    return np.ascontiguousarray(padded.reshape(len(matrix), -1, BLOCK).transpose(1, 0, 2))
+    return np.ascontiguousarray(padded.reshape(len(matrix), padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2))
 
 
 def _plain(panels: np.ndarray) -> np.ndarray:
     """The inverse of `in_panels`, with all columns of whole panels."""
-    return panels.transpose(1, 0, 2).reshape(panels.shape[1], -1)
+    return panels.transpose(1, 0, 2).reshape(panels.shape[1], len(panels) * BLOCK)
 
 
 def _parts(size: ShapeDim, part: int) -> ShapeDim:

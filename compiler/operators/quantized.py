@@ -8,6 +8,7 @@ images are packed likewise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,7 +110,8 @@ def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
 def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
     rows, columns = matrix.shape
     padded = np.pad(matrix, ((0, -rows % WORD), (0, -columns % BLOCK)))
-    return padded.reshape(-1, WORD, padded.shape[1] // BLOCK, BLOCK).transpose(2, 0, 3, 1)
+    words, blocks = padded.shape[0] // WORD, padded.shape[1] // BLOCK
+    return padded.reshape(words, WORD, blocks, BLOCK).transpose(2, 0, 3, 1)
 
 
 def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
@@ -164,10 +166,11 @@ def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
 
 def _pack_weights(weight: np.ndarray) -> np.ndarray:
     outputs, channels, *window = weight.shape
-    step = min(-(-channels // WORD) * WORD, BLOCK)  # the channels of a block that there are
-    ends = (-outputs % BLOCK, -channels % step)
+    words = min(-(-channels // WORD), BLOCK // WORD)  # of the channels of a block that there are
+    blocks_out, blocks_in = -(-outputs // BLOCK), -(-channels // BLOCK)
+    ends = (blocks_out * BLOCK - outputs, blocks_in * words * WORD - channels)
     padded = np.pad(weight, [(0, end) for end in ends] + [(0, 0)] * len(window))
-    apart = padded.reshape(-1, BLOCK, padded.shape[1] // step, step // WORD, WORD, *window)
+    apart = padded.reshape(blocks_out, BLOCK, blocks_in, words, WORD, *window)
     return np.moveaxis(apart, (3, 1, 4), (-3, -2, -1))
 
 
@@ -194,7 +197,7 @@ def _conv_blocked(
     x: np.ndarray, weight: np.ndarray, start: np.ndarray | None = None, *, groups: int, **attributes: Any
 ) -> np.ndarray:
     plain = np.moveaxis(weight, (-2, -3, -1), (1, 3, 4))  # [blocks, 16, blocks, words, 4, *window]
-    plain = plain.reshape(plain.shape[0] * BLOCK, -1, *plain.shape[5:])
+    plain = plain.reshape(plain.shape[0] * BLOCK, math.prod(plain.shape[2:5]), *plain.shape[5:])
     image = _unpack_channels(x, plain.shape[1] * groups).astype(np.float64)
     sums = _pack_channels(_as_int32(_conv(image, plain.astype(np.float64), groups=groups, **attributes)))
     return sums if start is None else sums + start

@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from treadle.compiler.evaluate import apply_operator
@@ -84,6 +85,15 @@ def test_what_inference_accepts_can_be_evaluated(data: st.DataObject, name: str)
     arrays = [np.ones(type_.shape, type_.dtype.numpy) for type_ in inputs]  # type: ignore[type-var]
     with contextlib.suppress(IndexOutOfRangeError, ShapeError):
         apply_operator(name, arrays, given_attributes, {"n": 2, "m": 3})
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0), (20, 0)])
+@pytest.mark.parametrize(("name", "window"), [("pack_integer_matrix", ()), ("pack_integer_weights", (3, 3))])
+def test_what_has_no_elements_is_packed(name: str, window: tuple, sizes: tuple) -> None:
+    shape = (*sizes, *window)
+    (type_,) = TABLE[name].result_types([TensorType(DType.int8, shape)], ())
+    (packed,) = apply_operator(name, [np.ones(shape, np.int8)], (), {})
+    assert packed.shape == type_.shape
 
 
 @many
