@@ -160,14 +160,18 @@ def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
     if weight.rank < 2:
         raise mismatch("weights [M, C, *window]", weight)
     outputs, channels, *window = weight.shape
-    words = min(-(-channels // WORD), BLOCK // WORD) if isinstance(channels, int) else UNKNOWN
+    words = _words(channels) if isinstance(channels, int) else UNKNOWN
     return TensorType(DType.int8, (_parts(outputs, BLOCK), _parts(channels, BLOCK), *window, words, BLOCK, WORD))
+
+
+def _words(channels: int) -> int:
+    """That a block of the weights has: no more than there are channels for."""
+    return min(-(-channels // WORD), BLOCK // WORD)
 
 
 def _pack_weights(weight: np.ndarray) -> np.ndarray:
     outputs, channels, *window = weight.shape
-    words = min(-(-channels // WORD), BLOCK // WORD)  # of the channels of a block that there are
-    blocks_out, blocks_in = -(-outputs // BLOCK), -(-channels // BLOCK)
+    words, blocks_out, blocks_in = _words(channels), -(-outputs // BLOCK), -(-channels // BLOCK)
     ends = (blocks_out * BLOCK - outputs, blocks_in * words * WORD - channels)
     padded = np.pad(weight, [(0, end) for end in ends] + [(0, 0)] * len(window))
     apart = padded.reshape(blocks_out, BLOCK, blocks_in, words, WORD, *window)
