@@ -19,7 +19,7 @@ from ..formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ..formats.types import TensorType
 from ..vm import library, native
 from .kernels.target import Target
-from .operators.blocked import BLOCK
+from .operators.packing import BLOCK
 from .operators.table import lookup
 from .operators.winograd import TILES, WINDOW_SIZE, Problem, Tiles, WinogradChoice, best_tiles, transforms
 from .timing import GAIN, Memory, Operands, Timed, Use, compare

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
-from ..operators.blocked import NarrowGroups
+from ..operators.packing import NarrowGroups
 from ..operators.shapes import integer
 from ..operators.windows import Axis, axes
 from .anchor import Anchored

@@ -12,6 +12,7 @@ from . import (  # noqa: F401  (they register entries)
     linear,
     movement,
     normalization,
+    packing,
     pooling,
     quantized,
     recurrent,

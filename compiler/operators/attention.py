@@ -15,8 +15,8 @@ import numpy as np
 from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
-from .linear import _matmul
-from .normalization import _softmax
+from .linear import matmul
+from .normalization import softmax
 from .shapes import FLOAT, Shape, axes_of, broadcast, integer, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import each_input, elements
@@ -126,17 +126,17 @@ def _attention(
     queries, keys, values = (_transposed(_taken(x.astype(np.float64), part), axes) for x, part, axes in views)
     if repeat > 1:
         keys, values = np.repeat(keys, repeat, -3), np.repeat(values, repeat, -3)
-    scores = _matmul(queries, np.swapaxes(keys, -1, -2)) * scale
+    scores = matmul(queries, np.swapaxes(keys, -1, -2)) * scale
     if bias is not None and not bias_last:
         scores = scores + bias
     if mask is not None:
         scores = np.where(mask, scores, masked) if mask.dtype == np.bool_ else scores + mask
     if bias is not None and bias_last:
         scores = scores + bias
-    weights = _softmax(scores, -1)
+    weights = softmax(scores, -1)
     if nan_to_zero:
         weights = np.where(np.isnan(weights), 0, weights)
-    return _transposed(_matmul(weights, values).astype(q.dtype), result_axes)
+    return _transposed(matmul(weights, values).astype(q.dtype), result_axes)
 
 
 def _taken(x: np.ndarray, part: tuple[int, int] | None) -> np.ndarray:

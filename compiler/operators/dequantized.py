@@ -14,12 +14,11 @@ from functools import cached_property
 
 import numpy as np
 
-from ...formats import dims
 from ...formats.dtypes import DType
-from ...formats.types import ShapeDim, TensorType
-from .blocked import BLOCK
-from .linear import _matmul
-from .shapes import lift, match_dim, mismatch, require
+from ...formats.types import TensorType
+from .linear import matmul
+from .packing import BLOCK, pack_matrix, unpack_matrix
+from .shapes import ceildiv, match_dim, mismatch, require
 from .table import Attribute, Fusion, Kind, register
 from .work import of_product
 
@@ -59,31 +58,16 @@ class Packing:
         words = np.zeros((len(apart), columns), np.uint32)
         for row, shift in enumerate(self.shifts):
             words |= apart[:, row].astype(np.uint32) << np.uint32(shift)
-        return in_panels(words)
+        return pack_matrix(words)
 
     def unpacked(self, panels: np.ndarray) -> np.ndarray:
         """The inverse, with all that is padded."""
-        words, shifts = _plain(panels), np.array(self.shifts, np.uint32)[:, np.newaxis]
+        words, shifts = unpack_matrix(panels), np.array(self.shifts, np.uint32)[:, np.newaxis]
         numbers = words[:, np.newaxis] >> shifts & np.uint32((1 << self.bits) - 1)
         return numbers.reshape(len(words) * self.each, words.shape[1])
 
 
 PACKINGS = {bits: Packing(bits) for bits in (4, 8)}
-
-
-def in_panels(matrix: np.ndarray) -> np.ndarray:
-    """[rows, N] as [N/16, rows, 16], with zeros behind the last column."""
-    padded = np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % BLOCK)))
-    return np.ascontiguousarray(padded.reshape(len(matrix), padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2))
-
-
-def _plain(panels: np.ndarray) -> np.ndarray:
-    """The inverse of `in_panels`, with all columns of whole panels."""
-    return panels.transpose(1, 0, 2).reshape(panels.shape[1], len(panels) * BLOCK)
-
-
-def _parts(size: ShapeDim, part: int) -> ShapeDim:
-    return lift(lambda size: dims.ceildiv(size, part), size)
 
 
 def _infer_matmul_dequantized(inputs: Sequence[TensorType], columns: int, group: int, bits: int) -> TensorType:
@@ -101,9 +85,9 @@ def _infer_matmul_dequantized(inputs: Sequence[TensorType], columns: int, group:
             raise mismatch(f"panels [{blocks}, rows, {BLOCK}]", type_)
     if not a.rank:
         raise mismatch("a tensor of rank 1 at least", a)
-    match_dim(_parts(a.shape[-1], each), panels.shape[1])
+    match_dim(ceildiv(a.shape[-1], each), panels.shape[1])
     for type_ in (scales, *zeros):
-        match_dim(_parts(a.shape[-1], group), type_.shape[1])
+        match_dim(ceildiv(a.shape[-1], group), type_.shape[1])
     return TensorType(a.dtype, (*a.shape[:-1], columns))
 
 
@@ -121,13 +105,13 @@ def _matmul_dequantized(
     numbers = packing.unpacked(panels)[:depth].astype(np.float32)
     points = np.float32(packing.middle) if zeros is None else _each_row(zeros, group, depth)
     matrix = (numbers - points) * _each_row(scales, group, depth)
-    return _matmul(a, matrix[:, :columns])
+    return matmul(a, matrix[:, :columns])
 
 
 def _each_row(panels: np.ndarray, group: int, depth: int) -> np.ndarray:
     """What groups share, for each of so many rows."""
     groups = np.arange(depth) // group
-    return _plain(panels)[groups]
+    return unpack_matrix(panels)[groups]
 
 
 # fmt: off

@@ -10,17 +10,17 @@ from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.types import UNKNOWN, TensorType
 from .creation import counted
-from .shapes import match_dim, mismatch, require, require_rank
+from .shapes import FLOAT32, match_dim, mismatch, require, require_rank
 from .table import Attribute, Fusion, Kind, register
 
-_FLOAT32, _INT64 = frozenset({DType.float32}), frozenset({DType.int64})
+_INT64 = frozenset({DType.int64})
 _FLOATS = frozenset({DType.float32, DType.float64})
 
 
 def _infer_best(inputs: Sequence[TensorType], centred: bool, room: Dim) -> TensorType:
     boxes, scores, most, overlap, least = inputs
     for value in (boxes, scores, overlap, least):
-        require(value, _FLOAT32)
+        require(value, FLOAT32)
     require(most, _INT64)
     require_rank(boxes, 3, "boxes [N, B, 4]")
     require_rank(scores, 3, "scores [N, C, B]")

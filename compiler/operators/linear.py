@@ -24,16 +24,16 @@ from .shapes import (
     text,
 )
 from .table import Attribute, Fusion, Kind, register
-from .windows import WINDOW, Axis, axes, padded, result_shape, static_shape, taps
+from .windows import GROUPS, WINDOW, Axis, axes, padded, result_shape, static_shape, taps
 from .work import of_convolution, of_product, of_transposed_convolution
 
-_GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _OUTPUT_PADDING = Attribute(Kind.INTS, "elements added at the end of each axis of the result; None: 0", None)
 
 # ---- matmul ----
 
 
-def _infer_matmul(inputs: Sequence[TensorType]) -> TensorType:
+def infer_matmul(inputs: Sequence[TensorType]) -> TensorType:
+    """The type of a product: of tensors of one numeric type, a's columns as many as b's rows."""
     a, b = inputs
     dtype = same_dtype(inputs, NUMERIC)
     if not a.rank or not b.rank:
@@ -48,7 +48,8 @@ def _infer_matmul(inputs: Sequence[TensorType]) -> TensorType:
     return TensorType(dtype, broadcast(a.shape[:-2], b.shape[:-2]) + rows + columns)
 
 
-def _matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """NumPy's product; sums of floats in float64, rounded once."""
     if a.dtype.kind != "f":
         return np.matmul(a, b)
     return np.asarray(np.matmul(a.astype(np.float64), b.astype(np.float64))).astype(a.dtype)
@@ -78,7 +79,8 @@ def _check_conv(inputs: Sequence[TensorType], channels_in: ShapeDim, weight_axis
         match_dim(out, inputs[2].shape[0])
 
 
-def _infer_conv(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int) -> TensorType:
+def infer_conv(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilations: tuple, groups: int) -> TensorType:
+    """The type of a convolution of [N, C, *spatial] by [M, C / groups, *window]: [N, M, *spatial]."""
     x, weight = inputs[0], inputs[1]
     if x.rank < 3 or weight.rank != x.rank:
         raise mismatch("x [N, C, *spatial] and weights of the same rank", f"{x} and {weight}")
@@ -88,7 +90,7 @@ def _infer_conv(inputs: Sequence[TensorType], strides: tuple, pads: tuple, dilat
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:], windows)))
 
 
-def _conv(
+def conv(
     x: np.ndarray,
     weight: np.ndarray,
     bias: np.ndarray | None = None,
@@ -98,6 +100,7 @@ def _conv(
     dilations: tuple,
     groups: int,
 ) -> np.ndarray:
+    """The convolution of [N, C, *spatial] by [M, C / groups, *window]; sums in float64, rounded once."""
     windows = axes(weight.shape[2:], strides, pads, dilations)
     counts = static_shape(x.shape[2:], windows)
     inputs = padded(x.astype(np.float64), windows, counts, 0)
@@ -188,8 +191,8 @@ def _conv_transpose(
 register(
     "matmul",
     "a b",
-    _infer_matmul,
-    _matmul,
+    infer_matmul,
+    matmul,
     Fusion.ANCHOR,
     "the matrix product, batched and broadcast as NumPy's",
     work=of_product,
@@ -197,11 +200,11 @@ register(
 register(
     "conv",
     "x weight bias?",
-    _infer_conv,
-    _conv,
+    infer_conv,
+    conv,
     Fusion.ANCHOR,
     "convolution of x [N, C, *spatial] with weights [M, C / groups, *kernel], plus a bias [M]",
-    attributes=WINDOW | _GROUPS,
+    attributes=WINDOW | GROUPS,
     work=of_convolution,
 )
 register(
@@ -211,6 +214,6 @@ register(
     _conv_transpose,
     Fusion.ANCHOR,
     "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
-    attributes=WINDOW | _GROUPS | {"output_padding": _OUTPUT_PADDING},
+    attributes=WINDOW | GROUPS | {"output_padding": _OUTPUT_PADDING},
     work=of_transposed_convolution,
 )

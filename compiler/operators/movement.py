@@ -257,7 +257,7 @@ def _pad(x: np.ndarray, pads: tuple[int, ...], mode: str, value: float) -> np.nd
 # ---- gathering ----
 
 
-def _checked(indices: np.ndarray, length: int) -> np.ndarray:
+def from_front(indices: np.ndarray, length: int) -> np.ndarray:
     """The indices, counted from the front. Raises IndexOutOfRangeError."""
     wrong = (indices < -length) | (indices >= length)
     if wrong.any():
@@ -272,7 +272,7 @@ def _infer_take(inputs: Sequence[TensorType], axis: int) -> TensorType:
 
 
 def _take(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
-    return np.take(x, _checked(indices, x.shape[axis]), axis)
+    return np.take(x, from_front(indices, x.shape[axis]), axis)
 
 
 def _infer_take_along(inputs: Sequence[TensorType], axis: int) -> TensorType:
@@ -288,7 +288,7 @@ def _infer_take_along(inputs: Sequence[TensorType], axis: int) -> TensorType:
 
 
 def _take_along(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
-    return np.take_along_axis(x, _checked(indices, x.shape[axis]), axis)
+    return np.take_along_axis(x, from_front(indices, x.shape[axis]), axis)
 
 
 # ---- the table ----

@@ -30,7 +30,8 @@ def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
     return (shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))).astype(x.dtype)
 
 
-def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """Exponentials divided by their sum along an axis, in float64, rounded once."""
     wide = x.astype(np.float64)
     exponentials = np.exp(wide - np.max(wide, axis=axis, keepdims=True, initial=-np.inf))
     return (exponentials / np.sum(exponentials, axis=axis, keepdims=True)).astype(x.dtype)
@@ -110,14 +111,15 @@ def _infer_group(inputs: Sequence[TensorType], groups: int, epsilon: float) -> T
     return inputs[0]
 
 
-def _group_normalization(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int, epsilon: float) -> np.ndarray:
+def group_normalization(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, groups: int, epsilon: float) -> np.ndarray:
+    """Each group of channels of [N, C, …] standardised, then scaled and shifted by [C], in float64, rounded once."""
     grouped = x.astype(np.float64).reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     result = _standardized(grouped, tuple(range(2, grouped.ndim)), epsilon).reshape(x.shape)
     return _scaled(result, _by_channel(scale, x), _by_channel(bias, x), x)
 
 
 def _instance_normalization(x: np.ndarray, scale: np.ndarray, bias: np.ndarray, epsilon: float) -> np.ndarray:
-    return _group_normalization(x, scale, bias, x.shape[1], epsilon)
+    return group_normalization(x, scale, bias, x.shape[1], epsilon)
 
 
 def _infer_local_response(
@@ -145,7 +147,7 @@ register(
     "softmax",
     "x",
     _infer_softmax,
-    _softmax,
+    softmax,
     _ANCHOR,
     "exp(x) / sum(exp(x))",
     attributes=_AXIS,
@@ -211,7 +213,7 @@ register(
     "group_normalization",
     "x scale bias",
     _infer_group,
-    _group_normalization,
+    group_normalization,
     _ANCHOR,
     "x [N, C, …] with mean 0 and variance 1 in each group of channels, times a scale [C], plus a bias [C]",
     attributes={"groups": Attribute(Kind.INT, "how many groups the channels are parted into"), "epsilon": EPSILON},

@@ -16,22 +16,18 @@ import numpy as np
 
 from ...formats import dims
 from ...formats.dtypes import DType
-from ...formats.types import UNKNOWN, ShapeDim, TensorType
-from .blocked import BLOCK, _check_vector, _is_blocked, _pack_channels, _unpack_channels
-from .linear import _conv, _infer_conv, _infer_matmul
-from .shapes import broadcast, lift, match_dim, mismatch, require, require_rank, same_dtype
+from ...formats.types import UNKNOWN, TensorType
+from .linear import conv, infer_conv, infer_matmul
+from .packing import BLOCK, blocks_of, pack_channels, require_blocked, require_vector, unpack_channels
+from .shapes import FLOAT32, broadcast, ceildiv, lift, match_dim, mismatch, require, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
-from .windows import WINDOW, axes, result_shape
+from .windows import GROUPS, WINDOW, axes, result_shape
 from .work import of_convolution, of_integer_convolution, of_product
 
 WORD = 4  # bytes that are multiplied and added up at once
 
 _BYTES = frozenset({DType.int8, DType.uint8})
-
-
 _NARROW = _BYTES | {DType.int16, DType.uint16}  # what floats become; float32 holds them all
-
-_GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 _SUMS = frozenset({DType.int32, DType.float32})
 
 # ---- to integers and back ----
@@ -39,7 +35,7 @@ _SUMS = frozenset({DType.int32, DType.float32})
 
 def _infer_quantize(inputs: Sequence[TensorType]) -> TensorType:
     x, scale, zero = inputs
-    same_dtype([x, scale], frozenset({DType.float32}))
+    same_dtype([x, scale], FLOAT32)
     require(zero, _NARROW)
     return TensorType(zero.dtype, broadcast(x.shape, scale.shape, zero.shape))
 
@@ -52,7 +48,7 @@ def _quantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
 
 def _infer_dequantize(inputs: Sequence[TensorType]) -> TensorType:
     x, scale, zero = inputs
-    require(scale, frozenset({DType.float32}))
+    require(scale, FLOAT32)
     same_dtype([x, zero], _NARROW | {DType.int32})
     return TensorType(DType.float32, broadcast(x.shape, scale.shape, zero.shape))
 
@@ -63,10 +59,6 @@ def _dequantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarra
 
 
 # ---- products ----
-
-
-def _parts(size: ShapeDim, part: int) -> ShapeDim:
-    return lift(lambda size: dims.ceildiv(size, part), size)
 
 
 def _check_operands(operands: Sequence[TensorType], zeros: Sequence[TensorType]) -> None:
@@ -89,7 +81,7 @@ def _as_int32(sums: np.ndarray) -> np.ndarray:
 
 def _infer_matmul_integer(inputs: Sequence[TensorType]) -> TensorType:
     _check_operands(inputs[:2], inputs[2:])
-    product = _infer_matmul([TensorType(DType.int32, type_.shape) for type_ in inputs[:2]])
+    product = infer_matmul([TensorType(DType.int32, type_.shape) for type_ in inputs[:2]])
     return TensorType(DType.int32, product.shape)
 
 
@@ -104,7 +96,7 @@ def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
     require_rank(matrix, 2, "a matrix")
     require(matrix, frozenset({DType.int8}))
     rows, columns = matrix.shape
-    return TensorType(DType.int8, (_parts(columns, BLOCK), _parts(rows, WORD), BLOCK, WORD))
+    return TensorType(DType.int8, (blocks_of(columns), ceildiv(rows, WORD), BLOCK, WORD))
 
 
 def _pack_matrix(matrix: np.ndarray) -> np.ndarray:
@@ -118,10 +110,9 @@ def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorTy
     a, panels = inputs
     require(a, frozenset({DType.uint8}))
     require(panels, frozenset({DType.int8}))
-    if not a.rank or panels.rank != 4 or panels.shape[2:] != (BLOCK, WORD) or _parts(columns, BLOCK) != panels.shape[0]:
-        raise mismatch(
-            f"a tensor and panels [{_parts(columns, BLOCK)}, K / {WORD}, {BLOCK}, {WORD}]", f"{a} and {panels}"
-        )
+    blocks = blocks_of(columns)
+    if not a.rank or panels.rank != 4 or panels.shape[2:] != (BLOCK, WORD) or panels.shape[0] != blocks:
+        raise mismatch(f"a tensor and panels [{blocks}, K / {WORD}, {BLOCK}, {WORD}]", f"{a} and {panels}")
     match_dim(a.shape[-1], lift(lambda words: dims.multiply(words, WORD), panels.shape[1]))
     return TensorType(DType.int32, (*a.shape[:-1], columns))
 
@@ -138,7 +129,7 @@ def _infer_conv_integer(inputs: Sequence[TensorType], dtype: DType, **attributes
     _check_operands(inputs[:2], inputs[2:])
     if dtype not in _SUMS:
         raise mismatch("sums in int32 or float32", dtype.name)
-    result = _infer_conv([TensorType(DType.float32, type_.shape) for type_ in inputs[:2]], **attributes)
+    result = infer_conv([TensorType(DType.float32, type_.shape) for type_ in inputs[:2]], **attributes)
     return TensorType(dtype, result.shape)
 
 
@@ -151,7 +142,7 @@ def _conv_integer(
     dtype: DType,
     **attributes: Any,
 ) -> np.ndarray:
-    return _as_int32(_conv(_centred(x, x_zero), _centred(weight, weight_zero), **attributes)).astype(dtype.numpy)
+    return _as_int32(conv(_centred(x, x_zero), _centred(weight, weight_zero), **attributes)).astype(dtype.numpy)
 
 
 def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
@@ -161,7 +152,7 @@ def _infer_pack_weights(inputs: Sequence[TensorType]) -> TensorType:
         raise mismatch("weights [M, C, *window]", weight)
     outputs, channels, *window = weight.shape
     words = _words(channels) if isinstance(channels, int) else UNKNOWN
-    return TensorType(DType.int8, (_parts(outputs, BLOCK), _parts(channels, BLOCK), *window, words, BLOCK, WORD))
+    return TensorType(DType.int8, (blocks_of(outputs), blocks_of(channels), *window, words, BLOCK, WORD))
 
 
 def _words(channels: int) -> int:
@@ -184,7 +175,7 @@ def _infer_conv_blocked(
     x, weight = inputs[:2]
     require(x, frozenset({DType.uint8}))
     require(weight, frozenset({DType.int8}))
-    _is_blocked(x)
+    require_blocked(x)
     if weight.rank != x.rank + 2 or weight.shape[-2:] != (BLOCK, WORD):
         raise mismatch(f"weights [blocks out, blocks in, *window, words, {BLOCK}, {WORD}]", weight)
     if not isinstance(weight.shape[0], int) or groups < 1 or weight.shape[0] % groups:
@@ -192,7 +183,7 @@ def _infer_conv_blocked(
     match_dim(x.shape[1], lift(lambda blocks: dims.multiply(blocks, groups), weight.shape[1]))
     if len(inputs) > 2:
         require(inputs[2], frozenset({DType.int32}))
-        _check_vector(inputs[2], weight.shape[0], "vector")
+        require_vector(inputs[2], weight.shape[0], "vector")
     windows = axes(weight.shape[2:-3], strides, pads, dilations)
     return TensorType(DType.int32, (x.shape[0], weight.shape[0], *result_shape(x.shape[2:-1], windows), BLOCK))
 
@@ -202,20 +193,20 @@ def _conv_blocked(
 ) -> np.ndarray:
     plain = np.moveaxis(weight, (-2, -3, -1), (1, 3, 4))  # [blocks, 16, blocks, words, 4, *window]
     plain = plain.reshape(plain.shape[0] * BLOCK, math.prod(plain.shape[2:5]), *plain.shape[5:])
-    image = _unpack_channels(x, plain.shape[1] * groups).astype(np.float64)
-    sums = _pack_channels(_as_int32(_conv(image, plain.astype(np.float64), groups=groups, **attributes)))
+    image = unpack_channels(x, plain.shape[1] * groups).astype(np.float64)
+    sums = pack_channels(_as_int32(conv(image, plain.astype(np.float64), groups=groups, **attributes)))
     return sums if start is None else sums + start
 
 
 # fmt: off
 register("conv_integer", "x weight x_zero? weight_zero?", _infer_conv_integer, _conv_integer, Fusion.ANCHOR,
          "convolution of 8-bit integers less their zero points, as conv; pads are such points", attributes=WINDOW | {
-             **_GROUPS, "dtype": Attribute(Kind.DTYPE, "of the sums, int32 or float32", DType.int32)}, work=of_convolution)
+             **GROUPS, "dtype": Attribute(Kind.DTYPE, "of the sums, int32 or float32", DType.int32)}, work=of_convolution)
 register("pack_integer_weights", "weight", _infer_pack_weights, _pack_weights, Fusion.OPAQUE,
          "weights [M, C, *window] of int8 for conv_integer_blocked: [M/16, C/16, *window, words, 16, 4]")
 register("conv_integer_blocked", "x weight start?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
          "convolution of a channel-blocked image of uint8, in int32, plus `start`, a number a channel; groups begin with a block",
-         attributes=WINDOW | _GROUPS, work=of_integer_convolution)
+         attributes=WINDOW | GROUPS, work=of_integer_convolution)
 register("quantize", "x scale zero", _infer_quantize, _quantize, Fusion.ELEMENTWISE,
          "x / scale rounded to even, plus the zero point, the nearest integer of its type; the least one for NaN")
 register("dequantize", "x scale zero", _infer_dequantize, _dequantize, Fusion.ELEMENTWISE,

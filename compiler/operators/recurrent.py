@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ...formats import dims
 from ...formats.types import ShapeDim, TensorType
 from . import elementwise  # noqa: F401  (registers the activations)
-from .shapes import FLOAT, INDEX, Shape, lift, match_dim, mismatch, require, same_dtype, text
+from .shapes import FLOAT, INDEX, Shape, ceildiv, match_dim, mismatch, require, same_dtype, text
 from .table import Attribute, Fusion, Kind, lookup, register
 from .work import of_recurrence
 
@@ -58,7 +57,7 @@ def _infer(
         raise mismatch("a projected input [steps, batch, directions, gates, hidden]", projected)
     directions, units = 2 if direction == "bidirectional" else 1, projected.shape[4]
     _match(projected, (*projected.shape[:2], directions, gates, units))
-    blocks = lift(lambda units: dims.ceildiv(units, BLOCK), units)
+    blocks = ceildiv(units, BLOCK)
     _match(recurrent, (directions, blocks, units, gates, BLOCK))
     _match(hidden, (directions, projected.shape[1], units))
     return TensorType(dtype, (projected.shape[0], directions, projected.shape[1], units))

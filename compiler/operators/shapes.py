@@ -23,6 +23,7 @@ INTEGER = frozenset(dtype for dtype in DType if dtype.is_integer)
 SIGNED = FLOAT | {DType.int8, DType.int16, DType.int32, DType.int64}
 NUMERIC = FLOAT | INTEGER
 BOOL = frozenset({DType.bool})
+FLOAT32 = frozenset({DType.float32})
 ANY = frozenset(DType)
 INDEX = frozenset({DType.int32, DType.int64})
 
@@ -85,6 +86,11 @@ def require_rank(type_: TensorType, rank: int, what: str = "a tensor") -> None:
 def lift(function: Callable[..., Dim], *operands: ShapeDim) -> ShapeDim:
     """The function of dimensions; UNKNOWN if one of them is."""
     return UNKNOWN if any(dim is UNKNOWN for dim in operands) else function(*operands)
+
+
+def ceildiv(size: ShapeDim, part: int) -> ShapeDim:
+    """How many parts of so many elements hold a dimension."""
+    return lift(lambda size: dims.ceildiv(size, part), size)
 
 
 def is_unknown(dim: ShapeDim) -> bool:

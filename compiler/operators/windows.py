@@ -23,6 +23,7 @@ WINDOW = {
     "pads": Attribute(Kind.DIMS, "elements added at the beginnings, then at the ends of the axes; None: 0", None),
     "dilations": Attribute(Kind.INTS, "steps between the elements of a window, one an axis; None: 1", None),
 }
+GROUPS = {"groups": Attribute(Kind.INT, "parts of the channels that do not mix", 1)}
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import numpy as np
 
 from ...formats.constants import aligned_array
 from ...formats.types import ShapeDim, TensorType
-from .blocked import _CHANNELS, _FLOAT32, BLOCK, _blocks, _check_bias, _is_blocked
-from .shapes import integer, match_dim, mismatch, require_rank, same_dtype
+from .packing import BLOCK, CHANNELS, blocks_of, require_bias, require_blocked
+from .shapes import FLOAT32, integer, match_dim, mismatch, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import axes, result_shape
 from .work import Types, Work, elements
@@ -162,7 +162,7 @@ def _infer_pack_winograd_weights(inputs: Sequence[TensorType], outputs: int) -> 
     if outputs not in _POINTS or weight.shape[2:] != (WINDOW_SIZE, WINDOW_SIZE):
         raise mismatch(f"a window of 3x3, and tiles of {' or '.join(map(str, _POINTS))}", weight)
     size = transforms(outputs).inputs
-    return TensorType(weight.dtype, (_blocks(weight.shape[0]), size, size, weight.shape[1], BLOCK))
+    return TensorType(weight.dtype, (blocks_of(weight.shape[0]), size, size, weight.shape[1], BLOCK))
 
 
 def _pack_winograd_weights(weight: np.ndarray, outputs: int) -> np.ndarray:
@@ -205,8 +205,8 @@ def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels
 
 
 def _check_image(inputs: Sequence[TensorType]) -> None:
-    same_dtype(inputs, _FLOAT32)
-    _is_blocked(inputs[0])
+    same_dtype(inputs, FLOAT32)
+    require_blocked(inputs[0])
     if inputs[0].rank not in (5, 6):
         raise mismatch("a channel-blocked image or volume", inputs[0])
 
@@ -216,8 +216,8 @@ def _result(inputs: Sequence[TensorType], taps: int, pads: tuple, channels: int)
     if taps != 1 and (x.rank == 5 or channels % BLOCK):
         raise mismatch(f"weights of {channels} channels", weight)
     window = (taps, WINDOW_SIZE, WINDOW_SIZE)[6 - x.rank :]
-    match_dim(_blocks(channels), x.shape[1])
-    _check_bias(inputs, weight.shape[0])
+    match_dim(blocks_of(channels), x.shape[1])
+    require_bias(inputs, weight.shape[0])
     spatial = result_shape(x.shape[2:-1], axes(window, None, pads, None))
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *spatial, BLOCK))
 
@@ -311,10 +311,10 @@ register("pack_winograd_weights", "weight", _infer_pack_winograd_weights, _pack_
 register("conv_winograd", "x weight bias?", _infer_conv_winograd, _conv_winograd, Fusion.ANCHOR,
          "convolution of a channel-blocked image with a 3x3 window, by Winograd's algorithm; or of a volume, with weights of the "
          "channels of each slice that the window meets",
-         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": _CHANNELS},
+         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": CHANNELS},
          work=_work)
 register("conv_winograd_raw", "x weight bias?", _infer_conv_winograd_raw, _conv_winograd_raw, Fusion.ANCHOR,
          "conv_winograd with weights as conv_blocked has them, which are transformed where they are used",
-         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": _CHANNELS},
+         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": CHANNELS},
          work=_raw_work)
 # fmt: on

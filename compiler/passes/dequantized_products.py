@@ -16,7 +16,8 @@ import numpy as np
 
 from ...formats.primitive import PrimitiveDefinition
 from .. import ir
-from ..operators.dequantized import PACKINGS, Packing, in_panels
+from ..operators.dequantized import PACKINGS, Packing
+from ..operators.packing import pack_matrix
 from ..operators.table import lookup
 from .dequantized_rows import rows
 from .rewriting import Emitter, constant, operator_call, tensor_type
@@ -140,9 +141,9 @@ def _packed(found: _Numbers) -> _Packed | None:
         group = _group(found, packing) if fits else None
         if group is not None:
             firsts = slice(None, None, group)
-            operands = [packing.packed((numbers - lowest).astype(np.uint8)), in_panels(found.scale[firsts])]
+            operands = [packing.packed((numbers - lowest).astype(np.uint8)), pack_matrix(found.scale[firsts])]
             if np.any(zeros - lowest != packing.middle):
-                operands.append(in_panels((zeros[firsts] - lowest).astype(np.uint8)))
+                operands.append(pack_matrix((zeros[firsts] - lowest).astype(np.uint8)))
             return _Packed(tuple(map(constant, operands)), group, packing.bits)
     return None
 

@@ -18,7 +18,7 @@ from typing import Union
 
 from ...formats.types import TensorType, TupleType
 from .. import ir
-from ..operators.blocked import BLOCK
+from ..operators.packing import BLOCK
 from ..operators.winograd import WinogradChoice, best_tiles
 from . import layout_channels, layout_per_channel, pack_integers
 from .layout_blocker import Blocker

@@ -11,7 +11,8 @@ from typing import Any
 from ...formats import dims
 from ...formats.types import ShapeDim, TensorType, TupleType
 from .. import ir
-from ..operators.blocked import BLOCK, TURNS
+from ..operators.blocked import TURNS
+from ..operators.packing import BLOCK
 from ..operators.shapes import axis_of, integer
 from ..operators.table import lookup
 from .layout_blocker import Apart, Blocker, is_image, moves_channels

@@ -8,7 +8,8 @@ from typing import Any
 
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import BLOCK, FEW, NarrowGroups, is_for_depthwise
+from ..operators.blocked import FEW, is_for_depthwise
+from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.winograd import WINDOW_SIZE, Problem, Tiles

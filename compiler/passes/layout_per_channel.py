@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import BLOCK
+from ..operators.packing import BLOCK
 from ..operators.shapes import axes_of, axis_of
 from ..operators.table import Fusion, lookup
 from .layout_blocker import Blocker, is_image

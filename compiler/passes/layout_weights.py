@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import ir
-from ..operators.blocked import BLOCK, NarrowGroups
+from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.shapes import integer
 from .rewriting import Emitter, tensor_type
 

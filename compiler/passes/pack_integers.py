@@ -17,7 +17,8 @@ from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.blocked import BLOCK, is_for_depthwise
+from ..operators.blocked import is_for_depthwise
+from ..operators.packing import BLOCK
 from ..operators.quantized import WORD
 from ..operators.shapes import integer
 from ..operators.table import lookup

@@ -23,7 +23,7 @@ from ...formats import dims
 from ...formats.types import UNKNOWN, TensorType
 from .. import ir
 from ..analysis import expressions
-from ..operators.blocked import BLOCK
+from ..operators.packing import BLOCK
 from ..operators.shapes import integer
 from ..operators.table import lookup
 from ..operators.windows import Axis, axes

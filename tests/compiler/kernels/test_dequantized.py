@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.compiler.kernels.target import of
-from treadle.compiler.operators.dequantized import PACKINGS, in_panels
+from treadle.compiler.operators.dequantized import PACKINGS
+from treadle.compiler.operators.packing import pack_matrix
 from treadle.formats.errors import InferenceError
 from treadle.formats.types import tensor
 from treadle.vm.native import NativeTarget
@@ -22,8 +23,8 @@ def operands(rows, depth, columns, group, zeros, bits=4, seed=0):
     parts = [
         random.standard_normal((*np.atleast_1d(rows), depth)).astype(np.float32),
         PACKINGS[bits].packed(random.integers(0, 1 << bits, (depth, columns)).astype(np.uint8)),
-        in_panels(random.uniform(-0.1, 0.2, (groups, columns)).astype(np.float32)),
-        in_panels(random.integers(0, 1 << bits, (groups, columns)).astype(np.uint8)),
+        pack_matrix(random.uniform(-0.1, 0.2, (groups, columns)).astype(np.float32)),
+        pack_matrix(random.integers(0, 1 << bits, (groups, columns)).astype(np.uint8)),
     ]
     return parts if zeros else parts[:3]
 
