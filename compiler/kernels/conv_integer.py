@@ -9,7 +9,8 @@ from dataclasses import replace
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.shapes import integer
 from .anchor import Anchored
-from .conv import Conv, problem_of
+from .conv import Conv
+from .conv_sizes import problem_of
 from .epilogue import Epilogue
 from .kernel import Kernel
 from .target import Target

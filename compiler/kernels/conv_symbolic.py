@@ -15,7 +15,8 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
-from .conv import Conv, Problem, estimated_problem
+from .conv import Conv
+from .conv_sizes import Problem, estimated_problem
 from .epilogue import Epilogue, ignores_lines
 from .kernel import Kernel
 from .target import Target

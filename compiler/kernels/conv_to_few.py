@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
-from .conv import Conv, problem_of
+from .conv import Conv
+from .conv_sizes import problem_of
 from .epilogue import Epilogue
 from .kernel import Kernel
 from .target import Target

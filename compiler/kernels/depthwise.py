@@ -22,7 +22,7 @@ from ..operators.blocked import WIDEST_DEPTHWISE
 from ..operators.shapes import integer
 from ..operators.windows import axes
 from .anchor import Anchored
-from .conv import Window
+from .conv_sizes import Window
 from .epilogue import Epilogue, Grid
 from .kernel import Kernel
 from .target import Target

@@ -19,13 +19,14 @@ from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.windows import axes
 from .anchor import Anchored
-from .conv import GIGAHERTZ, narrow_groups, write_band, write_band_sizes, write_exactly, write_mask
 from .epilogue import Epilogue, Grid, ignores_lines
 from .kernel import Kernel
+from .narrow_groups import narrow_groups, write_channel_band, write_channel_band_sizes, write_exactly, write_mask
 from .sliding import Sliding
 from .target import Target
 from .tile import (
     BLOCK,
+    GIGAHERTZ,
     VECTOR_BYTES,
     Tile,
     choose,
@@ -173,7 +174,7 @@ class _Convolution:
             picoseconds=round(self._nanoseconds * 1000),
         )
         if self.narrow:
-            write_band_sizes(write, self.narrow)
+            write_channel_band_sizes(write, self.narrow)
         self.sliding.write_sizes(write)
 
     def _by_pixels(self) -> str:
@@ -190,7 +191,7 @@ class _Convolution:
         write("last_tile = min(first_tile + band, tiles)")
         write("image = image_group // groups", "group = image_group - image * groups")
         if self.narrow:
-            write_band(write)
+            write_channel_band(write)
             write(f"last_channels = min(image_channels - (image_block + channels - 1) * {BLOCK}, {BLOCK})")
             write(f"origin = images_at + (image * image_blocks + image_block) * plane * {self._pixel}")
         else:

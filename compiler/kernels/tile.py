@@ -32,6 +32,7 @@ from .writer import Writer
 BLOCK = 16  # elements of a vector, on every CPU: where registers are shorter, LLVM uses several for one
 VECTOR_BYTES = 4 * BLOCK
 TALLEST = 14  # rows that a tile may have
+GIGAHERTZ = 4.0  # of the machine that estimates of time are for
 CHUNK = 128  # steps of a sum, about, that are added up apart: fewer would cost time, more precision
 
 # What is left of loads and bookkeeping beside the multiply-adds, in cycles a step: a row's element is in the first cache, a

@@ -24,11 +24,11 @@ from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.winograd import WINDOW_SIZE, Transforms, transforms
 from .anchor import Anchored
-from .conv import GIGAHERTZ
 from .epilogue import Epilogue, Grid
 from .kernel import Kernel, even_pieces
 from .target import Target
 from .tile import (
+    GIGAHERTZ,
     VECTOR_BYTES,
     Tile,
     choose,
