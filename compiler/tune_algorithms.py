@@ -1,4 +1,4 @@
-"""Tuning of what is decided before there are kernels: by which algorithm a 3x3 convolution is done.
+"""Tuning of what is decided before there are kernels: by which algorithm a convolution is done.
 
 The layout pass asks how large the tiles of Winograd's algorithm shall be, if it shall be that at all. The cost model's answer
 is compared with the others by measuring the convolutions alone, as `tune.py` measures variants. Another algorithm rounds
@@ -21,7 +21,7 @@ from ..vm import library, native
 from .kernels.target import Target
 from .operators.packing import BLOCK
 from .operators.table import lookup
-from .operators.winograd import TILES, WINDOW_SIZE, Problem, Tiles, WinogradChoice, best_tiles, transforms
+from .operators.winograd import TILES, Problem, Tiles, WinogradChoice, best_tiles, pieces_of
 from .timing import GAIN, Memory, Operands, Timed, Use, compare
 from .tune import Outcome, Session
 
@@ -66,7 +66,7 @@ def measure(
     found: dict[Problem, Tiles | None] = {}
     deadline = session.deadline(_SHARE)
     try:
-        for problem, calls in sorted(problems.items(), key=lambda item: -math.prod(item[0]) * item[1]):
+        for problem, calls in sorted(problems.items(), key=lambda item: -item[0].products * item[1]):
             if time.perf_counter() >= deadline:
                 break
             found[problem] = _best(problem, calls, memory, target, session)
@@ -90,7 +90,7 @@ def _text(tiles: Tiles | None) -> str:
 def _best(problem: Problem, calls: int, memory: Memory, target: Target, session: Session) -> Tiles | None:
     """The fastest algorithm; the cost model's unless another one is worth it, which is told to the session."""
     default = _likely_best(problem, target)
-    possible = [None, *(tiles for tiles in TILES if tiles.outputs <= min(problem.lines, problem.columns))]
+    possible = [None, *(tiles for tiles in TILES if tiles.take(problem))]
     others = [tiles for tiles in possible if tiles != default]
     kernels = {tiles: _kernel(problem, tiles, memory, target) for tiles in (default, *others)}
     base = kernels[default]
@@ -103,8 +103,9 @@ def _best(problem: Problem, calls: int, memory: Memory, target: Target, session:
     if base is None or ratios.get(best, 1.0) >= GAIN:
         return default
     seconds = statistics.median(base.times)
-    images, channels, blocks, lines, columns = problem
-    name = f"convolution 3x3, {channels} to {blocks * BLOCK} channels, {lines}x{columns}" + f" x{images}" * (images > 1)
+    images, channels, blocks, lines, columns, window, dilations = problem
+    sizes = f"{channels} to {blocks * BLOCK} channels, {lines}x{columns}" + f" x{images}" * (images > 1)
+    name = f"convolution {'x'.join(map(str, window))}" + f" dilated {dilations}" * (max(dilations) > 1) + f", {sizes}"
     session.found.algorithms.append(Outcome(name, calls, seconds, seconds * ratios[best], _text(best)))
     return best
 
@@ -116,17 +117,24 @@ def _kernel(problem: Problem, tiles: Tiles | None, memory: Memory, target: Targe
 
 def _definition(problem: Problem, tiles: Tiles | None) -> PrimitiveDefinition:
     """The convolution alone, with a bias; padded, so that the image is as large as the result."""
-    images, channels, blocks, lines, columns = problem
-    operator = "conv_blocked"
-    weight: tuple[int, ...] = (blocks, -(-channels // BLOCK), WINDOW_SIZE, WINDOW_SIZE, BLOCK, BLOCK)
+    images, channels, blocks, lines, columns, window, dilations = problem
+    operator, pads = "conv_blocked", [(size - 1) * step // 2 for size, step in zip(window, dilations, strict=True)]
+    attributes: dict[str, object] = {"pads": (*pads, *pads), "channels": channels}
+    if tiles is None or not tiles.is_raw:
+        attributes["dilations"] = dilations
+    weight: tuple[int, ...] = (blocks, -(-channels // BLOCK), *window, BLOCK, BLOCK)
     if tiles is not None:
         operator = "conv_winograd_raw" if tiles.is_raw else "conv_winograd"
     if tiles is not None and not tiles.is_raw:
-        size = transforms(tiles.outputs).inputs
-        weight = (blocks, size, size, channels, BLOCK)
+        filled = tiles.filled(window)
+        sides, pieces = tiles.along(filled), math.prod(map(pieces_of, filled))
+        more = ((full - size) * step for full, size, step in zip(filled, window, dilations, strict=True))
+        ends = (pad + each for pad, each in zip(pads, more, strict=True))
+        weight = (blocks, *(each.inputs for each in sides), pieces * channels, BLOCK)
+        attributes |= {"pads": (*pads, *ends), "window": tuple(filled)}
     image = (images, -(-channels // BLOCK), lines, columns, BLOCK)
     params = tuple(TensorType(DType.float32, shape) for shape in (image, weight, (blocks, 1, 1, BLOCK)))
     entry = lookup(operator)
-    attributes = entry.canonical({"pads": (1, 1, 1, 1), "channels": channels})
-    node = PrimitiveNode(operator, (0, 1, 2), entry.result_types(params, attributes), attributes)
+    bound = entry.canonical(attributes)
+    node = PrimitiveNode(operator, (0, 1, 2), entry.result_types(params, bound), bound)
     return PrimitiveDefinition(params, (node,), (len(params),))

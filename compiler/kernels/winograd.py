@@ -1,15 +1,19 @@
-"""3x3 convolutions by Winograd's algorithm, on channel-blocked images; `operators/winograd.py` says what is computed.
+"""Convolutions by Winograd's algorithm, on channel-blocked images; `operators/winograd.py` says what is computed.
 
 A unit of work is an image, a chunk of its tiles, and blocks of output channels, the last varying fastest. The tiles' inputs
 are transformed once a chunk, for all input channels, to the scratch memory: `spectrum` [a x a, tile, channel], vectors being
 16 channels of one element. Then a register tile computes each of the a x a matrix products, tiles by output channels, to
-`products` [a x a, tile, block, 16], and these are transformed to pixels, which the epilogue takes line by line.
+`products` [a x a, tile, block, 16], and these are transformed to pixels, which the epilogue takes line by line. Where the window
+has one line, or one column, a is 1 along that axis, and the transformation down or across is left out. A signal is an image of
+one line.
 
 A volume is a convolution of images for each slice of the result, whose channels are those of all the slices that the window
-meets; slices in the padding are left out of the sums.
+meets; slices in the padding are left out of the sums. Likewise, where the window is parted in pieces, channels are those of the
+image as each of them sees it.
 
 Tiles of the last line and column overlap the ones before, or stick out at the beginning of an image that is smaller than a
-tile; pixels that were done already, or that there are not, are not stored.
+tile; pixels that were done already, or that there are not, are not stored. Tiles of a dilated window, whose pixels are so many
+steps apart, lie between each other.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import numpy as np
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
-from ..operators.winograd import WINDOW_SIZE, Transforms, transforms
+from ..operators.winograd import WINDOW_SIZE, Transforms, of_image, of_weights, pieces_of, tiles_along
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid
 from .kernel import Kernel, even_pieces
@@ -73,29 +77,33 @@ class Winograd:
         self.found, self.node, self.target = found, found.node, target
         x, weight = (shape_of(found.definition.values[number]) for number in self.node.inputs[:2])
         result = shape_of(found.definition.values[found.number])
-        *depths, self.height, self.width = x[2:-1]
-        *slices, self.lines, self.columns = result[2:-1]
-        self.is_volume, self.depth, self.slices = bool(depths), dims.product(depths), dims.product(slices)
+        self.is_signal, self.is_volume = len(x) == 4, len(x) == 6
+        *depths, self.height, self.width = (1, *x[2:-1]) if self.is_signal else x[2:-1]
+        *slices, self.lines, self.columns = (1, *result[2:-1]) if self.is_signal else result[2:-1]
+        self.depth, self.slices = dims.product(depths), dims.product(slices)
         self.images = dims.multiply(x[0], self.slices)
         self.image_channels = found.attributes["channels"]
-        self.matrices, self.channels = self.read_weights(weight)
+        (self.down, self.across), self.channels = self.read_weights(weight)
         self.image_blocks, self.blocks = estimate(x[1]), estimate(weight[0])
-        self.taps = self.channels // self.image_channels  # slices that the window meets
-        self.in_blocks = self.taps * self.image_blocks
-        axes = 3 if self.is_volume else 2
-        begins: tuple[int, ...] = (found.attributes["pads"] or (0,) * axes)[:axes]
-        *fronts, self.top, self.left = begins
-        self.front = sum(fronts)
-        self.outputs, self.inputs = self.matrices.outputs, self.matrices.inputs
-        self.area = self.inputs**2
-        self.tiles = dims.multiply(*(dims.ceildiv(size, self.outputs) for size in (self.lines, self.columns)))
+        down, self.pieces_across = map(pieces_of, of_image(found.attributes.get("window", (WINDOW_SIZE,))))
+        self.pieces = down * self.pieces_across
+        self.taps = self.channels // (self.image_channels * self.pieces)  # slices that the window meets
+        self.in_blocks = self.taps * self.pieces * self.image_blocks
+        axes = len(x) - 3
+        self.front, self.top, self.left = (0, 0, *(found.attributes["pads"] or (0,) * axes)[:axes])[-3:]
+        self.area = self.down.inputs * self.across.inputs
+        self.steps = of_image(found.attributes.get("dilations") or (1, 1))  # from pixel to pixel of a window, or a tile
+        self.tiles = dims.multiply(
+            tiles_along(self.lines, self.down.outputs, self.steps[0]),
+            tiles_along(self.columns, self.across.outputs, self.steps[1]),
+        )
         self.chunk = self._chunk()
         self.share = self._share()
         self.tile = self.choose_tile()
 
-    def read_weights(self, shape: tuple[Dim, ...]) -> tuple[Transforms, int]:
-        """The transformations that weights of this shape ask for, and the channels that are summed."""
-        return transforms(estimate(shape[1]) - WINDOW_SIZE + 1), estimate(shape[3])
+    def read_weights(self, shape: tuple[Dim, ...]) -> tuple[tuple[Transforms, Transforms], int]:
+        """The transformations that weights of this shape ask for, down and across, and the channels that are summed."""
+        return of_weights([estimate(size) for size in shape], self.found.attributes["window"]), estimate(shape[3])
 
     def choose_tile(self) -> Tile:
         return choose(self.share, self.blocks, self.target, is_nested=True)
@@ -186,10 +194,12 @@ class Winograd:
         write.lanes = VECTOR_BYTES // 4
         self._write_sizes()
         place = ("volume", "block", "slice") if self.is_volume else ("image", "block")
-        grid = Grid((*place, "line", "column", "0"), row_axis=len(place) + 1, block_axis=1, block_step=1)
+        pixel = ("column", "0") if self.is_signal else ("line", "column", "0")
+        grid = Grid((*place, *pixel), row_axis=len(place) + len(pixel) - 2, block_axis=1, block_step=1)
         self.epilogue = Epilogue(write, self.found, grid)
-        write(f"across = (columns + {self.outputs - 1}) // {self.outputs}")
-        write(f"tiles = (lines + {self.outputs - 1}) // {self.outputs} * across")
+        (line_step, step), (high, wide) = self.steps, self._extents
+        write(f"across = (columns + {wide - 1}) // {wide} * {step}")
+        write(f"tiles = (lines + {high - 1}) // {high} * {line_step} * across")
         write("chunk = chunk if parts == 1 else share", "chunks = (tiles + chunk - 1) // chunk")
         write(f"block_units = (blocks + {self.tile.blocks - 1}) // {self.tile.blocks}")
         write.prepare("transformed")
@@ -223,7 +233,9 @@ class Winograd:
         self.write_scratch_sizes()
         if self.is_volume:
             write.sizes(slices=self.slices, depth=self.depth, pad_front=self.front, taps=self.taps)
-            write.sizes(image_blocks=self.image_blocks, image_channels=self.image_channels)
+            write.sizes(slice_blocks=self.pieces * self.image_blocks, slice_channels=self.pieces * self.image_channels)
+        if self.is_volume or self.pieces > 1:
+            write.size("image_blocks", self.image_blocks)
 
     @property
     def has_bias(self) -> bool:
@@ -231,12 +243,17 @@ class Winograd:
 
     @property
     def _scratch_bytes(self) -> int:
-        one_tile = (self.inputs + self.area) * VECTOR_BYTES
+        one_tile = self._line_bytes + self.area * VECTOR_BYTES
         return self.epilogue.buffer_bytes + one_tile + self.chunk_bytes
+
+    @property
+    def _line_bytes(self) -> int:
+        """Of a line of the pixels that a tile is made of, from the first to the last."""
+        return ((self.across.inputs - 1) * self.steps[1] + 1) * VECTOR_BYTES
 
     def _write_places(self) -> None:
         """`zeros` is a line of a tile above or below the image, `half` a tile after the first of its two transformations."""
-        write, line_bytes = self.write, self.inputs * VECTOR_BYTES
+        write, line_bytes = self.write, self._line_bytes
         if self.epilogue.buffer_bytes:
             write("buffer = scratch")
         write(f"zeros = scratch + {self.epilogue.buffer_bytes}", f"half = zeros + {line_bytes}")
@@ -253,7 +270,7 @@ class Winograd:
         if self.is_volume:
             write("volume = image // slices", "slice = image - volume * slices")
             write("near = max(pad_front - slice, 0)", "beyond = max(near, min(taps, depth + pad_front - slice))")
-            write("summed = (beyond - near) * image_channels")
+            write("summed = (beyond - near) * slice_channels")
         with write.block("if place != transformed"):
             write("transformed = place")
             self._write_input_transform()
@@ -271,43 +288,85 @@ class Winograd:
 
     def _write_input_transform(self) -> None:
         """Lines and columns that stick out of the image are zeros: of lines, the vectors at `zeros` are read."""
-        write, size = self.write, self.inputs
-        channels = "near * image_blocks, beyond * image_blocks" if self.is_volume else "in_blocks"
+        write = self.write
+        channels = "near * slice_blocks, beyond * slice_blocks" if self.is_volume else "in_blocks"
         with write.block(f"for channel in range({channels})"), write.block("for tile in range(count)"):
             self._write_tile_place()
-            write("top = line - pad_top", "left = column - pad_left")
+            write("top = line - pad_top", "left = column - pad_left", "plane = channel")
             if self.is_volume:
-                write("tap = channel // image_blocks", "plane = (volume - tap) * image_blocks + channel")
-                write("source = images_at + (plane * depth + slice + tap - pad_front) * plane_bytes")
+                write("tap = channel // slice_blocks", "plane = channel - tap * slice_blocks")
+            if self.pieces > 1:
+                write("piece = plane // image_blocks", f"piece_line = piece // {self.pieces_across}")
+                write(f"top += {WINDOW_SIZE * self.steps[0]} * piece_line", "plane -= piece * image_blocks")
+                write(f"left += {WINDOW_SIZE * self.steps[1]} * (piece - piece_line * {self.pieces_across})")
+            if self.is_volume:
+                write("plane = (volume * image_blocks + plane) * depth + slice + tap - pad_front")
             else:
-                write("source = images_at + (image * in_blocks + channel) * plane_bytes")
+                write(f"plane += image * {'image_blocks' if self.pieces > 1 else 'in_blocks'}")
+            write("source = images_at + plane * plane_bytes")
             write(f"source += top * row_bytes + left * {VECTOR_BYTES}")
-            for i in range(size):
-                write(f"line_{i} = source + {i} * row_bytes if 0 <= top + {i} < height else zeros")
-            with write.block(f"for along in range({size})"):
-                with write.block("if 0 <= left + along < width"):
-                    write(*(f"prefetch(line_{i}, (along + {self.outputs}) * {VECTOR_BYTES})" for i in range(size)))
-                    loads = [f"vload_float32(line_{i}, along * {VECTOR_BYTES})" for i in range(size)]
-                    self.write_transform(self.matrices.of_input, loads)
-                    for i in range(size):
-                        write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
-                with write.block("else"), write.block(f"for down in range({size})"):
-                    write(f"vstore(half, (down * {size} + along) * {VECTOR_BYTES}, splat_float32(0.0))")
+            for i in range(0, self.down.inputs * self.steps[0], self.steps[0]):
+                write(f"line_{i // self.steps[0]} = source + {i} * row_bytes if 0 <= top + {i} < height else zeros")
             write(f"target = {self.spectrum_at}")
-            with write.block(f"for down in range({size})"):
-                self.write_transform(self.matrices.of_input, self._half_line())
-                for i in range(size):
-                    write(f"vstore(target, (down * {size} + {i}) * {self.spectrum_plane}, y_{i})")
+            if self.down.is_identity:
+                self._write_line_transform()
+            else:
+                self._write_input_down()
+                self._write_input_across()
+
+    def _write_line_transform(self) -> None:
+        """The transform of a tile of one line, most of which lie within the image."""
+        write, columns, step = self.write, range(self.across.inputs), self.steps[1]
+        with write.block(f"if 0 <= left < width - {columns[-1] * step}"):
+            loads = [f"vload_float32(line_0, {i * step * VECTOR_BYTES})" for i in columns]
+            self.write_transform(self.across.of_input, loads)
+            for i in columns:
+                write(f"vstore(target, {i} * {self.spectrum_plane}, y_{i})")
+        with write.block("else"):
+            self._write_input_down()
+            self._write_input_across()
+
+    def _write_input_down(self) -> None:
+        """The first of the two transforms, along the lines of a tile, to `half`."""
+        write, down, across = self.write, self.down, self.across
+        at = f"along * {self.steps[1]}" if self.steps[1] > 1 else "along"
+        with write.block(f"for along in range({across.inputs})"):
+            with write.block(f"if 0 <= left + {at} < width"):
+                ahead = f"({at} + {across.outputs}) * {VECTOR_BYTES}"
+                write(*(f"prefetch(line_{i}, {ahead})" for i in range(down.inputs)))
+                loads = [f"vload_float32(line_{i}, {at} * {VECTOR_BYTES})" for i in range(down.inputs)]
+                self.write_transform(down.of_input, loads)
+                for i in range(down.inputs):
+                    write(f"vstore(half, ({i * across.inputs} + along) * {VECTOR_BYTES}, y_{i})")
+            with write.block("else"), write.block(f"for down in range({down.inputs})"):
+                write(f"vstore(half, (down * {across.inputs} + along) * {VECTOR_BYTES}, splat_float32(0.0))")
+
+    def _write_input_across(self) -> None:
+        """The second one."""
+        write, size = self.write, self.across.inputs
+        with write.block(f"for down in range({self.down.inputs})"):
+            self.write_transform(self.across.of_input, self._half_line())
+            for i in range(size):
+                write(f"vstore(target, (down * {size} + {i}) * {self.spectrum_plane}, y_{i})")
 
     def _write_tile_place(self) -> None:
-        """The output pixel where a tile of the chunk begins."""
-        write, outputs = self.write, self.outputs
+        """The output pixel where a tile of the chunk begins; where it would begin if none overlapped the one before."""
+        write, names = self.write, (("line", "lines"), ("column", "columns"))
         write("tile_line = (first_tile + tile) // across", "tile_column = first_tile + tile - tile_line * across")
-        write(f"line = min(tile_line * {outputs}, lines - {outputs})")
-        write(f"column = min(tile_column * {outputs}, columns - {outputs})")
+        for (name, length), extent, step in zip(names, self._extents, self.steps, strict=True):
+            if step == 1:
+                write(f"own_{name} = tile_{name} * {extent}", f"{name} = min(own_{name}, {length} - {extent})")
+            else:
+                write(f"own_{name} = tile_{name} // {step} * {extent}")
+                write(f"{name} = min(own_{name}, {length} - {extent}) + tile_{name} % {step}")
+
+    @property
+    def _extents(self) -> tuple[int, int]:
+        """Lines and columns that tiles which lie between each other cover together."""
+        return self.down.outputs * self.steps[0], self.across.outputs * self.steps[1]
 
     def _half_line(self) -> list[str]:
-        size = self.inputs
+        size = self.across.inputs
         return [f"vload_float32(half, (down * {size} + {i}) * {VECTOR_BYTES})" for i in range(size)]
 
     # ---- products ----
@@ -327,7 +386,7 @@ class Winograd:
             write(f"next_plane = w_tile + w_plane if plane < {self.area - 1} else {next_unit}")
             write("x = spectrum + plane * x_plane")
             if self.is_volume:
-                write("w_tile += near * image_channels * w_step", "x += near * image_channels * x_step")
+                write("w_tile += near * slice_channels * w_step", "x += near * slice_channels * x_step")
             write(f"target = products + plane * product_plane + ({block} - first_block) * {VECTOR_BYTES}")
             with write.block("for tile in range(row_tiles)"):
                 write("w = w_tile", f"ahead = next_plane + tile * {lines} % {tile.blocks} * w_block")
@@ -343,32 +402,63 @@ class Winograd:
     # ---- outputs ----
 
     def _write_output_transform(self) -> None:
-        write, size, outputs = self.write, self.inputs, self.outputs
+        write, down, across = self.write, self.down, self.across
         with write.block("for tile in range(count)"):
             self._write_tile_place()
-            write(f"skip = tile_column * {outputs} - column", "first_line = line")
-            write(f"skipped_lines = tile_line * {outputs} - line")
+            write(f"skip = {self._steps_before('column', 1)}", "first_line = line")
+            write(f"skipped_lines = {self._steps_before('line', 0)}")
             with write.block("for block in range(first_block, end_block)"):
                 write(f"source = {self.products_at}")
-                with write.block(f"for along in range({size})"):
-                    loads = [f"vload_float32(source, ({i * size} + along) * {self.product_plane})" for i in range(size)]
-                    self.write_transform(self.matrices.of_output, loads)
-                    for i in range(outputs):
-                        write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
+                if not down.is_identity:
+                    self._write_output_down()
                 if self.has_bias:
                     write(f"start = vload_float32(bias, block * {VECTOR_BYTES})")
-                with write.block(f"for down in range(skipped_lines, {outputs})"):
-                    self._write_output_line()
+                if down.is_identity:
+                    loads = [f"vload_float32(source, {i} * {self.product_plane})" for i in range(across.inputs)]
+                    self._write_output_line(loads)
+                    return
+                with write.block(f"for down in range(skipped_lines, {down.outputs})"):
+                    write(
+                        f"line = first_line + down * {self.steps[0]}"
+                        if self.steps[0] > 1
+                        else "line = first_line + down"
+                    )
+                    self._write_output_line(self._half_line())
 
-    def _write_output_line(self) -> None:
-        write, tile = self.write, Tile(self.outputs, 1)
-        write("line = first_line + down")
-        self.epilogue.begin()
-        self.write_transform(self.matrices.of_output, self._half_line())
+    def _steps_before(self, name: str, axis: int) -> str:
+        """How many of a tile's pixels, along an axis, come before its own ones."""
+        step = self.steps[axis]
+        return f"own_{name} - {name}" if step == 1 else f"(own_{name} - {name} + {step - 1}) // {step}"
+
+    def _write_output_down(self) -> None:
+        """The first of the two transforms of a tile, along its lines, to `half`."""
+        write, down, size = self.write, self.down, self.across.inputs
+        with write.block(f"for along in range({size})"):
+            loads = [f"vload_float32(source, ({i * size} + along) * {self.product_plane})" for i in range(down.inputs)]
+            self.write_transform(down.of_output, loads)
+            for i in range(down.outputs):
+                write(f"vstore(half, ({i * size} + along) * {VECTOR_BYTES}, y_{i})")
+
+    def _write_output_line(self, loads: Sequence[str]) -> None:
+        """The second one, and the epilogue, of a line."""
+        write, tile, step = self.write, Tile(self.across.outputs, 1), self.steps[1]
+        if step == 1:
+            self.epilogue.begin()
+        self.write_transform(self.across.of_output, loads)
+        start = " + start" if self.has_bias else ""
+        if step == 1:
+            write(*(f"{tile.accumulator(i, 0)} = y_{i}{start}" for i in range(tile.rows)))
+            is_exact = isinstance(self.columns, int) and self.columns % tile.rows == 0
+            self.epilogue.tile(tile, skip="" if is_exact else "skip")
+            return
+        write("first_column = column")
         for i in range(tile.rows):
-            write(f"{tile.accumulator(i, 0)} = y_{i}{' + start' if self.has_bias else ''}")
-        is_exact = isinstance(self.columns, int) and self.columns % self.outputs == 0
-        self.epilogue.tile(tile, skip="" if is_exact else "skip")
+            with write.block(f"if {i} >= skip"):
+                write(f"column = first_column + {i * step}")
+                self.epilogue.begin()
+                write(f"{tile.accumulator(0, 0)} = y_{i}{start}")
+                self.epilogue.tile(Tile(1, 1))
+        write("column = first_column")
 
     # ---- sums of multiples ----
 

@@ -44,8 +44,10 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 
 class _WinogradRaw(Winograd):
-    def read_weights(self, shape: tuple[Dim, ...]) -> tuple[Transforms, int]:
-        return transforms(RAW_OUTPUTS).unscaled(), raw_taps(shape, self.image_channels) * self.image_channels
+    def read_weights(self, shape: tuple[Dim, ...]) -> tuple[tuple[Transforms, Transforms], int]:
+        self.matrices = transforms(RAW_OUTPUTS).unscaled()  # down as well as across
+        self.inputs = self.matrices.inputs
+        return (self.matrices, self.matrices), raw_taps(shape, self.image_channels) * self.image_channels
 
     def choose_tile(self) -> Tile:
         most = raw_rows(self.target.block_registers) or max(

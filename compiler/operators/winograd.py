@@ -1,14 +1,17 @@
-"""Winograd's minimal filtering: a 3x3 convolution of stride 1 by fewer multiplications.
+"""Winograd's minimal filtering: a convolution of stride 1 by fewer multiplications.
 
     Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015; Toom and Cook's interpolation underneath.
 
-A tile of m x m outputs comes from a x a inputs, a = m + 2, as  A^T [ (G g G^T) * (B^T d B) ] A:  an element of the bracket
-is a product summed over channels alone, a matrix product over all tiles. Here m is 2 or 4; a tile of 6 would multiply less
-still, but loses ten times the precision.
+A tile of m x m outputs of an r x r window comes from a x a inputs, a = m + r - 1, as  A^T [ (G g G^T) * (B^T d B) ] A:  an
+element of the bracket is a product summed over channels alone, a matrix product over all tiles. Here r is 3 or 5, and a is 4 or
+6; a tile of 8 would multiply less still, but loses ten times the precision. Other windows are filled up with zeros and parted in
+pieces of 3, whose products are added up as those of channels are. Along an axis where the window has one pixel only, as that of a
+signal has in all but one, nothing is to be done: m, r and a are 1. The pixels of a dilated window are so many steps apart, and so
+are the inputs and outputs of its tiles.
 
 The weights g are transformed once, by an operator that is folded. Transformed ones are up to four times as large: where an
 image is so small that to bring them from memory would take longer than to multiply, they stay *raw*, and are transformed
-each time that they are used.
+each time that they are used. These are of 3x3 windows.
 """
 
 from __future__ import annotations
@@ -22,24 +25,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...formats import dims
 from ...formats.constants import aligned_array
+from ...formats.dims import Dim
 from ...formats.types import ShapeDim, TensorType
 from .packing import BLOCK, CHANNELS, blocks_of, require_bias, require_blocked
-from .shapes import FLOAT32, integer, match_dim, mismatch, require_rank, same_dtype
+from .shapes import FLOAT32, integer, match_dim, mismatch, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import axes, result_shape
 from .work import Types, Work, elements
 
-WINDOW_SIZE = 3
+WINDOW_SIZE = 3  # the usual one, and that of a piece
+_USUAL = (WINDOW_SIZE, WINDOW_SIZE)
 
-# Where polynomials are evaluated, beside infinity, by the outputs of a tile. Of the points whose transforms cost the same,
+# Where polynomials are evaluated, beside infinity, by the inputs of a tile. Of the points whose transforms cost the same,
 # these err least: with exact sums by 1.5 times what the direct algorithm's sums lose, where the usual 1 and 2 take twice that.
-_POINTS = {2: (0, 1, -1), 4: (0, 11 / 16, -11 / 16, 3 / 2, -3 / 2)}
+_POINTS = {1: (), 4: (0, 1, -1), 6: (0, 11 / 16, -11 / 16, 3 / 2, -3 / 2)}
 
-# In multiply-adds of a vector: what a tile's transforms take for each element of a block, and what transforming a raw window
-# takes; how much longer raw weights' products take, which want more from the first cache. By how much fewer multiplications must
-# be better, as they are paid with larger weights.
-_TRANSFORM_COST, _RAW_COST, _RAW_SLOWER, _LEAST_GAIN = 8, 54, 1.14, 1.2
+# In multiply-adds of a vector: what a tile's transforms take for each element of a block, along one axis, and what it takes more
+# where the pixels of a line are stored one by one; what transforming a raw window takes; how much longer raw weights'
+# products take, which want more from the first cache. By how much fewer multiplications must be better, as they are paid with
+# larger weights.
+_TRANSFORM_COST, _SINGLE_COST, _RAW_COST, _RAW_SLOWER, _LEAST_GAIN = 4, 4, 54, 1.14, 1.2
 
 # The same of bringing a vector of weights from memory; from the caches, where so many bytes may stay from the call before, and
 # where so many images take the same weights one after another.
@@ -50,17 +57,23 @@ _CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
 @dataclass(frozen=True)
 class Transforms:
-    """The matrices of a tile of `outputs` x `outputs`; all elements of two of them are short binary fractions."""
+    """The matrices of a tile of so many outputs along an axis; all elements of two of them are short binary fractions."""
 
     outputs: int
-    of_weights: np.ndarray  # G [a, 3]
+    window: int
+    of_weights: np.ndarray  # G [a, window]
     of_input: np.ndarray  # B^T [a, a]
     of_output: np.ndarray  # A^T [outputs, a]
 
     @property
     def inputs(self) -> int:
-        """Pixels along a side of what a tile is computed from."""
-        return self.outputs + WINDOW_SIZE - 1
+        """Pixels of what a tile is computed from."""
+        return self.outputs + self.window - 1
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether there is nothing to be done along the axis."""
+        return self.inputs == 1
 
     def unscaled(self) -> Transforms:
         """Those of the same tiles whose weights are plain values of polynomials: the output is scaled instead."""
@@ -69,9 +82,9 @@ class Transforms:
 
 
 @cache
-def transforms(outputs: int) -> Transforms:
-    """Those for tiles of so many outputs along a side."""
-    points = np.array(_POINTS[outputs], np.float64)
+def transforms(outputs: int, window: int = WINDOW_SIZE) -> Transforms:
+    """Those for tiles of so many outputs, of a window of so many pixels."""
+    points = np.array(_POINTS[outputs + window - 1], np.float64)
     size = len(points) + 1
 
     def powers(count: int) -> np.ndarray:
@@ -81,7 +94,30 @@ def transforms(outputs: int) -> Transforms:
     scale = np.array([*(np.prod([p - q for q in points if q != p]) for p in points), 1.0])[:, None]
     of_input = np.linalg.inv(powers(size)).T * scale
     fractions = np.round(of_input * 4096) / 4096  # what they are, without the inversion's rounding
-    return Transforms(outputs, powers(WINDOW_SIZE) / scale, fractions, powers(outputs).T)
+    return Transforms(outputs, window, powers(window) / scale, fractions, powers(outputs).T)
+
+
+def of_weights(shape: Sequence[int], window: Sequence[int]) -> tuple[Transforms, Transforms]:
+    """Those down and across that transformed weights [blocks, a, a, C, 16] ask for, of such a window."""
+    sizes = (size // pieces_of(size) for size in of_image(window))
+    down, across = (transforms(a - size + 1, size) for a, size in zip(shape[1:3], sizes, strict=True))
+    return down, across
+
+
+def of_image(window: Sequence[int]) -> tuple[int, int]:
+    """Lines and columns of a window; that of a signal has one line."""
+    lines, columns = (1, *window)[-2:]
+    return lines, columns
+
+
+def tiles_along(length: Dim, outputs: int, dilation: int) -> Dim:
+    """How many tiles of so many outputs lie along an axis: as many beside each other as there are steps from output to output."""
+    return dims.multiply(dims.ceildiv(length, outputs * dilation), dilation)
+
+
+def pieces_of(size: int) -> int:
+    """The pieces that a window, filled up already, is parted in along an axis."""
+    return 1 if size % WINDOW_SIZE else size // WINDOW_SIZE
 
 
 RAW_OUTPUTS = 4  # along a side of the tiles that are computed by raw weights
@@ -100,41 +136,78 @@ def raw_rows(registers: int) -> int | None:
 class Tiles:
     """By which tiles a convolution is computed."""
 
-    outputs: int  # along a side
+    outputs: int  # along a side where the window has several pixels
     is_raw: bool = False  # whether weights are transformed where they are used
 
     def __str__(self) -> str:
         return f"{self.outputs} raw" if self.is_raw else f"{self.outputs}"
 
+    def filled(self, window: Sequence[int]) -> list[int]:
+        """A window filled up: along each axis one whole piece, or several of the usual size."""
+        wholes = (size == 1 or self.outputs + size - 1 in _POINTS for size in window)
+        usual = (-(-size // WINDOW_SIZE) * WINDOW_SIZE for size in window)
+        return [size if is_whole else more for size, is_whole, more in zip(window, wholes, usual, strict=True)]
+
+    def along(self, window: Sequence[int]) -> list[Transforms]:
+        """The transforms along each axis of a window that is filled up."""
+        return [transforms(1 if size == 1 else self.outputs, size // pieces_of(size)) for size in window]
+
+    def take(self, problem: Problem) -> bool:
+        """Whether a convolution may be computed by them."""
+        if self.is_raw and (problem.window, problem.dilations) != (_USUAL, (1, 1)):
+            return False
+        if problem.channels % BLOCK and math.prod(map(pieces_of, self.filled(problem.window))) > 1:
+            return False
+        sides = zip(problem.window, (problem.lines, problem.columns), strict=True)
+        lengths = [length for size, length in sides if size > 1]
+        return bool(lengths) and self.outputs <= min(lengths)
+
     def cost(self, problem: Problem, registers: int) -> float:
         """Of an image, in multiply-adds of a vector, or what takes as long."""
-        area = transforms(self.outputs).inputs ** 2
-        tiles = -(-problem.lines // self.outputs) * -(-problem.columns // self.outputs)
+        window = self.filled(problem.window)
+        (down, across), pieces = self.along(window), math.prod(map(pieces_of, window))
+        area = down.inputs * across.inputs
+        tiles = problem.tiles(down, across)
         products: float = area * max(tiles, problem.load_cost(area))
         if self.is_raw:
             rows = min(tiles, raw_rows(registers) or tiles)
             sums = -(-tiles // rows) * (area * rows + _RAW_COST)
             products = max(sums * _RAW_SLOWER, WINDOW_SIZE**2 * problem.load_cost(WINDOW_SIZE**2))
-        transforming = problem.channels / BLOCK + problem.blocks
-        return problem.vectors * products + area * tiles * _TRANSFORM_COST * transforming
+        transforming = pieces * problem.channels / BLOCK + problem.blocks
+        cost = _TRANSFORM_COST * (2 - down.is_identity - across.is_identity)
+        if across.is_identity or problem.dilations[1] > 1:
+            cost += _SINGLE_COST
+        return problem.vectors * pieces * products + area * tiles * cost * transforming
 
 
-TILES = (*map(Tiles, _POINTS), Tiles(RAW_OUTPUTS, is_raw=True))  # all that there are
+TILES = (Tiles(2), Tiles(4), Tiles(RAW_OUTPUTS, is_raw=True))  # all that there are
 
 
 class Problem(NamedTuple):
-    """A 3x3 convolution of stride 1: the sizes of its result, and how many channels are summed."""
+    """A convolution of stride 1: the sizes of its result, how many channels are summed, and its window's, lines and columns."""
 
     images: int
     channels: int
     blocks: int  # of output channels
     lines: int
     columns: int
+    window: tuple[int, int] = _USUAL
+    dilations: tuple[int, int] = (1, 1)
+
+    def tiles(self, *sides: Transforms) -> int:
+        """Of an image, by the transforms down and across."""
+        lengths = zip((self.lines, self.columns), sides, self.dilations, strict=True)
+        return math.prod(integer(tiles_along(length, side.outputs, step)) for length, side, step in lengths)
 
     @property
     def vectors(self) -> int:
         """Of weights, for each pixel of a window or element of a tile."""
         return self.channels * self.blocks
+
+    @property
+    def products(self) -> int:
+        """Of the direct algorithm, of vectors."""
+        return self.images * self.lines * self.columns * self.vectors * math.prod(self.window)
 
     def load_cost(self, area: int) -> int:
         """Of bringing a vector of weights, which have so many elements for each channel and output."""
@@ -148,77 +221,114 @@ WinogradChoice = Callable[[Problem], "Tiles | None"]  # None for another algorit
 def best_tiles(problem: Problem, *, registers: int = WIDE_REGISTERS) -> Tiles | None:
     """The tiles by which a convolution takes the least time, on a CPU that has registers for so many blocks; None if the
     direct algorithm does."""
-    window = WINDOW_SIZE**2
+    window = math.prod(problem.window)
     direct = max(problem.lines * problem.columns, problem.load_cost(window)) * problem.vectors * window
-    shorter = min(problem.lines, problem.columns)
-    costs = {tiles: tiles.cost(problem, registers) for tiles in TILES if tiles.outputs <= shorter}
+    costs = {tiles: tiles.cost(problem, registers) for tiles in TILES if tiles.take(problem)}
     best = min(costs, key=costs.__getitem__, default=None)
     return best if best and costs[best] < direct / _LEAST_GAIN else None
 
 
 def _infer_pack_winograd_weights(inputs: Sequence[TensorType], outputs: int) -> TensorType:
     (weight,) = inputs
-    require_rank(weight, 4, "weights [M, C, 3, 3]")
-    if outputs not in _POINTS or weight.shape[2:] != (WINDOW_SIZE, WINDOW_SIZE):
-        raise mismatch(f"a window of 3x3, and tiles of {' or '.join(map(str, _POINTS))}", weight)
-    size = transforms(outputs).inputs
-    return TensorType(weight.dtype, (blocks_of(weight.shape[0]), size, size, weight.shape[1], BLOCK))
+    if not 3 <= weight.rank <= 5 or not weight.is_static or 0 in weight.shape[2:]:
+        raise mismatch("weights [M, C, *window] of a known size", weight)
+    if outputs not in {tiles.outputs for tiles in TILES}:
+        raise mismatch(f"tiles of {' or '.join(str(tiles) for tiles in TILES if not tiles.is_raw)}", outputs)
+    count, channels, *sizes = map(integer, weight.shape)
+    window = Tiles(outputs).filled(of_image(sizes))
+    sides = [each.inputs for each in Tiles(outputs).along(window)]
+    summed = math.prod(sizes[:-2]) * math.prod(map(pieces_of, window)) * channels
+    return TensorType(weight.dtype, (-(-count // BLOCK), *sides, summed, BLOCK))
 
 
 def _pack_winograd_weights(weight: np.ndarray, outputs: int) -> np.ndarray:
-    """Both sides of a window at once, as one product [a², 9] · [9, channels · 16]: of so few channels that the caches hold it,
+    """Both sides of a window at once, as one product [a², r²] · [r², channels · 16]: of so few channels that the caches hold it,
     and that BLAS, which would wait for its threads each time, does it on one."""
-    matrix = transforms(outputs).of_weights
-    size, (count, channels) = len(matrix), weight.shape[:2]
-    both_sides = np.kron(matrix, matrix)
-    result = aligned_array((-(-count // BLOCK), size, size, channels, BLOCK), weight.dtype)
+    window = Tiles(outputs).filled(of_image(weight.shape[2:]))
+    down, across = (each.of_weights for each in Tiles(outputs).along(window))
+    parted = _by_pieces(weight, window)
+    count, channels = parted.shape[:2]
+    both_sides = np.kron(down, across)
+    result = aligned_array((-(-count // BLOCK), len(down), len(across), channels, BLOCK), weight.dtype)
     for block, first in itertools.product(range(len(result)), range(0, channels, _CHANNELS_AT_ONCE)):
         some = slice(first, first + _CHANNELS_AT_ONCE)
-        part, whole = weight[block * BLOCK : (block + 1) * BLOCK, some], result[block, :, :, some]
-        windows = np.zeros((WINDOW_SIZE**2, part.shape[1], BLOCK))
+        part, whole = parted[block * BLOCK : (block + 1) * BLOCK, some], result[block, :, :, some]
+        windows = np.zeros((both_sides.shape[1], part.shape[1], BLOCK))
         windows[:, :, : len(part)] = part.reshape(*part.shape[:2], -1).T
         whole[...] = (both_sides @ windows.reshape(len(windows), -1)).reshape(whole.shape)
     return result
 
 
-def _infer_conv_winograd(inputs: Sequence[TensorType], pads: tuple, channels: int) -> TensorType:
-    weight = inputs[1]
-    _check_image(inputs)
-    sizes = [transforms(outputs).inputs for outputs in _POINTS]
-    if weight.rank != 5 or weight.shape[1] != weight.shape[2] or weight.shape[1] not in sizes:
-        raise mismatch(f"transformed weights [blocks, a, a, C, {BLOCK}], a one of {sizes}", weight)
-    taps = _taps(weight, channels)
-    if weight.shape[3:] != (taps * channels, BLOCK):
-        raise mismatch(f"weights of {channels} channels", weight)
-    return _result(inputs, taps, pads, channels)
+def _by_pieces(weight: np.ndarray, window: Sequence[int]) -> np.ndarray:
+    """Weights [M, C, (slices), (lines), columns] as those of images, [M, slices · pieces · C, lines, columns], of the pieces of a
+    window that is filled up."""
+    volume = weight.reshape(*weight.shape[:2], *(1,) * (5 - weight.ndim), *weight.shape[2:])
+    filled = np.pad(
+        volume, [(0, 0)] * 3 + [(0, full - size) for full, size in zip(window, volume.shape[3:], strict=True)]
+    )
+    (rows, places), (lines, columns) = (pieces_of(window[0]), pieces_of(window[1])), window
+    apart = filled.reshape(*volume.shape[:3], rows, lines // rows, places, columns // places)
+    return apart.transpose(0, 2, 3, 5, 1, 4, 6).reshape(len(weight), -1, lines // rows, columns // places)
+
+
+def _infer_conv_winograd(
+    inputs: Sequence[TensorType], pads: tuple, dilations: tuple | None, channels: int, window: tuple
+) -> TensorType:
+    x, weight = inputs[:2]
+    _check_image(inputs, 4)
+    for sizes in (window, dilations or window):
+        if len(sizes) != min(x.rank - 3, 2) or min(sizes) < 1:
+            raise mismatch("a window's pixels, and the steps between them, along each axis of an image", sizes)
+    sides = zip(weight.shape[1:3], of_image(window), strict=False)
+    if weight.rank != 5 or not all(_is_transformed(inputs, size) for inputs, size in sides):
+        raise mismatch(f"transformed weights [blocks, a, a, C, {BLOCK}] of a window {window}", weight)
+    pieces = math.prod(map(pieces_of, window))
+    taps = _taps(weight, channels * pieces)
+    if weight.shape[3:] != (taps * pieces * channels, BLOCK) or (pieces > 1 and channels % BLOCK):
+        raise mismatch(f"weights of {channels} channels, and whole blocks where a window is parted", weight)
+    return _result(inputs, taps, pads, channels, of_image(window), of_image(dilations or (1, 1)))
+
+
+def _is_transformed(inputs: ShapeDim, window: int) -> bool:
+    """Whether weights may have so many elements along an axis where the window has so many pixels."""
+    size = window // pieces_of(window)
+    return inputs == 1 if size == 1 else inputs in _POINTS and integer(inputs) > size
 
 
 def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels: int) -> TensorType:
     weight = inputs[1]
-    _check_image(inputs)
+    _check_image(inputs, 5)
     if weight.rank != 6 or weight.shape[2:] != (WINDOW_SIZE, WINDOW_SIZE, BLOCK, BLOCK):
         raise mismatch(f"packed weights [blocks, C/16, 3, 3, {BLOCK}, {BLOCK}]", weight)
     taps = raw_taps(weight.shape, channels)
     if weight.shape[1] != taps * -(-channels // BLOCK):
         raise mismatch(f"weights of {channels} channels", weight)
-    return _result(inputs, taps, pads, channels)
+    return _result(inputs, taps, pads, channels, _USUAL)
 
 
-def _check_image(inputs: Sequence[TensorType]) -> None:
+def _check_image(inputs: Sequence[TensorType], least: int) -> None:
+    """A channel-blocked image or volume; a signal where the least rank is 4."""
     same_dtype(inputs, FLOAT32)
     require_blocked(inputs[0])
-    if inputs[0].rank not in (5, 6):
-        raise mismatch("a channel-blocked image or volume", inputs[0])
+    if not least <= inputs[0].rank <= 6:
+        raise mismatch("a channel-blocked image or volume" + ", or a signal" * (least == 4), inputs[0])
 
 
-def _result(inputs: Sequence[TensorType], taps: int, pads: tuple, channels: int) -> TensorType:
+def _result(
+    inputs: Sequence[TensorType],
+    taps: int,
+    pads: tuple,
+    channels: int,
+    image: tuple[int, int],
+    dilations: tuple[int, int] = (1, 1),
+) -> TensorType:
     x, weight = inputs[0], inputs[1]
-    if taps != 1 and (x.rank == 5 or channels % BLOCK):
+    if taps != 1 and (x.rank < 6 or channels % BLOCK):
         raise mismatch(f"weights of {channels} channels", weight)
-    window = (taps, WINDOW_SIZE, WINDOW_SIZE)[6 - x.rank :]
+    window, steps = ((taps, *image)[6 - x.rank :], (1, *dilations)[6 - x.rank :])
     match_dim(blocks_of(channels), x.shape[1])
     require_bias(inputs, weight.shape[0])
-    spatial = result_shape(x.shape[2:-1], axes(window, None, pads, None))
+    spatial = result_shape(x.shape[2:-1], axes(window, None, pads, steps))
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *spatial, BLOCK))
 
 
@@ -233,19 +343,42 @@ def raw_taps(shape: Sequence[ShapeDim], channels: int) -> int:
 
 
 def _conv_winograd(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, pads: tuple, channels: int
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    pads: tuple,
+    channels: int,
+    window: tuple = _USUAL,
+    dilations: tuple | None = None,
 ) -> np.ndarray:
-    """Of a volume, as a convolution of images, one for each slice of the result."""
-    if x.ndim == 5:
-        return _of_images(x, weight, bias, pads=pads, channels=channels)
-    front, top, left, back, bottom, right = pads or (0,) * 6
-    taps = weight.shape[3] // channels
-    padded = np.pad(x, [(0, 0), (0, 0), (front, back), *((0, 0),) * 3])
-    slices = range(padded.shape[2] - taps + 1)
-    images = [np.concatenate([padded[:, :, first + tap] for tap in range(taps)], axis=1) for first in slices]
-    around, both = (top, left, bottom, right), taps * channels
-    bias = None if bias is None else bias[:, 0]  # with an axis less
-    return np.stack([_of_images(image, weight, bias, pads=around, channels=both) for image in images], axis=2)
+    """Of signals and images as of volumes of one slice; of each slice of the result as of an image of the channels of all the
+    slices, and all the pieces, that the window meets."""
+    axes, sides = x.ndim - 3, of_weights(weight.shape, window)
+    by_channel = np.moveaxis(x, -1, 2).reshape(len(x), -1, *(1,) * (3 - axes), *x.shape[2:-1])
+    volume = by_channel[:, :channels].astype(np.float64)
+    depth, *image = [(0, 0)] * (3 - axes) + np.reshape(pads or (0,) * 2 * axes, (2, axes)).T.tolist()
+    steps = of_image(dilations or (1, 1))
+    lengths, reach, places, padding = [], [], [], [depth]
+    for size, (begin, end), pixels, side, step in zip(
+        volume.shape[3:], image, of_image(window), sides, steps, strict=True
+    ):
+        length = size + begin + end - (pixels - 1) * step
+        whole = -(-length // (side.outputs * step)) * side.outputs * step
+        lengths.append(slice(length))
+        reach.append(whole + (side.window - 1) * step)
+        places.append(range(0, pixels * step, side.window * step))
+        padding.append((begin, end + whole - length))
+    padded = np.pad(volume, ((0, 0), (0, 0), *padding))
+    pieces = [padded[..., line : line + reach[0], at : at + reach[1]] for line, at in itertools.product(*places)]
+    seen = np.stack(pieces, axis=1).swapaxes(2, 3).swapaxes(1, 2)  # [n, slices, pieces, channels, lines, columns]
+    taps = weight.shape[3] // (len(pieces) * channels)
+    slices = [seen[:, first : first + taps].reshape(len(x), -1, *reach) for first in range(seen.shape[1] - taps + 1)]
+    result = np.stack([_of_tiles(each, weight, sides, steps) for each in slices], axis=2)[
+        :, :, :, lengths[0], lengths[1]
+    ]
+    result = result.reshape(*result.shape[:2], *result.shape[5 - axes :])
+    return (result if bias is None else result + bias).astype(x.dtype)
 
 
 def _conv_winograd_raw(
@@ -256,62 +389,78 @@ def _conv_winograd_raw(
     return _conv_winograd(x, _pack_winograd_weights(summed, RAW_OUTPUTS), bias, pads=pads, channels=channels)
 
 
-def _of_images(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, pads: tuple, channels: int
+def _of_tiles(
+    image: np.ndarray, weight: np.ndarray, sides: tuple[Transforms, Transforms], steps: tuple[int, int]
 ) -> np.ndarray:
-    blocks, size = weight.shape[:2]
-    chosen = transforms(size - WINDOW_SIZE + 1)
-    step = chosen.outputs
-    top, left, bottom, right = pads or (0, 0, 0, 0)
-    lines, columns = x.shape[2] + top + bottom - 2, x.shape[3] + left + right - 2
-    down, across = -(-lines // step), -(-columns // step)
-    image = np.pad(
-        x.transpose(0, 1, 4, 2, 3).reshape(len(x), -1, *x.shape[2:4])[:, :channels].astype(np.float64),
-        ((0, 0), (0, 0), (top, bottom + down * step - lines), (left, right + across * step - columns)),
-    )
-    tiles = np.lib.stride_tricks.sliding_window_view(image, (size, size), (2, 3))[:, :, ::step, ::step]
-    spectrum = chosen.of_input @ tiles @ chosen.of_input.T
-    products = np.einsum("ncyxij,bijck->nbyxkij", spectrum, weight.astype(np.float64), optimize=True)
-    pixels = chosen.of_output @ products @ chosen.of_output.T  # [n, blocks, down, across, 16, step, step]
-    whole = pixels.transpose(0, 1, 2, 5, 3, 6, 4).reshape(len(x), blocks, down * step, across * step, BLOCK)
-    result = whole[:, :, :lines, :columns]
-    return (result if bias is None else result + bias).astype(x.dtype)
+    """A channel-blocked image of whole tiles, of the pixels [n, channels, lines, columns] that they read."""
+    (down, across), result = sides, None
+    for line, column in itertools.product(*map(range, steps)):  # where tiles begin that lie between each other
+        apart = image[..., line :: steps[0], column :: steps[1]]
+        tiles: Any = np.lib.stride_tricks.sliding_window_view(apart, (down.inputs, across.inputs), (2, 3))
+        spectrum = down.of_input @ tiles[:, :, :: down.outputs, :: across.outputs] @ across.of_input.T
+        products = np.einsum("ncyxij,bijck->nbyxkij", spectrum, weight.astype(np.float64), optimize=True)
+        pixels = down.of_output @ products @ across.of_output.T  # [n, blocks, rows, places, 16, down, across]
+        n, blocks, rows, places = pixels.shape[:4]
+        lines, columns = rows * down.outputs, places * across.outputs
+        if result is None:
+            result = np.empty((n, blocks, lines * steps[0], columns * steps[1], BLOCK))
+        in_order = pixels.transpose(0, 1, 2, 5, 3, 6, 4)
+        result[:, :, line :: steps[0], column :: steps[1]] = in_order.reshape(n, blocks, lines, columns, BLOCK)
+    assert result is not None
+    return result
 
 
-def _work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Work:
-    weight = inputs[1]
-    return _work_of(results[0], integer(weight.shape[1]) - WINDOW_SIZE + 1, channels * _taps(weight, channels))
+def _work(
+    inputs: Types, results: Types, channels: int, window: tuple, dilations: tuple | None, **attributes: Any
+) -> Work:
+    shape, pieces = list(map(integer, inputs[1].shape)), math.prod(map(pieces_of, window))
+    taps = _taps(inputs[1], channels * pieces)
+    work = _work_of(results[0], of_weights(shape, window), channels * taps * pieces, of_image(dilations or (1, 1)))
+    return work._replace(defined=2 * elements(results[0]) * channels * taps * math.prod(window))
 
 
 def _raw_work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Work:
     """The weights' transformation once an image too."""
     result, weight = results[0], inputs[1]
     channels *= raw_taps(weight.shape, channels)
-    work = _work_of(result, RAW_OUTPUTS, channels)
+    work = _work_of(result, (transforms(RAW_OUTPUTS),) * 2, channels)
     images, blocks, *slices = map(integer, result.shape[:-3])
     windows = math.prod((images, *slices)) * blocks * BLOCK * channels
     return work._replace(done=work.done + 2 * windows * _RAW_COST)
 
 
-def _work_of(result: TensorType, outputs: int, channels: int) -> Work:
+def _work_of(
+    result: TensorType, chosen: tuple[Transforms, Transforms], channels: int, dilations: tuple[int, int] = (1, 1)
+) -> Work:
     """The products of all tiles; and the transforms of inputs and outputs, zeros of the matrices left out."""
-    batch, blocks, *slices, lines, columns = map(integer, result.shape[:-1])
-    chosen = transforms(outputs)
-    tiles = math.prod((batch, *slices)) * -(-lines // chosen.outputs) * -(-columns // chosen.outputs)
-    products = chosen.inputs**2 * channels * blocks * BLOCK
-    of_input = 2 * chosen.inputs * int(np.count_nonzero(chosen.of_input)) * channels
-    of_output = (chosen.inputs + chosen.outputs) * int(np.count_nonzero(chosen.of_output)) * blocks * BLOCK
-    return Work(2 * tiles * (products + of_input + of_output), 2 * elements(result) * channels * WINDOW_SIZE**2)
+    down, across = chosen
+    batch, blocks, *spatial = map(integer, result.shape[:-1])
+    *slices, lines, columns = (1, *spatial)
+    rows, places = tiles_along(lines, down.outputs, dilations[0]), tiles_along(columns, across.outputs, dilations[1])
+    tiles = math.prod((batch, *slices)) * integer(rows) * integer(places)
+    products = down.inputs * across.inputs * channels * blocks * BLOCK
+    transforming = _sums(down.of_input, across.inputs) + _sums(across.of_input, down.inputs)
+    transforming, outputs = transforming * channels, blocks * BLOCK
+    outputs *= _sums(down.of_output, across.inputs) + _sums(across.of_output, down.outputs)
+    effective = 2 * elements(result) * channels * down.window * across.window
+    return Work(2 * tiles * (products + transforming + outputs), effective)
+
+
+def _sums(matrix: np.ndarray, vectors: int) -> int:
+    """Multiply-adds of a matrix and so many vectors; none if there is nothing to be done."""
+    return 0 if matrix.size == 1 else int(np.count_nonzero(matrix)) * vectors
 
 
 # fmt: off
 register("pack_winograd_weights", "weight", _infer_pack_winograd_weights, _pack_winograd_weights, Fusion.OPAQUE,
-         "weights [M, C, 3, 3] transformed for conv_winograd: [M/16, a, a, C, 16]",
-         attributes={"outputs": Attribute(Kind.INT, "pixels along a side of a tile")})
+         "weights [M, C, *window] transformed for conv_winograd: [M/16, a, a, C, 16], the channels of each slice and each piece",
+         attributes={"outputs": Attribute(Kind.INT, "pixels of a tile, along an axis where the window has several")})
 register("conv_winograd", "x weight bias?", _infer_conv_winograd, _conv_winograd, Fusion.ANCHOR,
-         "convolution of a channel-blocked image with a 3x3 window, by Winograd's algorithm; or of a volume, with weights of the "
-         "channels of each slice that the window meets",
-         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": CHANNELS},
+         "convolution of a channel-blocked signal or image by Winograd's algorithm, with weights of the channels of each piece "
+         "of the window; or of a volume, with those of each slice that it meets",
+         attributes={"pads": Attribute(Kind.INTS, "(front), (top), left, (back), (bottom), right", None), "channels": CHANNELS,
+                     "window": Attribute(Kind.INTS, "its lines and columns, or a signal's pixels", _USUAL),
+                     "dilations": Attribute(Kind.INTS, "steps between them; None: 1", None)},
          work=_work)
 register("conv_winograd_raw", "x weight bias?", _infer_conv_winograd_raw, _conv_winograd_raw, Fusion.ANCHOR,
          "conv_winograd with weights as conv_blocked has them, which are transformed where they are used",

@@ -12,7 +12,7 @@ from ..operators.blocked import FEW, is_for_depthwise
 from ..operators.packing import BLOCK, NarrowGroups
 from ..operators.shapes import integer
 from ..operators.table import lookup
-from ..operators.winograd import WINDOW_SIZE, Problem, Tiles
+from ..operators.winograd import Problem, Tiles
 from .layout_blocker import Blocker, is_image, likely_size
 from .layout_channels import lay_apart, lay_together
 from .rewriting import tensor_type
@@ -129,28 +129,51 @@ def _to_few(blocker: Blocker, it: _Convolution) -> ir.Var:
 
 def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     """The tiles by which Winograd's algorithm computes the convolution best; None if another one does."""
-    is_plain = all(step == 1 for name in ("strides", "dilations") for step in it.attributes[name] or ())
-    *taps, height, width = (1, *map(integer, tensor_type(it.weight).shape[2:]))
-    slices = math.prod(taps)  # of a volume, that the window meets
-    if not is_plain or (height, width) != (WINDOW_SIZE, WINDOW_SIZE) or (slices > 1 and it.channels % BLOCK):
+    is_plain = all(step == 1 for step in it.attributes["strides"] or ())
+    *slices, height, width = (1, 1, *map(integer, tensor_type(it.weight).shape[2:]))
+    *between, down, across = (1, 1, *_steps(it))
+    is_known = all(isinstance(pad, int) for pad in it.attributes["pads"] or ())
+    met = math.prod(slices)  # slices of a volume
+    if not is_plain or not is_known or it.axes > 3 or max(between) > 1 or (met > 1 and it.channels % BLOCK):
         return None
-    batch, _, *piles, lines, columns = it.result.shape
+    batch, _, *spatial = it.result.shape
+    *piles, lines, columns = (1, *spatial)
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
-    channels, blocks = slices * it.channels, -(-it.outputs // BLOCK)
-    return blocker.winograd(Problem(images, channels, blocks, likely_size(lines), likely_size(columns)))
+    blocks, sizes = -(-it.outputs // BLOCK), (likely_size(lines), likely_size(columns))
+    return blocker.winograd(Problem(images, met * it.channels, blocks, *sizes, (height, width), (down, across)))
+
+
+def _steps(it: _Convolution) -> tuple[int, ...]:
+    """Between the pixels of the window, along each axis; 1 where there is one pixel."""
+    sizes = map(integer, tensor_type(it.weight).shape[2:])
+    return tuple(
+        step if size > 1 else 1 for size, step in zip(sizes, it.attributes["dilations"] or (1,) * it.axes, strict=True)
+    )
 
 
 def _winograd(blocker: Blocker, it: _Convolution, tiles: Tiles) -> ir.Var:
-    biases, weight = _biases(blocker, it), it.weight
-    if it.axes == 3:  # the channels of each slice that the window meets, one slice behind the other
-        outputs, channels, slices, *window = tensor_type(weight).shape
-        turned = blocker.packed("permute_dims", weight, axes=(0, 2, 1, 3, 4))
-        weight = blocker.packed("reshape", turned, shape=(outputs, integer(slices) * integer(channels), *window))
-    image, attributes = blocker.as_blocked(it.x), {"pads": it.attributes["pads"], "channels": it.channels}
+    """The window is filled up with zeros, and the image padded by as much behind its end."""
+    image, biases = blocker.as_blocked(it.x), _biases(blocker, it)
+    pads = it.attributes["pads"] or (0,) * 2 * it.axes
     if tiles.is_raw:
-        return blocker.emit("conv_winograd_raw", image, blocker.packed("pack_weights", weight), *biases, **attributes)
-    weights = blocker.packed("pack_winograd_weights", weight, outputs=tiles.outputs)
-    return blocker.emit("conv_winograd", image, weights, *biases, **attributes)
+        weights = blocker.packed("pack_weights", _by_slices(blocker, it))
+        return blocker.emit("conv_winograd_raw", image, weights, *biases, pads=pads, channels=it.channels)
+    sizes, dilations = list(map(integer, tensor_type(it.weight).shape[2:])), _steps(it)
+    window = [*sizes[:-2], *tiles.filled(sizes[-2:])]
+    added = ((full - size) * step for full, size, step in zip(window, sizes, dilations, strict=True))
+    ends = (pad + more for pad, more in zip(pads[it.axes :], added, strict=True))
+    attributes = {"pads": (*pads[: it.axes], *ends), "window": tuple(window[-2:]), "dilations": dilations[-2:]}
+    weights = blocker.packed("pack_winograd_weights", it.weight, outputs=tiles.outputs)
+    return blocker.emit("conv_winograd", image, weights, *biases, **attributes, channels=it.channels)
+
+
+def _by_slices(blocker: Blocker, it: _Convolution) -> ir.Atom:
+    """The weights of a volume with the channels of each slice that the window meets, one slice behind the other."""
+    if it.axes < 3:
+        return it.weight
+    outputs, channels, slices, *window = tensor_type(it.weight).shape
+    turned = blocker.packed("permute_dims", it.weight, axes=(0, 2, 1, 3, 4))
+    return blocker.packed("reshape", turned, shape=(outputs, integer(slices) * integer(channels), *window))
 
 
 # ---- each channel by itself, or in a small group ----

@@ -35,7 +35,7 @@ def image(channels, size=6, batch=2):
 
 def test_nothing_is_unpacked_between_convolutions():
     x, array = image(32)
-    hidden = op.relu(op.conv(x, constant(normal(48, 32, 5, 5)), constant(normal(48)), pads=(2, 2, 2, 2)))
+    hidden = op.relu(op.conv(x, constant(normal(48, 32, 5, 5)), constant(normal(48)), pads=(8,) * 4, dilations=(4, 4)))
     y = op.relu(op.add(op.conv(hidden, constant(normal(48, 48, 1, 1))), hidden))
     operators = rewritten(Module(main=function([x], y)), array)
     assert operators == ["pack_channels", "conv_blocked", "relu", "conv_blocked", "add", "relu", "unpack_channels"]
@@ -59,6 +59,19 @@ def test_windows_of_a_large_image_are_computed_by_winograd(window, is_winograd):
     conv = op.conv(x, constant(normal(32, 16, 3, 3)), constant(normal(32)), pads=(1, 1, 1, 1), **window)
     operators = rewritten(Module(main=function([x], op.relu(conv))), array)
     assert ("conv_winograd" in operators) == is_winograd
+
+
+@pytest.mark.parametrize("window", [(1, 3), (5, 1), (5, 5), (1, 7)])
+def test_so_are_narrow_and_wider_windows(window):
+    x, array = image(64, size=20)
+    conv = op.conv(x, constant(normal(64, 64, *window)), pads=[size // 2 for size in window] * 2)
+    assert "conv_winograd" in rewritten(Module(main=function([x], conv)), array)
+
+
+def test_so_are_signals():
+    x, array = var("x", ("n", 32, "length")), normal(2, 32, 50)
+    conv = op.conv(x, constant(normal(48, 32, 3)), constant(normal(48)), pads=(1, 1))
+    assert rewritten(Module(main=function([x], op.relu(conv))), array)[1:-1] == ["conv_winograd", "relu"]
 
 
 def test_weights_stay_raw_where_an_image_is_small():
@@ -239,7 +252,7 @@ def test_a_single_group_of_few_channels_is_no_depthwise_one(channels, operator):
 @pytest.mark.parametrize(("outputs", "operator"), [(3, "conv_to_few"), (5, "conv_blocked")])
 def test_a_few_output_channels(outputs, operator):
     x, array = image(20)
-    y = op.conv(x, constant(normal(outputs, 20, 5, 5)), constant(normal(outputs)), pads=(2, 2, 2, 2))
+    y = op.conv(x, constant(normal(outputs, 20, 5, 5)), constant(normal(outputs)), pads=(2, 2, 2, 2), strides=(2, 1))
     assert rewritten(Module(main=function([x], y)), array) == ["pack_channels", operator, "unpack_channels"]
 
 
@@ -309,7 +322,7 @@ def test_depthwise_convolutions_of_symbolic_sizes_are_blocked():
 
 def test_volumes():
     x = var("x", (2, 16, 3, 5, 6))
-    y = op.relu(op.conv(x, constant(normal(20, 16, 3, 5, 5)), constant(normal(20)), pads=(1, 2, 2) * 2))
+    y = op.relu(op.conv(x, constant(normal(20, 16, 3, 5, 5)), constant(normal(20)), pads=(2,) * 6, dilations=(2, 1, 1)))
     y = op.max_pool(y, kernel=(1, 2, 2), strides=(1, 2, 2))
     y = op.multiply(op.conv(y, constant(normal(32, 20, 1, 1, 1))), constant(normal(32, 1, 1, 1)))
     operators = rewritten(Module(main=function([x], y)), normal(2, 16, 3, 5, 6))

@@ -54,6 +54,14 @@ def test_winograd_does_less_than_the_definition_asks_for():
     assert 36 / 144 < work.done / work.defined < 1.4 * 36 / 144
 
 
+def test_along_one_axis_it_does_half_of_it():
+    """Tiles of 4 pixels of a signal take 6 multiplications for 12."""
+    params = tensor(1, 8, 64, 16), tensor(8, 1, 6, 128, 16)
+    work = count("conv_winograd", *params, pads=(1, 1), channels=128, window=(3,))
+    assert work.defined == 2 * 128 * 128 * 64 * 3
+    assert 6 / 12 < work.done / work.defined < 1.1 * 6 / 12
+
+
 def test_raw_weights_are_transformed_once_an_image():
     """Four tiles of 36 multiplications, and 54 to transform a window, for 49 pixels of 9."""
     params = tensor(2, 8, 7, 7, 16), tensor(8, 8, 3, 3, 16, 16)

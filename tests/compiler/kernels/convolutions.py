@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from treadle.compiler.kernels.target import Target
@@ -50,17 +51,27 @@ def to_few(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> 
     return "conv_to_few", image, evaluate("pack_channels", weight), window | {"channels": channels}
 
 
-def winograd(x: np.ndarray, weight: np.ndarray, groups: int, *, tiles: Tiles, **window: object) -> Choice:
-    """Of a volume, by the channels of each slice that the window meets."""
-    if x.ndim == 5:
-        weight = np.moveaxis(weight, 2, 1).reshape(len(weight), -1, 3, 3)
+def winograd(x: np.ndarray, weight: np.ndarray, groups: int, *, tiles: Tiles, **window: Any) -> Choice:
+    """Of a volume, by the channels of each slice that the window meets; wider windows filled up, and the image padded as much."""
     image, channels = evaluate("pack_channels", x), x.shape[1]
     if channels % 16:
         image[:, -1, ..., channels % 16 :] = math.nan
+    dilations = window.pop("dilations", (1,) * (x.ndim - 2))
     if tiles.is_raw:
-        return "conv_winograd_raw", image, evaluate("pack_weights", weight), window | {"channels": channels}
-    packed = evaluate("pack_winograd_weights", weight, outputs=tiles.outputs)
-    return "conv_winograd", image, packed, window | {"channels": channels}
+        by_slice = np.moveaxis(weight, 2, 1).reshape(len(weight), -1, 3, 3) if x.ndim == 5 else weight
+        return "conv_winograd_raw", image, evaluate("pack_weights", by_slice), window | {"channels": channels}
+    size, steps = weight.shape[2:][-2:], dilations[-2:]
+    filled = tiles.filled(size)
+    more = [(full - length) * step for full, length, step in zip(filled, size, steps, strict=True)]
+    pads = window.get("pads", (0,) * 2 * len(dilations))
+    ends = [end + each for end, each in zip(pads[-len(more) :], more, strict=True)]
+    attributes = {
+        "pads": (*pads[: -len(more)], *ends),
+        "channels": channels,
+        "window": tuple(filled),
+        "dilations": steps,
+    }
+    return "conv_winograd", image, evaluate("pack_winograd_weights", weight, outputs=tiles.outputs), attributes
 
 
 def convolve(

@@ -46,12 +46,24 @@ def test_convolutions_of_ordinary_images():
     assert relative_error("conv", [x, weight], evaluate("conv", x.astype(np.float64), weight.astype(np.float64))) < 5
 
 
-@pytest.mark.parametrize(("tiles", "units"), [(TILES[0], 2.5), (TILES[1], 6), (TILES[2], 6)], ids=str)
-def test_winograd_convolutions(tiles, units):
+@pytest.mark.parametrize(
+    ("tiles", "window", "units"),
+    [
+        (TILES[0], (3, 3), 2.5),
+        (TILES[1], (3, 3), 6),
+        (TILES[2], (3, 3), 6),
+        (TILES[1], (1, 3), 2.5),
+        (TILES[0], (5, 1), 2.5),
+        (TILES[0], (5, 5), 6),
+    ],
+    ids=str,
+)
+def test_winograd_convolutions(tiles, window, units):
     """Of elements of both signs, relative to the root mean square of the result."""
-    x, weight = (normal(*shape) for shape in ((1, 128, 14, 14), (32, 128, 3, 3)))
-    wanted = evaluate("conv", x.astype(np.float64), weight.astype(np.float64), pads=(1, 1, 1, 1))
-    operator, image, packed, attributes = winograd(x, weight, 1, tiles=tiles, pads=(1, 1, 1, 1))
+    x, weight = (normal(*shape) for shape in ((1, 128, 14, 14), (32, 128, *window)))
+    pads = [size // 2 for size in window] * 2
+    wanted = evaluate("conv", x.astype(np.float64), weight.astype(np.float64), pads=pads)
+    operator, image, packed, attributes = winograd(x, weight, 1, tiles=tiles, pads=pads)
     params = [tensor("float32", array.shape) for array in (image, packed)]
     _, (got,) = run_kernel(definition_of(operator, params, **attributes), [image, packed])
     difference = evaluate("unpack_channels", got, channels=32) - wanted

@@ -16,6 +16,23 @@ USUAL, RAW = Tiles(4), Tiles(4, is_raw=True)
 TARGETS = st.sampled_from([TARGET, *NARROW])
 
 
+WINDOWS = [(3, 3), (5, 5), (3, 5), (5, 3), (1, 3), (1, 5), (3, 1), (5, 1), (1, 7), (4, 1), (7, 2)]
+
+
+def choices(channels, windows=WINDOWS):
+    """Windows, each with tiles that it may be computed by."""
+    problems = [Problem(1, channels, 1, 9, 9, (1, *window)[-2:]) for window in windows]
+    return [
+        (window, tiles) for window, each in zip(windows, problems, strict=True) for tiles in TILES if tiles.take(each)
+    ]
+
+
+def dilated(data, window, tiles):
+    """Steps between a window's pixels, and how many of them it spans."""
+    steps = tuple(data.draw(st.integers(1, 1 if tiles.is_raw or size == 1 else 4)) for size in window)
+    return steps, [(size - 1) * step + 1 for size, step in zip(window, steps, strict=True)]
+
+
 def convolve(x, weight, epilogue="", *, tiles=USUAL, pads=(1, 1, 1, 1), **options):
     choose, atol = partial(convolutions.winograd, tiles=tiles), 2e-6 * weight[0].size
     convolutions.convolve(x, weight, epilogue, choose=choose, pads=pads, rtol=1e-4, atol=atol, **options)
@@ -27,13 +44,32 @@ def test_any_image(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
 
-    tiles, pads = data.draw(st.sampled_from(TILES)), tuple(draw(0, 3) for _ in range(4))
-    height, width = (draw(max(1, 3 - pads[i] - pads[i + 2]), 15) for i in range(2))
-    channels = data.draw(st.sampled_from([1, 16, 20, 32]))
-    weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, 3, 3)
+    channels, pads = data.draw(st.sampled_from([1, 16, 20, 32])), tuple(draw(0, 3) for _ in range(4))
+    window, tiles = data.draw(st.sampled_from(choices(channels)))
+    dilations, spans = dilated(data, window, tiles)
+    height, width = (draw(max(1, size - pads[i] - pads[i + 2]), size + 12) for i, size in enumerate(spans))
+    weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, *window)
     symbolic = data.draw(st.sampled_from([(), (0,), (2, 3)]))
     x = normal(draw(1, 2), channels, height, width)
-    convolve(x, weight, tiles=tiles, pads=pads, parts=draw(1, 4), symbolic=symbolic, target=data.draw(TARGETS))
+    options = {"symbolic": symbolic, "parts": draw(1, 4), "target": data.draw(TARGETS)}
+    convolve(x, weight, tiles=tiles, pads=pads, dilations=dilations, **options)
+
+
+@given(st.data())
+@settings(max_examples=32, deadline=None, derandomize=True)
+def test_any_signal(data):
+    def draw(low, high):
+        return data.draw(st.integers(low, high))
+
+    pads, channels = (draw(0, 5), draw(0, 5)), data.draw(st.sampled_from([1, 16, 20, 32]))
+    window, tiles = data.draw(st.sampled_from(choices(channels, [(3,), (5,), (2,), (7,), (11,)])))
+    weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, *window)
+    dilations, (span,) = dilated(data, window, tiles)
+    x = normal(draw(1, 2), channels, draw(max(1, span - sum(pads)), 60))
+    symbolic = data.draw(st.sampled_from([(), (0,), (2,)]))
+    target, epilogue = data.draw(TARGETS), data.draw(st.sampled_from(["", "relu", "add gelu"]))
+    options = {"symbolic": symbolic, "parts": draw(1, 4), "target": target}
+    convolve(x, weight, epilogue, tiles=tiles, pads=pads, dilations=dilations, **options)
 
 
 @given(st.data())
@@ -42,10 +78,11 @@ def test_any_volume(data):
     def draw(low, high):
         return data.draw(st.integers(low, high))
 
-    tiles, pads, taps = data.draw(st.sampled_from(TILES)), tuple(draw(0, 3) for _ in range(6)), draw(1, 4)
-    sizes = [draw(max(1, least - pads[i] - pads[i + 3]), 9) for i, least in enumerate((taps, 3, 3))]
+    taps, pads = draw(1, 4), tuple(draw(0, 3) for _ in range(6))
     channels = data.draw(st.sampled_from([16, 32] if taps > 1 else [1, 16, 20]))
-    weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, taps, 3, 3)
+    window, tiles = data.draw(st.sampled_from(choices(channels)))
+    sizes = [draw(max(1, least - pads[i] - pads[i + 3]), 9) for i, least in enumerate((taps, *window))]
+    weight = normal(data.draw(st.sampled_from([1, 16, 40])), channels, taps, *window)
     symbolic = data.draw(st.sampled_from([(), (0,), (2,), (2, 3, 4)]))
     x = normal(draw(1, 2), channels, *sizes)
     convolve(x, weight, tiles=tiles, pads=pads, parts=draw(1, 4), symbolic=symbolic, target=data.draw(TARGETS))
@@ -61,6 +98,27 @@ def test_epilogues_of_volumes(target):
 @pytest.mark.parametrize("epilogue", ["relu", "add relu", "gelu add"])
 def test_epilogues(epilogue, tiles):
     convolve(normal(2, 16, 7, 9), normal(48, 16, 3, 3), epilogue, parts=3, tiles=tiles)
+
+
+@pytest.mark.parametrize(("window", "tiles"), choices(32), ids=str)
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_windows(window, tiles, target):
+    pads = [size // 2 for size in window]
+    convolve(
+        normal(2, 32, 11, 13), normal(24, 32, *window), "add relu", tiles=tiles, pads=(*pads, *pads), target=target
+    )
+
+
+@pytest.mark.parametrize("tiles", [Tiles(2), USUAL], ids=str)
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+def test_dilated_windows(tiles, target):
+    x, weight, steps = normal(1, 32, 17, 30), normal(24, 32, 3, 5), {"dilations": (2, 3), "pads": (2, 6) * 2}
+    convolve(x, weight, "add gelu", tiles=tiles, parts=3, target=target, **steps)
+
+
+def test_slices_of_dilated_images():
+    x, weight = normal(1, 32, 3, 14, 15), normal(24, 32, 2, 3, 3)
+    convolve(x, weight, "relu", tiles=USUAL, pads=(1, 2, 2) * 2, dilations=(1, 2, 2))
 
 
 def test_slices_in_the_padding_are_zero_where_weights_are_raw():
@@ -93,9 +151,9 @@ def test_narrow_vectors(target, tiles):
     convolve(normal(1, 16, 5, 8), normal(32, 16, 3, 3), "add relu", target=target, tiles=tiles)
 
 
-@pytest.mark.parametrize("outputs", [2, 4])
-def test_transforms_are_exact_fractions(outputs):
-    chosen = transforms(outputs)
+@pytest.mark.parametrize(("outputs", "window"), [(1, 1), (2, 3), (4, 3), (2, 5)])
+def test_transforms_are_exact_fractions(outputs, window):
+    chosen = transforms(outputs, window)
     for matrix in (chosen.of_input, chosen.of_output):
         np.testing.assert_array_equal(matrix * 4096, np.round(matrix * 4096))
 
@@ -113,6 +171,33 @@ def test_unscaled_transforms_give_the_same(outputs):
 def test_the_larger_an_image_the_larger_its_tiles():
     chosen = [best_tiles(Problem(1, 512, 32, size, size)) for size in (1, 7, 10, 28)]
     assert chosen == [None, RAW, Tiles(2), USUAL]
+
+
+@pytest.mark.parametrize(
+    ("window", "size", "tiles"),
+    [((1, 1), 28, None), ((1, 3), 28, 4), ((5, 5), 8, 2), ((5, 5), 28, 4), ((7, 7), 28, 4), ((7, 7), 4, None)],
+)
+def test_tiles_of_other_windows(window, size, tiles):
+    """Of five pixels in one piece, whose tiles are small, or in two."""
+    assert best_tiles(Problem(1, 128, 8, size, size, window)) == (tiles and Tiles(tiles))
+
+
+def test_tiles_between_each_other_must_fit():
+    """Sixteen tiles of four pixels six steps apart cover 24 pixels, and no tile covers less."""
+    chosen = [best_tiles(Problem(1, 128, 8, 1, size, (1, 3), (1, 6))) for size in (24, 27, 480)]
+    assert chosen == [USUAL, None, USUAL]
+
+
+def test_pieces_are_of_whole_blocks():
+    assert best_tiles(Problem(1, 20, 8, 28, 28, (1, 7))) is None
+    assert best_tiles(Problem(1, 32, 8, 28, 28, (1, 7))) == Tiles(4)
+
+
+def test_a_signal_is_as_long_as_it_needs_to_be():
+    """One pixel is no work for tiles, nor are those of an image of one line for a window of three."""
+    chosen = [best_tiles(Problem(1, 128, 8, 1, length, (1, 3))) for length in (1, 3, 64)]
+    assert chosen == [None, None, Tiles(4)]
+    assert best_tiles(Problem(1, 128, 8, 1, 64)) is None
 
 
 @pytest.mark.parametrize(("images", "channels", "tiles"), [(1, 512, RAW), (8, 512, Tiles(2)), (1, 64, Tiles(2))])
