@@ -103,11 +103,15 @@ def _best(problem: Problem, calls: int, memory: Memory, target: Target, session:
     if base is None or ratios.get(best, 1.0) >= GAIN:
         return default
     seconds = statistics.median(base.times)
-    images, channels, blocks, lines, columns, window, dilations = problem
-    sizes = f"{channels} to {blocks * BLOCK} channels, {lines}x{columns}" + f" x{images}" * (images > 1)
-    name = f"convolution {'x'.join(map(str, window))}" + f" dilated {dilations}" * (max(dilations) > 1) + f", {sizes}"
-    session.found.algorithms.append(Outcome(name, calls, seconds, seconds * ratios[best], _text(best)))
+    session.found.algorithms.append(Outcome(_name(problem), calls, seconds, seconds * ratios[best], _text(best)))
     return best
+
+
+def _name(problem: Problem) -> str:
+    images, channels, blocks, lines, columns, window, dilations, groups = problem
+    name = f"convolution {'x'.join(map(str, window))}, {channels} to {blocks * BLOCK} channels, {lines}x{columns}"
+    name += f" x{images}" * (images > 1) + f", {groups} groups" * (groups > 1)
+    return name + f", dilated {'x'.join(map(str, dilations))}" * (max(dilations) > 1)
 
 
 def _kernel(problem: Problem, tiles: Tiles | None, memory: Memory, target: Target) -> Timed | None:
@@ -117,12 +121,12 @@ def _kernel(problem: Problem, tiles: Tiles | None, memory: Memory, target: Targe
 
 def _definition(problem: Problem, tiles: Tiles | None) -> PrimitiveDefinition:
     """The convolution alone, with a bias; padded, so that the image is as large as the result."""
-    images, channels, blocks, lines, columns, window, dilations = problem
+    images, channels, blocks, lines, columns, window, dilations, groups = problem
     operator, pads = "conv_blocked", [(size - 1) * step // 2 for size, step in zip(window, dilations, strict=True)]
-    attributes: dict[str, object] = {"pads": (*pads, *pads), "channels": channels}
+    attributes: dict[str, object] = {"pads": (*pads, *pads), "channels": channels, "groups": groups}
     if tiles is None or not tiles.is_raw:
         attributes["dilations"] = dilations
-    weight: tuple[int, ...] = (blocks, -(-channels // BLOCK), *window, BLOCK, BLOCK)
+    weight: tuple[int, ...] = (groups * blocks, -(-channels // BLOCK), *window, BLOCK, BLOCK)
     if tiles is not None:
         operator = "conv_winograd_raw" if tiles.is_raw else "conv_winograd"
     if tiles is not None and not tiles.is_raw:
@@ -130,10 +134,10 @@ def _definition(problem: Problem, tiles: Tiles | None) -> PrimitiveDefinition:
         sides, pieces = tiles.along(filled), math.prod(map(pieces_of, filled))
         more = ((full - size) * step for full, size, step in zip(filled, window, dilations, strict=True))
         ends = (pad + each for pad, each in zip(pads, more, strict=True))
-        weight = (blocks, *(each.inputs for each in sides), pieces * channels, BLOCK)
+        weight = (groups * blocks, *(each.inputs for each in sides), pieces * channels, BLOCK)
         attributes |= {"pads": (*pads, *ends), "window": tuple(filled)}
-    image = (images, -(-channels // BLOCK), lines, columns, BLOCK)
-    params = tuple(TensorType(DType.float32, shape) for shape in (image, weight, (blocks, 1, 1, BLOCK)))
+    image = (images, groups * -(-channels // BLOCK), lines, columns, BLOCK)
+    params = tuple(TensorType(DType.float32, shape) for shape in (image, weight, (groups * blocks, 1, 1, BLOCK)))
     entry = lookup(operator)
     bound = entry.canonical(attributes)
     node = PrimitiveNode(operator, (0, 1, 2), entry.result_types(params, bound), bound)

@@ -9,7 +9,7 @@ one line.
 
 A volume is a convolution of images for each slice of the result, whose channels are those of all the slices that the window
 meets; slices in the padding are left out of the sums. Likewise, where the window is parted in pieces, channels are those of the
-image as each of them sees it.
+image as each of them sees it. Groups of channels count as images.
 
 Tiles of the last line and column overlap the ones before, or stick out at the beginning of an image that is smaller than a
 tile; pixels that were done already, or that there are not, are not stored. Tiles of a dilated window, whose pixels are so many
@@ -81,10 +81,11 @@ class Winograd:
         *depths, self.height, self.width = (1, *x[2:-1]) if self.is_signal else x[2:-1]
         *slices, self.lines, self.columns = (1, *result[2:-1]) if self.is_signal else result[2:-1]
         self.depth, self.slices = dims.product(depths), dims.product(slices)
-        self.images = dims.multiply(x[0], self.slices)
+        self.groups = found.attributes["groups"]
+        self.images = dims.multiply(dims.multiply(x[0], self.groups), self.slices)
         self.image_channels = found.attributes["channels"]
         (self.down, self.across), self.channels = self.read_weights(weight)
-        self.image_blocks, self.blocks = estimate(x[1]), estimate(weight[0])
+        self.image_blocks, self.blocks = estimate(x[1]) // self.groups, estimate(weight[0]) // self.groups
         down, self.pieces_across = map(pieces_of, of_image(found.attributes.get("window", (WINDOW_SIZE,))))
         self.pieces = down * self.pieces_across
         self.taps = self.channels // (self.image_channels * self.pieces)  # slices that the window meets
@@ -193,7 +194,9 @@ class Winograd:
         write = self.write = Writer(self.found.definition, self.target, self.found.title)
         write.lanes = VECTOR_BYTES // 4
         self._write_sizes()
-        place = ("volume", "block", "slice") if self.is_volume else ("image", "block")
+        place = ["volume", "block", "slice"] if self.is_volume else ["image", "block"]
+        if self.groups > 1:
+            place[:2] = "member", "(group * blocks + block)"
         pixel = ("column", "0") if self.is_signal else ("line", "column", "0")
         grid = Grid((*place, *pixel), row_axis=len(place) + len(pixel) - 2, block_axis=1, block_step=1)
         self.epilogue = Epilogue(write, self.found, grid)
@@ -217,6 +220,7 @@ class Winograd:
         write.inputs(self.node.inputs, "images_at", "weight", "bias")
         write.sizes(
             images=self.images,
+            groups=self.groups,
             in_blocks=self.in_blocks,
             channels=self.channels,
             blocks=self.blocks,
@@ -271,6 +275,12 @@ class Winograd:
             write("volume = image // slices", "slice = image - volume * slices")
             write("near = max(pad_front - slice, 0)", "beyond = max(near, min(taps, depth + pad_front - slice))")
             write("summed = (beyond - near) * slice_channels")
+        if self.groups > 1:
+            whole = "volume" if self.is_volume else "image"
+            write(f"member = {whole} // groups", f"group = {whole} - member * groups")
+            write("group_weight = weight + group * blocks * w_block")
+            if self.has_bias:
+                write(f"group_bias = bias + group * blocks * {VECTOR_BYTES}")
         with write.block("if place != transformed"):
             write("transformed = place")
             self._write_input_transform()
@@ -374,6 +384,11 @@ class Winograd:
     def write_weight_steps(self) -> None:
         self.write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
 
+    @property
+    def weight(self) -> str:
+        """Where the weights of a unit's group lie."""
+        return "group_weight" if self.groups > 1 else "weight"
+
     def write_products(self, tile: Tile, block: str) -> None:
         """All matrix products, for the blocks of output channels from `block` on."""
         write, row = self.write, self.tile.blocks * VECTOR_BYTES
@@ -381,8 +396,8 @@ class Winograd:
         summed = "summed" if self.is_volume else "channels"
         write(f"row_tiles = (count + {tile.rows - 1}) // {tile.rows}")
         with write.block(f"for plane in range({self.area})"):
-            write(f"w_tile = weight + {block} * w_block + plane * w_plane")
-            next_unit = f"weight + ({block} + {tile.blocks}) * w_block"
+            write(f"w_tile = {self.weight} + {block} * w_block + plane * w_plane")
+            next_unit = f"{self.weight} + ({block} + {tile.blocks}) * w_block"
             write(f"next_plane = w_tile + w_plane if plane < {self.area - 1} else {next_unit}")
             write("x = spectrum + plane * x_plane")
             if self.is_volume:
@@ -412,7 +427,8 @@ class Winograd:
                 if not down.is_identity:
                     self._write_output_down()
                 if self.has_bias:
-                    write(f"start = vload_float32(bias, block * {VECTOR_BYTES})")
+                    bias = "group_bias" if self.groups > 1 else "bias"
+                    write(f"start = vload_float32({bias}, block * {VECTOR_BYTES})")
                 if down.is_identity:
                     loads = [f"vload_float32(source, {i} * {self.product_plane})" for i in range(across.inputs)]
                     self._write_output_line(loads)

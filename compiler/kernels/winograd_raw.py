@@ -123,7 +123,7 @@ class _WinogradRaw(Winograd):
             with write.block(f"for at in range(0, {self.zeros}, {VECTOR_BYTES})"):
                 write(f"vstore(products, at, {tile.zero})")
         with write.block("for channel in range(begin, end)"):
-            write(f"windows = weight + {block} * w_block + channel * {_WINDOW_BYTES}")
+            write(f"windows = {self.weight} + {block} * w_block + channel * {_WINDOW_BYTES}")
             write(f"steps = min({BLOCK}, channels - channel * {BLOCK})")
             self._write_channels(tile)
 

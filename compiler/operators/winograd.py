@@ -29,10 +29,10 @@ from ...formats import dims
 from ...formats.constants import aligned_array
 from ...formats.dims import Dim
 from ...formats.types import ShapeDim, TensorType
-from .packing import BLOCK, CHANNELS, blocks_of, require_bias, require_blocked
+from .packing import BLOCK, blocks_of, require_bias, require_blocked
 from .shapes import FLOAT32, integer, match_dim, mismatch, same_dtype
 from .table import Attribute, Fusion, Kind, register
-from .windows import axes, result_shape
+from .windows import GROUPS, axes, result_shape
 from .work import Types, Work, elements
 
 WINDOW_SIZE = 3  # the usual one, and that of a piece
@@ -52,6 +52,7 @@ _TRANSFORM_COST, _SINGLE_COST, _RAW_COST, _RAW_SLOWER, _LEAST_GAIN = 4, 4, 54, 1
 # where so many images take the same weights one after another.
 _LOAD_COST, _NEAR_LOAD_COST, _NEAR_BYTES, _MANY_IMAGES = 16, 8, 2 << 20, 4
 
+_EACH = Attribute(Kind.INT, "channels of the image, in each group")
 _CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
 
@@ -193,6 +194,7 @@ class Problem(NamedTuple):
     columns: int
     window: tuple[int, int] = _USUAL
     dilations: tuple[int, int] = (1, 1)
+    groups: int = 1  # each of so many channels and blocks
 
     def tiles(self, *sides: Transforms) -> int:
         """Of an image, by the transforms down and across."""
@@ -207,7 +209,7 @@ class Problem(NamedTuple):
     @property
     def products(self) -> int:
         """Of the direct algorithm, of vectors."""
-        return self.images * self.lines * self.columns * self.vectors * math.prod(self.window)
+        return self.images * self.groups * self.lines * self.columns * self.vectors * math.prod(self.window)
 
     def load_cost(self, area: int) -> int:
         """Of bringing a vector of weights, which have so many elements for each channel and output."""
@@ -272,7 +274,7 @@ def _by_pieces(weight: np.ndarray, window: Sequence[int]) -> np.ndarray:
 
 
 def _infer_conv_winograd(
-    inputs: Sequence[TensorType], pads: tuple, dilations: tuple | None, channels: int, window: tuple
+    inputs: Sequence[TensorType], pads: tuple, dilations: tuple | None, channels: int, window: tuple, groups: int
 ) -> TensorType:
     x, weight = inputs[:2]
     _check_image(inputs, 4)
@@ -286,7 +288,7 @@ def _infer_conv_winograd(
     taps = _taps(weight, channels * pieces)
     if weight.shape[3:] != (taps * pieces * channels, BLOCK) or (pieces > 1 and channels % BLOCK):
         raise mismatch(f"weights of {channels} channels, and whole blocks where a window is parted", weight)
-    return _result(inputs, taps, pads, channels, of_image(window), of_image(dilations or (1, 1)))
+    return _result(inputs, taps, pads, channels, groups, of_image(window), of_image(dilations or (1, 1)))
 
 
 def _is_transformed(inputs: ShapeDim, window: int) -> bool:
@@ -295,7 +297,7 @@ def _is_transformed(inputs: ShapeDim, window: int) -> bool:
     return inputs == 1 if size == 1 else inputs in _POINTS and integer(inputs) > size
 
 
-def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels: int) -> TensorType:
+def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels: int, groups: int) -> TensorType:
     weight = inputs[1]
     _check_image(inputs, 5)
     if weight.rank != 6 or weight.shape[2:] != (WINDOW_SIZE, WINDOW_SIZE, BLOCK, BLOCK):
@@ -303,7 +305,7 @@ def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels
     taps = raw_taps(weight.shape, channels)
     if weight.shape[1] != taps * -(-channels // BLOCK):
         raise mismatch(f"weights of {channels} channels", weight)
-    return _result(inputs, taps, pads, channels, _USUAL)
+    return _result(inputs, taps, pads, channels, groups)
 
 
 def _check_image(inputs: Sequence[TensorType], least: int) -> None:
@@ -319,14 +321,17 @@ def _result(
     taps: int,
     pads: tuple,
     channels: int,
-    image: tuple[int, int],
+    groups: int,
+    image: tuple[int, int] = _USUAL,
     dilations: tuple[int, int] = (1, 1),
 ) -> TensorType:
     x, weight = inputs[0], inputs[1]
     if taps != 1 and (x.rank < 6 or channels % BLOCK):
         raise mismatch(f"weights of {channels} channels", weight)
+    if groups < 1 or (groups > 1 and channels % BLOCK) or integer(weight.shape[0]) % groups:
+        raise mismatch(f"{groups} groups of whole blocks", f"{channels} channels and {weight}")
     window, steps = ((taps, *image)[6 - x.rank :], (1, *dilations)[6 - x.rank :])
-    match_dim(blocks_of(channels), x.shape[1])
+    match_dim(blocks_of(channels * groups), x.shape[1])
     require_bias(inputs, weight.shape[0])
     spatial = result_shape(x.shape[2:-1], axes(window, None, pads, steps))
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *spatial, BLOCK))
@@ -351,6 +356,17 @@ def _conv_winograd(
     channels: int,
     window: tuple = _USUAL,
     dilations: tuple | None = None,
+    groups: int = 1,
+) -> np.ndarray:
+    """Of each group by itself."""
+    parts = zip(np.split(x, groups, axis=1), np.split(weight, groups), strict=True)
+    results = [_of_group(*part, pads, channels, window, dilations) for part in parts]
+    result = np.concatenate(results, axis=1)
+    return (result if bias is None else result + bias).astype(x.dtype)
+
+
+def _of_group(
+    x: np.ndarray, weight: np.ndarray, pads: tuple, channels: int, window: tuple, dilations: tuple | None
 ) -> np.ndarray:
     """Of signals and images as of volumes of one slice; of each slice of the result as of an image of the channels of all the
     slices, and all the pieces, that the window meets."""
@@ -377,16 +393,16 @@ def _conv_winograd(
     result = np.stack([_of_tiles(each, weight, sides, steps) for each in slices], axis=2)[
         :, :, :, lengths[0], lengths[1]
     ]
-    result = result.reshape(*result.shape[:2], *result.shape[5 - axes :])
-    return (result if bias is None else result + bias).astype(x.dtype)
+    return result.reshape(*result.shape[:2], *result.shape[5 - axes :])
 
 
 def _conv_winograd_raw(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, pads: tuple, channels: int
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, *, pads: tuple, channels: int, groups: int = 1
 ) -> np.ndarray:
     by_output = weight.transpose(0, 5, 1, 4, 2, 3).reshape(len(weight) * BLOCK, -1, WINDOW_SIZE, WINDOW_SIZE)
     summed = by_output[:, : raw_taps(weight.shape, channels) * channels].astype(np.float64)
-    return _conv_winograd(x, _pack_winograd_weights(summed, RAW_OUTPUTS), bias, pads=pads, channels=channels)
+    weights = _pack_winograd_weights(summed, RAW_OUTPUTS)
+    return _conv_winograd(x, weights, bias, pads=pads, channels=channels, groups=groups)
 
 
 def _of_tiles(
@@ -411,39 +427,48 @@ def _of_tiles(
 
 
 def _work(
-    inputs: Types, results: Types, channels: int, window: tuple, dilations: tuple | None, **attributes: Any
+    inputs: Types,
+    results: Types,
+    channels: int,
+    window: tuple,
+    dilations: tuple | None,
+    groups: int,
+    **attributes: Any,
 ) -> Work:
+    """By definition, that of the window as it is filled up."""
     shape, pieces = list(map(integer, inputs[1].shape)), math.prod(map(pieces_of, window))
     taps = _taps(inputs[1], channels * pieces)
-    work = _work_of(results[0], of_weights(shape, window), channels * taps * pieces, of_image(dilations or (1, 1)))
-    return work._replace(defined=2 * elements(results[0]) * channels * taps * math.prod(window))
+    done = _done(results[0], of_weights(shape, window), channels * taps * pieces, groups, of_image(dilations or (1, 1)))
+    return Work(done, 2 * elements(results[0]) * channels * taps * math.prod(window))
 
 
-def _raw_work(inputs: Types, results: Types, channels: int, **attributes: Any) -> Work:
+def _raw_work(inputs: Types, results: Types, channels: int, groups: int, **attributes: Any) -> Work:
     """The weights' transformation once an image too."""
     result, weight = results[0], inputs[1]
     channels *= raw_taps(weight.shape, channels)
-    work = _work_of(result, (transforms(RAW_OUTPUTS),) * 2, channels)
+    done = _done(result, (transforms(RAW_OUTPUTS),) * 2, channels, groups)
     images, blocks, *slices = map(integer, result.shape[:-3])
     windows = math.prod((images, *slices)) * blocks * BLOCK * channels
-    return work._replace(done=work.done + 2 * windows * _RAW_COST)
+    return Work(done + 2 * windows * _RAW_COST, 2 * elements(result) * channels * WINDOW_SIZE**2)
 
 
-def _work_of(
-    result: TensorType, chosen: tuple[Transforms, Transforms], channels: int, dilations: tuple[int, int] = (1, 1)
-) -> Work:
+def _done(
+    result: TensorType,
+    sides: tuple[Transforms, Transforms],
+    channels: int,
+    groups: int,
+    dilations: tuple[int, int] = (1, 1),
+) -> int:
     """The products of all tiles; and the transforms of inputs and outputs, zeros of the matrices left out."""
-    down, across = chosen
+    down, across = sides
     batch, blocks, *spatial = map(integer, result.shape[:-1])
     *slices, lines, columns = (1, *spatial)
     rows, places = tiles_along(lines, down.outputs, dilations[0]), tiles_along(columns, across.outputs, dilations[1])
-    tiles = math.prod((batch, *slices)) * integer(rows) * integer(places)
-    products = down.inputs * across.inputs * channels * blocks * BLOCK
-    transforming = _sums(down.of_input, across.inputs) + _sums(across.of_input, down.inputs)
-    transforming, outputs = transforming * channels, blocks * BLOCK
-    outputs *= _sums(down.of_output, across.inputs) + _sums(across.of_output, down.outputs)
-    effective = 2 * elements(result) * channels * down.window * across.window
-    return Work(2 * tiles * (products + transforming + outputs), effective)
+    tiles, outputs = math.prod((batch, *slices)) * integer(rows) * integer(places), blocks * BLOCK
+    products = down.inputs * across.inputs * channels * outputs
+    of_input = (_sums(down.of_input, across.inputs) + _sums(across.of_input, down.inputs)) * channels * groups
+    of_output = (_sums(down.of_output, across.inputs) + _sums(across.of_output, down.outputs)) * outputs
+    return 2 * tiles * (products + of_input + of_output)
 
 
 def _sums(matrix: np.ndarray, vectors: int) -> int:
@@ -458,12 +483,12 @@ register("pack_winograd_weights", "weight", _infer_pack_winograd_weights, _pack_
 register("conv_winograd", "x weight bias?", _infer_conv_winograd, _conv_winograd, Fusion.ANCHOR,
          "convolution of a channel-blocked signal or image by Winograd's algorithm, with weights of the channels of each piece "
          "of the window; or of a volume, with those of each slice that it meets",
-         attributes={"pads": Attribute(Kind.INTS, "(front), (top), left, (back), (bottom), right", None), "channels": CHANNELS,
+         attributes={"pads": Attribute(Kind.INTS, "(front), (top), left, (back), (bottom), right", None), "channels": _EACH,
                      "window": Attribute(Kind.INTS, "its lines and columns, or a signal's pixels", _USUAL),
-                     "dilations": Attribute(Kind.INTS, "steps between them; None: 1", None)},
+                     "dilations": Attribute(Kind.INTS, "steps between them; None: 1", None)} | GROUPS,
          work=_work)
 register("conv_winograd_raw", "x weight bias?", _infer_conv_winograd_raw, _conv_winograd_raw, Fusion.ANCHOR,
-         "conv_winograd with weights as conv_blocked has them, which are transformed where they are used",
-         attributes={"pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": CHANNELS},
+         "conv_winograd with weights as conv_blocked has them, which are transformed where they are used", attributes=GROUPS | {
+             "pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": _EACH},
          work=_raw_work)
 # fmt: on

@@ -79,7 +79,7 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _planar(blocker, it)
     if _is_to_few(it):
         return _to_few(blocker, it)
-    if it.groups == 1 and isinstance(it.weight, ir.Constant) and (tiles := _winograd_tiles(blocker, it)):
+    if it.begins_in_blocks and isinstance(it.weight, ir.Constant) and (tiles := _winograd_tiles(blocker, it)):
         return _winograd(blocker, it, tiles)
     if it.narrow or it.begins_in_blocks:
         return _blocked(blocker, it)
@@ -139,8 +139,9 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     batch, _, *spatial = it.result.shape
     *piles, lines, columns = (1, *spatial)
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
-    blocks, sizes = -(-it.outputs // BLOCK), (likely_size(lines), likely_size(columns))
-    return blocker.winograd(Problem(images, met * it.channels, blocks, *sizes, (height, width), (down, across)))
+    channels, blocks = met * it.channels // it.groups, -(-it.outputs // it.groups // BLOCK)
+    sizes = likely_size(lines), likely_size(columns)
+    return blocker.winograd(Problem(images, channels, blocks, *sizes, (height, width), (down, across), it.groups))
 
 
 def _steps(it: _Convolution) -> tuple[int, ...]:
@@ -155,16 +156,17 @@ def _winograd(blocker: Blocker, it: _Convolution, tiles: Tiles) -> ir.Var:
     """The window is filled up with zeros, and the image padded by as much behind its end."""
     image, biases = blocker.as_blocked(it.x), _biases(blocker, it)
     pads = it.attributes["pads"] or (0,) * 2 * it.axes
+    groups = {"groups": it.groups, "channels": it.channels // it.groups}
     if tiles.is_raw:
         weights = blocker.packed("pack_weights", _by_slices(blocker, it))
-        return blocker.emit("conv_winograd_raw", image, weights, *biases, pads=pads, channels=it.channels)
+        return blocker.emit("conv_winograd_raw", image, weights, *biases, pads=pads, **groups)
     sizes, dilations = list(map(integer, tensor_type(it.weight).shape[2:])), _steps(it)
     window = [*sizes[:-2], *tiles.filled(sizes[-2:])]
     added = ((full - size) * step for full, size, step in zip(window, sizes, dilations, strict=True))
     ends = (pad + more for pad, more in zip(pads[it.axes :], added, strict=True))
     attributes = {"pads": (*pads[: it.axes], *ends), "window": tuple(window[-2:]), "dilations": dilations[-2:]}
     weights = blocker.packed("pack_winograd_weights", it.weight, outputs=tiles.outputs)
-    return blocker.emit("conv_winograd", image, weights, *biases, **attributes, channels=it.channels)
+    return blocker.emit("conv_winograd", image, weights, *biases, **attributes, **groups)
 
 
 def _by_slices(blocker: Blocker, it: _Convolution) -> ir.Atom:

@@ -53,13 +53,13 @@ def to_few(x: np.ndarray, weight: np.ndarray, groups: int, **window: object) -> 
 
 def winograd(x: np.ndarray, weight: np.ndarray, groups: int, *, tiles: Tiles, **window: Any) -> Choice:
     """Of a volume, by the channels of each slice that the window meets; wider windows filled up, and the image padded as much."""
-    image, channels = evaluate("pack_channels", x), x.shape[1]
-    if channels % 16:
-        image[:, -1, ..., channels % 16 :] = math.nan
+    image, counts = evaluate("pack_channels", x), {"groups": groups, "channels": x.shape[1] // groups}
+    if x.shape[1] % 16:
+        image[:, -1, ..., x.shape[1] % 16 :] = math.nan
     dilations = window.pop("dilations", (1,) * (x.ndim - 2))
     if tiles.is_raw:
         by_slice = np.moveaxis(weight, 2, 1).reshape(len(weight), -1, 3, 3) if x.ndim == 5 else weight
-        return "conv_winograd_raw", image, evaluate("pack_weights", by_slice), window | {"channels": channels}
+        return "conv_winograd_raw", image, evaluate("pack_weights", by_slice), window | counts
     size, steps = weight.shape[2:][-2:], dilations[-2:]
     filled = tiles.filled(size)
     more = [(full - length) * step for full, length, step in zip(filled, size, steps, strict=True)]
@@ -67,11 +67,11 @@ def winograd(x: np.ndarray, weight: np.ndarray, groups: int, *, tiles: Tiles, **
     ends = [end + each for end, each in zip(pads[-len(more) :], more, strict=True)]
     attributes = {
         "pads": (*pads[: -len(more)], *ends),
-        "channels": channels,
         "window": tuple(filled),
         "dilations": steps,
     }
-    return "conv_winograd", image, evaluate("pack_winograd_weights", weight, outputs=tiles.outputs), attributes
+    packed = evaluate("pack_winograd_weights", weight, outputs=tiles.outputs)
+    return "conv_winograd", image, packed, attributes | counts
 
 
 def convolve(

@@ -116,6 +116,24 @@ def test_dilated_windows(tiles, target):
     convolve(x, weight, "add gelu", tiles=tiles, parts=3, target=target, **steps)
 
 
+@pytest.mark.parametrize("tiles", TILES, ids=str)
+@pytest.mark.parametrize("target", [TARGET, *NARROW], ids=lambda target: f"{target.vector_bytes} bytes")
+@pytest.mark.parametrize(("channels", "outputs"), [(16, 32), (48, 16)])
+def test_groups(channels, outputs, target, tiles):
+    x, weight = normal(2, 3 * channels, 9, 10), normal(3 * outputs, channels, 3, 3)
+    convolve(x, weight, "add relu", tiles=tiles, groups=3, parts=2, target=target)
+
+
+@pytest.mark.parametrize("tiles", TILES, ids=str)
+def test_groups_of_volumes(tiles):
+    x, weight = normal(2, 32, 4, 9, 10), normal(64, 16, 3, 3, 3)
+    convolve(x, weight, "relu", tiles=tiles, groups=2, pads=(1,) * 6, parts=3)
+
+
+def test_groups_of_signals():
+    convolve(normal(2, 64, 70), normal(96, 32, 7), "gelu", groups=2, pads=(3, 3), parts=3)
+
+
 def test_slices_of_dilated_images():
     x, weight = normal(1, 32, 3, 14, 15), normal(24, 32, 2, 3, 3)
     convolve(x, weight, "relu", tiles=USUAL, pads=(1, 2, 2) * 2, dilations=(1, 2, 2))
