@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ...formats import dims
@@ -63,7 +64,15 @@ class _Pad:
         self.itemsize = self.dtype.itemsize
         self.type = f"uint{8 * self.itemsize}"
         self.value = literal(attributes["value"], self.dtype) if self.mode == "constant" else ""
-        self.write = Writer(definition, target, f"pad, {self.mode}{', ' + self.value if self.value else ''}")
+        self.is_narrow = self.mode == "constant" and self._row_size() <= target.lanes()
+        kinds = [self.mode, *filter(None, [self.value]), *(["narrow"] if self.is_narrow else [])]
+        self.write = Writer(definition, target, ", ".join(["pad", *kinds]))
+
+    def _row_size(self) -> float:
+        """The elements of a row of the result, if they are known."""
+        last = self.axes[-1]
+        size = dims.add(dims.add(last.begin, last.size), last.end)
+        return size if isinstance(size, int) else math.inf
 
     def write_all(self) -> None:
         write, last = self.write, self.last
@@ -83,6 +92,8 @@ class _Pad:
         self._write_checks()
         if self.value:
             write(f"fill = splat_{self.dtype.name}({self.value})")
+        if self.is_narrow:
+            self._write_middle()
         with write.block("if first < last"):
             write("row = first")
             rows.start("row")
@@ -110,6 +121,12 @@ class _Pad:
         with self.write.block("if " + " and ".join(f"0 <= y{k} < n{k}" for k in outer)):
             self._write_inner_row()
         with self.write.block("else"):
+            self._write_filled_row()
+
+    def _write_filled_row(self) -> None:
+        if self.is_narrow:
+            self._store_narrow_row("fill")
+        else:
             self._write_fill("0", f"m{self.last}")
 
     def _write_place(self, k: int) -> None:
@@ -134,12 +151,32 @@ class _Pad:
         for axis in range(k):
             place = f"({place}) * n{axis} + y{axis}" if place else f"y{axis}"
         write(f"a = x + {scaled(f'({place}) * n{k}', self.itemsize)}" if place else "a = x")
+        if self.is_narrow:
+            self._write_narrow_row()
+            return
         if k not in self.padded:
             self._write_copy("0")
             return
         self._write_end("0", f"begin{k}")
         self._write_copy(f"begin{k}")
         self._write_end(f"begin{k} + n{k}", f"m{k}")
+
+    def _write_middle(self) -> None:
+        """Which lanes of a row that is no longer than a vector come from x."""
+        begin = f"begin{self.last}" if self.last in self.padded else "0"
+        self.write(f"begin = {begin}", f"end = begin + n{self.last}", "middle = inside(end) & ~inside(begin)")
+
+    def _write_narrow_row(self) -> None:
+        name = self.dtype.name
+        self.write(f"v = vload_between_{name}(a, {scaled('-begin', self.itemsize)}, begin, end)")
+        self._store_narrow_row("select(middle, v, fill)")
+
+    def _store_narrow_row(self, value: str) -> None:
+        """Stores a whole vector wherever this part writes what lies behind the row later: with a mask, it would take longer."""
+        with self.write.block(f"if (last - r) * m{self.last} >= {self.write.lanes}"):
+            self.write(f"vstore(b, 0, {value})")
+        with self.write.block("else"):
+            self.write(f"vstore(b, 0, {value}, m{self.last})")
 
     def _write_end(self, start: str, stop: str) -> None:
         """What is added before or behind a row of x."""

@@ -166,15 +166,18 @@ pad = st.sampled_from([0, 0, 1, 3])
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(["constant", "edge", "reflect"]), st.tuples(*[pad] * 6), st.integers(1, 3))
-def test_padding(mode, pads, parts):
-    definition = definition_of("pad", [tensor("float32", (3, 4, 37))], pads=pads, mode=mode)
+@given(
+    st.sampled_from(["constant", "edge", "reflect"]), st.tuples(*[pad] * 6), st.integers(1, 3), st.sampled_from([7, 37])
+)
+def test_padding(mode, pads, parts, length):
+    definition = definition_of("pad", [tensor("float32", (3, 4, length))], pads=pads, mode=mode)
     check_random(definition, parts=parts)
 
 
 def test_padding_with_a_value_of_other_types():
-    for dtype, value in (("int8", 7), ("float64", -0.5), ("bool", 1)):
-        check_random(definition_of("pad", [tensor(dtype, (3, 4))], pads=(1, 0, 2, 30), value=value))
+    for dtype, value in (("int8", 7), ("float16", 1.5), ("float64", -0.5), ("bool", 1)):
+        for end in (3, 30):
+            check_random(definition_of("pad", [tensor(dtype, (3, 4))], pads=(1, 0, 2, end), value=value))
 
 
 @pytest.mark.parametrize(("mode", "least"), [("edge", 1), ("reflect", 2)])
