@@ -34,6 +34,7 @@ from .lanes import (
     reinterpret,
     round_even,
     select,
+    side_by_side,
     sqrt,
     trunc,
 )
@@ -140,12 +141,10 @@ def _by_registers(instruction: str, how: int, *operands: Lanes) -> Lanes:
     """An instruction of AVX-512 on 16 lanes after the other. `how`: the constant that steers it."""
     first = operands[0]
     parts = [_register(instruction, how, operands, start) for start in range(0, first.lanes, _SCALED_LANES)]
-    while len(parts) > 1:
-        parts = [_side_by_side(first.builder, *pair) for pair in zip(parts[::2], parts[1::2], strict=True)]
-    return first.like(parts[0])
+    return side_by_side(parts)
 
 
-def _register(instruction: str, how: int, operands: Sequence[Lanes], start: int) -> ir.Value:
+def _register(instruction: str, how: int, operands: Sequence[Lanes], start: int) -> Lanes:
     builder, lanes = operands[0].builder, list(range(start, start + _SCALED_LANES))
     undefined = ir.Constant(operands[0].value.type, ir.Undefined)
     places = ir.Constant(ir.VectorType(I32, _SCALED_LANES), lanes)
@@ -154,12 +153,8 @@ def _register(instruction: str, how: int, operands: Sequence[Lanes], start: int)
     arguments = [*values, values[0], everywhere, steering]
     if len(values) == 1:  # the constant comes before what lanes keep that are not computed
         arguments = [values[0], steering, values[0], everywhere, ir.Constant(I32, 4)]
-    return call_intrinsic(builder, f"x86.avx512.mask.{instruction}.ps.512", values[0].type, arguments)
-
-
-def _side_by_side(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
-    lanes = 2 * a.type.count
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, lanes), list(range(lanes))))
+    result = call_intrinsic(builder, f"x86.avx512.mask.{instruction}.ps.512", values[0].type, arguments)
+    return operands[0].like(result)
 
 
 def exp(x: Lanes) -> Lanes:

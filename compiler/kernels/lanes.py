@@ -441,17 +441,26 @@ def looked_up(a: Lanes, b: Lanes, indices: Lanes) -> Lanes:
 
 
 def transposed(rows: list[Lanes]) -> list[Lanes]:
-    """The columns of a square of rows: in round k, every second block of 2**k lanes changes places between two rows."""
-    rows, lanes, width = list(rows), len(rows), 1
-    while width < lanes:
+    """The columns of a square of rows, or of several squares side by side, each by itself: in round k, every second block of 2**k
+    lanes changes places between two rows."""
+    rows, lanes, width = list(rows), rows[0].lanes, 1
+    while width < len(rows):
         low = [lane if not lane & width else lanes + lane - width for lane in range(lanes)]
         high = [lane + width if not lane & width else lanes + lane for lane in range(lanes)]
-        for i in range(lanes):
+        for i in range(len(rows)):
             if not i & width:
                 a, b = rows[i], rows[i + width]
                 rows[i], rows[i + width] = shuffle(a, b, low), shuffle(a, b, high)
         width *= 2
     return rows
+
+
+def side_by_side(vectors: list[Lanes]) -> Lanes:
+    """The lanes of all vectors, whose number is a power of two, in one."""
+    while len(vectors) > 1:
+        lanes = list(range(2 * vectors[0].lanes))
+        vectors = [shuffle(a, b, lanes) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+    return vectors[0]
 
 
 def parted(vectors: list[Lanes]) -> list[Lanes]:

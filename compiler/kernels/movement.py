@@ -38,6 +38,12 @@ _TILES = 4  # side by side: neighbouring cache lines of the source are read one 
 _CROWDED = 1024
 _RUN = 32
 
+# A multiple of so many bytes apart, they lie in one set, which has no room for all lines of a tile: halves of tiles are turned
+# there, unless the lines of the source are in few sets, too.
+_ONE_SET = 4096
+_FEW_SETS = 2048
+_HALF_RUN = 16
+
 
 def steps_of(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """The step of each axis of a contiguous tensor, in elements."""
@@ -345,15 +351,34 @@ class _Nest:
         write(f"a_step = {scaled(self._step('source', self.inner), itemsize)}")
         write(f"b_step = {scaled(self._step('target', self.turned), itemsize)}")
         write(f"deep = {side}", f"if b_step % {_CROWDED} == 0:", f"    deep = {_RUN * side}")
-        with (
-            write.block(f"for top in range(0, {height}, deep)"),
-            write.block(f"for j in range(begin, end, {side})"),
-            write.block(f"for i in range(top, min(top + deep, {height}), {side})"),
-        ):
-            write(f"from_tile = a + i * a_step + {scaled('j', itemsize)}")
-            write(f"to_tile = b + j * b_step + {scaled('i', itemsize)}")
-            with write.block(f"if {height} - i >= {side} and end - j >= {side}"):
-                write(f"transpose_{self.type}(from_tile, a_step, to_tile, b_step)")
-            with write.block("else"):
+        write(f"is_tight = b_step % {_ONE_SET} == 0 and a_step % {_FEW_SETS} != 0")
+        write("if is_tight:", f"    deep = {_HALF_RUN * side}")
+        with write.block(f"for top in range(0, {height}, deep)"):
+            write(f"bottom = min(top + deep, {height})", "j = begin")
+            with write.block("while j < end"):
+                self._write_columns(height)
+
+    def _write_columns(self, height: str) -> None:
+        """The tiles below each other from column `j` on, and how far it steps. Columns and rows that are left over are turned
+        together with as many before them as a tile has, since masks take longer."""
+        write, side = self.write, self.side
+        half, quarter = max(1, side // 2), max(1, side // 4)
+        whole = f"end - j > {side - quarter} and not is_tight"
+        kinds = (("", side, whole), ("_half", half, f"end - j > {quarter}"), ("_quarter", quarter, "end > j"))
+        for kind, columns, suits in kinds:
+            with write.block(f"{'elif' if kind else 'if'} {height} >= {side} and end - begin >= {columns} and {suits}"):
+                write(f"column = min(j, end - {columns})")
+                with write.block(f"for i in range(top, bottom, {side})"):
+                    write(f"line = min(i, {height} - {side})")
+                    self._write_tile(kind, "line", "column")
+                write(f"j += {columns}")
+        with write.block("else"):
+            with write.block(f"for i in range(top, bottom, {side})"):
                 write(f"rows = min({height} - i, {side})", f"columns = min(end - j, {side})")
-                write(f"transpose_{self.type}(from_tile, a_step, to_tile, b_step, rows, columns)")
+                self._write_tile("", "i", "j", ", rows, columns")
+            write(f"j += {side}")
+
+    def _write_tile(self, kind: str, line: str, column: str, counts: str = "") -> None:
+        self.write(f"from_tile = a + {line} * a_step + {scaled(column, self.itemsize)}")
+        self.write(f"to_tile = b + {column} * b_step + {scaled(line, self.itemsize)}")
+        self.write(f"transpose_{self.type}{kind}(from_tile, a_step, to_tile, b_step{counts})")

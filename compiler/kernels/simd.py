@@ -15,6 +15,7 @@ other; LLVM splits the wide ones over several registers.
     transpose_T(a, a_step, b, b_step[, rows, columns])
                                       the square of LANES (of 8-byte elements LANES / 2) rows at a, turned, to b; T a uint
     transpose_T_stream(a, a_step, b, b_step)   the same, written as vstream does
+    transpose_T_half(a, a_step, b, b_step), transpose_T_quarter(…)   so many of the square's columns
     part_T_n(a, b, b_step)            LANES (of 8-byte elements LANES / 2) groups of n neighbours at a: the first ones of all
                                       groups to b, the second ones to b + b_step …; n from 2 to 4, T a uint
     join_T_n(a, a_step, b)            its inverse: the first elements at a, the second ones at a + a_step …, group by group to b
@@ -73,6 +74,7 @@ from .lanes import (
     parted,
     saturated,
     select,
+    side_by_side,
     splat,
     transposed,
 )
@@ -410,6 +412,28 @@ def _transposer(name: str, dtype: Kind, side: int, streams: bool = False) -> Cal
     return named(name, typer, emitter)
 
 
+def _transposer_of_columns(name: str, dtype: Kind, side: int, columns: int) -> Callable[..., Any]:
+    """The same for so many of a square's columns: squares of them are put side by side before they are turned."""
+    memory, whole, alignment = _memory_type(dtype, columns), _memory_type(dtype, side), _alignment(dtype)
+
+    def typer(*kinds: Kind) -> Kind:
+        return types.void if len(kinds) == 4 and _is_place(*kinds) else None
+
+    def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
+        source, source_step, target, target_step = values
+
+        def place(address: ir.Value, step: ir.Value, row: int, kind: ir.Type) -> ir.Value:
+            return _pointer(builder, address, builder.mul(step, ir.Constant(I64, row)), kind)
+
+        pointers = [place(source, source_step, row, memory) for row in range(side)]
+        lines = [Lanes(builder, _load_vector(builder, pointer, memory, alignment), dtype) for pointer in pointers]
+        squares = [side_by_side(lines[row::columns]) for row in range(columns)]
+        for row, turned in enumerate(transposed(squares)):
+            _store_vector(builder, turned.value, place(target, target_step, row, whole), alignment)
+
+    return named(name, typer, emitter)
+
+
 def _parter(name: str, dtype: Kind, side: int, count: int, joins: bool) -> Callable[..., Any]:
     """part_T_n, or join_T_n."""
     memory, alignment, size = _memory_type(dtype, side), _alignment(dtype), ITEMSIZES[dtype]
@@ -593,6 +617,8 @@ def namespace(lanes: int) -> dict[str, Any]:
             side = min(lanes, 4 * lanes // ITEMSIZES[dtype])
             for title, streams in ((f"transpose_{name}", False), (f"transpose_{name}_stream", True)):
                 names[title] = _transposer(title, dtype, side, streams)
+            for part, title in ((2, f"transpose_{name}_half"), (4, f"transpose_{name}_quarter")):
+                names[title] = _transposer_of_columns(title, dtype, side, max(1, side // part))
             for count in FEW:
                 for verb in ("part", "join"):
                     title = f"{verb}_{name}_{count}"

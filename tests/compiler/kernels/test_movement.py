@@ -27,6 +27,19 @@ def test_transposing_other_element_sizes(dtype):
     check_random(definition_of("permute_dims", [tensor(dtype, (53, 37))], axes=(1, 0)))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([9, 16, 37, 128, 1024]),
+    st.integers(1, 100),
+    st.sampled_from(["uint8", "uint16", "float32", "int64"]),
+    st.integers(1, 3),
+    st.sampled_from([TARGET, *NARROW]),
+)
+def test_tiles_of_what_is_left_over(rows, columns, dtype, parts, target):
+    type_ = tensor(dtype, (2, rows, columns))
+    check(definition_of("permute_dims", [type_], axes=(0, 2, 1)), [random_array(type_)], parts=parts, target=target)
+
+
 @pytest.mark.parametrize("count", FEW)
 def test_groups_of_a_few_neighbours(count):
     for shape in ((2, 37, count), (2, count, 37)):
