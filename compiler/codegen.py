@@ -1,7 +1,7 @@
 """Code generation: a typed module, closures lifted and operators fused, to a program of the machine.
 
-Each function goes through `lowering` (linear code), `memory` (where its tensors lie) and `registers`; what is left to
-do here is to write its instructions down.
+Each function goes through `lowering` (linear code), `result_shape`, `memory` (where its tensors lie) and `registers`; what is
+left to do here is to write its instructions down.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .liveness import analyse
 from .lowering import lower
 from .memory import MemoryReport
 from .registers import Allocation
+from .result_shape import make_in_last_shape
 from .tables import Tables
 from .virtual import Label, Operand, Register, VirtualFunction
 
@@ -45,6 +46,7 @@ def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Ge
     start = 0
     for index, (name, function) in enumerate(module.functions.items()):
         code = lower(name, function, tables)
+        make_in_last_shape(code, tables.type)
         report = memory.plan(code, tables.definition)
         allocation = registers.allocate(code, analyse(code))
         body, nodes = _write(code, allocation)

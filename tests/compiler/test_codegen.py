@@ -91,6 +91,25 @@ def test_values_that_leave_the_function_lie_on_the_heap() -> None:
     assert names(text, level=0) == ["alloc_tensor", "call", "alloc_tensor", "call", "alloc_data", "ret"]
 
 
+def test_a_result_that_is_reshaped_at_last_is_made_in_its_last_shape() -> None:
+    assert listing("""
+        func @main(x: float32[2, 3]) {
+          a = exp(x)
+          b = reshape(a) {shape=(6,)}
+          b
+        }""") == [
+        "alloc_tensor r1, float32[6]",
+        "reshape r2, r1 [2, 3]",
+        "call exp (r0) -> (r2)",
+        "ret r1",
+    ]
+    # of a parameter, or where control does not run straight from the one to the other, it stays a view
+    assert names("func @main(x: float32[2, 3]) {\nb = reshape(x) {shape=(6,)}\nb }") == ["reshape", "ret"]
+    chosen = "a = if c { d = exp(x)\nd } else { e = sin(x)\ne }"
+    branch = f"func @main(c: bool[], x: float32[2, 3]) {{\n{chosen}\nb = reshape(a) {{shape=(6,)}}\nb }}"
+    assert names(branch)[-2:] == ["reshape", "ret"]
+
+
 def test_a_tensor_that_a_loop_carries_is_new_in_each_round() -> None:
     text = """
     func @main(x: float32[8], n: int64[]) {
