@@ -291,7 +291,14 @@ def silu(x: Lanes) -> Lanes:
 
 
 def softplus(x: Lanes) -> Lanes:
-    return maximum(x.of(0.0), x) + log1p(exp(-absolute(x)))
+    """max(x, 0) + log(1 + e) with e = exp(-|x|), which is no greater than 1."""
+    if x.dtype != types.float32:
+        return maximum(x.of(0.0), x) + log1p(exp(-absolute(x)))
+    e = exp_of_negative(-absolute(x)) if _has_scaling(x) else exp(-absolute(x))
+    p = polynomial(
+        e, -0.49999648, 0.33321324, -0.24857163, 0.19153655, -0.13753803, 0.079204537, -0.030065792, 0.0053648246
+    )
+    return maximum(x.of(0.0), x) + fma(e * e, p, e)
 
 
 def softsign(x: Lanes) -> Lanes:

@@ -74,8 +74,8 @@ _FLOAT_POWERS = {-1: "1.0 / {0}", 0.5: "power_half({0})"}
 _CHEAP = 0.02
 _COSTS = {
     **dict.fromkeys(("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "gelu", "silu", "mish", "elu"), 0.35),
-    **dict.fromkeys(("sinh", "cosh", "asin", "acos", "atan"), 0.35),
-    **dict.fromkeys(("sin", "cos", "tan", "asinh", "acosh", "atanh", "softplus"), 1.0),
+    **dict.fromkeys(("sinh", "cosh", "asin", "acos", "atan", "softplus"), 0.35),
+    **dict.fromkeys(("sin", "cos", "tan", "asinh", "acosh", "atanh"), 1.0),
     **dict.fromkeys(("divide", "remainder", "floor_divide", "fmod"), 1.0),
     "pow": 1.5,
 }
