@@ -2,7 +2,7 @@
 
 The table, in the scratch memory, says where the source has the elements of a piece of the target that is contiguous. So a loop
 runs along the whole piece, whatever axes it is made of. Short runs of even length are copied as half as many elements of twice
-the size.
+the size. Where the target repeats what the source has once, as in a tile, a piece is copied from its first place to the others.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from ..operators.shapes import integer
 from .copies import Axis, Copy
-from .kernel import FEW, Kernel
-from .writer import Odometer, Writer, scaled
+from .kernel import FEW, MANY_UNITS, Kernel
+from .writer import Odometer, Writer, scaled, write_copy
 
 _RUN_BYTES = 32  # from which on vectors copy a run well
 _SQUARE = 8  # elements that both sides have, from which on tiles are turned well
@@ -78,13 +78,23 @@ def _size(axes: Sequence[Axis]) -> int:
     return count
 
 
-def _piece(copy: Copy) -> list[Axis]:
-    """The last axes, of which the first one may be cut: what a piece of the target consists of."""
+def _pieces(copy: Copy) -> tuple[list[Axis], tuple[int, ...]]:
+    """What a piece of the target consists of, and the axes along which it is repeated, if there are different ones enough."""
+    piece = _piece(copy, repeats=True)
+    *outer, cut = copy.axes[: len(copy.axes) - len(piece) + 1]
+    different = _size([axis for axis in outer if axis.source != 0]) * -(-integer(cut.size) // integer(piece[0].size))
+    if different < MANY_UNITS:
+        return _piece(copy), ()
+    return piece, tuple(number for number, axis in enumerate(outer) if axis.source == 0)
+
+
+def _piece(copy: Copy, repeats: bool = False) -> list[Axis]:
+    """The last axes, of which the first one may be cut; if what `repeats` is done apart, up to such an axis."""
     most = max(_LEAST, min(_MOST, _size(copy.axes) // _USES))
     piece: list[Axis] = []
     for axis in reversed(copy.axes):
         count = _size(piece)
-        if axis.target != count or 2 * count > most:
+        if axis.target != count or 2 * count > most or (axis.source == 0 and count >= _LEAST and repeats):
             break
         piece.insert(0, replace(axis, size=min(integer(axis.size), most // count)))
         if piece[0].size != axis.size:
@@ -94,9 +104,9 @@ def _piece(copy: Copy) -> list[Axis]:
 
 def write_short_runs(write: Writer, copy: Copy, itemsize: int) -> Kernel:
     """Writes the kernel of a copy that this `suits`."""
-    piece = _piece(copy)
+    piece, repeated = _pieces(copy)
     cut = len(copy.axes) - len(piece)
-    outer = sorted(range(cut), key=lambda axis: -abs(integer(copy.axes[axis].source)))
+    outer = sorted({*range(cut)} - {*repeated}, key=lambda axis: -abs(integer(copy.axes[axis].source)))
     rows = Odometer(write, [(f"i{axis}", f"n{axis}") for axis in outer])
     for number, axis in enumerate(copy.axes):
         write.size(f"n{number}", axis.size)
@@ -124,11 +134,25 @@ def write_short_runs(write: Writer, copy: Copy, itemsize: int) -> Kernel:
             write(
                 f"store_{type_}(b, {scaled('k', itemsize)}, load_{type_}(a, convert_int64(load_int32(scratch, k * 4))))"
             )
+        if repeated:
+            _write_repetitions(write, repeated, itemsize)
         write("piece += 1")
         with write.block("if piece == pieces"):
             write("piece = 0")
             rows.advance()
     return write.kernel(_size(copy.axes) * _PICOSECONDS / 1000, 4 * _size(piece))
+
+
+def _write_repetitions(write: Writer, axes: Sequence[int], itemsize: int, start: str = "b") -> None:
+    """Copies the piece at `b` to its other places along the axes."""
+    first, *rest = axes
+    with write.block(f"for i{first} in range(n{first})"):
+        write(f"b{first} = {start} + {scaled(f'i{first} * target{first}', itemsize)}")
+        if rest:
+            _write_repetitions(write, rest, itemsize, f"b{first}")
+            return
+        with write.block(f"if b{first} != b"):
+            write_copy(write, itemsize, f"b{first}", "b", "0", "count")
 
 
 def _write_table(write: Writer, first: int, end: int, itemsize: int) -> None:

@@ -82,6 +82,13 @@ def test_repetition_of_short_axes(repetitions, shape, parts):
     check_random(definition_of("tile", [tensor("float32", shape)], repetitions=repetitions), parts=parts)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "int64"])
+@pytest.mark.parametrize("repetitions", [(1, 2, 4, 3), (3, 1, 4, 2), (2, 2, 1, 3)])
+def test_pieces_that_are_repeated(repetitions, dtype):
+    for shape in ((5, 6, 10, 3), (2, 9, 340, 3)):
+        check_random(definition_of("tile", [tensor(dtype, shape)], repetitions=repetitions), parts=3)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.tuples(*[st.sampled_from([-3, -1, 1, 2, 3])] * 3), st.tuples(*[short] * 3), st.integers(0, 2))
 def test_slices_with_strides(steps, shape, more):
