@@ -236,6 +236,9 @@ class _Nest:
     def _index(self, axis: int) -> str:
         return f"i{axis}{self.mark}"
 
+    def _axis(self, index: str) -> int:
+        return int(index[1:].split("_")[0])
+
     def _size(self, axis: int) -> str:
         return f"n{axis}{self.mark}"
 
@@ -275,6 +278,15 @@ class _Nest:
         with write.block("if first < last"):
             write(f"row = first // blocks{mark}", f"block = first - row * blocks{mark}")
             self.rows.start("row")
+        if self.turned is None and self.rows.axes:
+            self._write_rows_of_runs()
+        else:
+            self._write_units()
+        if self.streams:
+            write("streamed()")
+
+    def _write_units(self) -> None:
+        write = self.write
         with write.block("for _ in range(first, last)"):
             self._point("source", self.copy.source_start)
             self._point("target", self.copy.target_start)
@@ -285,18 +297,35 @@ class _Nest:
             else:
                 self._write_tiles()
             write("block += 1")
-            with write.block(f"if block == blocks{mark}"):
+            with write.block(f"if block == blocks{self.mark}"):
                 write("block = 0")
                 self.rows.advance()
-        if self.streams:
-            write("streamed()")
+
+    def _write_rows_of_runs(self) -> None:
+        """Runs that are one block each are found by two additions, along the innermost of the outer axes: to compute places
+        from all indices would take as long as a short run."""
+        write, (index, size) = self.write, self.rows.axes[-1]
+        write("unit = first")
+        with write.block("while unit < last"):
+            self._point("source", self.copy.source_start)
+            self._point("target", self.copy.target_start)
+            write("count = 1")
+            with write.block(f"if blocks{self.mark} == 1"):
+                write(f"count = min(last - unit, {size} - {index})")
+            with write.block("for _ in range(count)"):
+                self._write_run()
+                for name, side in (("a", "source"), ("b", "target")):
+                    write(f"{name} += {scaled(self._step(side, self._axis(index)), self.itemsize)}")
+            write("unit += count", "block += 1")
+            with write.block(f"if block == blocks{self.mark}"):
+                write("block = 0")
+                self.rows.advance("count")
 
     def _point(self, side: str, start: Dim) -> None:
         """Defines `a` or `b`: the address in the source or target of the first element at the present indices."""
         terms = [f"{side}_start{self.mark}"] if start != 0 else []
         for index, _ in self.rows.axes:
-            axis = int(index[1:].split("_")[0])
-            step = self._step(side, axis)
+            step = self._step(side, self._axis(index))
             if step != "0":
                 terms.append(index if step == "1" else f"{index} * {step}")
         name = {"source": "a", "target": "b"}[side]

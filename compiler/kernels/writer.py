@@ -175,15 +175,15 @@ class Odometer:
         if self.axes:
             self.write(f"{self.axes[0][0]} = {at}")
 
-    def advance(self) -> None:
-        """Moves the indices to the next place."""
-        self._carry(self.axes)
+    def advance(self, count: str = "1") -> None:
+        """Moves the indices to the next place, or by so many that do not pass the end of the innermost axis."""
+        self._carry(self.axes, count)
 
-    def _carry(self, axes: Sequence[tuple[str, str]]) -> None:
+    def _carry(self, axes: Sequence[tuple[str, str]], count: str = "1") -> None:
         if not axes:
             return
         *outer, (index, size) = axes
-        self.write(f"{index} += 1")
+        self.write(f"{index} += {count}")
         if outer:
             with self.write.block(f"if {index} == {size}"):
                 self.write(f"{index} = 0")
