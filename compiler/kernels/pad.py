@@ -1,4 +1,7 @@
-"""The template of `pad`: rows of the result along the last padded axis, each of a beginning, a row of x, and an end."""
+"""The template of `pad`: rows of the result along the last padded axis, each of a beginning, a row of x, and an end.
+
+A row with constants at its ends that is no longer than a vector is made as one.
+"""
 
 from __future__ import annotations
 
