@@ -52,6 +52,7 @@ _USUAL_BLOCKS = 2  # of a register tile
 # Steps of a sum that are added up apart: the output transform enlarges their errors, which are least for chunks of about the
 # root of the sum's length. A sum of 512 loses as much in chunks of 32 as of 16, and takes less time.
 _CHUNK, _LONG_SUM = 16, 512
+_LATENCY = 1600  # cycles, that weights are asked for ahead at least
 _ELEMENT_CYCLES = 4  # of transforming one element of a tile, a vector
 
 
@@ -384,6 +385,11 @@ class Winograd:
     def write_weight_steps(self) -> None:
         self.write("w_step = 64", "w_plane = channels * w_step", f"w_block = {self.area} * w_plane", "x_step = 4")
 
+    def _planes_ahead(self, tile: Tile) -> int:
+        """How many of the products the weights are asked for ahead: so that they come from the memory in time."""
+        cycles = self.chunk * self.channels * tile.blocks / 2
+        return min(math.ceil(_LATENCY / cycles), -(-self.area // 2))
+
     @property
     def weight(self) -> str:
         """Where the weights of a unit's group lie."""
@@ -397,8 +403,10 @@ class Winograd:
         write(f"row_tiles = (count + {tile.rows - 1}) // {tile.rows}")
         with write.block(f"for plane in range({self.area})"):
             write(f"w_tile = {self.weight} + {block} * w_block + plane * w_plane")
-            next_unit = f"{self.weight} + ({block} + {tile.blocks}) * w_block"
-            write(f"next_plane = w_tile + w_plane if plane < {self.area - 1} else {next_unit}")
+            next_unit, ahead = f"{self.weight} + ({block} + {tile.blocks}) * w_block", self._planes_ahead(tile)
+            place = f" + (plane - {self.area - ahead}) * w_plane" if ahead > 1 else ""
+            step = f"{ahead} * w_plane" if ahead > 1 else "w_plane"
+            write(f"next_plane = w_tile + {step} if plane < {self.area - ahead} else {next_unit}{place}")
             write("x = spectrum + plane * x_plane")
             if self.is_volume:
                 write("w_tile += near * slice_channels * w_step", "x += near * slice_channels * x_step")
