@@ -282,19 +282,19 @@ def _infer_conv_winograd(
         if len(sizes) != min(x.rank - 3, 2) or min(sizes) < 1:
             raise mismatch("a window's pixels, and the steps between them, along each axis of an image", sizes)
     sides = zip(weight.shape[1:3], of_image(window), strict=False)
-    if weight.rank != 5 or not all(_is_transformed(inputs, size) for inputs, size in sides):
+    if weight.rank != 5 or not all(_is_transformed(side, size) for side, size in sides):
         raise mismatch(f"transformed weights [blocks, a, a, C, {BLOCK}] of a window {window}", weight)
     pieces = math.prod(map(pieces_of, window))
     taps = _taps(weight, channels * pieces)
-    if weight.shape[3:] != (taps * pieces * channels, BLOCK) or (pieces > 1 and channels % BLOCK):
+    if taps < 1 or weight.shape[3:] != (taps * pieces * channels, BLOCK) or (pieces > 1 and channels % BLOCK):
         raise mismatch(f"weights of {channels} channels, and whole blocks where a window is parted", weight)
     return _result(inputs, taps, pads, channels, groups, of_image(window), of_image(dilations or (1, 1)))
 
 
-def _is_transformed(inputs: ShapeDim, window: int) -> bool:
+def _is_transformed(side: ShapeDim, window: int) -> bool:
     """Whether weights may have so many elements along an axis where the window has so many pixels."""
     size = window // pieces_of(window)
-    return inputs == 1 if size == 1 else inputs in _POINTS and integer(inputs) > size
+    return side == 1 if size == 1 else side in _POINTS and integer(side) > size
 
 
 def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels: int, groups: int) -> TensorType:
@@ -309,8 +309,10 @@ def _infer_conv_winograd_raw(inputs: Sequence[TensorType], pads: tuple, channels
 
 
 def _check_image(inputs: Sequence[TensorType], least: int) -> None:
-    """A channel-blocked image or volume; a signal where the least rank is 4."""
+    """A channel-blocked image or volume, or a signal where the least rank is 4, and weights of a known size."""
     same_dtype(inputs, FLOAT32)
+    if not inputs[1].is_static:
+        raise mismatch("weights of a known size", inputs[1])
     require_blocked(inputs[0])
     if not least <= inputs[0].rank <= 6:
         raise mismatch("a channel-blocked image or volume" + ", or a signal" * (least == 4), inputs[0])
