@@ -30,7 +30,7 @@ from ...formats.constants import aligned_array
 from ...formats.dims import Dim
 from ...formats.types import ShapeDim, TensorType
 from .packing import BLOCK, blocks_of, require_bias, require_blocked
-from .shapes import FLOAT32, integer, match_dim, mismatch, same_dtype
+from .shapes import FLOAT32, integer, lift, match_dim, mismatch, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import GROUPS, axes, result_shape
 from .work import Types, Work, elements
@@ -330,10 +330,10 @@ def _result(
     x, weight = inputs[0], inputs[1]
     if taps != 1 and (x.rank < 6 or channels % BLOCK):
         raise mismatch(f"weights of {channels} channels", weight)
-    if groups < 1 or (groups > 1 and channels % BLOCK) or integer(weight.shape[0]) % groups:
-        raise mismatch(f"{groups} groups of whole blocks", f"{channels} channels and {weight}")
+    if groups < 1 or integer(weight.shape[0]) % groups:
+        raise mismatch(f"weights of {groups} groups that begin with a block", weight)
     window, steps = ((taps, *image)[6 - x.rank :], (1, *dilations)[6 - x.rank :])
-    match_dim(blocks_of(channels * groups), x.shape[1])
+    match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_of(channels)), x.shape[1])
     require_bias(inputs, weight.shape[0])
     spatial = result_shape(x.shape[2:-1], axes(window, None, pads, steps))
     return TensorType(x.dtype, (x.shape[0], weight.shape[0], *spatial, BLOCK))

@@ -79,11 +79,14 @@ def convolution(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
         return _planar(blocker, it)
     if _is_to_few(it):
         return _to_few(blocker, it)
-    if it.begins_in_blocks and isinstance(it.weight, ir.Constant) and (tiles := _winograd_tiles(blocker, it)):
-        return _winograd(blocker, it, tiles)
-    if it.narrow or it.begins_in_blocks:
+    if it.narrow:
         return _blocked(blocker, it)
-    return _of_groups_apart(blocker, it)
+    tiles = _winograd_tiles(blocker, it) if isinstance(it.weight, ir.Constant) else None
+    if not it.begins_in_blocks:
+        return _of_groups_apart(blocker, it, tiles)
+    if tiles is None:
+        return _blocked(blocker, it)
+    return _winograd(blocker, it, tiles, blocker.as_blocked(it.x), it.weight, _biases(blocker, it))
 
 
 def _biases(blocker: Blocker, it: _Convolution) -> list[ir.Atom]:
@@ -133,15 +136,14 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     *slices, height, width = (1, 1, *map(integer, tensor_type(it.weight).shape[2:]))
     *between, down, across = (1, 1, *_steps(it))
     is_known = all(isinstance(pad, int) for pad in it.attributes["pads"] or ())
-    met = math.prod(slices)  # slices of a volume
-    if not is_plain or not is_known or it.axes > 3 or max(between) > 1 or (met > 1 and it.channels % BLOCK):
+    each, met = it.channels // it.groups, math.prod(slices)
+    if not is_plain or not is_known or it.axes > 3 or max(between) > 1 or (met > 1 and each % BLOCK):
         return None
     batch, _, *spatial = it.result.shape
     *piles, lines, columns = (1, *spatial)
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
-    channels, blocks = met * it.channels // it.groups, -(-it.outputs // it.groups // BLOCK)
-    sizes = likely_size(lines), likely_size(columns)
-    return blocker.winograd(Problem(images, channels, blocks, *sizes, (height, width), (down, across), it.groups))
+    blocks, sizes = -(-it.outputs // it.groups // BLOCK), (likely_size(lines), likely_size(columns))
+    return blocker.winograd(Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups))
 
 
 def _steps(it: _Convolution) -> tuple[int, ...]:
@@ -152,30 +154,32 @@ def _steps(it: _Convolution) -> tuple[int, ...]:
     )
 
 
-def _winograd(blocker: Blocker, it: _Convolution, tiles: Tiles) -> ir.Var:
-    """The window is filled up with zeros, and the image padded by as much behind its end."""
-    image, biases = blocker.as_blocked(it.x), _biases(blocker, it)
+def _winograd(
+    blocker: Blocker, it: _Convolution, tiles: Tiles, image: ir.Var, weight: ir.Atom, biases: list[ir.Atom]
+) -> ir.Var:
+    """Of a blocked image whose groups begin with a block, as those of the weights and of the bias do. The window is filled up
+    with zeros, and the image padded by as much behind its end."""
     pads = it.attributes["pads"] or (0,) * 2 * it.axes
     groups = {"groups": it.groups, "channels": it.channels // it.groups}
     if tiles.is_raw:
-        weights = blocker.packed("pack_weights", _by_slices(blocker, it))
+        weights = blocker.packed("pack_weights", _by_slices(blocker, weight))
         return blocker.emit("conv_winograd_raw", image, weights, *biases, pads=pads, **groups)
     sizes, dilations = list(map(integer, tensor_type(it.weight).shape[2:])), _steps(it)
     window = [*sizes[:-2], *tiles.filled(sizes[-2:])]
     added = ((full - size) * step for full, size, step in zip(window, sizes, dilations, strict=True))
     ends = (pad + more for pad, more in zip(pads[it.axes :], added, strict=True))
     attributes = {"pads": (*pads[: it.axes], *ends), "window": tuple(window[-2:]), "dilations": dilations[-2:]}
-    weights = blocker.packed("pack_winograd_weights", it.weight, outputs=tiles.outputs)
+    weights = blocker.packed("pack_winograd_weights", weight, outputs=tiles.outputs)
     return blocker.emit("conv_winograd", image, weights, *biases, **attributes, **groups)
 
 
-def _by_slices(blocker: Blocker, it: _Convolution) -> ir.Atom:
-    """The weights of a volume with the channels of each slice that the window meets, one slice behind the other."""
-    if it.axes < 3:
-        return it.weight
-    outputs, channels, slices, *window = tensor_type(it.weight).shape
-    turned = blocker.packed("permute_dims", it.weight, axes=(0, 2, 1, 3, 4))
-    return blocker.packed("reshape", turned, shape=(outputs, integer(slices) * integer(channels), *window))
+def _by_slices(blocker: Blocker, weight: ir.Atom) -> ir.Atom:
+    """Weights of a volume with the channels of each slice that the window meets, one slice behind the other."""
+    outputs, channels, *slices, lines, columns = map(integer, tensor_type(weight).shape)
+    if not slices:
+        return weight
+    turned = blocker.packed("permute_dims", weight, axes=(0, 2, 1, 3, 4))
+    return blocker.packed("reshape", turned, shape=(outputs, math.prod(slices) * channels, lines, columns))
 
 
 # ---- each channel by itself, or in a small group ----
@@ -213,21 +217,27 @@ def _depthwise_of_signal(blocker: Blocker, it: _Convolution) -> ir.Var:
 # ---- wide groups that do not begin with a block ----
 
 
-def _of_groups_apart(blocker: Blocker, it: _Convolution) -> ir.Var:
+def _of_groups_apart(blocker: Blocker, it: _Convolution, tiles: Tiles | None) -> ir.Var:
     """The groups are laid apart, each to begin with a block, and those of the result together again."""
     each = it.channels // it.groups
     image = lay_apart(blocker, blocker.as_blocked(it.x), each, it.groups)
-    weights = blocker.packed("pack_weights", it.weight, groups=it.groups)
-    biases = [_bias_of_groups(blocker, vector, it.groups, it.axes) for vector in it.bias]
-    sizes = {"groups": it.groups, "channels": each}
-    result = blocker.emit("conv_blocked", image, weights, *biases, **it.attributes, **sizes)
+    vectors = [_outputs_apart(blocker, vector, it.groups) for vector in it.bias]
+    biases = [blocker.packed("pack_vector", vector, axes=it.axes) for vector in vectors]
+    if tiles is None:
+        weights, sizes = (
+            blocker.packed("pack_weights", it.weight, groups=it.groups),
+            {"groups": it.groups, "channels": each},
+        )
+        result = blocker.emit("conv_blocked", image, weights, *biases, **it.attributes, **sizes)
+    else:
+        result = _winograd(blocker, it, tiles, image, _outputs_apart(blocker, it.weight, it.groups), biases)
     return lay_together(blocker, result, it.outputs // it.groups, it.groups)
 
 
-def _bias_of_groups(blocker: Blocker, bias: ir.Atom, groups: int, axes: int) -> ir.Atom:
-    """A bias for each channel, those of a group beginning with a block."""
-    (channels,) = map(integer, tensor_type(bias).shape)
-    apart = blocker.packed("reshape", bias, shape=(groups, channels // groups))
-    padded = blocker.packed("pad", apart, pads=(0, 0, 0, -(channels // groups) % BLOCK))
-    flat = blocker.packed("reshape", padded, shape=(groups * -(-channels // groups // BLOCK) * BLOCK,))
-    return blocker.packed("pack_vector", flat, axes=axes)
+def _outputs_apart(blocker: Blocker, vector: ir.Atom, groups: int) -> ir.Atom:
+    """A bias, or weights, with zeros behind the outputs of each group, so that each begins with a block."""
+    outputs, *rest = map(integer, tensor_type(vector).shape)
+    each = outputs // groups
+    apart = blocker.packed("reshape", vector, shape=(groups, each, *rest))
+    padded = blocker.packed("pad", apart, pads=(*(0,) * (3 + len(rest)), -each % BLOCK, *(0,) * len(rest)))
+    return blocker.packed("reshape", padded, shape=(groups * -(-each // BLOCK) * BLOCK, *rest))

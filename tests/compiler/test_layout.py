@@ -68,6 +68,15 @@ def test_so_are_narrow_and_wider_windows(window):
     assert "conv_winograd" in rewritten(Module(main=function([x], conv)), array)
 
 
+@pytest.mark.parametrize(("channels", "size"), [(32, 20), (24, 20), (24, 7)])
+def test_so_are_groups(channels, size):
+    """Those that do not begin with a block are laid apart."""
+    x, array = image(3 * channels, size=size)
+    conv = op.conv(x, constant(normal(120, channels, 3, 3)), constant(normal(120)), pads=(1, 1, 1, 1), groups=3)
+    operators = rewritten(Module(main=function([x], op.relu(conv))), array)
+    assert ("conv_winograd" if size > 7 else "conv_winograd_raw") in operators
+
+
 def test_so_are_signals():
     x, array = var("x", ("n", 32, "length")), normal(2, 32, 50)
     conv = op.conv(x, constant(normal(48, 32, 3)), constant(normal(48)), pads=(1, 1))

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from treadle.compiler.operators.winograd import TILES, Problem, Tiles, best_tiles, raw_rows, transforms
+from treadle.formats.types import tensor
 
 from . import convolutions
-from .harness import NARROW, TARGET, normal
+from .harness import NARROW, TARGET, definition_of, evaluate, normal, run_kernel
 
 USUAL, RAW = Tiles(4), Tiles(4, is_raw=True)
 TARGETS = st.sampled_from([TARGET, *NARROW])
@@ -122,6 +123,19 @@ def test_dilated_windows(tiles, target):
 def test_groups(channels, outputs, target, tiles):
     x, weight = normal(2, 3 * channels, 9, 10), normal(3 * outputs, channels, 3, 3)
     convolve(x, weight, "add relu", tiles=tiles, groups=3, parts=2, target=target)
+
+
+@pytest.mark.parametrize("tiles", TILES, ids=str)
+def test_groups_that_end_within_a_block(tiles):
+    image = evaluate("pack_channels", normal(2, 64, 9, 10))
+    image[:, 1::2, ..., 8:] = np.nan  # what stands there is nobody's business
+    weight, operator = normal(64, 24, 3, 3), "conv_winograd_raw" if tiles.is_raw else "conv_winograd"
+    packing = ("pack_weights", {}) if tiles.is_raw else ("pack_winograd_weights", {"outputs": tiles.outputs})
+    arrays = [image, evaluate(packing[0], weight, **packing[1])]
+    attributes = {"channels": 24, "groups": 2, "pads": (1, 1, 1, 1)}
+    definition = definition_of(operator, [tensor("float32", array.shape) for array in arrays], **attributes)
+    _, (got,) = run_kernel(definition, arrays, parts=3)
+    np.testing.assert_allclose(got, evaluate(operator, *arrays, **attributes), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("tiles", TILES, ids=str)
