@@ -8,7 +8,6 @@ otherwise: results are as accurate as those of any model that the cost model dec
 from __future__ import annotations
 
 import hashlib
-import math
 import statistics
 import time
 from collections import Counter
@@ -20,8 +19,9 @@ from ..formats.types import TensorType
 from ..vm import library, native
 from .kernels.target import Target
 from .operators.packing import BLOCK
+from .operators.shapes import integer
 from .operators.table import lookup
-from .operators.winograd import TILES, Problem, Tiles, WinogradChoice, best_tiles, pieces_of
+from .operators.winograd import TILES, Problem, Tiles, WinogradChoice, best_tiles
 from .timing import GAIN, Memory, Operands, Timed, Use, compare
 from .tune import Outcome, Session
 
@@ -130,12 +130,11 @@ def _definition(problem: Problem, tiles: Tiles | None) -> PrimitiveDefinition:
     if tiles is not None:
         operator = "conv_winograd_raw" if tiles.is_raw else "conv_winograd"
     if tiles is not None and not tiles.is_raw:
-        filled = tiles.filled(window)
-        sides, pieces = tiles.along(filled), math.prod(map(pieces_of, filled))
-        more = ((full - size) * step for full, size, step in zip(filled, window, dilations, strict=True))
-        ends = (pad + each for pad, each in zip(pads, more, strict=True))
-        weight = (groups * blocks, *(each.inputs for each in sides), pieces * channels, BLOCK)
-        attributes |= {"pads": (*pads, *ends), "window": tuple(filled)}
+        ends = (pad + more for pad, more in zip(pads, tiles.added(window, dilations), strict=True))
+        attributes |= {"pads": (*pads, *ends), "window": tuple(tiles.filled(window))}
+        plain = TensorType(DType.float32, (groups * blocks * BLOCK, channels, *window))
+        (packed,) = lookup("pack_winograd_weights").result_types([plain], (("outputs", tiles.outputs),))
+        weight = tuple(map(integer, packed.shape))
     image = (images, groups * -(-channels // BLOCK), lines, columns, BLOCK)
     params = tuple(TensorType(DType.float32, shape) for shape in (image, weight, (groups * blocks, 1, 1, BLOCK)))
     entry = lookup(operator)

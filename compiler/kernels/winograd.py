@@ -83,7 +83,7 @@ class Winograd:
         *slices, self.lines, self.columns = (1, *result[2:-1]) if self.is_signal else result[2:-1]
         self.depth, self.slices = dims.product(depths), dims.product(slices)
         self.groups = found.attributes["groups"]
-        self.images = dims.multiply(dims.multiply(x[0], self.groups), self.slices)
+        self.images = dims.product([x[0], self.groups, self.slices])
         self.image_channels = found.attributes["channels"]
         (self.down, self.across), self.channels = self.read_weights(weight)
         self.image_blocks, self.blocks = estimate(x[1]) // self.groups, estimate(weight[0]) // self.groups

@@ -45,9 +45,8 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
 
 class _WinogradRaw(Winograd):
     def read_weights(self, shape: tuple[Dim, ...]) -> tuple[tuple[Transforms, Transforms], int]:
-        self.matrices = transforms(RAW_OUTPUTS).unscaled()  # down as well as across
-        self.inputs = self.matrices.inputs
-        return (self.matrices, self.matrices), raw_taps(shape, self.image_channels) * self.image_channels
+        both = transforms(RAW_OUTPUTS).unscaled()
+        return (both, both), raw_taps(shape, self.image_channels) * self.image_channels
 
     def choose_tile(self) -> Tile:
         most = raw_rows(self.target.block_registers) or max(
@@ -134,7 +133,7 @@ class _WinogradRaw(Winograd):
 
     def _write_channels(self, tile: Tile) -> None:
         """Adds what up to 16 channels give."""
-        write, size = self.write, self.inputs
+        write, size = self.write, self.across.inputs
         with write.block("for bundle in range(bundles)"):
             write(f"x_line = spectrum + bundle * x_bundle + channel * {self._bundle_bytes}")
             write(f"target = products + bundle * {self._bundle_bytes}", f"ahead = windows + {_WINDOW_BYTES}")
@@ -145,7 +144,7 @@ class _WinogradRaw(Winograd):
     def _write_line(self, tile: Tile, line: int) -> None:
         """Adds what 16 channels give to a line of products."""
         write = self.write
-        places = [(column, row) for column in range(self.inputs) for row in range(tile.rows)]
+        places = [(column, row) for column in range(self.across.inputs) for row in range(tile.rows)]
         offsets = [column * self._element_bytes + row * VECTOR_BYTES for column, row in places]
         sums = [tile.accumulator(column, row) for column, row in places]
         write(*(f"{total} = {tile.zero}" for total in sums), "x = x_line", "w = windows", "put = opposite")
@@ -153,7 +152,7 @@ class _WinogradRaw(Winograd):
             if decide("prefetch", True, lambda: (True, False)):
                 write(*(f"prefetch(ahead, {i * VECTOR_BYTES})" for i in range(_AHEAD[line])))
                 write(f"ahead += {_AHEAD[line] * VECTOR_BYTES}")
-            self.write_transform(self.matrices.of_weights, self._write_down(line))
+            self.write_transform(self.across.of_weights, self._write_down(line))
             for (column, _), total, offset in zip(places, sums, offsets, strict=True):
                 write(f"element = splat_float32(load_float32(x, {offset}))")
                 write(multiply_add(total, "element", f"y_{column}", self.target))
@@ -166,7 +165,7 @@ class _WinogradRaw(Winograd):
 
     def _write_down(self, line: int) -> Sequence[str]:
         """One line of the windows transformed down their columns: the names of its vectors."""
-        write, of_weights = self.write, self.matrices.of_weights
+        write, of_weights = self.write, self.down.of_weights
         first, second, third = of_weights[line]
         names = [f"down_{column}" for column in range(WINDOW_SIZE)]
         for column, name in enumerate(names):
@@ -220,10 +219,10 @@ class _FewRegisters(_WinogradRaw):
         with write.block("for turn in range(these)"):
             if decide("prefetch", True, lambda: (True, False)):
                 write(*(f"prefetch(w, {_WINDOW_BYTES + tap * _TAP_BYTES})" for tap in range(WINDOW_SIZE**2)))
-            for line in range(self.inputs):
-                self.write_transform(self.matrices.of_weights, self._write_down(line))
-                at = line * self.inputs
-                write(*(f"vstore(y, {(at + i) * _STEPS * VECTOR_BYTES}, y_{i})" for i in range(self.inputs)))
+            for line in range(self.down.inputs):
+                self.write_transform(self.across.of_weights, self._write_down(line))
+                at = line * self.across.inputs
+                write(*(f"vstore(y, {(at + i) * _STEPS * VECTOR_BYTES}, y_{i})" for i in range(self.across.inputs)))
             write(f"w += {VECTOR_BYTES}", f"y += {VECTOR_BYTES}")
 
     def _write_element(self, tile: Tile) -> None:

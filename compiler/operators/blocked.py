@@ -15,6 +15,7 @@ from .normalization import EPSILON, group_normalization
 from .packing import (
     BLOCK,
     CHANNELS,
+    CHANNELS_EACH,
     NarrowGroups,
     blocks_of,
     pack_channels,
@@ -37,7 +38,6 @@ SMALL_GROUPS = (1, 2, 4, 8)  # channels of the groups that a depthwise convoluti
 
 _PANELS = frozenset({DType.float32, DType.float16, DType.uint16})
 _IMAGES = FLOAT32 | {DType.int8, DType.uint8}
-_CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group")
 _OUTPUTS_EACH = Attribute(Kind.INT, "channels of the result, in each group; 0 if each group begins with a block", 0)
 
 
@@ -292,7 +292,7 @@ register("group_normalization_blocked", "x scale bias", _infer_group_blocked, _g
                      "channels": CHANNELS, "epsilon": EPSILON}, work=each_input(7))
 register("conv_blocked", "x weight bias?", _infer_conv_blocked, _conv_blocked, Fusion.ANCHOR,
          "convolution of a channel-blocked image; groups begin with a block, or `outputs` tells how narrow they are",
-         attributes=WINDOW | GROUPS | {"channels": _CHANNELS_EACH, "outputs": _OUTPUTS_EACH}, work=of_blocked_convolution)
+         attributes=WINDOW | GROUPS | {"channels": CHANNELS_EACH, "outputs": _OUTPUTS_EACH}, work=of_blocked_convolution)
 register("conv_planar", "x weight bias?", _infer_conv_planar, _conv_planar, Fusion.ANCHOR,
          "convolution of an image of few channels [N, C, *spatial], with a channel-blocked result", attributes=WINDOW,
          work=of_blocked_convolution)

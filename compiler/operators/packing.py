@@ -21,6 +21,7 @@ from .windows import GROUPS
 
 BLOCK = 16
 CHANNELS = Attribute(Kind.INT, "channels of the image")
+CHANNELS_EACH = Attribute(Kind.INT, "channels of the image, in each group")
 
 _LAST = Attribute(Kind.BOOL, "the channels of the ordinary image lie last, [N, *spatial, C]", False)
 

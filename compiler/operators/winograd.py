@@ -29,7 +29,7 @@ from ...formats import dims
 from ...formats.constants import aligned_array
 from ...formats.dims import Dim
 from ...formats.types import ShapeDim, TensorType
-from .packing import BLOCK, blocks_of, require_bias, require_blocked
+from .packing import BLOCK, CHANNELS_EACH, blocks_of, require_bias, require_blocked
 from .shapes import FLOAT32, integer, lift, match_dim, mismatch, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .windows import GROUPS, axes, result_shape
@@ -52,7 +52,6 @@ _TRANSFORM_COST, _SINGLE_COST, _RAW_COST, _RAW_SLOWER, _LEAST_GAIN = 4, 4, 54, 1
 # where so many images take the same weights one after another.
 _LOAD_COST, _NEAR_LOAD_COST, _NEAR_BYTES, _MANY_IMAGES = 16, 8, 2 << 20, 4
 
-_EACH = Attribute(Kind.INT, "channels of the image, in each group")
 _CHANNELS_AT_ONCE = 32  # whose weights are transformed
 
 
@@ -148,6 +147,11 @@ class Tiles:
         wholes = (size == 1 or self.outputs + size - 1 in _POINTS for size in window)
         usual = (-(-size // WINDOW_SIZE) * WINDOW_SIZE for size in window)
         return [size if is_whole else more for size, is_whole, more in zip(window, wholes, usual, strict=True)]
+
+    def added(self, window: Sequence[int], dilations: Sequence[int]) -> list[int]:
+        """By how much more an image must be padded at its end, along each axis, where the window is filled up."""
+        filled = zip(self.filled(window), window, dilations, strict=True)
+        return [(full - size) * step for full, size, step in filled]
 
     def along(self, window: Sequence[int]) -> list[Transforms]:
         """The transforms along each axis of a window that is filled up."""
@@ -332,7 +336,7 @@ def _result(
         raise mismatch(f"weights of {channels} channels", weight)
     if groups < 1 or integer(weight.shape[0]) % groups:
         raise mismatch(f"weights of {groups} groups that begin with a block", weight)
-    window, steps = ((taps, *image)[6 - x.rank :], (1, *dilations)[6 - x.rank :])
+    window, steps = (taps, *image)[6 - x.rank :], (1, *dilations)[6 - x.rank :]
     match_dim(lift(lambda blocks: dims.multiply(blocks, groups), blocks_of(channels)), x.shape[1])
     require_bias(inputs, weight.shape[0])
     spatial = result_shape(x.shape[2:-1], axes(window, None, pads, steps))
@@ -485,12 +489,13 @@ register("pack_winograd_weights", "weight", _infer_pack_winograd_weights, _pack_
 register("conv_winograd", "x weight bias?", _infer_conv_winograd, _conv_winograd, Fusion.ANCHOR,
          "convolution of a channel-blocked signal or image by Winograd's algorithm, with weights of the channels of each piece "
          "of the window; or of a volume, with those of each slice that it meets",
-         attributes={"pads": Attribute(Kind.INTS, "(front), (top), left, (back), (bottom), right", None), "channels": _EACH,
+         attributes={"pads": Attribute(Kind.INTS, "(front), (top), left, (back), (bottom), right", None),
+                     "channels": CHANNELS_EACH,
                      "window": Attribute(Kind.INTS, "its lines and columns, or a signal's pixels", _USUAL),
                      "dilations": Attribute(Kind.INTS, "steps between them; None: 1", None)} | GROUPS,
          work=_work)
 register("conv_winograd_raw", "x weight bias?", _infer_conv_winograd_raw, _conv_winograd_raw, Fusion.ANCHOR,
          "conv_winograd with weights as conv_blocked has them, which are transformed where they are used", attributes=GROUPS | {
-             "pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": _EACH},
+             "pads": Attribute(Kind.INTS, "(front), top, left, (back), bottom, right", None), "channels": CHANNELS_EACH},
          work=_raw_work)
 # fmt: on

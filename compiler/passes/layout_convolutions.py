@@ -164,11 +164,10 @@ def _winograd(
     if tiles.is_raw:
         weights = blocker.packed("pack_weights", _by_slices(blocker, weight))
         return blocker.emit("conv_winograd_raw", image, weights, *biases, pads=pads, **groups)
-    sizes, dilations = list(map(integer, tensor_type(it.weight).shape[2:])), _steps(it)
-    window = [*sizes[:-2], *tiles.filled(sizes[-2:])]
-    added = ((full - size) * step for full, size, step in zip(window, sizes, dilations, strict=True))
+    window, dilations = list(map(integer, tensor_type(it.weight).shape[2:][-2:])), _steps(it)[-2:]
+    added = [0] * (it.axes - len(window)) + tiles.added(window, dilations)
     ends = (pad + more for pad, more in zip(pads[it.axes :], added, strict=True))
-    attributes = {"pads": (*pads[: it.axes], *ends), "window": tuple(window[-2:]), "dilations": dilations[-2:]}
+    attributes = {"pads": (*pads[: it.axes], *ends), "window": tuple(tiles.filled(window)), "dilations": dilations}
     weights = blocker.packed("pack_winograd_weights", weight, outputs=tiles.outputs)
     return blocker.emit("conv_winograd", image, weights, *biases, **attributes, **groups)
 
@@ -224,10 +223,8 @@ def _of_groups_apart(blocker: Blocker, it: _Convolution, tiles: Tiles | None) ->
     vectors = [_outputs_apart(blocker, vector, it.groups) for vector in it.bias]
     biases = [blocker.packed("pack_vector", vector, axes=it.axes) for vector in vectors]
     if tiles is None:
-        weights, sizes = (
-            blocker.packed("pack_weights", it.weight, groups=it.groups),
-            {"groups": it.groups, "channels": each},
-        )
+        weights = blocker.packed("pack_weights", it.weight, groups=it.groups)
+        sizes = {"groups": it.groups, "channels": each}
         result = blocker.emit("conv_blocked", image, weights, *biases, **it.attributes, **sizes)
     else:
         result = _winograd(blocker, it, tiles, image, _outputs_apart(blocker, it.weight, it.groups), biases)
