@@ -57,13 +57,14 @@ class Context:
         self._arguments[2 * position] = data
         self._arguments[2 * position + 1] = reference
 
-    def registers(self) -> tuple[int, int]:
-        """The addresses of the current frame's reference and integer registers."""
+    def registers(self, frame: int | None = None) -> tuple[int, int]:
+        """The addresses of a frame's reference and integer registers: of the one so many bytes from the start of the stack,
+        or of the current one."""
         from .layout import FRAME, FRAME_HEAD, FUNCTION
 
-        frame = self.words[CONTEXT.STACK] + self.words[CONTEXT.FRAME]
-        refs = frame + FRAME_HEAD
-        return refs, refs + 2 * WORD * word(word(frame, FRAME.FUNCTION), FUNCTION.REFERENCES)
+        address = self.words[CONTEXT.STACK] + (self.words[CONTEXT.FRAME] if frame is None else frame)
+        refs = address + FRAME_HEAD
+        return refs, refs + 2 * WORD * word(word(address, FRAME.FUNCTION), FUNCTION.REFERENCES)
 
     def unwind(self) -> None:
         """Releases what a call that will not go on has left."""

@@ -31,6 +31,7 @@ class Place:
     function: Function
     number: int  # of the function
     offset: int  # words from the function's start
+    frame: int  # bytes from the start of the stack: an invoke makes another one the current one, and may move the stack
 
     @staticmethod
     def current(context: Context) -> Place:
@@ -38,7 +39,7 @@ class Place:
         at = context.words[CONTEXT.PC] // WORD
         functions = context.image.program.functions
         number = bisect.bisect_right(functions, at, key=lambda function: function.start) - 1
-        return Place(context, functions[number], number, at - functions[number].start)
+        return Place(context, functions[number], number, at - functions[number].start, context.words[CONTEXT.FRAME])
 
     @property
     def instruction(self) -> Decoded:
@@ -74,14 +75,14 @@ class Place:
 
     def integer(self, operand: int) -> int:
         """The value of a d field."""
-        return operand if operand >= 0 else word(self.context.registers()[1], ~operand)
+        return operand if operand >= 0 else word(self.context.registers(self.frame)[1], ~operand)
 
     def reference(self, register: int) -> int:
-        return word(self.context.registers()[0], 2 * register + 1)
+        return word(self.context.registers(self.frame)[0], 2 * register + 1)
 
     def data(self, register: int) -> int:
         """The address of the elements of the tensor in a register."""
-        return word(self.context.registers()[0], 2 * register)
+        return word(self.context.registers(self.frame)[0], 2 * register)
 
     def shape(self, register: int) -> tuple[int, ...]:
         return tensor_shape(self.reference(register))

@@ -399,40 +399,45 @@ def arena_take(context, size):
 
 @native
 def grow_stack(context, used, needed):
-    """Moves the stack, `used` bytes of it, into a block of at least `needed` bytes. 0, or a trap."""
+    """Moves the stack, `used` bytes of it, into a block of at least `needed` bytes. 0 if the system has none: it stays
+    where it is then."""
     size = max(needed, 2 * load(context, CONTEXT.STACK_SIZE))
     block = malloc(size)
     if block == 0:
-        return TRAP.NO_MEMORY
+        return 0
     old = load(context, CONTEXT.STACK)
     if old != 0:
         copy(block, old, used)
         free(old)
     store(context, CONTEXT.STACK, block)
     store(context, CONTEXT.STACK_SIZE, size)
-    return 0
+    return 1
 
 
 @native
 def push(context, top, function, caller, origin, target):
-    """A new frame, `top` bytes from the start of the stack, `caller` bytes behind its caller's. May move the stack."""
+    """A new frame, `top` bytes from the start of the stack, `caller` bytes behind its caller's. May move the stack.
+
+    Whatever can fail comes before the stack moves: after a trap, every address in it that the engine has is good still.
+    """
     size, memory = load(function, FUNCTION.FRAME_SIZE), load(function, FUNCTION.MEMORY)
     depth, live = load(context, CONTEXT.DEPTH), load(context, CONTEXT.LIVE) + size + memory
+    chunk, used = load(context, CONTEXT.CHUNK), load(context, CONTEXT.USED)
     if depth >= load(context, CONTEXT.MAX_DEPTH):
         return -TRAP.DEPTH
     if live > load(context, CONTEXT.MAX_LIVE):
         return -TRAP.MEMORY
-    if top + size > load(context, CONTEXT.STACK_SIZE):
-        trap = grow_stack(context, top, top + size)
-        if trap != 0:
-            return -trap
-    frame = load(context, CONTEXT.STACK) + top
-    store(frame, FRAME.CHUNK, load(context, CONTEXT.CHUNK))
-    store(frame, FRAME.USED, load(context, CONTEXT.USED))
     if memory != 0:
         memory = arena_take(context, memory)
         if memory < 0:
             return memory
+    if top + size > load(context, CONTEXT.STACK_SIZE) and grow_stack(context, top, top + size) == 0:
+        store(context, CONTEXT.CHUNK, chunk)
+        store(context, CONTEXT.USED, used)
+        return -TRAP.NO_MEMORY
+    frame = load(context, CONTEXT.STACK) + top
+    store(frame, FRAME.CHUNK, chunk)
+    store(frame, FRAME.USED, used)
     store(frame, FRAME.MEMORY, memory)
     store(frame, FRAME.CALLER, caller)
     store(frame, FRAME.FUNCTION, function)

@@ -15,13 +15,13 @@ import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, scan
 from ..formats.dtypes import DType
-from ..formats.errors import TreadleError
+from ..formats.errors import ArgumentError, TreadleError
 from ..formats.isa import Operation
 from ..formats.primitive import Primitive
 from .context import Context
 from .failures import Place
 from .image import Image
-from .layout import CONTEXT, HOOK_OPCODE, OBJECT, WORD
+from .layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
 from .memory import Elements, word
 
 
@@ -29,7 +29,7 @@ class InstrumentAction(IntEnum):
     """What a listener wants done with the instruction that it was told of."""
 
     NO_OP = 0
-    SKIP_RUN = 1  # calls of primitives alone: what it should have written, the listener has
+    SKIP_RUN = 1  # calls of primitives alone: outputs are what listeners have set them to, zeros where they have not
 
 
 NO_OP, SKIP_RUN = InstrumentAction
@@ -41,6 +41,8 @@ class Event:
     def __init__(self, place: Place) -> None:
         self._place = place
         self.instruction: Decoded = place.instruction
+        # outputs that nobody has written yet: what their memory held before is not for the listener to see
+        self._blank = set(self.registers("outputs")) if self.operation.name == "call" else set()
 
     @property
     def operation(self) -> Operation:
@@ -80,15 +82,32 @@ class Event:
         return bool((constants[:, 1] == self._place.reference(register)).any())
 
     def tensor(self, register: int) -> np.ndarray:
-        """A copy of the tensor in a reference register."""
-        return self._view(register).copy()
+        """A copy of the tensor in a reference register, zeros where the call is yet to write it. Raises ArgumentError where
+        the register holds no tensor."""
+        view = self._view(register)
+        is_blank = register in self._blank and register not in self.registers("inputs")
+        return np.zeros_like(view) if is_blank else view.copy()
 
     def set_tensor(self, register: int, value: np.ndarray) -> None:
         """Overwrites the elements of a tensor that the instruction writes into."""
         self._view(register)[...] = value
+        self._blank.discard(register)
+
+    def skipped(self) -> None:
+        """The call will not be executed: what nobody has set becomes zeros."""
+        for register in self._blank:
+            self._view(register)[...] = 0
+        self._blank.clear()
+
+    def executed(self) -> None:
+        """The instruction has been executed."""
+        self._blank.clear()
 
     def _view(self, register: int) -> np.ndarray:
         place = self._place
+        reference = place.reference(register) if 0 <= register < place.function.ref_registers else 0
+        if not reference or word(reference & ~1, OBJECT.KIND) != KIND.TENSOR:
+            raise ArgumentError(f"r{register} holds no tensor here", **place.where())
         dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy
         return Elements(place.data(register), dtype, place.shape(register)).array()
 
@@ -115,8 +134,8 @@ ALLOCATIONS = frozenset({"alloc_tensor", "alloc_dynamic", "alloc_storage", "allo
 class Instrument(Listener):
     """TVM's instrument: `callback(primitive, symbol, before_run, result, *tensors)` before and after each call.
 
-    `tensors` are copies of the inputs, then of the outputs. When the callback returns SKIP_RUN before a run, the primitive is
-    not run, and what the callback wrote into the outputs is its result.
+    `tensors` are copies of the inputs, then of the outputs, zeros before the run. When the callback returns SKIP_RUN then, the
+    primitive is not run, and what the callback wrote into the outputs, zeros where it wrote nothing, is its result.
     """
 
     operations = frozenset({"call"})
@@ -126,6 +145,8 @@ class Instrument(Listener):
 
     def before(self, event: Event) -> InstrumentAction | None:
         inputs, outputs = self._tensors(event)
+        for output in outputs:
+            output[...] = 0  # one that overwrites an input is no other
         assert event.primitive is not None
         action = self._callback(event.primitive, event.primitive.name, True, None, *inputs, *outputs)
         if action != SKIP_RUN:
@@ -171,9 +192,11 @@ class HookedCode:
         # every listener is told, also when an earlier one skips
         actions = [listener.before(event) for listener in listeners]
         if SKIP_RUN in actions and event.operation.name == "call":
+            event.skipped()
             context.words[CONTEXT.PC] += event.instruction.size * WORD
             return -1
         trap = self._run_original(context, run_one)
+        event.executed()
         if event.operation.name != "ret":
             for listener in listeners:
                 listener.after(event)

@@ -163,6 +163,67 @@ def test_instrument_can_stand_in_for_a_primitive(vm):
     assert vm["main"](X).numpy().tolist() == [7.0, 7.0]
 
 
+IN_PLACE = PROGRAM.replace("call double (r1) -> (r3)", "call double (r1) -> (r1)\n  call double (r1) -> (r3)")
+
+
+@pytest.mark.parametrize("text", [PROGRAM, IN_PLACE], ids=["own memory", "in place"])
+def test_outputs_that_nobody_writes_for_a_skipped_primitive_are_zeros(machine, text):
+    vm = machine(text)
+    for _ in range(3):
+        vm["main"](X)  # leaves memory that is not zero
+    vm.set_instrument(lambda primitive, symbol, before_run, *rest: SKIP_RUN if before_run else NO_OP)
+    assert vm["main"](X).numpy().tolist() == [0.0, 0.0]
+
+
+def test_a_listener_that_skips_and_writes_nothing_gives_zeros(machine):
+    class Skip(Listener):
+        operations = CALLS
+
+        def before(self, event):
+            return SKIP_RUN
+
+    vm = machine(PROGRAM)
+    for _ in range(3):
+        vm["main"](X)
+    with vm.listening(Skip()):
+        assert vm["main"](X).numpy().tolist() == [0.0, 0.0]
+
+
+def test_outputs_before_a_run_are_zeros_for_who_looks(vm):
+    seen = []
+
+    class Look(Listener):
+        operations = CALLS
+
+        def before(self, event):
+            seen.extend(event.tensor(register).tolist() for register in event.registers("outputs"))
+
+    for _ in range(3):
+        vm["main"](X)
+    with vm.listening(Look()):
+        vm["main"](X)
+    vm.set_instrument(
+        lambda primitive, symbol, before_run, result, *tensors: (
+            seen.append(tensors[-1].tolist()) if before_run else None
+        )
+    )
+    vm["main"](X)
+    assert seen == [[0.0, 0.0]] * 4
+
+
+def test_a_register_that_holds_no_tensor_is_not_read(vm):
+    class Look(Listener):
+        operations = frozenset({"ret"})
+
+        def before(self, event):
+            for register in (1, 4, -1):
+                with pytest.raises(ArgumentError, match=f"r{register} holds no tensor"):
+                    event.tensor(register)
+
+    with vm.listening(Look()):
+        vm["half"](X)
+
+
 def test_profile(machine):
     rows = machine(PROGRAM, profile=True).profile("main", X)
     assert sorted((row.primitive, row.node, row.calls) for row in rows) == [
