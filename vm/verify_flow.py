@@ -8,6 +8,10 @@ Why the names of unknowns may come from places in the code: an unknown made by a
 instruction if it was known on every path to it, the path on which it runs for the first time included. So in a loop,
 what an earlier round left behind is never taken for what this round makes.
 
+What is a property of memory is kept by memory, not by register: `move`, `reshape` and `storage_tensor` give memory another
+name. Each register knows whose memory it may be (`Held.memory`: the instructions that allocated it), and the state knows
+which of these were shared. A tensor may be written into while all memory that it may lie in is this function's alone.
+
 What kernels may assume of a call that passes: every tensor has the element type and the shape of the definition, for the
 values of its variables; these values are sizes; outputs are not constants, parameters or anything that was shared; the
 elements of inputs were written by the program, not left over from someone else's data. They
@@ -46,12 +50,19 @@ class StorageType:
 STORAGE = StorageType()
 
 
+OTHER_MEMORY = -1  # not allocated by this function, or by an earlier round of a loop: never written into
+FRAME_MEMORY = -2  # the frame's own; it is never shared
+FOREIGN = frozenset({OTHER_MEMORY})
+FRAME = frozenset({FRAME_MEMORY})
+MEMORIES = 16  # that a register may hold; of one that may hold more, all count as shared
+
+
 class Held(NamedTuple):
     """What is known of a reference register's contents."""
 
     type: Type | StorageType
-    borrowed: bool = False  # lies in the frame's memory: must not leave the frame
-    fresh: bool = False  # a tensor made in this function and not shared since: primitives may write into it
+    borrowed: bool = False  # may lie in the frame's memory: must not leave the frame
+    memory: frozenset[int] = FOREIGN  # the instructions that may have allocated it, FRAME_MEMORY, or OTHER_MEMORY
     origins: int = 0  # bit p: its memory may be that of parameter p
     maker: int = -1  # the instruction that made it without elements; -1 when it has always had some
 
@@ -62,6 +73,7 @@ class State(NamedTuple):
     refs: dict[int, Held]
     ints: dict[int, Dim]
     blank: set[int]  # makers of tensors that no primitive has written into yet
+    shared: set[int]  # memories that others may read from now on: nothing writes into them
 
 
 class Signatures:
@@ -139,6 +151,8 @@ class Flow:
         self.refs: dict[int, Held] = {}
         self.ints: dict[int, Dim] = {}
         self.blank: set[int] = set()
+        self.shared: set[int] = set()
+        self._joined: set[int] = set()  # memories that a register may hold beside others
         self._positions = {instruction.offset: position for position, instruction in enumerate(instructions)}
         self._entries: dict[int, State] = {}  # by position, for the targets of jumps
         self._pending: list[int] = []  # a heap of positions to interpret from, each once
@@ -154,7 +168,7 @@ class Flow:
         was given last for an instruction is what holds there."""
         params = {i: Held(param, origins=1 << i) for i, param in enumerate(self.type.params)}
         self._targets.add(0)
-        self._entries[0] = State(params, {}, set())
+        self._entries[0] = State(params, {}, set(), set())
         self._schedule(0)
         while self._pending:
             position = heapq.heappop(self._pending)
@@ -168,13 +182,14 @@ class Flow:
 
     def _run_block(self, position: int, observe: Callable[[int, State], None] | None) -> None:
         entry = self._entries[position]
-        self.refs, self.ints, self.blank = dict(entry.refs), dict(entry.ints), set(entry.blank)
-        self.work.spend((len(self.refs) + len(self.ints)) // 8)
+        self.refs, self.ints = dict(entry.refs), dict(entry.ints)
+        self.blank, self.shared = set(entry.blank), set(entry.shared)
+        self.work.spend(self._state_size() // 8)
         while True:
             self.at = position
             _, operation, operands, _ = self.instructions[position]
             if observe is not None:
-                observe(position, State(self.refs, self.ints, self.blank))
+                observe(position, State(self.refs, self.ints, self.blank, self.shared))
             self.work.spend(2)
             _HANDLERS[operation.opcode](self, *operands)
             if operation.ends_block:
@@ -189,12 +204,15 @@ class Flow:
     def _flow_to(self, position: int) -> None:
         """The current state is one of those in which control arrives at `position`."""
         entry = self._entries.get(position)
-        self.work.spend((len(self.refs) + len(self.ints)) // 4)
+        self.work.spend(self._state_size() // 4)
         if entry is None:
-            self._entries[position] = State(dict(self.refs), dict(self.ints), set(self.blank))
+            self._entries[position] = State(dict(self.refs), dict(self.ints), set(self.blank), set(self.shared))
             self._schedule(position)
         elif self._join(entry, position):
             self._schedule(position)
+
+    def _state_size(self) -> int:
+        return len(self.refs) + len(self.ints) + len(self.blank) + len(self.shared)
 
     def _join(self, entry: State, position: int) -> bool:
         """Makes `entry` allow for the current state too. Returns whether that changed it."""
@@ -202,7 +220,7 @@ class Flow:
         changed = False
         for register, held in list(entry.refs.items()):
             other = self.refs.get(register)
-            joined = held if other is held else self._join_held(held, other, entry.blank)
+            joined = held if other is held else self._join_held(held, other, entry)
             if joined is None:
                 del entry.refs[register]
             elif joined != held:
@@ -221,24 +239,36 @@ class Flow:
             else:
                 continue
             changed = True
-        if not self.blank <= entry.blank:
-            entry.blank.update(self.blank)
-            changed = True
+        for mine, theirs in ((self.blank, entry.blank), (self.shared, entry.shared)):
+            if not mine <= theirs:
+                theirs.update(mine)
+                changed = True
         return changed
 
-    def _join_held(self, left: Held, right: Held | None, left_blank: set[int]) -> Held | None:
+    def _join_held(self, left: Held, right: Held | None, entry: State) -> Held | None:
         if right is None:
             return None
         maker = left.maker
         if left.maker != right.maker:
-            if left.maker in left_blank or right.maker in self.blank:
+            if left.maker in entry.blank or right.maker in self.blank:
                 return None
             maker = -1
         type_ = self._join_types(left.type, right.type)
         if type_ is None:
             return None
-        flags = (left.borrowed or right.borrowed, left.fresh and right.fresh, left.origins | right.origins)
-        return Held(type_, *flags, maker)
+        memory = self._join_memory(left.memory, right.memory)
+        return Held(type_, left.borrowed or right.borrowed, memory, left.origins | right.origins, maker)
+
+    def _join_memory(self, left: frozenset[int], right: frozenset[int]) -> frozenset[int]:
+        if left == right:
+            return left
+        memory = left | right
+        self.work.spend(len(memory))
+        self._joined |= memory
+        if len(memory) > MEMORIES:  # entries take this state's shared memories over behind the registers
+            self.shared |= memory - FRAME
+            return FOREIGN
+        return memory
 
     def _join_types(self, left: Type | StorageType, right: Type | StorageType) -> Type | StorageType | None:
         """The type that values of both types have; None if they have nothing in common."""
@@ -285,10 +315,23 @@ class Flow:
         if self.refs[register].maker in self.blank:
             raise Refusal(FLOW, f"the elements of r{register} are read, but on a path to here nothing has written them")
 
-    def _make(self, register: int, type_: TensorType, *, borrowed: bool = False) -> None:
+    def _make(self, register: int, type_: TensorType, memory: frozenset[int]) -> None:
         """r[register] := a new tensor without elements."""
         self.blank.add(self.at)
-        self.refs[register] = Held(type_, borrowed, fresh=True, maker=self.at)
+        self.refs[register] = Held(type_, memory is FRAME, memory, maker=self.at)
+
+    def _new_memory(self) -> frozenset[int]:
+        """What this instruction allocates. What it allocated in an earlier round of a loop is other memory from now on."""
+        if self.at in self._joined:
+            self.work.spend(len(self.refs))
+            for register, held in list(self.refs.items()):
+                if self.at in held.memory:
+                    self.refs[register] = held._replace(memory=held.memory - {self.at} | FOREIGN)
+        self.shared.discard(self.at)
+        return frozenset((self.at,))
+
+    def _is_writable(self, held: Held) -> bool:
+        return OTHER_MEMORY not in held.memory and self.shared.isdisjoint(held.memory)
 
     def _integer(self, word: int) -> Dim:
         """The value of a `d` field."""
@@ -324,8 +367,7 @@ class Flow:
             raise Refusal(TYPES, f"{what}, r{register}, is {held.type}; expected {declared}")
         self._check_written(register)
         self.escaping |= held.origins
-        if held.fresh:
-            self.refs[register] = held._replace(fresh=False)
+        self.shared |= held.memory
 
     def _share_all(self, registers: list[int], declared: Sequence[Type], what: str) -> None:
         if len(registers) != len(declared):
@@ -406,11 +448,12 @@ class Flow:
         for position, (register, want) in enumerate(zip(outputs, results, strict=True)):
             if self._tensor(register) != want or UNKNOWN in want.shape:
                 raise self._mismatch(prim, f"output {position}", register, want)
-            if not self.refs[register].fresh:
+            if not self._is_writable(self.refs[register]):
                 raise Refusal(
                     TYPES,
                     f"output {position} of {self._name(prim)}, r{register}, is shared or not made in this function; "
-                    "a primitive writes only into tensors of frame_tensor, alloc_tensor, alloc_dynamic or storage_tensor",
+                    "a primitive writes only into tensors of frame_tensor, alloc_tensor, alloc_dynamic or storage_tensor "
+                    "whose memory was not given away before, under any name",
                 )
         self.blank.difference_update([self.refs[register].maker for register in outputs])
 
@@ -483,10 +526,10 @@ class Flow:
                 f"a tensor of {type_.nbytes} bytes at byte {offset} of a frame of {end} bytes: "
                 f"it must lie inside, at a multiple of {limits.ALIGNMENT}",
             )
-        self._make(dst, type_, borrowed=True)
+        self._make(dst, type_, FRAME)
 
     def alloc_tensor(self, dst: int, type: int) -> None:
-        self._make(dst, self._static_type(type))
+        self._make(dst, self._static_type(type), self._new_memory())
 
     def _static_type(self, index: int) -> TensorType:
         type_ = self.signatures.program.types[index]
@@ -495,18 +538,18 @@ class Flow:
         return type_
 
     def alloc_dynamic(self, dst: int, dtype: int, shape: list[int]) -> None:
-        self._make(dst, self._with_shape(self.signatures.dtypes[dtype], shape))
+        self._make(dst, self._with_shape(self.signatures.dtypes[dtype], shape), self._new_memory())
 
     def alloc_storage(self, dst: int, size: int) -> None:
         self._integer(size)
-        self.refs[dst] = Held(STORAGE)
+        self.refs[dst] = Held(STORAGE, memory=self._new_memory())
 
     def storage_tensor(self, dst: int, storage: int, offset: int, dtype: int, shape: list[int]) -> None:
         held = self._read(storage)
         if held.type is not STORAGE:
             raise Refusal(TYPES, f"r{storage} is {held.type}; expected storage")
         self._integer(offset)
-        self._make(dst, self._with_shape(self.signatures.dtypes[dtype], shape))
+        self._make(dst, self._with_shape(self.signatures.dtypes[dtype], shape), held.memory)
 
     # ---- data ----
 
