@@ -6,8 +6,6 @@ import compileall
 import functools
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..formats.errors import ExecutionError
+from ..vm import processes
 
 if TYPE_CHECKING:
     import onnx
@@ -88,13 +87,7 @@ def run_child(code: str, *arguments: Path, environment: dict[str, str] | None = 
     """Runs Python code in a fresh process, and gives the JSON of its last line of output."""
     _as_installed()
     start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=os.environ | (environment or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = processes.run(code, *arguments, env=os.environ | (environment or {}), capture_output=True, text=True)
     seconds = time.perf_counter() - start
     if done.returncode:
         raise ExecutionError(f"the measured process failed: {done.stderr.strip().splitlines()[-1:]}")

@@ -81,4 +81,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    if sys.path[:1] in ([""], [os.getcwd()]):  # by `python -m`: what lies beside a model must not be imported
+        del sys.path[0]
     sys.exit(main())

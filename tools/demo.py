@@ -6,7 +6,6 @@ not been trained on.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..vm import processes
 from . import digits
 
 _SHOWN = 5
@@ -47,7 +47,7 @@ def main() -> int:
         print("\n▸ the first lines of its bytecode\n")
         print("\n".join(_indented(executable.bytecode).splitlines()[:_BYTECODE_LINES]))
         with _step("load it in a new process, and classify the held-out images"):
-            return subprocess.run([sys.executable, "-m", __spec__.name, str(path)], check=False).returncode
+            return processes.run(processes.module(__spec__.name), path).returncode
 
 
 def classify(path: Path) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import queue
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -34,6 +33,7 @@ from ..formats.errors import BudgetExceededError, TreadleError
 from ..formats.executable import Executable, load
 from ..formats.program import Function, Program
 from ..formats.types import TensorType, TupleType, Type
+from ..vm import processes
 from .mutate import mutate_bytes, mutate_program, mutate_section
 
 CORPUS = Path(__file__).parent.parent / "tests" / "vm"
@@ -216,15 +216,21 @@ class Child:
     """A child process, restarted when it is needed again."""
 
     def __init__(self, corpus: Path, seed: int, log: Path) -> None:
-        self._command = [sys.executable, "-m", __spec__.name, "--serve", "--corpus", str(corpus), "--seed", str(seed)]
+        self._options = ["--serve", "--corpus", str(corpus.resolve()), "--seed", str(seed)]
         self._log = log
-        self._process: subprocess.Popen[str] | None = None
+        self._process: processes.Process[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> processes.Process[str]:
         with open(self._log, "w") as log:
-            process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
+            process = processes.start(
+                processes.module(__spec__.name),
+                *self._options,
+                stdin=processes.PIPE,
+                stdout=processes.PIPE,
+                stderr=log,
+                text=True,
+                bufsize=1,
             )
         lines = self._lines = queue.Queue()
         threading.Thread(target=_collect, args=(process, lines), daemon=True).start()
@@ -276,7 +282,7 @@ class Child:
             self._process = None
 
 
-def _collect(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+def _collect(process: processes.Process[str], lines: queue.Queue[str | None]) -> None:
     assert process.stdout is not None
     for line in process.stdout:
         lines.put(line.rstrip("\n"))

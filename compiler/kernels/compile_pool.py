@@ -1,7 +1,7 @@
 """Compiling many kernel texts side by side, in worker processes that are fed through pipes.
 
-Workers are started as `python -m` and not by `multiprocessing`, which would run a user's script again unless it guards its
-main part. A worker that dies costs its text a second try; Ctrl-C, or any error, ends all of them.
+Workers are started by `vm/processes.py` and not by `multiprocessing`, which would run a user's script again unless it guards
+its main part. A worker that dies costs its text a second try; Ctrl-C, or any error, ends all of them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...formats.errors import CompileError
-from ...vm import knobs
+from ...vm import knobs, processes
 from ...vm.native import NativeTarget, host_target
 from . import worker
 
@@ -79,7 +78,7 @@ class _Client:
 
     def __init__(self, target: NativeTarget) -> None:
         self._target = target
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: processes.Process[bytes] | None = None
         self._lock = threading.Lock()  # between starting a worker here and closing in another thread
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -121,7 +120,7 @@ class _Client:
             return content
         raise CompileError(f"the process that compiled kernel {text.symbol} died twice, with exit status {status}")
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> processes.Process[bytes]:
         with self._lock:
             if self._closed:
                 raise CompileError("the build was interrupted")
@@ -142,7 +141,7 @@ class _Client:
             _close_pipes(self._process)
 
 
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+def _close_pipes(process: processes.Process[bytes]) -> None:
     """Of a process that has ended."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -150,10 +149,10 @@ def _close_pipes(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def _start(target: NativeTarget) -> subprocess.Popen[bytes]:
-    # the child finds what this process finds, also where a script has changed the search path
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-m", worker.__name__]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+def _start(target: NativeTarget) -> processes.Process[bytes]:
+    # in a folder of ours: Numba reads settings from the working directory
+    process = processes.start(
+        processes.module(worker.__name__), stdin=processes.PIPE, stdout=processes.PIPE, cwd=Path(__file__).parent
+    )
     worker.send(process.stdin, [target.triple, target.cpu, target.features])  # type: ignore[arg-type]
     return process

@@ -1,6 +1,6 @@
 """A process that compiles kernels: requests come on standard input, object code goes to standard output.
 
-    python -m treadle.compiler.kernels.worker
+`compile_pool.py` starts it, by `vm/processes.py`.
 
 Each message is a length (u32) and that many bytes of msgpack. The first request is the target, [triple, cpu, features];
 each later one is [symbol, source, lanes], answered by ["ok", code] or ["error", text]. The end of the input ends the process.
