@@ -10,7 +10,7 @@ demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
 
 test: $(VENV)/ready
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --maxprocesses 8
 
 networks: $(VENV)/ready
 	$(RUN) -m pytest -m slow

@@ -26,6 +26,7 @@ def test_eight_threads_get_the_bits_of_one() -> None:
         np.testing.assert_array_equal(result, alone[turn % 8])
 
 
+@pytest.mark.serial
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processors cannot be chosen here")
 def test_a_worker_that_was_woken_keeps_off_the_callers_processor() -> None:
     allowed, before = os.sched_getaffinity(0), treadle.get_num_threads()

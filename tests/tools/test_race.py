@@ -12,6 +12,7 @@ from treadle.tools import race
 from treadle.tools.cli import USAGE, main
 
 
+@pytest.mark.serial
 def test_every_engine_is_measured_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     page = tmp_path / "page.md"
     options = ["--only", "mlp", "--against", "onnxruntime", "--threads", "1", "--repeat", "2"]
@@ -45,6 +46,7 @@ def test_unknown_names_are_usage_errors(option: list[str], capsys: pytest.Captur
     assert capsys.readouterr().err
 
 
+@pytest.mark.serial
 def test_a_turn_begins_when_no_thread_is_busy() -> None:
     end = time.perf_counter() + 0.05
 

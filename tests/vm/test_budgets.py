@@ -100,6 +100,7 @@ def test_no_steps_at_all(vm):
         vm.call("count", (1,), max_steps=0)
 
 
+@pytest.mark.serial
 def test_seconds(vm):
     start = time.monotonic()
     with pytest.raises(BudgetExceededError, match=r"more than 0\.05 s"):
@@ -154,6 +155,7 @@ def test_a_machines_budget_holds_for_every_call(machine):
     check(vm)
 
 
+@pytest.mark.serial
 def test_cancel_from_another_thread(vm):
     token = CancelToken()
     threading.Timer(0.05, token.cancel).start()
@@ -179,6 +181,7 @@ def heeded_interrupts():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.serial
 @pytest.mark.usefixtures("heeded_interrupts")
 def test_ctrl_c(vm):
     timer = threading.Timer(0.1, _thread.interrupt_main)

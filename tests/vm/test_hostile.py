@@ -46,11 +46,13 @@ SLOW = {
 }
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("name", SLOW)
 def test_slow_instructions_do_not_outlast_the_time_budget(name: str) -> None:
     check_time_budget(machine(SLOW[name], max_seconds=0.1), X)
 
 
+@pytest.mark.serial
 def test_copies_of_large_tensors_do_not_outlast_the_time_budget() -> None:
     text = "func @main(x: int8[?]) -> int8[?] {\nagain:\n device_copy r1, r0, 0\n goto again\n}"
     check_time_budget(machine(text, max_seconds=0.1), np.zeros(32 << 20, np.int8))
@@ -174,6 +176,7 @@ def test_code_is_what_was_verified_whatever_becomes_of_the_file(tmp_path: Path) 
     assert vm["main"](X).numpy().tolist() == [1, 1]
 
 
+@pytest.mark.serial
 def test_verification_takes_no_longer_than_the_size_of_the_code_explains() -> None:
     steps = "\n".join(f"add i{i}, i{i - 1}, i{i // 2}" for i in range(24, 20_000))
     shape = ", ".join(["?"] * 24)
@@ -187,6 +190,7 @@ def test_verification_takes_no_longer_than_the_size_of_the_code_explains() -> No
     assert time.monotonic() - start < 5
 
 
+@pytest.mark.serial
 def test_an_axis_of_any_length_beside_one_of_no_elements_takes_no_time() -> None:
     vm = machine(
         """

@@ -173,6 +173,7 @@ def test_callers_that_want_the_workers_at_once_get_their_own_results(compiler):
         set_num_threads(before)
 
 
+@pytest.mark.serial
 def test_a_program_that_takes_the_workers_core_costs_little(compiler):
     """Left out or not, workers give the same; and no call waits for what a scheduler gives others, every time."""
     compiler(8, 100_000)

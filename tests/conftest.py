@@ -1,0 +1,69 @@
+"""How tests share a machine: `make test` runs them on several processes (pytest-xdist), those marked `serial` behind all others.
+
+A serial test measures time, memory or threads, and runs while no other test does. The processes agree on that by a lock on a
+file: shared by ordinary tests, exclusive for a serial one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BUILD_ENGINE = "from treadle.vm.core import engine; engine()"
+
+
+class Shared:
+    """What the process that starts the others does for them: the engine is built once, and there is a file to lock."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="treadle-tests-")
+
+    def pytest_sessionstart(self) -> None:
+        subprocess.run([sys.executable, "-c", BUILD_ENGINE], timeout=300, check=True)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["treadle_lock"] = str(Path(self.folder.name) / "lock")
+
+    def pytest_unconfigure(self) -> None:
+        self.folder.cleanup()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None):
+        config.pluginmanager.register(Shared())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Serial tests come last: nothing waits for them then."""
+    items.sort(key=is_serial)
+
+
+def is_serial(item: pytest.Item) -> bool:
+    return item.get_closest_marker("serial") is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    with turn(getattr(item.config, "workerinput", {}).get("treadle_lock"), alone=is_serial(item)):
+        return (yield)
+
+
+@contextlib.contextmanager
+def turn(lock: str | None, alone: bool) -> Iterator[None]:
+    """Holds the lock, where tests have one; `alone`, no other process holds it."""
+    if lock is None:
+        yield
+        return
+    import fcntl
+
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
