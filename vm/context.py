@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import weakref
 from typing import Any
 
 import numpy as np
 
-from . import core, loader, threads
+from . import core, threads
 from .image import Image
 from .layout import CONTEXT, CONTEXT_WORDS, PYTHON, WORD
 from .memory import word
+from .once import kept, once
 from .python_layout import python_layout
 
 _Words = ctypes.c_int64 * CONTEXT_WORDS
@@ -83,14 +83,14 @@ class _Outside:
     """The context that results are released through, from any thread: it keeps no blocks."""
 
     def __init__(self) -> None:
-        self.words = loader.kept(_Words())  # results may be released when Python ends
+        self.words = kept(_Words())  # results may be released when Python ends
         self.words[CONTEXT.MAX_CACHED] = -1
         address, drop = ctypes.addressof(self.words), core.engine().drop
         self.address = address
         self.drop = lambda reference: drop(address, reference)
 
 
-@functools.cache
+@once
 def outside() -> _Outside:
     return _Outside()
 

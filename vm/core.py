@@ -7,16 +7,15 @@ Numba.
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from . import native
+from .once import once
 
 # What the engine's object code is made of.
 _SOURCES = (
@@ -65,24 +64,17 @@ ENTRIES: dict[str, Entry] = {
     "rest": Entry("parallel", 1),
 }
 
-_lock = threading.Lock()
 
-
+@once
 def engine() -> SimpleNamespace:
     """The entry points by name. The first call on a machine compiles them, which takes some seconds."""
-    with _lock:
-        return _engine()
+    addresses = native.load_object(_object_code())
+    return SimpleNamespace(**{name: _function(entry, addresses[name]) for name, entry in ENTRIES.items()})
 
 
 def is_built() -> bool:
     """Whether the engine's object code is in the cache."""
     return native.cache().get(_key()) is not None
-
-
-@functools.cache
-def _engine() -> SimpleNamespace:
-    addresses = native.load_object(_object_code())
-    return SimpleNamespace(**{name: _function(entry, addresses[name]) for name, entry in ENTRIES.items()})
 
 
 def _function(entry: Entry, address: int) -> Callable[..., int]:

@@ -8,7 +8,6 @@ matters to Python objects alone. What makes LLVM text itself, of Numba's convent
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +20,8 @@ from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.core.typing import BaseContext
 from numba.core.typing.templates import RegistryLoader
+
+from .once import once
 
 _PASSES = (
     untyped_passes.TranslateByteCode,
@@ -111,7 +112,7 @@ class _Operations(cpu.CPUContext):
         from numba.cpython import numbers  # noqa: F401  it registers itself
 
 
-@functools.cache
+@once
 def _context() -> Any:
     return compiler._make_subtarget(_Operations(_Types()), _flags())
 

@@ -6,7 +6,6 @@ frame memory needs nothing but its type.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -19,6 +18,7 @@ from ..formats.program import Program
 from ..formats.types import TensorType, Type, erase_dims
 from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
+from .once import Lock
 from .verify import Verified, VerifiedFunction
 
 TICK_NANOSECONDS = 4  # what one instruction is taken to cost
@@ -49,7 +49,7 @@ class Image:
         self.data_types = {definition.name: definition for definition in program.data_types}
         self.record_types: list[Type] = [erase_dims(type_) for type_ in program.types]
         self._type_numbers = {type_: number for number, type_ in enumerate(self.record_types)}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def type_number(self, type_: Type) -> int:
         """By which number data values of a type name it: its place in `record_types`."""

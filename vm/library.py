@@ -6,7 +6,6 @@ files, and imports no compiler. What only that can do (build, evaluate) is asked
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib
 import struct
@@ -23,6 +22,7 @@ from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
 from ..formats.tuning import Tuning
 from . import native
+from .once import Lock, once
 
 Evaluate = Callable[[list[np.ndarray], list[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
 
@@ -66,7 +66,7 @@ class LinkedPrimitive(NamedTuple):
 HOST = LinkedPrimitive(0)
 
 
-@functools.cache
+@once
 def compiler() -> Compiler:
     """The compiler of the package, imported only when something is missing from the cache. Raises TreadleError without one."""
     if not vm.compiler_name:
@@ -77,7 +77,7 @@ def compiler() -> Compiler:
 # ---- keys and the cache ----
 
 
-@functools.cache
+@once
 def compiler_version() -> str:
     """A hash of everything that decides how a definition becomes native code."""
     package = Path(__file__).resolve().parent.parent
@@ -167,8 +167,12 @@ def link(
             found[key] = _from_file(key, kernel)
     missing = {key: rest for key, *rest in zip(keys, definitions, variants, strict=True) if key not in found}
     if missing and kernels == "build":
-        lacking, wanted = zip(*missing.values(), strict=True)
-        found |= zip(missing, compiler().build(lacking, variants=wanted), strict=True)
+        with _building:
+            found |= find_kernels(list(missing))  # another thread may have built them meanwhile
+            missing = {key: rest for key, rest in missing.items() if key not in found}
+            if missing:
+                lacking, wanted = zip(*missing.values(), strict=True)
+                found |= zip(missing, compiler().build(lacking, variants=wanted), strict=True)
     addresses = _load({kernel.object_key: kernel.code for kernel in found.values() if kernel is not None})
     return [_linked(found.get(key), addresses) for key in keys]
 
@@ -200,10 +204,12 @@ def address_of(kernel: BuiltKernel) -> int:
 
 
 _loaded: dict[str, int] = {}  # object key → address of the kernel, for all that this process has loaded
+_loading, _building = Lock(), Lock()
 
 
 def _load(codes: Mapping[str, bytes]) -> Mapping[str, int]:
-    new = {key: code for key, code in codes.items() if key not in _loaded}
-    for key, symbols in zip(new, native.load_objects(list(new.values())), strict=True):
-        _loaded[key] = next(iter(symbols.values()))
-    return _loaded
+    with _loading:
+        new = {key: code for key, code in codes.items() if key not in _loaded}
+        for key, symbols in zip(new, native.load_objects(list(new.values())), strict=True):
+            _loaded[key] = next(iter(symbols.values()))
+        return _loaded

@@ -15,11 +15,10 @@ import platform
 import struct
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ..formats.errors import FormatError
-
-_T = TypeVar("_T")
+from .once import kept, once
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -169,12 +168,6 @@ def load(files: Sequence[bytes]) -> list[dict[str, int]] | None:
         raise FormatError(f"not an object file: {error}") from error
 
 
-def kept(thing: _T) -> _T:
-    """The same object, which now stays for the life of the process, also when Python ends: raw addresses have no owner."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-    return thing
-
-
 def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:
     """Memory is written first and made executable then: at no time is it both."""
     memory = mmap.mmap(-1, max(size, 1), prot=mmap.PROT_READ | mmap.PROT_WRITE)
@@ -188,7 +181,7 @@ def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:
     return [each.exports(base) for each in objects]
 
 
-@functools.cache
+@once
 def _libraries() -> tuple[Any, Any]:
     return ctypes.CDLL(None), ctypes.CDLL("libm.so.6")
 

@@ -23,6 +23,7 @@ from .calls import Calls, bound
 from .device import Device, cpu
 from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
 from .image import Image
+from .once import Lock
 from .profile import Profiler, ProfileRow
 from .values import Closure
 from .verify import verify
@@ -67,6 +68,7 @@ class VirtualMachine:
             image = Image(verified, library.link(exe.program, kernels, trusted, exe.tuning))
         self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
         self._listeners: tuple[Listener, ...] = ()
+        self._listening = Lock()
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
         self._callables: dict[str, Callable[..., Any]] = {}
         self._inputs: dict[str, list[Any]] = {}
@@ -174,19 +176,19 @@ class VirtualMachine:
 
     @contextlib.contextmanager
     def listening(self, *listeners: Listener) -> Iterator[None]:
-        """Within this, listeners are told of all calls of this machine that begin."""
-        before = self._listeners
-        self._listen((*before, *listeners))
+        """Within this, listeners are told of all calls of this machine that begin, in any thread."""
+        self._listen(add=listeners)
         try:
             yield
         finally:
-            self._listen(before)
+            self._listen(remove=listeners)
 
     def set_instrument(self, callback: Callable[..., Any] | None) -> None:
         """`callback(primitive, symbol, before_run, result, *tensors)` is called before and after each call of a primitive;
         None ends that. See `hooks.Instrument`."""
-        others = tuple(each for each in self._listeners if not isinstance(each, Instrument))
-        self._listen(others if callback is None else (*others, Instrument(callback)))
+        with self._listening:
+            instruments = [each for each in self._listeners if isinstance(each, Instrument)]
+            self._listen(remove=instruments, add=() if callback is None else [Instrument(callback)])
 
     def profile(self, name: str, *args: Any, **kwargs: Any) -> list[ProfileRow]:
         """How long each primitive takes in one call of a function, the longest first. For a machine made with profile=True,
@@ -198,9 +200,16 @@ class VirtualMachine:
             self[name](*args, **kwargs)
         return profiler.rows
 
-    def _listen(self, listeners: tuple[Listener, ...]) -> None:
-        self._listeners = listeners
-        self._calls.listen(listeners)
+    def _listen(self, *, remove: Sequence[Listener] = (), add: Sequence[Listener] = ()) -> None:
+        """Threads may come and go in any order: each takes away what it has added, and no more."""
+        with self._listening:
+            listeners = list(self._listeners)
+            for listener in remove:
+                at = next((at for at in reversed(range(len(listeners))) if listeners[at] is listener), None)
+                if at is not None:
+                    del listeners[at]
+            self._listeners = (*listeners, *add)
+            self._calls.listen(self._listeners)
 
     # ---- inside ----
 

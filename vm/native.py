@@ -8,14 +8,12 @@ Object code is a function of the sources, the target CPU and the versions of Num
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import platform
 import re
 import struct
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from typing import Any, Union
 
 from ..formats.errors import CompileError, FormatError
 from . import knobs, loader
+from .once import Lock, kept, once
 
 # A code blob is: MAGIC, the length of the names (u32), the names of its symbols joined by line feeds, an object file.
 MAGIC = b"TRDLOBJ1"
@@ -54,7 +53,7 @@ def host_target() -> NativeTarget:
     return _target_of(knobs.get("TREADLE_TARGET"))
 
 
-@functools.cache
+@once
 def _target_of(override: str | None) -> NativeTarget:
     host = _processor()
     if not override:
@@ -65,7 +64,7 @@ def _target_of(override: str | None) -> NativeTarget:
     return NativeTarget(host.triple, cpu, features)
 
 
-@functools.cache
+@once
 def _processor() -> NativeTarget:
     """This CPU as LLVM names it, or named it when it was asked before."""
     identity = _processor_identity()
@@ -99,7 +98,7 @@ def _processor_identity() -> str:
     return "\n".join([platform.machine(), *found]) if len(found) == len(_IDENTITY) else ""
 
 
-@functools.cache
+@once
 def toolchain() -> str:
     """The versions that decide about object code, read without importing the packages."""
     return " ".join(f"{name} {_version_of(name)}" for name in ("numba", "llvmlite"))
@@ -116,7 +115,7 @@ def _version_of(package: str) -> str:
     return metadata.version(package)
 
 
-@functools.cache
+@once
 def _llvm() -> Any:
     import llvmlite.binding as llvm
 
@@ -167,7 +166,7 @@ def _target_machine(target: NativeTarget) -> Any:
     )
 
 
-_compiler_lock = threading.Lock()
+_compiler_lock = Lock()
 
 
 def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
@@ -332,7 +331,7 @@ def _load_with_llvm(parsed: Sequence[tuple[list[str], bytes]]) -> list[dict[str,
         except Exception as error:
             raise FormatError(f"not an object file: {error}") from error
     engine.finalize_object()
-    loader.kept(engine)
+    kept(engine)
     return [{name: engine.get_function_address(name) for name in names} for names, _ in parsed]
 
 
@@ -410,7 +409,7 @@ class ObjectCache:
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
-@functools.cache
+@once
 def _cache_at(setting: str | None) -> ObjectCache:
     if setting == "off":
         return ObjectCache(None)

@@ -5,6 +5,7 @@ Times are those of the machine's traps too, some microseconds a call of a primit
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 
@@ -22,13 +23,14 @@ class ProfileRow:
 
 
 class Profiler(Listener):
-    """Adds up the times of primitives, by place."""
+    """Adds up the times of primitives, by place, in calls of the thread that made it."""
 
     operations = CALLS
 
     def __init__(self) -> None:
         self.by_place: dict[tuple[str, int], ProfileRow] = {}  # (function, offset of the instruction)
         self._since = 0.0
+        self._thread = threading.get_ident()
 
     @property
     def rows(self) -> list[ProfileRow]:
@@ -36,11 +38,14 @@ class Profiler(Listener):
         return sorted(self.by_place.values(), key=lambda row: -row.seconds)
 
     def before(self, event: Event) -> InstrumentAction | None:
-        self._since = time.perf_counter()
+        if threading.get_ident() == self._thread:
+            self._since = time.perf_counter()
         return None
 
     def after(self, event: Event) -> None:
         seconds = time.perf_counter() - self._since
+        if threading.get_ident() != self._thread:
+            return
         place = event.function, event.instruction.offset
         if place not in self.by_place:
             assert event.primitive is not None

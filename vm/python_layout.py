@@ -7,7 +7,6 @@ results are converted by Python.
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +17,13 @@ from ..formats.dtypes import DType
 from . import core
 from .layout import CAPSULE, PYTHON, READABLE, WORD
 from .memory import word, words
+from .once import once
 
 # Places in the table of NumPy's functions, the same in all its versions
 _NEW_FROM_DESCRIPTOR, _SET_BASE_OBJECT = 94, 282
 
 
-@functools.cache
+@once
 def python_layout() -> Any:
     """Its `words` are those of PYTHON, at `address`. `works`: arguments may be read; `makes_arrays`: the functions are there."""
     block = (ctypes.c_int64 * PYTHON.WORDS)()

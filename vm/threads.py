@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import functools
 import os
 import sys
 import threading
@@ -18,6 +17,7 @@ from typing import Any
 from ..formats.errors import ArgumentError
 from . import core, knobs
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
+from .once import once
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
@@ -150,7 +150,7 @@ def _place(index: int, word: int) -> int:
     return POOL.WORDS + MEMBER_WORDS * index + word
 
 
-@functools.cache
+@once
 def _c_library() -> Any:
     return ctypes.CDLL(None)
 
@@ -161,19 +161,17 @@ def _address(function: str) -> int | None:
 
 
 _pool: Pool | None = None
-_lock = threading.Lock()
 
 
+@once
 def pool() -> Pool:
     """The pool of this process."""
     global _pool
-    with _lock:
-        if _pool is None:
-            _pool = Pool(_default_threads())
-            atexit.register(_pool.stop)  # before the code that the workers run is gone
-            if hasattr(os, "register_at_fork"):
-                os.register_at_fork(after_in_child=_pool.forget_workers)
-        return _pool
+    _pool = Pool(_default_threads())
+    atexit.register(_pool.stop)  # before the code that the workers run is gone
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_pool.forget_workers)
+    return _pool
 
 
 def cpu_count() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError
@@ -233,3 +235,40 @@ def test_profile(machine):
     assert rows[0].seconds >= rows[1].seconds > 0
     with pytest.raises(ArgumentError, match="profile=True"):
         machine(PROGRAM).profile("main", X)
+
+
+def test_listeners_may_come_and_go_in_any_order(machine):
+    """As those of several threads do: who leaves takes nobody else's listener away, and leaves none behind."""
+    vm = machine(PROGRAM)
+    early, late = Recorder(CALLS), Recorder(CALLS)
+    first, second = vm.listening(early), vm.listening(late)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    vm["main"](X)
+    assert early.events == []
+    assert late.events != []
+    heard = len(late.events)
+    second.__exit__(None, None, None)
+    vm["main"](X)
+    assert (early.events, len(late.events)) == ([], heard)
+
+
+def test_a_profile_tells_of_its_own_call_alone(machine):
+    vm = machine(PROGRAM, profile=True)
+    is_over = threading.Event()
+
+    def call() -> None:
+        while not is_over.is_set():
+            vm["main"](X)
+
+    others = [threading.Thread(target=call) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        for _ in range(20):
+            assert [row.calls for row in vm.profile("main", X)] == [1, 1]
+    finally:
+        is_over.set()
+        for other in others:
+            other.join()

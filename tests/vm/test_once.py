@@ -1,0 +1,95 @@
+"""What is made once a process: also when threads ask for it at once, and in a child of fork."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from treadle import vm
+from treadle.vm.once import Lock, once
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+
+def test_threads_that_ask_at_once_get_one_object():
+    barrier = threading.Barrier(8)
+
+    @once
+    def thing(key: str) -> object:
+        time.sleep(0.01)
+        return object()
+
+    def ask(turn: int) -> object:
+        barrier.wait()
+        return thing("a")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(map(id, threads.map(ask, range(8))))) == 1
+    assert thing("b") is not thing("a")
+
+
+def test_an_error_is_not_kept():
+    answers = iter([ValueError("not yet"), 5])
+
+    @once
+    def thing() -> object:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(ValueError, match="not yet"):
+        thing()
+    assert thing() == 5 == thing()
+
+
+@forks
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_lock_that_another_thread_held_at_a_fork_is_free_in_the_child():
+    lock, is_held, is_over = Lock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            is_over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+    child = os.fork()
+    if child == 0:
+        with lock:
+            os._exit(0)
+    is_over.set()
+    holder.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@forks
+def test_a_lock_of_the_thread_that_forks_stays_its_own():
+    lock = Lock()
+    with lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                with lock:
+                    pass
+            except BaseException:
+                os._exit(1)
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_machine_makes_nothing_by_a_cache_that_two_threads_may_fill():
+    """`functools.cache` calls its function twice when two threads ask at once, and frees one of the results."""
+    for path in Path(vm.__file__).parent.glob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"@(functools\.)?cache\b|lru_cache\(maxsize=None", text), path.name
+        # nor by locks that stay taken in a child of fork
+        assert path.name == "once.py" or not re.search(r"threading\.R?Lock\(", text), path.name

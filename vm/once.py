@@ -1,0 +1,76 @@
+"""What a process makes once, and locks that outlive a fork.
+
+Raw addresses have no owner: where memory is made twice, and one of the two is freed, an address of the freed one may be in
+use. So every object of a process is made by `once`, and by nothing else: `functools.cache` calls its function in two threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Lock:
+    """A re-entrant lock. A child of fork finds it free if another thread held it: that thread is not in the child."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _forget_others(self) -> None:
+        if self._lock.acquire(blocking=False):  # free, or held by the thread that forked
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+
+
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_locks):
+        lock._forget_others()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def kept(thing: _T) -> _T:
+    """The same object, which now stays for the life of the process, also while Python ends and threads still run."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    return thing
+
+
+def once(make: _F) -> _F:
+    """The function, called once for each tuple of (hashable) arguments; other threads wait for its result, and share it. The
+    result stays for the life of the process. An error is not kept: the next call tries again.
+    """
+    made: dict[tuple[Hashable, ...], Any] = {}
+    lock = Lock()
+
+    @functools.wraps(make)
+    def get(*arguments: Hashable) -> Any:
+        if arguments not in made:
+            with lock:
+                if arguments not in made:
+                    thing = make(*arguments)
+                    # a finaliser or a signal handler that came in between, in this thread, may have been first
+                    kept(made.setdefault(arguments, thing))
+        return made[arguments]
+
+    return get  # type: ignore[return-value]
