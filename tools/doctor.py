@@ -6,10 +6,8 @@ import argparse
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("numpy", "numba", "llvmlite", "msgpack", "platformdirs", "tqdm")
@@ -88,27 +86,14 @@ def _processor() -> Iterator[Finding]:
 def _cache() -> Finding:
     from ..vm import native
 
-    folder = native.cache().folder
-    if folder is None:
+    cache = native.cache()
+    if cache.folder is None:
         return Finding("cache", "off", "every process builds its kernels anew; unset TREADLE_CACHE")
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
-    value = f"{folder}, {len(files)} files, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB"
+    problem, files = cache.problem(), cache.entries()
+    size = sum(entry.size for entry in files)
     return Finding(
-        "cache",
-        value,
-        "" if _is_writable(folder) else "nothing can be written there; set TREADLE_CACHE to another folder",
+        "cache", f"{cache.folder}, {len(files)} files, {size / 1e6:.1f} of {cache.limit / 1e6:.0f} MB", problem
     )
-
-
-def _is_writable(folder: Path) -> bool:
-    """Whether a file can be made there. What the system says of permissions does not know of full disks and file servers."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # as the cache does with what it keeps first
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"treadle")
-    except OSError:
-        return False
-    return True
 
 
 def _engine() -> Finding:

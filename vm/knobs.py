@@ -44,9 +44,20 @@ def _count(text: str) -> int:
     return number
 
 
+def _bytes(text: str) -> int:
+    number, unit = (text[:-1], text[-1:].upper()) if text[-1:].isalpha() else (text, "")
+    if unit not in _UNITS or not number.isdecimal() or not int(number):
+        raise ValueError("a number of bytes from 1 on is expected, or one of units, as 500M or 2G")
+    return int(number) * _UNITS[unit]
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
 # fmt: off
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in (
     Knob("TREADLE_CACHE", None, str, "folder of the kernel cache; 'off' for none (default: the user's cache folder)"),
+    # the kernels of some three hundred networks at a few MB each
+    Knob("TREADLE_CACHE_SIZE", 1 << 30, _bytes, "bytes that the kernel cache may take, such as 500M or 2G (default: 1G)"),
     Knob("TREADLE_NUM_THREADS", None, _count, "threads that one call may use (default: the CPUs of this process)"),
     Knob("TREADLE_TARGET", None, str, "CPU to generate code for, NAME or NAME:+feature,-feature (default: this one)"),
     Knob("TREADLE_KERNELS", "build", _kernels, "in ONNX conformance runs: build what the cache lacks, or cached: evaluate it"),

@@ -1,6 +1,6 @@
 """Native code: functions → LLVM text (`frontend.py`, through Numba) → object code → addresses in this process.
 
-`compile_object` imports Numba; `load_object` and `ObjectCache` do not, and nothing of a warm start needs LLVM where `loader.py`
+`compile_object` imports Numba; `load_object` does not, and nothing of a warm start needs LLVM where `loader.py`
 knows the system: it never pays for the compiler.
 Object code is a function of the sources, the target CPU and the versions of Numba and llvmlite: the same in every process.
 """
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import platform
 import re
 import struct
-import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -23,7 +20,10 @@ from typing import Any, Union
 
 from ..formats.errors import CompileError, FormatError
 from . import knobs, loader
+from .cache import ObjectCache, cache
 from .once import Lock, kept, once
+
+__all__ = ["ObjectCache", "cache"]
 
 # A code blob is: MAGIC, the length of the names (u32), the names of its symbols joined by line feeds, an object file.
 MAGIC = b"TRDLOBJ1"
@@ -68,7 +68,7 @@ def _target_of(override: str | None) -> NativeTarget:
 def _processor() -> NativeTarget:
     """This CPU as LLVM names it, or named it when it was asked before."""
     identity = _processor_identity()
-    key = hashlib.sha256(f"processor {toolchain()} {identity}".encode()).hexdigest()
+    key = hashlib.sha256(f"processor of LLVM, {toolchain()} {identity}".encode()).hexdigest()
     known = cache().get(key) if identity else None
     if known is not None:
         return NativeTarget(*known.decode().split("\n"))
@@ -348,78 +348,3 @@ def _split(code: bytes) -> tuple[list[str], bytes]:
     if length > len(code) - head:
         raise FormatError("a code blob is cut short")
     return code[head : head + length].decode().split("\n"), code[head + length :]
-
-
-# ---- keeping ----
-
-
-class ObjectCache:
-    """A folder of immutable blobs by key, shared by processes. It may vanish, be read-only or full at any time: then it
-    keeps nothing, and says so once.
-
-    A file is the SHA-256 of its content, then the content: what a crash or a bad disk left is found, and made anew.
-    """
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-        self._warned = False
-
-    def get(self, key: str) -> bytes | None:
-        """The blob of that key (hexadecimal digits), or None."""
-        if self.folder is None:
-            return None
-        try:
-            data = self._path(key).read_bytes()
-        except OSError:
-            return None
-        content = data[32:]
-        return content if hashlib.sha256(content).digest() == data[:32] else None
-
-    def put(self, key: str, content: bytes) -> None:
-        """Stores a blob. Two processes may do so at once: one of the equal files stays."""
-        if self.folder is None:
-            return
-        path = self._path(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._write(path, hashlib.sha256(content).digest() + content)
-        except OSError as error:
-            self._warn(error)
-
-    def _path(self, key: str) -> Path:
-        assert self.folder is not None
-        return self.folder / key[:2] / key[2:]
-
-    @staticmethod
-    def _write(path: Path, data: bytes) -> None:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
-
-    def _warn(self, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            message = f"native code is not kept in {self.folder}: {error}; set TREADLE_CACHE to a writable folder"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
-
-
-@once
-def _cache_at(setting: str | None) -> ObjectCache:
-    if setting == "off":
-        return ObjectCache(None)
-    if setting:
-        return ObjectCache(Path(setting).expanduser())
-    import platformdirs
-
-    return ObjectCache(Path(platformdirs.user_cache_dir("treadle", appauthor=False)))
-
-
-def cache() -> ObjectCache:
-    """The cache of this user, where the knob TREADLE_CACHE says."""
-    return _cache_at(knobs.get("TREADLE_CACHE"))

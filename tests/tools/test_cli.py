@@ -13,6 +13,7 @@ import pytest
 from onnx import parser
 from treadle.tools import digits, doctor
 from treadle.tools.cli import main
+from treadle.vm.native import ObjectCache
 
 MODEL = (
     '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, 2] x, float[2] w) => (float[n, 2] y) { y = Add(x, w) }'
@@ -165,8 +166,8 @@ def test_doctor_looks_and_builds_nothing(tmp_path: Path) -> None:
 
 def test_doctor_tries_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert doctor._is_writable(tmp_path / "new" / "folder")
-    assert not doctor._is_writable(tmp_path / "file" / "folder")
+    assert not ObjectCache(tmp_path / "new" / "folder").problem()
+    assert ObjectCache(tmp_path / "file" / "folder").problem()
 
 
 def test_doctor_and_knobs(capsys: pytest.CaptureFixture) -> None:
