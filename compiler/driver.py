@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats.dtypes import DType
-from ..formats.errors import CompileError
+from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError
 from ..formats.executable import Executable
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.program import NativeKernel
+from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
 from ..vm.library import variant_keys
 from . import ir
@@ -118,7 +118,34 @@ def compile_module(
     names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
     options = Options(tuple(entries), _supports(target or host()), winograd)
     module = run(module, pipeline(opt_level, options), print_after=print_after, timings=timings)
-    return generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
+    generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
+    check_made(generated.program)
+    return generated
+
+
+def check_made(program: Program) -> None:
+    """Verifies a program that the compiler made, as the machine will. Raises MiscompilationError, which names the node."""
+    from ..vm.verify import verify
+    from .check import check_definition
+
+    function, node = None, None
+    try:
+        verify(program)
+        for primitive in program.primitives:
+            function, node = (
+                f"primitive {primitive.name}",
+                next((n.origin for n in primitive.definition.nodes if n.origin), None),
+            )
+            check_definition(primitive.definition)
+    except (VerificationError, InferenceError) as error:
+        raise MiscompilationError(
+            f"Treadle made a program that its own verifier refuses ({error.message}). This is a fault of Treadle, not of the "
+            "model; please report it with this message, Treadle's version, and the model or what "
+            "treadle.compile(…, print_after=['infer_types']) prints of it. Another opt_level may do meanwhile",
+            function=error.function or function,
+            instruction=error.instruction,
+            node=error.node or node,
+        ) from None
 
 
 def _result_names(function: ir.Function) -> list[str]:

@@ -162,20 +162,30 @@ class Emission:
             size = self.arithmetic("floor_divide", size, self.number(solution.coefficient))
         self.scope.numbers[solution.variable] = self.arithmetic("maximum", size, 0)
 
-    def prove(self, register: Register, wanted: Type | None) -> None:
-        """Has the machine check what the type says and the verifier cannot know; binds variables that are new."""
+    def prove(self, register: Register, wanted: Type | None) -> Register:
+        """Has the machine check what the type says and the verifier cannot know; binds variables that are new.
+
+        The register that has the type: another one where the dimensions of this one have other names, by which it is still used.
+        """
         if not isinstance(wanted, TensorType) or self._is_known(register, wanted):
-            return
+            return register
+        known = self._known(register)
+        if any(UNKNOWN not in pair and pair[0] != pair[1] for pair in zip(known.shape, wanted.shape, strict=True)):  # type: ignore[union-attr]
+            register, renamed = self.new_ref(register.type), register
+            self.emit("move", register, renamed)
+            self.scope.proved[register] = known  # type: ignore[assignment]
         numbers: tuple[Number, ...] = ()
         if any(dims.variable(name) not in self.scope.numbers for name in dimension_names(wanted)):
             (numbers,) = self.bind_variables([(register, wanted)])
             if self._is_known(register, wanted):
-                return
+                return register
         if UNKNOWN in wanted.shape and not numbers:
             numbers = self.sizes(register, wanted)
         shape = [numbers[axis] if dim is UNKNOWN else self.number(dim) for axis, dim in enumerate(wanted.shape)]
         self.emit("match_shape", register, tuple(shape))
-        self.scope.proved[register] = wanted
+        told = [have if want is UNKNOWN else want for have, want in zip(known.shape, wanted.shape, strict=True)]  # type: ignore[union-attr]
+        self.scope.proved[register] = TensorType(wanted.dtype, tuple(told))
+        return register
 
     def _is_known(self, register: Register, wanted: TensorType) -> bool:
         known = self._known(register)

@@ -107,9 +107,7 @@ class _Lowering(Emission):
     def _bind(self, binding: ir.Binding) -> None:
         self.origin = binding.origin or self.origin
         value = _LOWER[type(binding.value)](self, binding.value, binding.var.type)
-        self.scope.values[binding.var] = value
-        if isinstance(value, Register) and binding.var.type is not None:
-            self.prove(value, binding.var.type)
+        self.scope.values[binding.var] = self.prove(value, binding.var.type) if isinstance(value, Register) else value
 
     def _tail(self, block: ir.Block) -> None:
         """A block whose value the function returns."""
@@ -131,8 +129,7 @@ class _Lowering(Emission):
             self._return(self._call(last.value, last.var.type))  # type: ignore[arg-type]
 
     def _return(self, value: Value) -> None:
-        register = self.whole(value)
-        self.prove(register, erase_dims(self.function.result_type))  # type: ignore[arg-type]
+        register = self.prove(self.whole(value), erase_dims(self.function.result_type))  # type: ignore[arg-type]
         self.emit("ret", register)
 
     # ---- places where the values of several blocks meet ----
@@ -230,11 +227,8 @@ class _Lowering(Emission):
         """The arguments, with the shapes that the callee relies on."""
         callee = self._type_of(call.callee)
         assert isinstance(callee, FunctionType)
-        registers = []
-        for arg, param in zip(call.args, callee.params, strict=True):
-            registers.append(self._register(arg))
-            self.prove(registers[-1], erase_dims(param))
-        return registers
+        pairs = zip(call.args, callee.params, strict=True)
+        return [self.prove(self._register(arg), erase_dims(param)) for arg, param in pairs]
 
     def _call(self, call: ir.Call, type_: Type) -> Value:
         arguments = tuple(self._arguments(call))

@@ -92,8 +92,11 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     framed = [buffer for buffer in buffers if buffer.in_frame]
     frame_bytes = _place([buffer for buffer in framed if buffer.host is None])
     for buffer in framed:
-        dst, type_ = function.items[buffer.position].operands  # type: ignore[union-attr]
-        function.items[buffer.position] = instruction("frame_tensor", dst, type_, buffer.root.offset + buffer.place)
+        allocation = function.items[buffer.position]
+        assert isinstance(allocation, Instruction)
+        dst, type_ = allocation.operands
+        place = buffer.root.offset + buffer.place
+        function.items[buffer.position] = instruction("frame_tensor", dst, type_, place, origin=allocation.origin)
     _insert_kills(function)
     return MemoryReport(
         function.name,
@@ -283,9 +286,10 @@ def _take_over(
     if old.in_frame and new.in_frame and old.size == new.size:
         _lay(new, old, 0)
         return True
-    if old.in_frame or old.type.is_static or source.type != new.type:
-        return False
-    function.items[new.position] = instruction("move", new.register, source)
+    if old.in_frame or new.in_frame or old.type.is_static or source.type != new.type:
+        return False  # frame and heap are never mixed: what lies in the frame has its offset, and perhaps guests
+    origin = function.items[new.position].origin  # type: ignore[union-attr]
+    function.items[new.position] = instruction("move", new.register, source, origin=origin)
     function.items[position].replace(source, new.register)  # type: ignore[union-attr]
     _lay(new, old, 0)
     return True

@@ -110,6 +110,10 @@ class ModelError(CompileError, ValueError):
     """A model is malformed: a missing value, a cycle, a wrong attribute."""
 
 
+class MiscompilationError(CompileError):
+    """The compiler made a program that the machine would refuse: a fault of Treadle's, not of the model."""
+
+
 # ---- running ----
 
 

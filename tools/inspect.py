@@ -153,10 +153,12 @@ def _json_listing(executable: Executable, function: str | None) -> str:
 def _assemble(options: argparse.Namespace) -> None:
     from ..formats.assembly import parse_assembly
     from ..formats.executable import SUFFIX, Executable
+    from ..vm.verify import verify
 
     require_file(options.file)
     text = options.file.read_text(encoding="utf-8")
     executable = Executable(parse_assembly(text, folder=options.file.parent))
+    verify(executable.program)
     output = options.output or options.file.with_suffix(SUFFIX)
     executable.export_library(output)
     if options.json:

@@ -2,7 +2,8 @@
 
 For every instruction that control can reach, this knows of each reference register what it holds (a `Held`: a type whose
 dimensions are integers or values, see verify_values.py) and of each integer register its value. Where paths meet, what
-they do not agree on is forgotten: a dimension becomes unknown, an integer a new unknown, a register of two kinds empty.
+they do not agree on becomes a new unknown, the same one wherever the same two values meet, so that a size stays the size of its
+tensors; what only one path knows is forgotten, and a register of two kinds is empty.
 
 Why the names of unknowns may come from places in the code: an unknown made by an instruction can only be known before that
 instruction if it was known on every path to it, the path on which it runs for the first time included. So in a loop,
@@ -22,7 +23,7 @@ load an index once, check it, and use what was checked.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..formats import limits
@@ -155,6 +156,7 @@ class Flow:
         self._joined: set[int] = set()  # memories that a register may hold beside others
         self._positions = {instruction.offset: position for position, instruction in enumerate(instructions)}
         self._entries: dict[int, State] = {}  # by position, for the targets of jumps
+        self._met: dict[int, frozenset[Dim]] = {}  # by position, the unknowns that joins made there
         self._pending: list[int] = []  # a heap of positions to interpret from, each once
         self._scheduled: set[int] = set()
         targets = {jump_target(instruction) for instruction in instructions} - {None}
@@ -218,9 +220,10 @@ class Flow:
         """Makes `entry` allow for the current state too. Returns whether that changed it."""
         self.work.spend((len(entry.refs) + len(entry.ints)) // 4)
         changed = False
+        met = self._meet_values(entry, position)
         for register, held in list(entry.refs.items()):
             other = self.refs.get(register)
-            joined = held if other is held else self._join_held(held, other, entry)
+            joined = held if other is held and not met else self._join_held(held, other, entry, met)
             if joined is None:
                 del entry.refs[register]
             elif joined != held:
@@ -229,13 +232,10 @@ class Flow:
                 continue
             changed = True
         for register, value in list(entry.ints.items()):
-            if self.ints.get(register) == value:
-                continue
-            name = f"i{register} at {self.instructions[position].offset}"
             if register not in self.ints:
                 del entry.ints[register]
-            elif (unknown := self.values.unknown(name)) != value:
-                entry.ints[register] = unknown
+            elif (joined_value := met.get((value, self.ints[register]), value)) != value:
+                entry.ints[register] = joined_value
             else:
                 continue
             changed = True
@@ -245,7 +245,37 @@ class Flow:
                 changed = True
         return changed
 
-    def _join_held(self, left: Held, right: Held | None, entry: State) -> Held | None:
+    def _meet_values(self, entry: State, position: int) -> dict[tuple[Dim, Dim], Dim]:
+        """An unknown for each pair (value in the entry, value now) where the two differ, the same one wherever the pair occurs:
+        a size stays the size of its tensors. It is named after the first place, a dimension if there is one: what is called
+        after a tensor's dimension is one on every path. Unknowns that were made here are made anew."""
+        own = self._met.get(position, frozenset())
+        met: dict[tuple[Dim, Dim], Dim] = {}
+        where = self.instructions[position].offset
+        for register, held in entry.refs.items():
+            other = self.refs.get(register)
+            if other is None or (other is held and not own):
+                continue
+            left, right = held.type, other.type
+            if (left is right and not own) or not isinstance(left, TensorType) or not isinstance(right, TensorType):
+                continue
+            if len(left.shape) != len(right.shape):
+                continue
+            for axis, pair in enumerate(zip(left.shape, right.shape, strict=True)):
+                if pair not in met and UNKNOWN not in pair and (pair[0] != pair[1] or pair[0] in own):
+                    met[pair] = self.values.size(f"r{register}.{axis} at {where}")  # type: ignore[index]
+        for register, value in entry.ints.items():
+            now = self.ints.get(register)
+            if now is not None and (value, now) not in met and (value != now or value in own):
+                met[value, now] = self.values.unknown(f"i{register} at {where}")
+        self.work.spend(4 * len(met))
+        if met:
+            self._met[position] = frozenset(met.values())
+        return met
+
+    def _join_held(
+        self, left: Held, right: Held | None, entry: State, met: Mapping[tuple[Dim, Dim], Dim]
+    ) -> Held | None:
         if right is None:
             return None
         maker = left.maker
@@ -253,7 +283,7 @@ class Flow:
             if left.maker in entry.blank or right.maker in self.blank:
                 return None
             maker = -1
-        type_ = self._join_types(left.type, right.type)
+        type_ = self._join_types(left.type, right.type, met)
         if type_ is None:
             return None
         memory = self._join_memory(left.memory, right.memory)
@@ -270,7 +300,9 @@ class Flow:
             return FOREIGN
         return memory
 
-    def _join_types(self, left: Type | StorageType, right: Type | StorageType) -> Type | StorageType | None:
+    def _join_types(
+        self, left: Type | StorageType, right: Type | StorageType, met: Mapping[tuple[Dim, Dim], Dim]
+    ) -> Type | StorageType | None:
         """The type that values of both types have; None if they have nothing in common."""
         if isinstance(left, StorageType) or isinstance(right, StorageType):
             return left if left is right else None
@@ -278,7 +310,8 @@ class Flow:
             if left.dtype is not right.dtype or len(left.shape) != len(right.shape):
                 return None
             pairs = zip(left.shape, right.shape, strict=True)
-            return TensorType(left.dtype, tuple(a if a == b else UNKNOWN for a, b in pairs))
+            shape = [met.get(pair, pair[0]) if UNKNOWN not in pair else UNKNOWN for pair in pairs]  # type: ignore[arg-type]
+            return TensorType(left.dtype, tuple(shape))
         self.work.spend(self._cost(left))
         return right if is_assignable(left, right) else left if is_assignable(right, left) else None
 

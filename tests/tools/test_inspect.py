@@ -79,8 +79,8 @@ def test_info_of_text(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_verify_finds_what_loading_does_not(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.tasm").write_text(TEXT.replace("ret r1", "ret r9").replace("refs=2", "refs=9"))
-    treadle("as", tmp_path / "bad.tasm")
+    text = TEXT.replace("ret r1", "ret r9").replace("refs=2", "refs=9")
+    Executable(parse_assembly(text)).export_library(tmp_path / "bad.trdl")
     load(tmp_path / "bad.trdl")
     with pytest.raises(VerificationError):
         treadle("verify", tmp_path / "bad.trdl")
@@ -89,6 +89,13 @@ def test_verify_finds_what_loading_does_not(model: Path, tmp_path: Path) -> None
     model.write_bytes(data)
     with pytest.raises(FormatError, match="damaged"):
         treadle("verify", model)
+
+
+def test_assembled_text_is_verified(tmp_path: Path) -> None:
+    (tmp_path / "bad.tasm").write_text(TEXT.replace("ret r1", "ret r9").replace("refs=2", "refs=9"))
+    with pytest.raises(VerificationError, match="instruction"):
+        treadle("as", tmp_path / "bad.tasm")
+    assert not (tmp_path / "bad.trdl").exists()
 
 
 def test_looking_inside_imports_no_compiler() -> None:

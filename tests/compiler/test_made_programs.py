@@ -1,0 +1,85 @@
+"""What the compiler makes, the verifier takes; and where it does not, the error says whose fault that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from treadle.compiler import ir, memory
+from treadle.compiler.builder import Module, function, global_function, match_shape, named, op, tuple_, var, while_loop
+from treadle.compiler.driver import compile_module
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.infer import infer_types
+from treadle.formats.errors import MiscompilationError
+from treadle.tools.zoo.catalogue import CATALOGUE
+from treadle.vm.verify import verify
+
+from .samples import floats
+from .test_compile import assert_equal, run, saved
+
+
+def check(module: ir.Module, *arguments: np.ndarray) -> None:
+    """The machine takes the program, at each level, and gives what the evaluator gives."""
+    expected = evaluate(infer_types(module), "main", *arguments)
+    for level in (0, 1, 2):
+        assert_equal(run(saved(module, opt_level=level), *arguments), expected)
+
+
+def test_what_lies_in_the_frame_is_not_written_over_what_lies_on_the_heap() -> None:
+    x = var("x", ("n", 8))
+    check(
+        Module(main=function([x], op.softmax(op.sigmoid(op.reshape(op.softmax(x), shape=(2, 8)))))),
+        floats(2, 8),
+    )
+
+
+@pytest.mark.parametrize("shape", [("n", 3), (2, "m"), (2, 3), ("a", "b"), ("n", "k"), ("n + 0", 3)])
+def test_a_tensor_whose_shape_was_checked_is_still_used_by_its_old_one(shape: tuple) -> None:
+    x = var("x", ("n", "m"))
+    checked = match_shape(x, shape)
+    total = op.softmax(checked) + op.reshape(op.softmax(x, axis=0), shape=shape)
+    check(Module(main=function([x], tuple_(op.softmax(x), total, checked, op.tanh(x)))), floats(2, 3))
+
+
+def test_a_shape_that_was_checked_for_a_call_does_not_rename_the_argument() -> None:
+    x, y = var("x", ("n", "m")), var("y", ("n", "m"))
+    inner = function([y], match_shape(y, (2, "m")) * 2.0)
+
+    called = global_function("inner")(x)
+    check(Module(main=function([x], tuple_(called, op.softmax(x))), inner=inner), floats(2, 3))
+
+
+def test_sizes_known_before_nested_loops_are_known_in_them() -> None:
+    x = var("x", ("n", 8))
+
+    def outer(i: Any, a: Any, b: Any) -> tuple:
+        grown = op.concat(a, a)
+        inner = while_loop(lambda j, c: j < 2, lambda j, c: (j + 1, op.concat(c, a)), [0, a])[1]
+        return i + 1, op.slice(grown, starts=(0,), ends=(3,)), op.slice(inner, starts=(1,), ends=(5,))
+
+    check(Module(main=function([x], while_loop(lambda i, a, b: i < 3, outer, [0, x, x])[2])), floats(2, 8))
+
+
+@pytest.mark.parametrize("name", ["unet", "swin", "efficientnet-b0", "convnext-atto", "gpt2-decode"])
+def test_models_with_a_symbolic_batch(name: str) -> None:
+    from treadle.compiler.frontend.onnx import from_onnx
+
+    model = CATALOGUE[name].build()
+    shapes = {}
+    for info in model.graph.input:
+        dims = [dim.dim_param or dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        shapes[info.name] = ["batch", *dims[1:]]
+    verify(compile_module(from_onnx(model, shapes=shapes)).program)
+
+
+def test_a_fault_of_the_compiler_names_the_node_and_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_place", lambda buffers: 0)  # a planner that takes no memory
+    x = var("x", (2, 8))
+
+    first = named("encoder/first", op.softmax(x))
+    module = Module(main=function([x], named("encoder/second", op.softmax(first))))
+    with pytest.raises(MiscompilationError, match="fault of Treadle, not of the model; please report it") as raised:
+        compile_module(module)
+    assert raised.value.node == "encoder/first"
+    assert raised.value.function == "main"
