@@ -1,7 +1,7 @@
 """NumPy's arrays at the engine's door: arguments are read where they lie, results become arrays.
 
 Compiled with the engine. `vm/python_layout.py` says where this Python keeps what is read here, and which of its functions make
-objects: these are called by a thread that holds the GIL. A result that needs a closer look is left to `vm/convert.py`.
+objects. All of this runs in a thread that holds the GIL. A result that needs a closer look is left to `vm/convert.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .layout import (
     MANNER,
     OBJECT,
     OBJECT_HEAD,
+    OWNER,
     PARAMETER,
     PYTHON,
     READABLE,
@@ -74,6 +75,34 @@ def bind_array(context, array, parameter, slot):
     store(slot, 0, load(made, OBJECT.DATA))
     store(slot, 1, made)
     return 1
+
+
+@native
+def pin_array(context, array):
+    """Keeps an array's elements where they are until the call is over: NumPy refuses to resize an array that has weak references,
+    also where it is told not to look at the strong ones. 0 where Python has raised an error."""
+    layout = load(context, CONTEXT.PYTHON)
+    if load32(array + load(layout, PYTHON.FLAGS)) & OWNER == 0:
+        array = load(array + load(layout, PYTHON.BASE), 0)
+        if array == 0 or load(array + load(layout, PYTHON.TYPE), 0) != load(layout, PYTHON.ARRAY):
+            return 1  # the elements are not NumPy's to move
+    reference = call_python(load(layout, PYTHON.NEW_WEAK), array, 0, 0, 0, 0, 0, 0, 0)
+    if reference == 0:
+        return 0
+    count = load(context, CONTEXT.PINNED)
+    store(load(context, CONTEXT.PINS), count, reference)
+    store(context, CONTEXT.PINNED, count + 1)
+    return 1
+
+
+@native
+def unpin_arrays(context):
+    """A call is over."""
+    layout, pins = load(context, CONTEXT.PYTHON), load(context, CONTEXT.PINS)
+    for k in range(load(context, CONTEXT.PINNED)):
+        call_function(load(layout, PYTHON.RELEASE), load(pins, k), 0)
+    store(context, CONTEXT.PINNED, 0)
+    return 0
 
 
 @native

@@ -36,6 +36,7 @@ class Context:
         self.words = _Words()
         self.address = ctypes.addressof(self.words)
         self._arguments = np.zeros(image.argument_words, np.int64)
+        self._pins = np.zeros(image.parameter_count, np.int64)
         self._scratch = np.empty(image.scratch_bytes + 64, np.uint8)
         words = self.words
         words[CONTEXT.CODE] = image.code.ctypes.data
@@ -46,6 +47,7 @@ class Context:
         words[CONTEXT.PYTHON] = python_layout().address
         python_layout().words[PYTHON.OUTSIDE] = outside().address
         words[CONTEXT.ARGUMENTS] = self._arguments.ctypes.data
+        words[CONTEXT.PINS] = self._pins.ctypes.data
         words[CONTEXT.SCRATCH] = -(-self._scratch.ctypes.data // 64) * 64
         words[CONTEXT.FRAME] = words[CONTEXT.RESULT_AT] = -1
         words[CONTEXT.SLICE] = SLICE_TICKS

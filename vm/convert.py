@@ -27,7 +27,7 @@ from . import core
 from .context import Context, outside
 from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP
-from .memory import Elements, set_word, tensor_shape, word, words
+from .memory import Elements, pinned, set_word, tensor_shape, word, words
 from .tensor import Tensor
 from .values import Closure, DataValue, NativeReference
 
@@ -38,7 +38,7 @@ class Arguments:
     """Fills the registers of one call; what it makes belongs to the call once that starts."""
 
     def __init__(self, context: Context, function: str) -> None:
-        self.kept: list[np.ndarray] = []  # arrays that the call reads in place
+        self.kept: list[object] = []  # arrays that the call reads in place, and what pins them
         self._context, self._function, self._name = context, function, ""
         self._engine = core.engine()
         self._made: list[int] = []
@@ -76,7 +76,7 @@ class Arguments:
         self._made.clear()
 
     def _in_place(self, array: np.ndarray, type_: TensorType) -> int:
-        """A reference that describes an array, which stays alive as long as this object."""
+        """A reference that describes an array, which stays alive, and where it is, as long as this object."""
         self.kept.append(array)
         static = self._context.image.types.find(type_)
         if static:
@@ -104,7 +104,7 @@ class Arguments:
     # ---- tensors ----
 
     def _array(self, value: Any, type_: TensorType) -> np.ndarray:
-        array = self._as_array(value, type_)
+        array = self._own(self._as_array(value, type_))
         if DType.of(array.dtype) is not type_.dtype:
             raise DTypeError(f"{self._place()}: expected {type_}, {array.dtype.name} came; convert it with astype")
         if array.ndim != type_.rank or any(
@@ -116,6 +116,12 @@ class Arguments:
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         return np.require(array, requirements=("C", "A"))
+
+    def _own(self, array: np.ndarray) -> np.ndarray:
+        """The same elements in an array that no other thread has, where they stay until the call is over: another thread may give
+        the caller's array another shape between two looks at it."""
+        self.kept.append(pinned(array))
+        return array.view()
 
     def _as_array(self, value: Any, type_: TensorType) -> np.ndarray:
         if isinstance(value, Tensor):

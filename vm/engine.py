@@ -8,7 +8,7 @@ and the program counter stands on it.
 
 from __future__ import annotations
 
-from .arrays import bind_array
+from .arrays import bind_array, pin_array, unpin_arrays
 from .heap import (
     REGISTER,
     count_elements,
@@ -33,6 +33,7 @@ from .intrinsics import (
     add_overflows,
     atomic_add,
     call_kernel,
+    call_python,
     copy,
     load,
     load8,
@@ -49,6 +50,7 @@ from .layout import (
     FRAME_HEAD,
     FUNCTION,
     KIND,
+    MANNER,
     OBJECT,
     OBJECT_HEAD,
     OPCODE,
@@ -568,7 +570,7 @@ def start(context, index):
 
 @native
 def unwind(context):
-    """Releases every frame of a call that will not go on."""
+    """Releases every frame of a call that will not go on, and what it has pinned. Called with the GIL."""
     offset = load(context, CONTEXT.FRAME)
     while offset >= 0:
         frame = load(context, CONTEXT.STACK) + offset
@@ -576,14 +578,25 @@ def unwind(context):
         pop(context, frame)
         offset = offset - caller if caller != 0 else -1
     store(context, CONTEXT.FRAME, -1)
+    unpin_arrays(context)
     return 0
+
+
+@native
+def give_up(context, arguments, count):
+    """Releases the first arguments of a call that does not start."""
+    for k in range(count):
+        release(context, load(arguments, 2 * k + 1))
+    unpin_arrays(context)
 
 
 @native
 def call_arrays(context, index, values, result):
     """Calls a function of tensors with a tuple of NumPy arrays, and a new array for its result; runs until a trap.
 
-    UNUSUAL when any argument is not an array that can be taken as it is: nothing has happened then.
+    Called with the GIL, which is given up while the program runs: objects that other threads may change are read before, and
+    arrays pinned until the call is over. UNUSUAL when any argument is not an array that can be taken as it is: nothing has
+    happened then.
     """
     layout = load(context, CONTEXT.PYTHON)
     function = load(context, CONTEXT.FUNCTIONS) + WORD * FUNCTION.WORDS * index
@@ -594,9 +607,11 @@ def call_arrays(context, index, values, result):
     for k in range(count):
         array = load(values + load(layout, PYTHON.ITEMS), k)
         if bind_array(context, array, parameter, arguments + REGISTER * k) == 0:
-            for bound in range(k):
-                release(context, load(arguments, 2 * bound + 1))
+            give_up(context, arguments, k)
             return TRAP.UNUSUAL
+        if load(parameter, PARAMETER.MANNER) != MANNER.COPY and pin_array(context, array) == 0:
+            give_up(context, arguments, k + 1)
+            return TRAP.UNUSUAL  # Python raises its error
         parameter += WORD * PARAMETER.WORDS
     store(context, CONTEXT.FUEL, load(context, CONTEXT.SLICE))
     store(context, CONTEXT.BUFFER, load(result + load(layout, PYTHON.DATA), 0))
@@ -604,4 +619,9 @@ def call_arrays(context, index, values, result):
     trap = start(context, index)
     if trap != 0:
         return trap
-    return run(context)
+    thread = call_python(load(layout, PYTHON.UNLOCK), 0, 0, 0, 0, 0, 0, 0, 0)
+    trap = run(context)
+    call_python(load(layout, PYTHON.LOCK), thread, 0, 0, 0, 0, 0, 0, 0)
+    if trap == TRAP.IN_PLACE or trap == TRAP.RETURNED:
+        unpin_arrays(context)
+    return trap

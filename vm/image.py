@@ -18,6 +18,7 @@ from ..formats.program import Program
 from ..formats.types import TensorType, Type, erase_dims
 from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
+from .memory import pinned
 from .once import Lock
 from .verify import Verified, VerifiedFunction
 
@@ -42,10 +43,12 @@ class Image:
         self._relocate(arrays)
         self.functions = self._function_words(verified)
         self.constants, self._constant_objects = _constant_words(program)
+        self._pins = [pinned(constant) for constant in program.constants]
         self._statics = [np.array(primitive.words, np.int64) for primitive in primitives]
         self.primitives = self._primitive_words(primitives)
         self.scratch_bytes = max((primitive.scratch_bytes for primitive in primitives), default=0)
         self.argument_words = _argument_words(verified)
+        self.parameter_count = max((len(facts.function.param_names) for facts in verified.functions), default=0)
         self.data_types = {definition.name: definition for definition in program.data_types}
         self.record_types: list[Type] = [erase_dims(type_) for type_ in program.types]
         self._type_numbers = {type_: number for number, type_ in enumerate(self.record_types)}

@@ -131,6 +131,8 @@ CONTEXT = _names("CONTEXT", """
     RESULT_REF  … and reference
     DETAIL      a kernel's failure code
     POOL        address of the thread pool's words
+    PINS        address of a word for each parameter: weak references, which keep NumPy from moving arrays that a call reads
+    PINNED      how many of them there are
 """)  # fmt: skip
 
 CHUNKS = (
@@ -204,6 +206,7 @@ PYTHON = _names("PYTHON", """
     DATA        in an array: of the address of the elements
     RANK        (a 32-bit number)
     SHAPE
+    BASE        (0, or the object that the elements belong to)
     DESCRIPTOR
     FLAGS       (a 32-bit number)
     DESCRIPTORS the address of those of the element types, by their codes
@@ -212,6 +215,9 @@ PYTHON = _names("PYTHON", """
     DROP        of `drop_owned`; behind it, of functions of Python's and NumPy's; 0 where they are not known
     RETAIN      Py_IncRef
     RELEASE     Py_DecRef
+    UNLOCK      PyEval_SaveThread, which gives up the GIL
+    LOCK        PyEval_RestoreThread
+    NEW_WEAK    PyWeakref_NewRef
     NEW_TUPLE   PyTuple_New
     SET_ITEM    PyTuple_SetItem
     NEW_CAPSULE PyCapsule_New
@@ -220,7 +226,11 @@ PYTHON = _names("PYTHON", """
     SET_BASE    PyArray_SetBaseObject
 """)  # fmt: skip
 
-READABLE, WRITEABLE = 0x101, 0x400  # of NumPy's flags: C-contiguous and aligned, writeable
+READABLE, WRITEABLE, OWNER = (
+    0x101,
+    0x400,
+    0x4,
+)  # of NumPy's flags: C-contiguous and aligned; writeable; owns its elements
 
 # A capsule of Python, behind what all objects begin with.
 CAPSULE = _names("CAPSULE", """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,14 @@ class Elements:
 
     def array(self) -> np.ndarray:
         return np.asarray(self)
+
+
+def pinned(array: np.ndarray) -> object:
+    """What keeps an array's elements where they are as long as it lives: NumPy refuses to resize an array that has weak
+    references, also where it is told not to look at the strong ones (`refcheck=False`)."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return weakref.ref(array)
 
 
 def tensor_shape(reference: int) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """Where this Python and NumPy keep what the engine reads of their objects, and by which functions it makes objects of its own.
 
 All of it is looked up once a process and tried on live objects. What does not look as expected is not used: then arguments and
-results are converted by Python.
+results are converted by Python. Whoever reads or makes objects holds the GIL: other threads may change an array's shape, or where
+its elements are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..formats.dtypes import DType
 from . import core
-from .layout import CAPSULE, PYTHON, READABLE, WORD
+from .layout import CAPSULE, OWNER, PYTHON, READABLE, WORD
 from .memory import word, words
 from .once import once
 
@@ -32,12 +33,12 @@ def python_layout() -> Any:
     block[PYTHON.TYPE], block[PYTHON.ARRAY] = head - WORD, id(np.ndarray)
     # PyArrayObject: data, nd (an int), dimensions, strides, base, descr, flags (an int)
     block[PYTHON.DATA], block[PYTHON.RANK], block[PYTHON.SHAPE] = head, head + 8, head + 16
-    block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 40, head + 48
+    block[PYTHON.BASE], block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 32, head + 40, head + 48
     descriptors = (ctypes.c_int64 * (1 + max(dtype.code for dtype in DType)))()
     for dtype in DType:
         descriptors[dtype.code] = id(dtype.numpy)
     block[PYTHON.DESCRIPTORS], block[PYTHON.NONE] = ctypes.addressof(descriptors), id(None)
-    works = _looks_right(block)
+    works = _looks_right(block) and _has_locks(block)
     makes_arrays = works and _has_functions(block)
     address = ctypes.addressof(block)
     return SimpleNamespace(
@@ -64,15 +65,36 @@ def _looks_right(layout: Any) -> bool:
         and at(array, "DATA") == array.ctypes.data
         and narrow(array, "RANK") == 2
         and words(at(array, "SHAPE"), 2) == (2, 3)
+        and at(array, "BASE") == id(array.base)
+        and at(array.base, "BASE") == 0
         and at(array, "DESCRIPTOR") == id(np.dtype(np.float32))
         and narrow(array, "FLAGS") & READABLE == READABLE
         and narrow(pair[1], "FLAGS") & READABLE == READABLE & ~1
+        and narrow(array.base, "FLAGS") & OWNER == OWNER
+        and narrow(array, "FLAGS") & OWNER == 0
     )
 
 
+def _has_locks(layout: Any) -> bool:
+    """Fills in the functions that calls with arrays need."""
+    if sys.implementation.name != "cpython":
+        return False
+    python = ctypes.pythonapi
+    functions = {
+        PYTHON.RETAIN: python.Py_IncRef,
+        PYTHON.RELEASE: python.Py_DecRef,
+        PYTHON.UNLOCK: python.PyEval_SaveThread,
+        PYTHON.LOCK: python.PyEval_RestoreThread,
+        PYTHON.NEW_WEAK: python.PyWeakref_NewRef,
+    }
+    for place, function in functions.items():
+        layout[place] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return True
+
+
 def _has_functions(layout: Any) -> bool:
-    """Fills in the functions, where this Python is the one that has them."""
-    if sys.implementation.name != "cpython" or not _has_capsules():
+    """Fills in the functions that make objects, where this Python and NumPy have them."""
+    if not _has_capsules():
         return False
     table = _numpy_functions()
     if not table:
@@ -80,8 +102,6 @@ def _has_functions(layout: Any) -> bool:
     python = ctypes.pythonapi
     functions = {
         PYTHON.DROP: core.engine().drop_owned,
-        PYTHON.RETAIN: python.Py_IncRef,
-        PYTHON.RELEASE: python.Py_DecRef,
         PYTHON.NEW_TUPLE: python.PyTuple_New,
         PYTHON.SET_ITEM: python.PyTuple_SetItem,
         PYTHON.NEW_CAPSULE: python.PyCapsule_New,
