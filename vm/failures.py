@@ -155,6 +155,9 @@ def _kernel(place: Place) -> TreadleError:
     name = place.context.image.program.primitives[place.instruction.values[0]].name  # type: ignore[index]
     if code == 1:
         return IndexOutOfRangeError(f"primitive {name}: an index is out of range", **place.where())
+    if code == 4:
+        message = f"primitive {name}: sizes do not fit: channels that groups or blocks do not divide, or a negative pad"
+        return ShapeError(message, **place.where())
     reasons = {2: "division of an integer by zero", 3: "an axis of size 0 has no greatest or least element"}
     reason = reasons.get(code, f"it failed with code {code}")
     return ExecutionError(f"primitive {name}: {reason}", **place.where())

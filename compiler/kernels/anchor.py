@@ -41,6 +41,8 @@ class Anchored:
         if found is None or not found[0].inputs:
             return None
         node, number = found
+        if any(operand >= len(definition.params) for operand in node.inputs[1:]):
+            return None
         prologue = Expression.of(definition, [node.inputs[0]])
         epilogue = Expression.of(definition, definition.outputs, given=[number])
         if prologue is None or epilogue is None or len(node.results) != 1:

@@ -38,7 +38,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     write = Writer(definition, target, "join_channels" + (f", {turns} in turns" if turns > 1 else ""))
     write.lanes = BLOCK
     write.output("result", 0)
-    table = _entries(node.inputs, channels, start, start + count, size)
+    table = _entries([write.argument(number) for number in node.inputs], channels, start, start + count, size)
     write.sizes(
         images=image[0],
         pixels=dims.product(image[2:-1]),
@@ -64,14 +64,14 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 
 
 def _entries(
-    numbers: tuple[int, ...], channels: tuple[int, ...], start: int, end: int, size: int
+    words: Sequence[int], channels: tuple[int, ...], start: int, end: int, size: int
 ) -> list[tuple[int, int, int, int, int]]:
     """For each image of which some channels from `start` to `end` are taken: the values of `_FIELDS`."""
     found, place = [], 0
-    for number, count in zip(numbers, channels, strict=True):
+    for word, count in zip(words, channels, strict=True):
         low, high = max(start - place, 0), min(end - place, count)
         if low < high:
-            found.append((1 + number, size * place, low // BLOCK, -(-high // BLOCK), -(-count // BLOCK)))
+            found.append((word, size * place, low // BLOCK, -(-high // BLOCK), -(-count // BLOCK)))
         place += count
     return found
 

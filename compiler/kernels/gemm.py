@@ -112,6 +112,8 @@ class _Product:
             self.rows = dims.product(result[:-1])
             self.a_batch, self.b_batch, self.batch = (), (), ()
         self.panels = self._choose_panels()
+        if not self.is_possible:
+            return
         self.tiles = [replace(tile, sums=found.sums, narrow=found.narrow) for tile in self._choose_tiles()]
         self.blocks = self.tiles[0].blocks
         self.copies_rows = self._is_copying_rows()
@@ -440,7 +442,10 @@ class _Product:
             return
         with write.block("for strip_row in range(first_row, end_row, strip)"):
             write("last_row = min(strip_row + strip, end_row)")
-            with write.block(f"for begin in range(0, depth, {CHUNK})"):
+            depth = (
+                "depth" if isinstance(self.depth, int) and self.depth > 0 else "max(depth, 1)"
+            )  # empty sums are stored, too
+            with write.block(f"for begin in range(0, {depth}, {CHUNK})"):
                 write(f"end = min(begin + {CHUNK}, depth)")
                 if self.numbers:
                     self.numbers.write_unpacked(write, f"min({tiles[0].blocks}, blocks - block)")

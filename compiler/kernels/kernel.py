@@ -34,6 +34,8 @@ STREAM_ALIGNMENT = 64  # bytes at a multiple of which `vstream` of `simd.py` wri
 MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
 _EVEN = 1.05
 
+UNFIT = 4  # the code of a kernel whose sizes do not fit each other
+
 
 @dataclass(frozen=True)
 class Kernel:

@@ -48,6 +48,7 @@ from . import (
 )
 from .anchor import anchor_of
 from .kernel import Kernel
+from .operands import rewired
 from .target import Target
 from .variants import Decisions, deciding
 
@@ -142,9 +143,12 @@ def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
 def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Callable[[], Kernel] | None:
     if any(dim is UNKNOWN for type_ in definition.values for dim in type_.shape):
         return None
-    anchor = anchor_of(definition)
+    seen = rewired(definition)
+    if seen is None:
+        return None
+    anchor = anchor_of(seen)
     template = elementwise.lower if anchor is None else TEMPLATES.get(anchor[0].operator)
-    return template(definition, target) if template else None
+    return template(seen, target) if template else None
 
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:

@@ -273,7 +273,7 @@ class _Nest:
 
     def write_all(self) -> None:
         write, mark = self.write, self.mark
-        write(f"source = word(args, {1 + self.copy.source})", f"target = word(args, {1 + self.copy.target})")
+        write(*(f"{side} = word(args, {write.argument(getattr(self.copy, side))})" for side in ("source", "target")))
         write.share(self.units)
         with write.block("if first < last"):
             write(f"row = first // blocks{mark}", f"block = first - row * blocks{mark}")

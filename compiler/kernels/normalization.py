@@ -147,13 +147,19 @@ def lower_log_softmax(definition: PrimitiveDefinition, target: Target) -> Kernel
 
 
 def _lower_standardized(
-    anchored: Anchored, kept: list[bool], affine: list[tuple[Dim, ...]], target: Target, centered: bool = True
+    anchored: Anchored,
+    kept: list[bool],
+    affine: list[tuple[Dim, ...]],
+    target: Target,
+    centered: bool = True,
+    rest: Dim = 0,
 ) -> Kernel | None:
     """(x - mean) / √(variance + epsilon), times the second input, plus the third, which have the shapes `affine`.
 
-    Without `centered` the mean is taken to be 0.
+    Without `centered` the mean is taken to be 0. The kernel fails where `rest` is not 0.
     """
     it = Normalized(anchored, kept, target)
+    it.write.require_zero(rest)
     parameters = [anchored.parameter(place) for place in range(1, len(anchored.node.inputs))]
     if None in parameters:
         return None
@@ -222,7 +228,8 @@ def lower_group(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
     definition = dataclasses.replace(definition, params=(seen, *definition.params[1:]), nodes=(node,))
     affine = (*view[1:3], *[1] * len(spatial))
     kept = [place < 2 for place in range(len(view))]
-    return _lower_standardized(Anchored.of(definition) or anchored, kept, [affine] * 2, target)
+    rest = dims.modulo(channels, groups)  # of the view, nobody would ask that
+    return _lower_standardized(Anchored.of(definition) or anchored, kept, [affine] * 2, target, rest=rest)
 
 
 def lower_batch(definition: PrimitiveDefinition, target: Target) -> Kernel | None:

@@ -87,7 +87,7 @@ class _Pool:
         if (
             not self.is_planar
             or self.itemsize != 4
-            or not all(isinstance(d, int) for d in (image, result, self.planes))
+            or not all(isinstance(d, int) for d in (*self.sliding.image, *self.sliding.result, self.planes))
         ):
             return False
         shortest = min(_SHORT, _VECTORS // self.stride)

@@ -24,7 +24,8 @@ _PICOSECONDS = 30  # that an element takes
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """The kernel of two nodes of resize to the nearest, along neighbouring axes, one behind the other; else None."""
-    if len(definition.nodes) != 2 or definition.outputs != (2,) or definition.nodes[1].inputs != (1,):
+    chain = [(node.operator, node.inputs) for node in definition.nodes]
+    if len(definition.params) != 1 or chain != [("resize", (0,)), ("resize", (1,))] or definition.outputs != (2,):
         return None
     first, second = (bound_attributes(node) for node in definition.nodes)
     rank = definition.params[0].rank

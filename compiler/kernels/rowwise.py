@@ -320,7 +320,7 @@ class RowProgram:
         for axis, merged in enumerate(self.axes):
             write.size(f"n{axis}", merged.size)
         for k, tensor in enumerate(self.tensors):
-            write(f"t{k} = word(args, {1 + tensor.address})")
+            write(f"t{k} = word(args, {write.argument(tensor.address)})")
         reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.is_kept[axis]) or "1"
         write(f"rows = {self.indices.count}", f"length = {reduced}", "share = 1.0 / length")
         self._run_units(picoseconds, program)

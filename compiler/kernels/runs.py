@@ -29,7 +29,7 @@ def write_runs(write: Writer, copies: Sequence[Copy], itemsize: int) -> None:
     write.size("copies", len(copies))
     write(f"table = words + {8 * len(write.words)}")
     for copy in copies:
-        write.words.extend(_entry(copy, itemsize))
+        write.words.extend(_entry(write, copy, itemsize))
     write("units = 0", "elements = 0")
     with write.block("for copy in range(copies)"):
         _write_fields(write)
@@ -51,13 +51,14 @@ def write_runs(write: Writer, copies: Sequence[Copy], itemsize: int) -> None:
             write("done += rows * blocks")
 
 
-def _entry(copy: Copy, itemsize: int) -> tuple[int, ...]:
+def _entry(write: Writer, copy: Copy, itemsize: int) -> tuple[int, ...]:
     *outer, inner = copy.axes
     rows, *steps = (outer[0].size, outer[0].source, outer[0].target) if outer else (1, 0, 0)
     starts = (int(start) * itemsize for start in (copy.source_start, copy.target_start))  # type: ignore[arg-type]
     source_start, target_start = starts
     steps = [int(step) * itemsize for step in steps]  # type: ignore[arg-type]
-    return (1 + copy.source, source_start, 1 + copy.target, target_start, int(rows), *steps, int(inner.size))  # type: ignore[arg-type]
+    source, target = write.argument(copy.source), write.argument(copy.target)
+    return (source, source_start, target, target_start, int(rows), *steps, int(inner.size))  # type: ignore[arg-type]
 
 
 def _write_fields(write: Writer) -> None:

@@ -117,7 +117,7 @@ def write_short_runs(write: Writer, copy: Copy, itemsize: int) -> Kernel:
     write(f"rows = {rows.count}", f"pieces = (n{cut} + long - 1) // long")
     elements = " * ".join(f"n{number}" for number in range(len(copy.axes)))
     write.split("rows * pieces", f"{elements} * {_PICOSECONDS} // 1000")
-    write(f"source = word(args, {1 + copy.source})", f"target = word(args, {1 + copy.target})")
+    write(*(f"{side} = word(args, {write.argument(getattr(copy, side))})" for side in ("source", "target")))
     with write.block("if first < last"):
         write("row = first // pieces", "piece = first - row * pieces")
         rows.start("row")

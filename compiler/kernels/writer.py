@@ -14,7 +14,9 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
-from .kernel import STREAM_ALIGNMENT, Kernel
+from .kernel import STREAM_ALIGNMENT, UNFIT, Kernel
+from .operands import Rewired
+from .relations import Relation, relations
 from .target import Target
 
 NANOSECONDS_A_BYTE = 0.01  # that one thread moves from or to the caches
@@ -31,12 +33,22 @@ class Writer:
         self.lanes = target.lanes()
         self.words: list[int] = []
         self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    words = word(args, 0)"]
+        self._relations = list(relations(definition))
         self._prepared = ""
         self._indent = "    "
-        first = 1 + len(definition.params) + len(definition.outputs)
+        self._tensors = len(definition.params) + len(definition.outputs)
+        self._places: tuple[int, ...] = tuple(range(self._tensors))
+        if isinstance(definition, Rewired):
+            self._tensors, self._places = definition.tensors, definition.places
+        first = 1 + self._tensors
         self._variables = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
         for i in range(len(definition.variables)):
             self(f"d{i} = word(args, {first + i})")
+
+    def require_zero(self, dim: Dim) -> None:
+        """Lets the kernel fail where a dimension is not 0. Before the split."""
+        if isinstance(dim, SymbolicDim):
+            self._relations.append(Relation(dim, is_zero=True))
 
     def __call__(self, *lines: str) -> None:
         """Appends lines at the present indentation."""
@@ -74,7 +86,8 @@ class Writer:
 
     def input(self, name: str, number: int) -> str:
         """Defines `name` to be the address of a parameter's elements."""
-        self(f"{name} = word(args, {1 + number})")
+        assert 0 <= number < len(self.definition.params), f"value {number} is no parameter"
+        self(f"{name} = word(args, {self.argument(number)})")
         return name
 
     def inputs(self, numbers: Sequence[int], *names: str) -> None:
@@ -84,11 +97,17 @@ class Writer:
 
     def output(self, name: str, number: int) -> str:
         """Defines `name` to be the address of an output's elements."""
-        return self.input(name, len(self.definition.params) + number)
+        assert 0 <= number < len(self.definition.outputs), f"there is no output {number}"
+        self(f"{name} = word(args, {self.argument(len(self.definition.params) + number)})")
+        return name
+
+    def argument(self, number: int) -> int:
+        """The word of the arguments that holds the address of a tensor. Parameters count first, then outputs."""
+        return 1 + self._places[number]
 
     def notes(self, name: str) -> None:
         """Defines `name` to be the address of the call's notes, which all parts share, at a multiple of 128."""
-        arguments = 1 + len(self.definition.params) + len(self.definition.outputs) + len(self.definition.variables)
+        arguments = 1 + self._tensors + len(self.definition.variables)
         self(f"{name} = args + {8 * arguments + 127} & -128")
 
     def prepare(self, name: str) -> None:
@@ -114,7 +133,15 @@ class Writer:
         threads = "2 * parts if parts > 1 else 1" if is_uneven else "parts"
         with self.block("if part < 0"):
             self(f"return parts_for({nanoseconds}, {units}, {threads})")
+        self._check_sizes()
         self._leave_if_empty()
+
+    def _check_sizes(self) -> None:
+        """Fails where sizes do not fit each other."""
+        for number, relation in enumerate(dict.fromkeys(self._relations)):
+            self.size(f"related{number}", relation.dim)
+            with self.block(f"if related{number} {relation.failure}"):
+                self(f"return {UNFIT}")
 
     def _leave_if_empty(self) -> None:
         """Nothing is to be done where no output has elements. Loops alone would find that out too, but after as many rounds
