@@ -34,6 +34,7 @@ fuzz: $(VENV)/ready
 
 docs: $(VENV)/ready
 	$(RUN) -m treadle.tools.docs
+	$(RUN) -m treadle.tools.sources
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -10,26 +10,11 @@ import ctypes
 import hashlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from . import native
+from . import native, sources
 from .once import once
-
-# What the engine's object code is made of.
-_SOURCES = (
-    "layout.py",
-    "arrays.py",
-    "intrinsics.py",
-    "heap.py",
-    "engine.py",
-    "parallel.py",
-    "native.py",
-    "frontend.py",
-    "../formats/isa.py",
-    "../formats/dtypes.py",
-)
 
 _WORD = ctypes.c_int64
 
@@ -94,12 +79,8 @@ def _object_code() -> bytes:
 
 
 def _key() -> str:
-    folder = Path(__file__).parent
-    digest = hashlib.sha256()
-    for name in _SOURCES:
-        digest.update((folder / name).read_bytes())
-    digest.update(f"{native.toolchain()} {native.host_target().key} {object.__basicsize__}".encode())
-    return digest.hexdigest()
+    identity = f"{sources.engine_version()} {native.host_target().key} {object.__basicsize__}"
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def _compiled() -> bytes:

@@ -1,7 +1,8 @@
 """Primitives to native code: finds the kernels of a program in the cache, has missing ones built, loads them.
 
-A kernel's key is a hash of its definition, the target and the compiler's own sources; a warm start computes keys and reads
-files, and imports no compiler. What only that can do (build, evaluate) is asked of the module that `vm.compiler_name` names.
+A kernel's key is a hash of its definition, the target and the compiler's own sources (`sources.py`); a warm start computes keys
+and reads files, and imports no compiler. What only that can do (build, evaluate) is asked of the module that `vm.compiler_name`
+names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import hashlib
 import importlib
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
 from ..formats.tuning import Tuning
-from . import native
+from . import native, sources
 from .once import Lock, once
 
 Evaluate = Callable[[list[np.ndarray], list[int]], Sequence[np.ndarray]]  # inputs, dimension variables → results
@@ -77,16 +77,9 @@ def compiler() -> Compiler:
 # ---- keys and the cache ----
 
 
-@once
 def compiler_version() -> str:
     """A hash of everything that decides how a definition becomes native code."""
-    package = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256(native.toolchain().encode())
-    for path in sorted((package / "compiler" / "kernels").glob("*.py")):
-        digest.update(path.read_bytes())
-    for name in ("native.py", "frontend.py", "intrinsics.py"):
-        digest.update((package / "vm" / name).read_bytes())
-    return digest.hexdigest()
+    return sources.kernel_version()
 
 
 def definition_key(definition: PrimitiveDefinition, target_key: str) -> str:

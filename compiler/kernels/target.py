@@ -43,7 +43,7 @@ class Target:
     @property
     def key(self) -> str:
         """Equal for two targets if and only if kernels for one are kernels for the other."""
-        return f"{self.native.key}-{self.vector_bytes}-{self.l1_bytes >> 10}-{self.l2_bytes >> 10}"
+        return f"{self.native.key}-{self.vector_bytes}x{self.vector_registers}-{self.l1_bytes}-{self.l2_bytes}"
 
     @property
     def block_registers(self) -> int:
