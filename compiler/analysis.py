@@ -83,6 +83,17 @@ def atoms_in(block: ir.Block) -> Iterator[ir.Atom]:
     yield block.result
 
 
+def constant_bytes(module: ir.Module) -> int:
+    """Bytes of the constants in a module's functions, each counted once."""
+    constants = {
+        id(atom.value): atom.value.nbytes
+        for function in module.functions.values()
+        for atom in atoms_in(function.body)
+        if isinstance(atom, ir.Constant)
+    }
+    return sum(constants.values())
+
+
 def free_vars(function: ir.Function) -> list[ir.Var]:
     """The variables of blocks around `function` that it uses, in order of first use."""
     bound = set(function.params)

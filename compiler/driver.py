@@ -27,7 +27,8 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
 from ..vm.library import variant_keys
-from . import ir
+from . import effort, ir
+from .analysis import constant_bytes
 from .codegen import Generated, generate
 from .kernels.lower import supports
 from .kernels.target import Target, host
@@ -117,7 +118,8 @@ def compile_module(
         module = bind_parameters(module, entries[0], params)
     names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
     options = Options(tuple(entries), _supports(target or host()), winograd)
-    module = run(module, pipeline(opt_level, options), print_after=print_after, timings=timings)
+    with effort.bounded(constant_bytes(module)):
+        module = run(module, pipeline(opt_level, options), print_after=print_after, timings=timings)
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
     check_made(generated.program)
     return generated

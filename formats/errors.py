@@ -5,6 +5,8 @@ of `TreadleError` say where: they are appended to the message in one fixed form,
 for programs that want them.
 """
 
+from __future__ import annotations
+
 
 class TreadleError(Exception):
     """The base of every error that Treadle raises on purpose.
@@ -81,6 +83,30 @@ class VerificationError(FormatError):
     def __init__(self, message: str, *, layer: str, **place: object) -> None:
         self.layer = layer
         super().__init__(f"{layer}: {message}", **place)  # type: ignore[arg-type]
+
+
+class FileError(TreadleError, OSError):
+    """A file cannot be opened, read or written. `errno`, `strerror` and `filename` are those of the system's error."""
+
+    @staticmethod
+    def of(error: OSError, doing: str) -> FileError:
+        """The system's error as ours, which is also a FileNotFoundError or a PermissionError where that one is."""
+        kind = FileError
+        if isinstance(error, FileNotFoundError):
+            kind = MissingFileError
+        elif isinstance(error, PermissionError):
+            kind = FileAccessError
+        ours = kind(f"{doing}: {error.strerror or error}")
+        ours.errno, ours.strerror, ours.filename = error.errno, error.strerror, error.filename
+        return ours
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file."""
+
+
+class FileAccessError(FileError, PermissionError):
+    """The system does not let this user do that with the file."""
 
 
 class UntrustedNativeCodeError(VerificationError, PermissionError):

@@ -15,6 +15,7 @@ import numpy as np
 from ...formats import dims
 from ...formats.errors import (
     DTypeError,
+    FileError,
     InferenceError,
     ModelError,
     ParseError,
@@ -22,7 +23,7 @@ from ...formats.errors import (
     UnsupportedOperatorError,
 )
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
-from .. import ir
+from .. import effort, ir
 from . import (  # noqa: F401  (they register importers)
     onnx_blocks,
     onnx_detection,
@@ -61,13 +62,21 @@ def from_onnx(source: ModelSource, *, shapes: Shapes | None = None, entry: str =
 
     `source` is a path, the bytes of a file, or an onnx.ModelProto. `shapes` replaces the shapes of inputs, by name;
     a string is a symbolic dimension. Several outputs make a tuple; variables in it have the outputs' names.
-    Raises UnsupportedOperatorError, which lists all nodes that cannot be imported, and ModelError, which names the node
-    and the value, for a model that is malformed.
+    Raises UnsupportedOperatorError, which lists all nodes that cannot be imported; ModelError, which names the node and the
+    value, for a model that is malformed; CompileError for one that asks for work without bounds; FileError for what cannot
+    be read.
     """
+    file = read_model(source)
+    importer = _ModelImporter(file)
     try:
-        return ir.Module({entry: _ModelImporter(read_model(source)).main(shapes or {}, entry)})
+        with effort.bounded(file.nbytes):
+            return ir.Module({entry: importer.main(shapes or {}, entry)})
     except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
         raise ModelError(f"a name in the model is not UTF-8: {error}") from None
+    except (TreadleError, ModuleNotFoundError):
+        raise
+    except Exception as error:
+        raise _failure(error, importer.g.origin) from error
 
 
 class _Scope:
@@ -180,6 +189,7 @@ class _ModelImporter:
             self._node(node, scope, later, origin or node_name(node))
 
     def _node(self, node: onnx.NodeProto, scope: _Scope, later: set[str], origin: str) -> None:
+        effort.spend(effort.NODE_UNITS, origin)
         inputs = [
             self._lookup(name, scope, node.op_type, node=origin, later=later) if name else None for name in node.input
         ]
@@ -265,6 +275,7 @@ class _ModelImporter:
             raise ModelError(f"functions are nested deeper than {_FUNCTION_NESTING}, at {function.name!r}")
         if len(inputs) > len(function.input):
             raise ModelError(f"{function.name} takes {len(function.input)} inputs, but {len(inputs)} came")
+        effort.spend(function.ByteSize(), self.g.origin)  # it is copied
         scope = _Scope()
         for name, value in zip(function.input, [*inputs, *[None] * len(function.input)], strict=False):
             scope.values[name] = value
@@ -314,6 +325,7 @@ class _ModelImporter:
         origin, hint = self.g.origin, self.g.hint
 
         def run(values: Sequence[Imported]) -> list[Imported]:
+            effort.spend(effort.ROUND_UNITS, origin)
             inner = _Scope(around)
             inner.values.update(zip((info.name for info in body.input), values, strict=True))
             self._nodes(body.node, inner)
@@ -331,6 +343,18 @@ class _ModelImporter:
 
 
 # ---- small parts ----
+
+
+def _failure(error: Exception, node: str) -> TreadleError:
+    """What an exception means that no importer expected: the model is at fault, since a sound one raises none, or Treadle is."""
+    place = node or None
+    if isinstance(error, MemoryError):
+        return ModelError("the model asks for more memory than there is", node=place)
+    if isinstance(error, RecursionError):
+        return ModelError("graphs are nested too deeply", node=place)
+    if isinstance(error, OSError):
+        return FileError.of(error, "external data of the model cannot be read")
+    return ModelError(f"the model cannot be imported: {type(error).__name__}: {error}", node=place)
 
 
 def node_name(node: onnx.NodeProto) -> str:

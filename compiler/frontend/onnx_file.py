@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
-from ...formats.errors import ModelError
+from ...formats.errors import FileError, ModelError
 
 if TYPE_CHECKING:
     import onnx
@@ -42,18 +42,23 @@ class ModelFile:
     model: onnx.ModelProto
     folder: Path | None = None
     weights: dict[int, np.ndarray] = field(default_factory=dict)
+    nbytes: int = 0  # of the model, external data aside
 
 
 def read_model(source: ModelSource) -> ModelFile:
-    """Raises ModelError for bytes that are not an ONNX model, OSError for a file that cannot be read."""
+    """Raises ModelError for bytes that are not an ONNX model, FileError for a file that cannot be read."""
     import onnx
     from google.protobuf.message import DecodeError
 
     if isinstance(source, onnx.ModelProto):
-        return ModelFile(source)
+        return ModelFile(source, nbytes=source.ByteSize())
     path = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
     name = "the model" if path is None else str(path)
-    content, weights = without_weights(np.frombuffer(bytes(source), np.uint8) if path is None else _mapped(path))  # type: ignore[arg-type]
+    try:
+        whole = np.frombuffer(bytes(source), np.uint8) if path is None else _mapped(path)  # type: ignore[arg-type]
+    except OSError as error:
+        raise FileError.of(error, f"the model {name} cannot be read") from None
+    content, weights = without_weights(whole)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
@@ -61,7 +66,7 @@ def read_model(source: ModelSource) -> ModelFile:
         raise ModelError(f"{name} is not an ONNX model: {error}") from None
     if not model.opset_import or not model.HasField("graph"):
         raise ModelError(f"{name} is not an ONNX model: it has no graph or no opset version")
-    return ModelFile(model, None if path is None else path.parent, weights)
+    return ModelFile(model, None if path is None else path.parent, weights, whole.nbytes)
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -18,7 +18,7 @@ from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
-from .. import ir
+from .. import effort, ir
 from ..operators.shapes import axis_of
 from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, present, tensors_of
 
@@ -27,7 +27,8 @@ _T = TypeVar("_T")
 # Imports the graph that a round is, of values for its inputs: gives its outputs. Raises NotImportedError.
 Run = Callable[[Sequence[Imported]], list[Imported]]
 
-_MOST_WRITTEN_OUT = 1024  # nodes, in all rounds together
+_MOST_WRITTEN_OUT = 1024  # nodes of the graph that a round is, in all rounds together
+_MOST_IMPORTED = 16 * _MOST_WRITTEN_OUT  # nodes, in all rounds together, those of functions and loops inside among them
 _TOGETHER = 16  # rounds' outputs wait to be put behind those of so many times as many rounds
 _LEVELS = 3
 
@@ -62,12 +63,15 @@ class Rounds:
     def results(self) -> list[Imported]:
         """The last states, then the outputs of all rounds."""
         count = self._known_count()
-        if 0 < count * self.nodes <= _MOST_WRITTEN_OUT:
-            start = len(self.g.bindings)
-            written = self._written_out(count)
+        is_short = 0 < count * self.nodes <= _MOST_WRITTEN_OUT and self.g.origin not in self.g.kept_loops
+        if is_short:
+            start, origin, hint = len(self.g.bindings), self.g.origin, self.g.hint
+            written = self._written_out_or_not(count)
             if written is not None:
                 return written
             del self.g.bindings[start:]
+            self.g.origin, self.g.hint = origin, hint
+            self.g.kept_loops.add(origin)  # rounds of a loop around it need not find that out again
         return [*self._looped(present(self.states))]
 
     def _known_count(self) -> int:
@@ -77,6 +81,16 @@ class Rounds:
         return count if isinstance(count, int) else 0
 
     # ---- written out ----
+
+    def _written_out_or_not(self, count: int) -> list[Imported] | None:
+        """None, too, if the rounds are longer than the number of their nodes tells: they call functions, or have loops inside."""
+        with effort.attempting(_MOST_IMPORTED * effort.NODE_UNITS) as attempt:
+            try:
+                return self._written_out(count)
+            except effort.AttemptError as error:
+                if error.attempt is not attempt:
+                    raise
+                return None
 
     def _written_out(self, count: int) -> list[Imported] | None:
         """None if a round computes whether to go on."""

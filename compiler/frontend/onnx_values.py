@@ -8,6 +8,7 @@ the compiler's passes.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
-from .. import ir
+from .. import effort, ir
 from ..operators import Operator, lookup
 from .onnx_dims import NotKnownError, evaluate_symbolically
 from .onnx_tensors import NARROW
@@ -126,6 +127,7 @@ class GraphBuilder:
         self.output_count = 1
         self._atoms: dict[Value, ir.Atom] = {}  # of values that are known by their elements
         self._dimension_names: set[str] = set()
+        self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
         """An operator of one result."""
@@ -271,14 +273,15 @@ class GraphBuilder:
             return None  # products are made of such weights' integers
         arrays = [value.constant for value in values]
         small = all(type_.is_static and type_.nbytes <= FOLD_BYTES for type_ in types)
-        if small and not _is_symbolic(attributes) and all(array is not None for array in arrays):
+        can = small and not _is_symbolic(attributes) and all(array is not None for array in arrays)
+        if can and effort.may_fold(operator, [value.type for value in values], types, attributes):
             try:
                 results = operator.evaluate(arrays, attributes)  # type: ignore[arg-type]
             except TreadleError as error:
                 raise InferenceError(f"{operator.name} of constants: {error}") from None
             return tuple(map(self.constant, results))
         elements = [value.elements for value in values]
-        if len(types) != 1 or not elements or any(array is None for array in elements):
+        if len(types) != 1 or not elements or any(array is None for array in elements) or not _is_tracked(types[0]):
             return None
         try:
             result = evaluate_symbolically(
@@ -303,6 +306,11 @@ def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
         shape: list[ShapeDim] = [x if x == y else UNKNOWN for x, y in zip(a.shape, b.shape, strict=True)]
         fields.append(TensorType(a.dtype, tuple(shape)))
     return TupleType(tuple(fields))
+
+
+def _is_tracked(type_: TensorType) -> bool:
+    """Whether the elements of a tensor may be known, which is of dimensions or of small integers."""
+    return type_.is_static and math.prod(type_.shape) <= _TRACKED_ELEMENTS  # type: ignore[arg-type]
 
 
 def _likelier(a: Dim, b: Dim) -> Dim:

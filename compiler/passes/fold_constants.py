@@ -10,7 +10,7 @@ import numpy as np
 from ...formats.errors import ExecutionError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType, TupleType
-from .. import ir
+from .. import effort, ir
 from ..analysis import expressions
 from ..operators.table import Fusion, Operator, lookup
 from .rewriting import Rewriter, constant
@@ -75,9 +75,11 @@ class _Folder(Rewriter):
             return None  # it fails when, and if, the program comes there
 
     def _is_small(self, operator: Operator, call: ir.OperatorCall, arrays: list[np.ndarray]) -> bool:
-        types = operator.result_types([ir.Constant(array).type for array in arrays], call.attributes)
+        inputs = [ir.Constant(array).type for array in arrays]
+        types = operator.result_types(inputs, call.attributes)
         room = max(self.options.free_bytes, self.options.growth * sum(array.nbytes for array in arrays))
-        return sum(type_.nbytes for type_ in types if type_.is_static) <= room
+        is_small = sum(type_.nbytes for type_ in types if type_.is_static) <= room
+        return is_small and effort.may_fold(operator, inputs, types, call.attributes)
 
 
 def _is_elementwise(expr: ir.Expr) -> bool:
