@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..formats import limits
+from ..formats.errors import CompileError
 from ..formats.isa import Kind
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import TensorType
@@ -84,13 +85,24 @@ class _Buffer:
 
 
 def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefinition]) -> MemoryReport:
-    """Rewrites the allocations of `function` and adds its `kill`s. `definition_of` gives a primitive by its index."""
+    """Rewrites the allocations of `function` and adds its `kill`s. `definition_of` gives a primitive by its index.
+
+    Raises CompileError for tensors that together are larger than any frame.
+    """
     liveness = analyse(function)
     buffers, sources = _find_buffers(function, liveness)
     _put_together(function, sources, definition_of)
     in_place = _write_in_place(function, liveness, sources, definition_of)
     framed = [buffer for buffer in buffers if buffer.in_frame]
     frame_bytes = _place([buffer for buffer in framed if buffer.host is None])
+    if frame_bytes > limits.FRAME_BYTES:
+        largest = max(framed, key=lambda buffer: buffer.type.nbytes)
+        raise CompileError(
+            f"the tensors of a call take {frame_bytes} bytes, but {limits.FRAME_BYTES} at most are possible; the largest is "
+            f"{largest.type}",
+            function=function.name,
+            node=function.items[largest.position].origin or None,  # type: ignore[union-attr]
+        )
     for buffer in framed:
         allocation = function.items[buffer.position]
         assert isinstance(allocation, Instruction)

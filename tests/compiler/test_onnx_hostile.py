@@ -123,8 +123,8 @@ def doubled_dimensions() -> bytes:
 
 COMPILED: dict[str, Callable[[], bytes]] = {
     "four loops of 500 rounds": lambda: nested_loops(4, 500),
-    "a number expanded to 10^12": lambda: repeated("Expand", 10**12),
-    "a number tiled to 10^12": lambda: repeated("Tile", 10**12),
+    "a number expanded to 10^11": lambda: repeated("Expand", 10**11),
+    "a number tiled to 10^11": lambda: repeated("Tile", 10**11),
     "a product of 6,000^3": lambda: product_of_constants(6000, np.float32),
     "a product of integers, 4,000^3": lambda: product_of_constants(4000, np.int64),
 }
@@ -132,6 +132,7 @@ REFUSED: dict[str, Callable[[], bytes]] = {
     "functions that call ten each": functions_that_call_ten,
     "24 loops in each other": lambda: nested_loops(24, 100_000),
     "a list of 16^12 dimensions": doubled_dimensions,
+    "a number expanded to 10^12": lambda: repeated("Expand", 10**12),
 }
 
 
