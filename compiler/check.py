@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..formats.dims import SymbolicDim
 from ..formats.errors import InferenceError
-from ..formats.primitive import PrimitiveDefinition
+from ..formats.primitive import PrimitiveDefinition, form_problem
 from ..formats.types import TensorType
 from .operators import lookup
 from .operators.shapes import mismatch
@@ -14,11 +14,20 @@ from .operators.shapes import mismatch
 _DIM_TEXT = 2000  # characters of a dimension; arithmetic on longer ones would be too much work
 
 
-def check_definition(definition: PrimitiveDefinition) -> None:
-    """Checks a definition, which may come from anywhere, node by node: operators, attributes and result types.
+def check_definition(definition: PrimitiveDefinition, name: str = "") -> None:
+    """Checks a definition, which may come from anywhere: its form, then node by node operators, attributes and result types.
 
-    Raises InferenceError. What passes can be evaluated and lowered.
+    Raises InferenceError, which names the primitive if it has a name. What passes can be evaluated and lowered.
     """
+    try:
+        _check(definition)
+    except InferenceError as error:
+        if not name:
+            raise
+        raise InferenceError(f"primitive {name!r}: {error.message}", node=error.node) from None
+
+
+def _check(definition: PrimitiveDefinition) -> None:
     values = list(definition.params)
     _check_dims(definition, definition.params, ())
     for number, node in enumerate(definition.nodes):
@@ -35,6 +44,9 @@ def check_definition(definition: PrimitiveDefinition) -> None:
         values.extend(node.results)
     if any(not 0 <= index < len(values) for index in definition.outputs):
         raise mismatch(f"outputs numbered below {len(values)}", list(definition.outputs))
+    problem = form_problem(definition)
+    if problem:
+        raise InferenceError(problem)
 
 
 def _check_dims(definition: PrimitiveDefinition, types: tuple[TensorType, ...], attributes: tuple) -> None:

@@ -31,8 +31,10 @@ def define(
     """One primitive for operator calls that follow each other, and the atoms that it takes.
 
     `outputs` are those of the bindings' variables that are wanted outside; a call with several results stands alone, and gives
-    all of them. Scalar constants that elementwise operators take become nodes, other atoms from outside parameters.
+    all of them. Scalar constants that elementwise operators take become nodes, other atoms from outside parameters, in order
+    of their first use. Bindings that the outputs do not need are left out: `form_problem` finds nothing in what this makes.
     """
+    bindings = _needed(bindings, outputs)
     calls = [binding.value for binding in bindings]
     inside = {binding.var for binding in bindings}
     outside = dict.fromkeys(atom for call in calls for atom in call.args if atom not in inside)  # type: ignore[union-attr]
@@ -61,6 +63,14 @@ def define(
     types = tuple(type_of(atom) for atom in params)
     definition = PrimitiveDefinition(types, tuple(nodes), chosen, _variables(types, nodes))  # type: ignore[arg-type]
     return definition, tuple(params)
+
+
+def _needed(bindings: Sequence[ir.Binding], outputs: Sequence[ir.Var]) -> Sequence[ir.Binding]:
+    needed: set[ir.Atom] = set(outputs)
+    for binding in reversed(bindings):
+        if binding.var in needed:
+            needed.update(ir.atoms_of(binding.value))
+    return [binding for binding in bindings if binding.var in needed]
 
 
 def _variables(params: Sequence[Type], nodes: Sequence[PrimitiveNode]) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ class _Inference:
         self.visible: set[ir.Var] = set()
         self.results: dict[str, Type] = {}
         self.callers: dict[str, dict[str, None]] = {name: {} for name in module.functions}
+        self.checked: dict[int, object] = {}  # definitions that passed, by identity, and kept alive
         self.function = ""
 
     def run(self) -> ir.Module:
@@ -213,6 +214,9 @@ class _Inference:
             raise InferenceError(error.message if told else f"{expr.operator}({names}): {error.message}") from None
 
     def primitive_call(self, expr: ir.PrimitiveCall, scope: Scope) -> Type:
+        if id(expr.definition) not in self.checked:
+            check_definition(expr.definition)
+            self.checked[id(expr.definition)] = expr.definition
         if self._is_nothing(expr.args):
             return NOTHING
         params: tuple[Type, ...] = expr.definition.params

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..formats import notation
 from ..formats.dtypes import DType
+from ..formats.errors import InferenceError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.tables_text import TableParser
 from ..formats.types import (
@@ -24,6 +25,7 @@ from ..formats.types import (
     TypeVariable,
 )
 from . import ir
+from .check import check_definition
 from .printer import RESERVED
 
 BLOCK_NESTING = 100  # blocks in blocks; Python's own recursion ends a little later
@@ -97,8 +99,14 @@ class _Parser(TableParser):
         self.shared[list(self.constant_names)[-1]] = ir.Constant(self.constants[-1])
 
     def definition(self) -> None:
+        start = self.scanner.skip()
         self.prim()
-        self.definitions[self.primitives[-1].name] = self.primitives[-1].definition
+        primitive = self.primitives[-1]
+        try:
+            check_definition(primitive.definition, primitive.name)
+        except InferenceError as error:
+            self.scanner.fail(str(error), start)
+        self.definitions[primitive.name] = primitive.definition
 
     # ---- types ----
 

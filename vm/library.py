@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from .. import vm
-from ..formats.errors import ArgumentError, TreadleError
+from ..formats.errors import ArgumentError, InferenceError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
@@ -100,7 +100,10 @@ _RECORD = struct.Struct("<64sqq")
 
 
 def store_kernel(key: str, kernel: BuiltKernel | None) -> None:
-    """Keeps what building a definition gave, for this and other processes."""
+    """Keeps what building a definition gave, for this and other processes.
+
+    Only for definitions that the compiler has checked: `link` takes a record as proof that one was.
+    """
     cache = native.cache()
     if kernel is None:
         cache.put(key, b"")
@@ -165,9 +168,22 @@ def link(
             missing = {key: rest for key, rest in missing.items() if key not in found}
             if missing:
                 lacking, wanted = zip(*missing.values(), strict=True)
-                found |= zip(missing, compiler().build(lacking, variants=wanted), strict=True)
+                try:
+                    found |= zip(missing, compiler().build(lacking, variants=wanted), strict=True)
+                except InferenceError:
+                    _name_malformed(program)
+                    raise
     addresses = _load({kernel.object_key: kernel.code for kernel in found.values() if kernel is not None})
     return [_linked(found.get(key), addresses) for key in keys]
+
+
+def _name_malformed(program: Program) -> None:
+    """Raises InferenceError for the first primitive whose definition is malformed, with its name."""
+    for primitive in program.primitives:
+        try:
+            compiler().evaluator(primitive.definition)
+        except InferenceError as error:
+            raise InferenceError(f"primitive {primitive.name!r}: {error.message}", node=error.node) from None
 
 
 def variant_keys(

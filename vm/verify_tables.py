@@ -1,7 +1,8 @@
 """The verifier's first layer: what stands in an executable's tables is well-formed, whatever the code does with it.
 
-Signatures, constants, the type table, data types and the structure of primitive definitions. Whether a definition's
-operators exist and have the types it says is the operator table's business: it is asked before a kernel is built or evaluated.
+Signatures, constants, the type table, data types and the form of primitive definitions. Whether a definition's
+operators exist and have the types it says is the operator table's business: it is asked before a kernel is built, and so
+before the cache has one, or evaluated.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from ..formats import dims, limits
 from ..formats.dims import SymbolicDim
 from ..formats.dtypes import DType
-from ..formats.primitive import AttributeValue, PrimitiveDefinition
+from ..formats.primitive import AttributeValue, PrimitiveDefinition, form_problem
 from ..formats.program import Program
 from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
 from .verify_work import Refusal, Work
@@ -177,28 +178,17 @@ class _Definition:
     def check(self) -> None:
         definition = self.definition
         _check_unique(definition.variables, f"variables of {self.what}")
-        if not definition.nodes or not definition.outputs:
-            raise Refusal(LAYER, f"{self.what} has no {'outputs' if definition.nodes else 'nodes'}")
-        if len(definition.nodes) > limits.PRIMITIVE_NODES:
-            count = len(definition.nodes)
-            raise Refusal(LAYER, f"{self.what} has {count} nodes; at most {limits.PRIMITIVE_NODES} are allowed")
         self._check_types(definition.params, "a parameter")
-        count = len(definition.params)
         for node in definition.nodes:
             place = f"node {node.operator!r}"
-            self._check_numbers(node.inputs, count, place)
-            if not node.results:
-                raise Refusal(LAYER, f"{self.what}: {place} has no results")
+            self.work.spend(1 + len(node.inputs) // 8)
             self._check_types(node.results, f"a result of {place}")
-            self._check_attributes(node.attributes, place)
-            count += len(node.results)
-        self._check_numbers(definition.outputs, count, "its outputs")
-
-    def _check_numbers(self, numbers: tuple[int, ...], count: int, place: str) -> None:
-        self.work.spend(1 + len(numbers) // 8)
-        wrong = [number for number in numbers if not 0 <= number < count]
-        if wrong:
-            raise Refusal(LAYER, f"{self.what}: {place} uses the value {wrong[0]}; {count} values come before it")
+            for name, value in node.attributes:
+                self._check_attribute(value, f"attribute {name!r} of {place}", 0)
+        self.work.spend(1 + len(definition.outputs) // 8)
+        problem = form_problem(definition)
+        if problem:
+            raise Refusal(LAYER, f"{self.what}: {problem}")
 
     def _check_types(self, types: tuple[TensorType, ...], place: str) -> None:
         for type_ in types:
@@ -219,15 +209,6 @@ class _Definition:
             raise Refusal(
                 LAYER, f"{self.what}: {place} uses the dimension variable {foreign[0]!r}; its variables are: {known}"
             )
-
-    def _check_attributes(self, attributes: tuple[tuple[str, AttributeValue], ...], place: str) -> None:
-        names = [name for name, _ in attributes]
-        if names != sorted(set(names)):
-            raise Refusal(
-                LAYER, f"{self.what}: the attributes of {place} are not sorted by name, each once: {names[:20]}"
-            )
-        for name, value in attributes:
-            self._check_attribute(value, f"attribute {name!r} of {place}", 0)
 
     def _check_attribute(self, value: AttributeValue, place: str, depth: int) -> None:
         self.work.spend(1)

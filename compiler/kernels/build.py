@@ -58,6 +58,21 @@ def build(
     return [found[key] for key in keys]
 
 
+def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | None:
+    """The kernel of a definition that nobody has checked, so that no record of it is kept: for tests of the templates alone.
+
+    The native code of a text is kept, which is what the text says whoever made it.
+    """
+    from .lower import lower
+
+    kernel = lower(definition, target)
+    if kernel is None:
+        return None
+    ((key, code),) = _compile({_object_key(kernel, target): kernel}, target, False, 1)
+    native.cache().put(key, code)
+    return BuiltKernel("", key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+
+
 def evaluator(definition: PrimitiveDefinition) -> Evaluate:
     """The operators' reference implementations. Raises InferenceError for a malformed definition."""
     from ..check import check_definition

@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
+from ...formats.primitive import exactly
 from .. import ir
 from .rewriting import Rewriter
 
@@ -49,7 +50,7 @@ def _identity(expr: ir.Expr) -> tuple[Hashable, ...] | None:
     """Equal for expressions that give equal values; None for those that are not looked at: they hold blocks."""
     atoms = tuple(map(_atom_identity, ir.atoms_of(expr)))
     if isinstance(expr, ir.OperatorCall):
-        return expr.operator, expr.attributes, atoms
+        return expr.operator, exactly(expr.attributes), atoms
     if isinstance(expr, ir.PrimitiveCall):
         return expr.definition, atoms
     if isinstance(expr, ir.Call):

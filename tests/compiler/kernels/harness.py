@@ -1,30 +1,24 @@
 """Runs the kernel of a definition on NumPy arrays, as the machine does, and compares it with the reference evaluator.
 
-Every tensor ends where an unreadable page begins: a kernel that reads or writes behind the end of one dies at once.
+Every tensor lies between forbidden pages (tools/forbidden_pages.py): a kernel that reads or writes out of bounds dies at once.
+What templates are given here need not have the form that definitions from outside must have.
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import math
-import mmap
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.target import Target, host
 from treadle.compiler.operators import TABLE, lookup
-from treadle.compiler.timing import PROTOTYPE
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
-from treadle.vm.layout import NOTE_WORDS
+from treadle.tools.forbidden_pages import kernel_of, run_kernel
 from treadle.vm.library import BuiltKernel
-from treadle.vm.native import load_object
 
 TARGET = host()
 NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
@@ -79,73 +73,7 @@ def definition_of(operator: str, params: Sequence[TensorType], **attributes: obj
 
 def built(definition: PrimitiveDefinition, target: Target = TARGET) -> BuiltKernel | None:
     """The compiled kernel, from the user's cache of kernels if it was built before."""
-    return build([definition], target, progress=False, jobs=1)[0]
-
-
-_addresses: dict[str, int] = {}
-
-
-def call(kernel: BuiltKernel, args: int, scratch: int, part: int, parts: int) -> int:
-    """One call of a kernel; its answer."""
-    if kernel.object_key not in _addresses:
-        (_addresses[kernel.object_key],) = load_object(kernel.code).values()
-    result, exception = ctypes.c_int64(-99), ctypes.c_void_p()
-    status = PROTOTYPE(_addresses[kernel.object_key])(
-        ctypes.addressof(result), ctypes.addressof(exception), args, scratch, part, parts
-    )
-    assert status == 0
-    return result.value
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def guarded(array: np.ndarray, slack: int = 0) -> np.ndarray:
-    """A copy that ends so many bytes before an unreadable page, or a few more: it starts at a multiple of 4."""
-    size = array.nbytes
-    pages = (size + slack + mmap.PAGESIZE - 1) // mmap.PAGESIZE + 1
-    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert _libc.mprotect(ctypes.c_void_p(base + (pages - 1) * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
-    offset = ((pages - 1) * mmap.PAGESIZE - size - slack) // 4 * 4
-    copy = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
-def run_kernel(
-    definition: PrimitiveDefinition,
-    arrays: Sequence[np.ndarray],
-    sizes: Mapping[str, int] | None = None,
-    parts: int = 1,
-    target: Target = TARGET,
-    slack: int = 0,
-    at_once: bool = False,
-    over: int | None = None,
-) -> tuple[int, list[np.ndarray]]:
-    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread. The
-    first output lies `over` an input, where one is named."""
-    kernel, sizes = built(definition, target), sizes or {}
-    assert kernel is not None, f"no kernel for {definition}"
-    inputs = [guarded(np.require(array, requirements="C"), slack) for array in arrays]
-    outputs = []
-    for type_ in definition.results:
-        shape = tuple(dims.evaluate(dim, sizes) for dim in type_.shape)
-        poison = np.full(math.prod(shape) * type_.dtype.itemsize, 0xA5, np.uint8).view(type_.dtype.numpy)
-        outputs.append(guarded(poison.reshape(shape), slack))
-    if over is not None:
-        outputs[0] = inputs[over].view(outputs[0].dtype)
-    words = np.array([*kernel.words, 0], np.int64)
-    stride = (kernel.scratch_bytes + 63) // 64 * 64
-    scratch = guarded(np.full(stride * (parts if at_once else 1), -1, np.int8))
-    variables = [sizes[name] for name in definition.variables]
-    addresses = [array.__array_interface__["data"][0] for array in (*inputs, *outputs)]
-    args = np.array([words.ctypes.data, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)
-    assert 1 <= call(kernel, args.ctypes.data, 0, -1, 2) <= 64
-    with ThreadPoolExecutor(parts if at_once else 1) as threads:
-        places = [scratch.ctypes.data + part * stride * at_once for part in range(parts)]
-        codes = threads.map(lambda part: call(kernel, args.ctypes.data, places[part], part, parts), range(parts))
-        return max(codes), outputs
+    return kernel_of(definition, target)
 
 
 def check(

@@ -1,0 +1,115 @@
+"""Runs kernels where each tensor lies between pages that nobody may touch: what reads or writes out of bounds ends the process.
+
+Inputs cannot be written, nor can the words that tell a kernel where its tensors are. For tests, and for the fuzzer, which runs
+this in a child process. Definitions are not checked here: kernels are made of whatever a template takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+
+from ..compiler.kernels.build import compiled
+from ..compiler.kernels.target import Target, host
+from ..compiler.timing import PROTOTYPE
+from ..formats import dims
+from ..formats.primitive import PrimitiveDefinition
+from ..vm.layout import NOTE_WORDS
+from ..vm.library import BuiltKernel
+from ..vm.native import load_object
+
+_PAGE = mmap.PAGESIZE
+_NONE, _READ = 0, 1  # PROT_NONE, PROT_READ of mprotect(2)
+_POISON = 0xA5  # bytes of outputs before a kernel writes them
+_libc = ctypes.CDLL(None, use_errno=True)
+_addresses: dict[str, int] = {}
+
+
+def guarded(array: np.ndarray, slack: int = 0, *, at_start: bool = False, writable: bool = True) -> np.ndarray:
+    """A copy that ends so many bytes before a forbidden page, or, `at_start`, begins so many behind one; at a multiple of 4."""
+    pages = max(1, -(-(array.nbytes + slack) // _PAGE))
+    memory = mmap.mmap(-1, (pages + 2) * _PAGE)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    end = (pages + 1) * _PAGE
+    offset = _PAGE + slack if at_start else end - array.nbytes - slack
+    copy = np.frombuffer(memory, array.dtype, array.size, offset // 4 * 4).reshape(array.shape)
+    copy[...] = array
+    _protect(base, _PAGE, _NONE)
+    _protect(base + end, _PAGE, _NONE)
+    if not writable:
+        _protect(base + _PAGE, pages * _PAGE, _READ)
+    return copy
+
+
+def _protect(address: int, size: int, manner: int) -> None:
+    if _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), manner):
+        raise OSError(ctypes.get_errno(), "mprotect fails")
+
+
+def call(kernel: BuiltKernel, args: int, scratch: int, part: int, parts: int) -> int:
+    """One call of a kernel; its answer."""
+    if kernel.object_key not in _addresses:
+        (_addresses[kernel.object_key],) = load_object(kernel.code).values()
+    result, exception = ctypes.c_int64(-99), ctypes.c_void_p()
+    status = PROTOTYPE(_addresses[kernel.object_key])(
+        ctypes.addressof(result), ctypes.addressof(exception), args, scratch, part, parts
+    )
+    if status:
+        raise RuntimeError(f"the kernel raised an exception of Numba's, status {status}")
+    return result.value
+
+
+@lru_cache(maxsize=256)
+def kernel_of(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | None:
+    """The compiled kernel of a definition that need not be well-formed; None where no template takes it."""
+    return compiled(definition, target)
+
+
+def run_kernel(
+    definition: PrimitiveDefinition,
+    arrays: Sequence[np.ndarray],
+    sizes: Mapping[str, int] | None = None,
+    parts: int = 1,
+    target: Target | None = None,
+    slack: int = 0,
+    at_once: bool = False,
+    over: int | None = None,
+    at_start: bool = False,
+) -> tuple[int, list[np.ndarray]]:
+    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread. The
+    first output lies `over` an input, where one is named. `slack` and `at_start` say where tensors lie: see `guarded`."""
+    kernel, sizes = kernel_of(definition, target or host()), sizes or {}
+    assert kernel is not None, f"no kernel for {definition}"
+    inputs = [
+        guarded(np.require(array, requirements="C"), slack, at_start=at_start, writable=place == over)
+        for place, array in enumerate(arrays)
+    ]
+    outputs = []
+    for type_ in definition.results:
+        shape = tuple(dims.evaluate(dim, sizes) for dim in type_.shape)  # type: ignore[arg-type]
+        poison = np.full(math.prod(shape) * type_.dtype.itemsize, _POISON, np.uint8).view(type_.dtype.numpy)
+        outputs.append(guarded(poison.reshape(shape), slack, at_start=at_start))
+    if over is not None:
+        outputs[0] = inputs[over].view(outputs[0].dtype)
+    words = guarded(np.array([*kernel.words, 0], np.int64), at_start=at_start, writable=False)
+    stride = (kernel.scratch_bytes + 63) // 64 * 64
+    scratch = guarded(np.full(stride * (parts if at_once else 1), -1, np.int8), at_start=at_start)
+    variables = [sizes[name] for name in definition.variables]
+    addresses = [_address(array) for array in (words, *inputs, *outputs)]
+    args = guarded(np.array([*addresses, *variables, *[0] * NOTE_WORDS], np.int64), at_start=at_start)
+    asked = call(kernel, _address(args), 0, -1, 2)
+    assert 1 <= asked <= 64, f"the kernel asks for {asked} parts"
+    with ThreadPoolExecutor(parts if at_once else 1) as threads:
+        places = [_address(scratch) + part * stride * at_once for part in range(parts)]
+        codes = threads.map(lambda part: call(kernel, _address(args), places[part], part, parts), range(parts))
+        return max(codes), outputs
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
