@@ -20,10 +20,10 @@ _BLOCKED: list[tuple[str, list, dict]] = [
     ("conv_planar", [(F, ("n", 3, "h", 9)), (F, (2, 3, 3, 3, 16))], {"strides": (2, 2)}),
     ("conv_to_few", [(F, (1, 2, 9, 9, 16)), (F, (3, 2, 3, 3, 16))], {"channels": 21}),
     ("conv_depthwise", [(F, (1, 2, 9, 9, 16)), (F, (2, 1, 3, 3, 16))], {"pads": (1, 1, 1, 1)}),
-    ("conv_winograd", [(F, (1, 1, 21, 23, 16)), (F, (3, 6, 6, 16, 16))], {"channels": 16, "pads": (1, 1, 1, 1)}),
+    ("conv_winograd", [(F, (1, 1, 20, 24, 16)), (F, (3, 6, 6, 16, 16))], {"channels": 16, "pads": (1, 1, 1, 1)}),
     ("conv_winograd_raw", [(F, (1, 2, 9, 7, 16)), (F, (3, 2, 3, 3, 16, 16))], {"channels": 20, "pads": (1, 1, 1, 1)}),
-    ("join_channels", [(F, (2, 1, 9, 7, 16)), (F, (2, 2, 9, 7, 16))], {"channels": (5, 21), "start": 2, "count": 22}),
-    ("group_normalization_blocked", [(F, (2, 3, 5, 6, 16)), (F, (3, 16)), (F, (3, 16))], {"groups": 4, "channels": 40}),
+    ("join_channels", [(F, (2, 1, 9, 7, 16)), (F, (2, 2, 9, 7, 16))], {"channels": (16, 32), "start": 16, "count": 32}),
+    ("group_normalization_blocked", [(F, (2, 3, 5, 6, 16)), (F, (3, 16)), (F, (3, 16))], {"groups": 4, "channels": 48}),
     ("matmul_packed", [(F, ("n", 30)), (F, (9, 30, 16))], {"columns": 141}),
     ("matmul_transposed", [(F, (30, "n")), (F, (30, 9))], {"transpose_a": True}),
 ]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.kernel import even_pieces
 from treadle.compiler.kernels.lower import TEMPLATES, lower
 from treadle.compiler.operators.table import TABLE, Fusion, lookup
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import tensor
 
+from ..definitions import of_templates
+from ..test_operators import DIMS, array, concrete
 from .harness import TARGET, Builder, definition_of, random_array, run_kernel
 
 
@@ -70,6 +74,34 @@ def test_parts_and_alignment_do_not_change_a_bit(name: str) -> None:
             assert got.tobytes() == wanted.tobytes()
 
     same()
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_nothing_before_a_tensor_is_read_or_written(name: str) -> None:
+    definition = DEFINITIONS[name]
+    arrays = [random_array(param, seed) for seed, param in enumerate(definition.params)]
+    _, expected = run_kernel(definition, arrays)
+    for parts, words in ((1, 0), (3, 1)):
+        code, outputs = run_kernel(definition, arrays, parts=parts, slack=4 * words, at_start=True)
+        assert code == 0
+        assert [got.tobytes() for got in outputs] == [wanted.tobytes() for wanted in expected]
+
+
+ONE_OF_EACH = of_templates()
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_every_template_keeps_to_its_tensors_and_to_the_reference(name: str) -> None:
+    definition = ONE_OF_EACH[name]
+    arrays = [array(concrete(param)) for param in definition.params]
+    wanted = evaluate_definition(definition, arrays, [DIMS[name] for name in definition.variables])
+    if lower(definition, TARGET) is None:
+        return  # a host operator, for types or sizes like these
+    for at_start in (False, True):
+        code, outputs = run_kernel(definition, arrays, DIMS, at_start=at_start)
+        assert code == 0
+        for got, expected in zip(outputs, wanted, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 def normalized(operator: str, shape: tuple, *others: tuple, **attributes: object) -> PrimitiveDefinition:
