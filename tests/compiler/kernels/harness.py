@@ -17,8 +17,10 @@ from treadle.compiler.operators import TABLE, lookup
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
-from treadle.tools.forbidden_pages import kernel_of, run_kernel
+from treadle.tools.forbidden_pages import call, kernel_of, run_kernel
 from treadle.vm.library import BuiltKernel
+
+__all__ = ["call", "run_kernel"]
 
 TARGET = host()
 NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]

@@ -9,14 +9,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.lower import TEMPLATES, lower, supports
 from treadle.formats.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
 
 from .examples import Example, examples
-from .harness import TARGET, Builder, definition_of
+from .harness import TARGET, Builder, built, definition_of
 from .trial import failures, trial
 
 SMALL = [tensor("float32", (1,)), tensor("int64", (1,))]
@@ -94,7 +93,8 @@ def test_kernels_do_not_rely_on_how_parameters_and_results_are_numbered(operator
 
 def build_all(definitions: Sequence[PrimitiveDefinition]) -> None:
     """Checked or not."""
-    build(definitions, TARGET, progress=False)
+    for definition in definitions:
+        built(definition)
 
 
 def test_a_result_is_copied_to_none_of_the_other_parameters() -> None:
