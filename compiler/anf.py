@@ -26,6 +26,7 @@ class Node:
     name: str = "value"  # what the variable that holds it is called
     origin: str = ""
     data_type: DataTypeDefinition | None = None  # that it uses
+    fields: tuple[Type | None, ...] | None = None  # of a tuple, the types as far as they are known
 
 
 @dataclass(eq=False)

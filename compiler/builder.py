@@ -5,7 +5,8 @@
 
 Expressions nest and may be shared; `function` gives them a name for their inputs, `Module` brings them into A-normal form
 (`anf.py`). An expression knows its type where that needs no inference, so most mistakes are reported on the line that makes
-them. A Python number takes the element type of the tensor that it is combined with, else float32, int64 or bool.
+them. A Python number takes the element type of the tensor that it is combined with, else float32, int64 or bool; where that
+tensor's type is not known yet, inference gives it one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from typing import Any, Union
 
 import numpy as np
 
+from ..formats import dims
 from ..formats.dims import Dim
 from ..formats.dtypes import DType
 from ..formats.errors import InferenceError
 from ..formats.limits import DIMENSION
+from ..formats.primitive import Attributes
 from ..formats.types import (
     UNKNOWN,
     Constructor,
@@ -34,9 +37,10 @@ from ..formats.types import (
 )
 from . import ir
 from .anf import Node, normalize, postorder
+from .numbers import DEFAULT, default_dtype, dtype_of_numbers, number_as
 from .operators import TABLE, Operator
 from .retype import freshen
-from .unify import map_types
+from .unify import bind_dims, dim_variables, leaves, map_types, substituted
 
 Operand = Union["Expression", np.ndarray, np.generic, float, int, bool]
 _TYPES = (TensorType, TupleType, FunctionType, DataType, TypeVariable)
@@ -82,18 +86,56 @@ class Expression(Node):
 
     def __call__(self, *args: Operand) -> Expression:
         operands = (self, *map(expression, args))
-        result = self.type.result if isinstance(self.type, FunctionType) else None
+        result = _result_of_call(self, [operand.type for operand in operands[1:]])
         return Expression(lambda atoms, _: ir.Call(atoms[0], atoms[1:]), operands, type=result, name="result")
 
     def __getitem__(self, index: Any) -> Expression:
-        if isinstance(self.type, TupleType):
-            return field(self, range(len(self.type.fields))[index])
+        fields = _fields(self)
+        if fields is not None:
+            if not isinstance(index, int):
+                raise TypeError(f"a tuple is indexed by one integer, not by {index!r}")
+            return field(self, range(len(fields))[index])
         return _subscript(self, index if isinstance(index, tuple) else (index,))
 
     def __iter__(self) -> Iterator[Expression]:
-        if not isinstance(self.type, TupleType):
+        fields = _fields(self)
+        if fields is None:
             raise TypeError(f"only a tuple can be unpacked; this expression's type is {self.type or 'not known yet'}")
-        return (field(self, index) for index in range(len(self.type.fields)))
+        return (field(self, index) for index in range(len(fields)))
+
+
+def _fields(value: Node) -> Sequence[Type | None] | None:
+    """The types of a tuple's fields, as far as they are known; None for what is no tuple, or not known to be one."""
+    return value.type.fields if isinstance(value.type, TupleType) else value.fields
+
+
+def _common_fields(values: Sequence[Node]) -> tuple[Type | None, ...] | None:
+    """The fields of a value that is one of several."""
+    several = [fields for fields in map(_fields, values) if fields is not None]
+    if not several or any(len(fields) != len(several[0]) for fields in several):
+        return None
+    return tuple(types[0] if len(set(types)) == 1 else None for types in zip(*several, strict=True))
+
+
+def _result_of_call(callee: Node, arguments: Sequence[Type | None]) -> Type | None:
+    """The type of a call's result. Sizes that the callee's parameters name are those of the arguments; a function of the module
+    has names of its own, a closure may use those around it."""
+    if not isinstance(callee.type, FunctionType):
+        return None
+    params, result = callee.type.params, callee.type.result
+    if len(params) != len(arguments) or any(type(leaf) is TypeVariable for leaf in leaves(result)):
+        return None
+    own = set(dim_variables(params))
+    if own.isdisjoint(dim_variables([result])):
+        return result
+    if None in arguments:
+        return substituted(result, {})
+    sizes = bind_dims(params, arguments)  # type: ignore[arg-type]
+    if isinstance(callee.atom, ir.GlobalRef):
+        return substituted(result, sizes)
+    same = {name: size for name, size in sizes.items() if str(size) == name}
+    around = {name: dims.variable(name) for name in dim_variables([result]) if name not in own}
+    return substituted(result, around | same)
 
 
 def _subscript(value: Expression, index: tuple) -> Expression:
@@ -136,14 +178,14 @@ def var(name: str, shape: Sequence[int | str | Dim] | Type | None = (), dtype: o
 
 def constant(value: object, dtype: Any = None) -> Expression:
     """A tensor known now."""
-    array = np.array(value, DType.of(dtype).numpy if dtype else _DEFAULT_DTYPES.get(type(value)), order="C")
+    array = np.array(value, DType.of(dtype).numpy if dtype else _DEFAULT_NUMPY.get(type(value)), order="C")
     array = array.astype(DType.of(array.dtype).numpy)
     array.flags.writeable = False
     atom = ir.Constant(array)
     return Expression(atom=atom, type=atom.type)
 
 
-_DEFAULT_DTYPES: dict[type, type] = {float: np.float32, int: np.int64, bool: np.bool_}
+_DEFAULT_NUMPY = {kind: dtype.numpy for kind, dtype in DEFAULT.items()}
 
 
 def global_function(name: str, type: FunctionType | None = None) -> Expression:
@@ -151,14 +193,10 @@ def global_function(name: str, type: FunctionType | None = None) -> Expression:
     return Expression(atom=ir.GlobalRef(name), type=type)
 
 
-def expression(value: Operand, dtype: DType | None = None) -> Expression:
-    """The value as an expression: arrays and numbers are constants. `dtype` is for Python numbers."""
+def expression(value: Operand) -> Expression:
+    """The value as an expression: arrays and numbers are constants."""
     if isinstance(value, Expression):
         return value
-    if isinstance(value, (bool, int, float)):
-        if dtype is not None and isinstance(value, float) and not dtype.is_float:
-            raise InferenceError(f"expected a number that {dtype.name} can hold, but {value} came")
-        return constant(value, dtype)
     return constant(value)
 
 
@@ -172,10 +210,8 @@ def named(name: str, value: Expression) -> Expression:
 
 
 def _apply(operator: Operator, args: Sequence[Operand], attributes: Mapping[str, Any]) -> Expression:
-    tensors = [arg.dtype if isinstance(arg, Expression) else getattr(arg, "dtype", None) for arg in args]
-    dtype = next((DType.of(found) for found in tensors if found is not None), None)
-    operands = tuple(expression(arg, dtype) for arg in args)
     canonical = operator.canonical(attributes)
+    operands = _operands(operator, args, canonical)
     result: Type | None = None
     if all(isinstance(operand.type, TensorType) for operand in operands):
         types = operator.result_types([operand.type for operand in operands], canonical)  # type: ignore[misc]
@@ -183,6 +219,26 @@ def _apply(operator: Operator, args: Sequence[Operand], attributes: Mapping[str,
     return Expression(
         lambda atoms, _: ir.OperatorCall(operator.name, atoms, canonical), operands, type=result, name=operator.name
     )
+
+
+def _operands(operator: Operator, args: Sequence[Operand], attributes: Attributes) -> tuple[Expression, ...]:
+    """The operands as expressions; numbers take the element type that `dtype_of_numbers` says."""
+    if not any(isinstance(arg, (bool, int, float)) for arg in args):
+        return tuple(map(expression, args))
+    numbers = [arg if isinstance(arg, (bool, int, float)) else None for arg in args]
+    others = [expression(arg) if number is None else None for arg, number in zip(args, numbers, strict=True)]
+    if any(other is not None and not isinstance(other.type, TensorType) for other in others):
+        atoms = [None if number is None else _weak(number) for number in numbers]
+    else:
+        types: list[Any] = [None if other is None else other.type for other in others]
+        dtype = dtype_of_numbers(operator, types, numbers, attributes)
+        atoms = [None if n is None else number_as(n, dtype or default_dtype(n)) for n in numbers]
+    pairs = zip(others, atoms, strict=True)
+    return tuple(Expression(atom=atom, type=atom.type) if atom else other for other, atom in pairs)  # type: ignore[misc]
+
+
+def _weak(number: bool | int | float) -> ir.Constant:
+    return ir.Constant(number_as(number, default_dtype(number)).value, weak=True)
 
 
 class Operators:
@@ -217,18 +273,42 @@ def tuple_(*values: Operand) -> Expression:
     operands = tuple(map(expression, values))
     types = tuple(operand.type for operand in operands)
     type_ = TupleType(types) if None not in types else None  # type: ignore[arg-type]
-    return Expression(lambda atoms, _: ir.MakeTuple(atoms), operands, type=type_, name="tuple")
+    return Expression(lambda atoms, _: ir.MakeTuple(atoms), operands, type=type_, name="tuple", fields=types)
 
 
 def field(value: Expression, index: int) -> Expression:
     """A field of a tuple: `value[index]`, also where the type is not known yet."""
-    type_ = value.type.fields[index] if isinstance(value.type, TupleType) else None
+    fields = _fields(value)
+    type_ = fields[index] if fields is not None and index < len(fields) else None
     return Expression(lambda atoms, _: ir.GetItem(atoms[0], index), (value,), type=type_, name="item")
 
 
 def _result(value: Any) -> Expression:
     """What a Python function gave, as one expression."""
     return tuple_(*map(_result, value)) if isinstance(value, (tuple, list)) else expression(value)
+
+
+def _is_python_function(body: Any) -> bool:
+    return callable(body) and not isinstance(body, (Expression, ConstructorFunction))
+
+
+def _variables(params: Sequence[Expression]) -> tuple[ir.Var, ...]:
+    """The variables of a function. Raises InferenceError for what is none, and for one that comes twice."""
+    seen: set[ir.Atom | None] = set()
+    for number, param in enumerate(params):
+        atom = param.atom if isinstance(param, Expression) else None
+        if not isinstance(atom, ir.Var):
+            raise InferenceError(f"function: parameter {number} is {_told(param)}; expected a variable, made by var()")
+        if atom in seen:
+            raise InferenceError(
+                f"function: the variable {atom.name!r} is parameter {number}, and one before it too; make one for each by var()"
+            )
+        seen.add(atom)
+    return _atoms(params)
+
+
+def _told(value: object) -> str:
+    return f"an expression, {value.name!r}" if isinstance(value, Expression) else f"a {type(value).__name__}"
 
 
 def _atoms(variables: Sequence[Expression]) -> tuple[ir.Var, ...]:
@@ -246,8 +326,8 @@ def function(
     params: Sequence[Expression], body: Operand | Callable[..., Any], result_type: Type | None = None, name: str = ""
 ) -> FunctionExpression:
     """A function of variables: the body is an expression over them, or a Python function that makes one of them."""
-    inner = _result(body(*params) if inspect.isfunction(body) else body)
-    variables = _atoms(params)
+    variables = _variables(params)
+    inner = _result(body(*params) if _is_python_function(body) else body)  # type: ignore[operator]
     types = tuple(param.type for param in params)
     result = result_type or inner.type
     known = result is not None and None not in types
@@ -269,7 +349,12 @@ def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     branches = (_result(then), _result(otherwise))
     type_ = branches[0].type if branches[0].type == branches[1].type else None
     return Expression(
-        lambda atoms, blocks: ir.If(atoms[0], *blocks), (expression(condition),), branches, type=type_, name="chosen"
+        lambda atoms, blocks: ir.If(atoms[0], *blocks),
+        (expression(condition),),
+        branches,
+        type=type_,
+        name="chosen",
+        fields=_common_fields(branches),
     )
 
 
@@ -279,19 +364,59 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], initial:
     The variables are named like the parameters of `body`.
     """
     operands = tuple(map(expression, initial))
-    variables = [_loop_variable(name, start) for name, start in zip(_parameter_names(body), operands, strict=True)]
-    bodies = (_result(condition(*variables)), _result(body(*variables)))
-    if len(variables) == 1 and not isinstance(bodies[1].type, TupleType):
-        bodies = (bodies[0], tuple_(bodies[1]))
+    _parameter_names(condition, len(operands), "while_loop: the condition")
+    names = _parameter_names(body, len(operands), "while_loop: the body")
+    variables = [_loop_variable(name, start) for name, start in zip(names, operands, strict=True)]
+    following = _next_values("while_loop", body(*variables), len(variables))
+    return _loop(variables, operands, _result(condition(*variables)), following)
+
+
+def _loop(
+    variables: Sequence[Expression], initial: Sequence[Expression], condition: Expression, following: Expression
+) -> Expression:
     atoms_of_variables = _atoms(variables)
-    type_ = TupleType(tuple(v.type for v in variables)) if all(v.type for v in variables) else None  # type: ignore[misc]
+    types = tuple(variable.type for variable in variables)
     return Expression(
-        lambda atoms, blocks: ir.Loop(atoms_of_variables, atoms, *blocks), operands, bodies, type=type_, name="last"
+        lambda atoms, blocks: ir.Loop(atoms_of_variables, atoms, *blocks),
+        tuple(initial),
+        (condition, following),
+        type=TupleType(types) if None not in types else None,  # type: ignore[arg-type]
+        name="last",
+        fields=types,
     )
 
 
-def _parameter_names(body: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(body).parameters)
+def _next_values(loop: str, after: Any, count: int) -> Expression:
+    """What a loop's body gave, as a tuple of its variables' next values. The one variable of a loop needs no tuple."""
+    fields = _fields(after) if isinstance(after, Expression) else after if isinstance(after, (tuple, list)) else None
+    if fields is None and isinstance(after, Expression) and count > 1:
+        return after  # a tuple, as inference will see
+    if count == 1 and (fields is None or len(fields) != 1):
+        return tuple_(_result(after))
+    came = 1 if fields is None else len(fields)
+    if came != count:
+        raise InferenceError(f"{loop}: the body gives {came} values for {count} variables")
+    return _result(after)
+
+
+def _parameter_names(body: Callable[..., Any], count: int, what: str) -> list[str]:
+    """Names for the `count` arguments that a Python function is called with; *args are numbered."""
+    try:
+        parameters = list(inspect.signature(body).parameters.values())
+    except ValueError:  # of some built-in functions Python does not know the parameters
+        return [f"value_{number}" for number in range(count)]
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{number}" for number in range(count - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            needs = parameter.default is parameter.empty
+            names += [parameter.name] if needs or len(names) < count else []
+        elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise InferenceError(f"{what} must not need the keyword argument {parameter.name!r}")
+    if len(names) != count:
+        raise InferenceError(f"{what} takes {len(names)} variables, but there are {count}")
+    return names
 
 
 def _loop_variable(name: str, initial: Expression) -> Expression:
@@ -306,24 +431,14 @@ def _shapeless(type_: Type) -> Type:
 def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand]) -> Expression:
     """`count` times, with i = 0, 1, …, the variables become `body(i, *variables)`. The tuple of their last values."""
     limit = expression(count)
-    names = _parameter_names(body)
-    counter = _loop_variable(names[0], constant(0, limit.dtype or DType.int64))
-    operands = (constant(0, limit.dtype or DType.int64), *map(expression, initial))
-    variables = [counter, *(_loop_variable(n, start) for n, start in zip(names[1:], operands[1:], strict=True))]
-    after = _result(body(*variables))
-    following = (
-        counter + 1,
-        *([after] if len(variables) == 2 else (field(after, i) for i in range(len(variables) - 1))),
-    )
-    atoms_of_variables = _atoms(variables)
-    type_ = TupleType(tuple(v.type for v in variables)) if all(v.type for v in variables) else None  # type: ignore[misc]
-    looped = Expression(
-        lambda atoms, blocks: ir.Loop(atoms_of_variables, atoms, *blocks),
-        operands,
-        (counter < limit, tuple_(*following)),
-        type=type_,
-        name="last",
-    )
+    start = constant(0, limit.dtype) if limit.type is not None else op.subtract(limit, limit)
+    operands = (start, *map(expression, initial))
+    names = _parameter_names(body, len(operands), "for_loop: the body")
+    variables = [_loop_variable(name, value) for name, value in zip(names, operands, strict=True)]
+    counter = variables[0]
+    after = _next_values("for_loop", body(*variables), len(variables) - 1)
+    following = (counter + 1, *(field(after, index) for index in range(len(variables) - 1)))
+    looped = _loop(variables, operands, counter < limit, tuple_(*following))
     return tuple_(*(field(looped, index) for index in range(1, len(variables))))
 
 
@@ -390,16 +505,18 @@ def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pa
     pairs = list(clauses.items()) if isinstance(clauses, Mapping) else list(clauses)
     patterns, bodies = [], []
     for pattern, body in pairs:
-        names = _parameter_names(body) if inspect.isfunction(body) else []
+        is_function = _is_python_function(body)
         if isinstance(pattern, ConstructorFunction):
-            case = pattern.constructor
-            variables = [
-                ir.Var(name) for name, _ in zip(names or ["field"] * len(case.fields), case.fields, strict=True)
-            ]
-            pattern = ir.ConstructorPattern(case.name, tuple(map(ir.Bind, variables)))
-        bound = [Expression(atom=variable, type=variable.type) for variable in ir.pattern_vars(pattern)]
+            case, count = pattern.constructor, len(pattern.constructor.fields)
+            what = f"match_: the clause of {case.name}"
+            names = _parameter_names(body, count, what) if is_function else ["field"] * count
+            pattern = ir.ConstructorPattern(case.name, tuple(ir.Bind(ir.Var(name)) for name in names))
+        variables = list(ir.pattern_vars(pattern))
+        if len(set(variables)) != len(variables):
+            raise InferenceError("match_: a variable stands twice in a pattern; make one for each place")
+        bound = [Expression(atom=variable, type=variable.type) for variable in variables]
         patterns.append(pattern)
-        bodies.append(_result(body(*bound) if inspect.isfunction(body) else body))
+        bodies.append(_result(body(*bound) if is_function else body))
     definition = next((p.definition for p, _ in pairs if isinstance(p, ConstructorFunction)), None)
     types = {body.type for body in bodies}
     return Expression(
@@ -409,6 +526,7 @@ def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pa
         type=types.pop() if len(types) == 1 else None,
         name="chosen",
         data_type=definition,
+        fields=_common_fields(bodies),
     )
 
 

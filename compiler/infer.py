@@ -28,6 +28,7 @@ from ..formats.types import (
 )
 from . import ir
 from .check import check_definition
+from .numbers import dtype_of_numbers, number_as
 from .operators import lookup
 from .operators.shapes import mismatch, never_equal
 from .retype import retype
@@ -63,6 +64,7 @@ class _Inference:
         self.unifier = Unifier()
         self.types: dict[ir.Var, Type] = {}
         self.closure_results: dict[ir.Function, Type] = {}
+        self.constants: dict[ir.Constant, ir.Constant] = {}  # what weak ones become
         self.visible: set[ir.Var] = set()
         self.results: dict[str, Type] = {}
         self.callers: dict[str, dict[str, None]] = {name: {} for name in module.functions}
@@ -81,7 +83,9 @@ class _Inference:
                 waiting.update(self.callers[name])
         types = {var: self._final(type_) for var, type_ in self.types.items()}
         closures = {closure: self._final(type_) for closure, type_ in self.closure_results.items()}
-        return retype(self.module, types, {name: self._final_result(name) for name in functions}, closures)
+        return retype(
+            self.module, types, {name: self._final_result(name) for name in functions}, closures, self.constants
+        )
 
     def _final_result(self, name: str) -> Type:
         result = self._final(self.results[name])
@@ -206,6 +210,14 @@ class _Inference:
         if self._is_nothing(expr.args):
             return NOTHING
         inputs = [self._tensor(atom) for atom in expr.args]
+        weak = [isinstance(atom, ir.Constant) and atom.weak for atom in expr.args]
+        if any(weak):
+            numbers = [atom.value.item() if is_weak else None for atom, is_weak in zip(expr.args, weak, strict=True)]  # type: ignore[union-attr]
+            dtype = dtype_of_numbers(operator, inputs, numbers, expr.attributes)
+            for index, (atom, number) in enumerate(zip(expr.args, numbers, strict=True)):
+                if isinstance(atom, ir.Constant) and number is not None:
+                    self.constants[atom] = number_as(number, dtype or atom.type.dtype)
+                    inputs[index] = self.constants[atom].type
         try:
             return _packed(operator.result_types(inputs, expr.attributes))
         except InferenceError as error:

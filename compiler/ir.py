@@ -36,9 +36,13 @@ class Var:
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A tensor known at compile time. The array is read-only."""
+    """A tensor known at compile time. The array is read-only.
+
+    A `weak` one is a number of the source: it takes the element type of the tensors that it meets in an operator, and inference
+    puts an ordinary one in its place."""
 
     value: np.ndarray
+    weak: bool = False
 
     @property
     def type(self) -> TensorType:

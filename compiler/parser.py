@@ -223,6 +223,8 @@ class _Parser(TableParser):
             if name not in self.shared:
                 scanner.fail(f"there is no constant {name!r}", start)
             return self.shared[name]
+        if scanner.accept("~"):
+            return ir.Constant(self.literal(DType[scanner.word("an element type")]).value, weak=True)
         quoted = scanner.peek('"')
         name = scanner.name("a variable or a constant")
         if not quoted and name in DType.__members__:

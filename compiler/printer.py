@@ -149,7 +149,7 @@ class _Printer:
         if id(atom.value) in self.constant_names:
             return f"${self.constant_names[id(atom.value)]}"
         if atom.value.ndim == 0:
-            return f"{atom.value.dtype.name}({print_tensor(atom.value)})"
+            return f"{'~' if atom.weak else ''}{atom.value.dtype.name}({print_tensor(atom.value)})"
         return f"{constant_type(atom.value)} {print_tensor(atom.value)}"
 
     def atoms(self, atoms: Sequence[ir.Atom]) -> str:

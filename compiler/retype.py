@@ -14,9 +14,11 @@ def retype(
     types: Mapping[ir.Var, Type],
     results: Mapping[str, Type],
     closure_results: Mapping[ir.Function, Type],
+    constants: Mapping[ir.Constant, ir.Constant],
 ) -> ir.Module:
-    """The module with these types of variables, and result types of global functions and of closures; the others stay."""
-    rebuild = _Rebuilding(types, closure_results)
+    """The module with these types of variables, result types of global functions and of closures, and constants in the place of
+    weak ones; the others stay."""
+    rebuild = _Rebuilding(types, closure_results, constants)
     functions = {
         name: rebuild.function(function, results.get(name, function.result_type))
         for name, function in module.functions.items()
@@ -26,12 +28,18 @@ def retype(
 
 def freshen(module: ir.Module) -> ir.Module:
     """The module with a variable of its own at every place that binds one."""
-    return retype(module, {}, {}, {})
+    return retype(module, {}, {}, {}, {})
 
 
 class _Rebuilding:
-    def __init__(self, types: Mapping[ir.Var, Type], closure_results: Mapping[ir.Function, Type]) -> None:
+    def __init__(
+        self,
+        types: Mapping[ir.Var, Type],
+        closure_results: Mapping[ir.Function, Type],
+        constants: Mapping[ir.Constant, ir.Constant],
+    ) -> None:
         self.types = types
+        self.constants = constants
         self.closure_results = closure_results
         self.fresh: dict[ir.Var, ir.Var] = {}
 
@@ -51,6 +59,8 @@ class _Rebuilding:
         return ir.Block(tuple(bindings), self.atom(block.result))
 
     def atom(self, atom: ir.Atom) -> ir.Atom:
+        if isinstance(atom, ir.Constant) and atom.weak:
+            return self.constants.get(atom) or (ir.Constant(atom.value) if self.types else atom)
         return self.fresh.get(atom, atom) if isinstance(atom, ir.Var) else atom
 
     def expression(self, expr: ir.Expr) -> ir.Expr:

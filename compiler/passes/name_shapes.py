@@ -1,8 +1,10 @@
 """Every unknown dimension that a kernel needs gets a name.
 
 A kernel is compiled for shapes that are expressions over variables; a tensor whose type says ? is given to one behind a
-`MatchShape` that binds a new variable to that dimension. Where the operator cannot be typed with names (two unknown shapes that
-may or may not broadcast), it stays as it is, and will run as a host operator.
+`MatchShape` that binds a new variable to that dimension. Inference lets ? pass where an operator needs equal dimensions, a name
+it does not: where one dimension alone will do in place of the name, and not 1 as well, the `MatchShape` asks for that one, so
+that the program fails where the operator would. Where the operator cannot be typed with names (two unknown shapes that may or
+may not broadcast), it takes operands of which ? is known again, and will run as a host operator.
 
 What an operator finds in its operand is counted first, so that the size of its result has a name as well, and a kernel may put
 there what is found.
@@ -13,15 +15,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...formats import dims
+from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import InferenceError
-from ...formats.types import UNKNOWN, TensorType, TupleType, Type
+from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import ir
 from ..analysis import dimension_uses
 from ..operators.table import lookup
@@ -30,6 +34,8 @@ from .rewriting import Emitter, constant, tensor_type
 # Operators whose results are as large as what they find in their operand: how an element that counts compares with 0, and the
 # operator that is told their number.
 _COUNTED = {"nonzero": ("not_equal", "counted_nonzero"), "listed_boxes": ("greater_equal", "counted_boxes")}
+
+_MOST_PAIRS = 100  # of names and what they might be, that are tried for an operator
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class _Namer(Emitter):
     def function(self, function: ir.Function) -> ir.Function:
         used = set(dimension_uses(ir.Binding(ir.Var(""), function)))
         self.names = (name for number in itertools.count() if (name := f"s{number}") not in used)
+        self.given: dict[str, int] = {}  # the names that are given here, and their order
         return super().function(function)
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -54,28 +61,106 @@ class _Namer(Emitter):
         return result
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
+        came = binding
         binding = self.with_new_operands(binding)
         call = binding.value
-        if (
-            isinstance(call, ir.OperatorCall)
-            and call.operator in _COUNTED
-            and not _has_unknown(tensor_type(call.args[0]))
-        ):
+        if not isinstance(call, ir.OperatorCall):
+            return (binding,)
+        if call.operator in _COUNTED and not _has_unknown(tensor_type(call.args[0])):
             return self._counted(binding, call)
-        if not isinstance(call, ir.OperatorCall) or not self._is_unknown(call, binding.var.type):
-            return (binding,)
+        if not self._is_unknown(call, binding.var.type):
+            if binding is came:
+                return (binding,)
+        elif not lookup(call.operator).data_dependent:
+            found = self._with_names(binding, call)
+            if found is not None:
+                return found
+        return self._as_it_is(binding, call)
+
+    def _with_names(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding] | None:
+        """The operator on tensors whose dimensions have names; None where it cannot be typed with them."""
         named = {arg: self._name(arg) for arg in call.args if isinstance(arg, ir.Var) and _has_unknown(arg.type)}
-        args = tuple(named[arg].var if arg in named else arg for arg in call.args)
-        try:
-            results = lookup(call.operator).result_types([arg.type for arg in args], call.attributes)  # type: ignore[union-attr,misc]
-        except InferenceError:
-            return (binding,)
-        if any(map(_has_unknown, results)):
-            return (binding,)
-        var = ir.Var(binding.var.name, results[0] if isinstance(binding.var.type, TensorType) else TupleType(results))
+        types = [tensor_type(named[arg].var if arg in named else arg) for arg in call.args]
+        values = self._sizes(call, types)
+        if values is None:
+            return None
+        for arg, type_ in zip(call.args, types, strict=True):
+            wanted = _with_sizes(type_, values)
+            if wanted != type_ and isinstance(arg, ir.Var):
+                named[arg] = ir.Binding(ir.Var(arg.name, wanted), ir.MatchShape(arg, wanted.shape))
         self.atoms.update({arg: found.var for arg, found in named.items()})
+        return (*named.values(), *self._typed_anew(binding, call))
+
+    def _sizes(self, call: ir.OperatorCall, types: Sequence[TensorType]) -> dict[str, Any] | None:
+        """What the names given here have to be, if anything, for the operator to take tensors of these types."""
+        if self._takes(call, types, {}):
+            return {}
+        dimensions = list(dict.fromkeys(dim for type_ in types for dim in type_.shape))
+        given = [name for name in map(str, dimensions) if name in self.given]
+        older = {name: [dim for dim in dimensions if self._is_older(dim, name)] for name in given}
+        singles = [{name: dim} for name in given for dim in older[name]]
+        pairs = ({**a, **b} for a, b in itertools.combinations(singles, 2) if a.keys() != b.keys())
+        for tried in (singles, itertools.islice(pairs, _MOST_PAIRS)):
+            fitting = [values for values in tried if self._takes(call, types, values)]
+            if fitting:
+                (values, *others) = fitting
+                broadcasts = any(self._takes(call, types, {**values, name: 1}) for name in values if values[name] != 1)
+                return None if others or broadcasts else values
+        return None
+
+    def _is_older(self, dim: ShapeDim, name: str) -> bool:
+        """Whether a dimension was known before the name was given."""
+        if not isinstance(dim, SymbolicDim):
+            return dim is not UNKNOWN
+        return all(self.given.get(other, -1) < self.given[name] for other in dims.variables(dim))
+
+    def _takes(self, call: ir.OperatorCall, types: Sequence[TensorType], values: Mapping[str, Any]) -> bool:
+        types = [_with_sizes(type_, values) for type_ in types]
+        try:
+            results = lookup(call.operator).result_types(types, call.attributes)
+        except InferenceError:
+            return False
+        return not any(map(_has_unknown, results))
+
+    def _as_it_is(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        """The operator on its operands; where it does not take their names, their dimensions are unknown again."""
+        try:
+            return self._typed_anew(binding, call)
+        except InferenceError:
+            aliases = {arg: self._without_names(arg) for arg in call.args if isinstance(arg, ir.Var)}
+            args = tuple(aliases[arg].var if arg in aliases else arg for arg in call.args)
+            new = [alias for arg, alias in aliases.items() if alias.var is not arg]
+            return (*new, *self._typed_anew(binding, dataclasses.replace(call, args=args)))
+
+    def _without_names(self, var: ir.Var) -> ir.Binding:
+        type_ = tensor_type(var)
+        shape = tuple(
+            UNKNOWN if isinstance(dim, SymbolicDim) and not self.given.keys().isdisjoint(dims.variables(dim)) else dim
+            for dim in type_.shape
+        )
+        wider = TensorType(type_.dtype, shape)
+        return ir.Binding(var if wider == type_ else ir.Var(var.name, wider), var)
+
+    def _typed_anew(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        """The call on operands that have other types now. A dimension that was known keeps its name."""
+        call = ir.map_atoms(call, self.atom, self.block)  # type: ignore[assignment]
+        results = lookup(call.operator).result_types([tensor_type(arg) for arg in call.args], call.attributes)
+        type_: Type = results[0] if isinstance(binding.var.type, TensorType) else TupleType(results)
+        if type_ == binding.var.type:
+            return (dataclasses.replace(binding, value=call),)
+        var = ir.Var(binding.var.name, type_)
         self.atoms[binding.var] = var
-        return (*named.values(), ir.Binding(var, dataclasses.replace(call, args=args), binding.origin))
+        made = ir.Binding(var, call, binding.origin)
+        if not isinstance(type_, TensorType):
+            return (made,)
+        assert isinstance(binding.var.type, TensorType)
+        pairs = zip(binding.var.type.shape, type_.shape, strict=True)
+        known = TensorType(type_.dtype, tuple(now if was is UNKNOWN else was for was, now in pairs))
+        if known == type_:
+            return (made,)
+        checked = ir.Binding(ir.Var(var.name, known), ir.MatchShape(var, known.shape), binding.origin)
+        self.atoms[binding.var] = checked.var
+        return (made, checked)
 
     def _counted(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         """The number of what an operator finds, a dimension of that size, and the operator that is told it."""
@@ -92,15 +177,26 @@ class _Namer(Emitter):
     def _is_unknown(self, call: ir.OperatorCall, type_: Type | None) -> bool:
         parts = type_.fields if isinstance(type_, TupleType) else (type_,)
         args = (arg.type for arg in call.args if isinstance(arg, ir.Var))
-        return not lookup(call.operator).data_dependent and any(map(_has_unknown, (*parts, *args)))
+        return any(map(_has_unknown, (*parts, *args)))
 
     def _name(self, var: ir.Var) -> ir.Binding:
         """The same tensor with a new name for each unknown dimension."""
         assert isinstance(var.type, TensorType)
-        shape = tuple(dims.variable(next(self.names)) if dim is UNKNOWN else dim for dim in var.type.shape)
+        shape = tuple(self._new_name() if dim is UNKNOWN else dim for dim in var.type.shape)
         named = ir.Var(var.name, TensorType(var.type.dtype, shape))
         return ir.Binding(named, ir.MatchShape(var, shape))
+
+    def _new_name(self) -> Dim:
+        name = next(self.names)
+        self.given[name] = len(self.given)
+        return dims.variable(name)
 
 
 def _has_unknown(type_: Type | None) -> bool:
     return isinstance(type_, TensorType) and UNKNOWN in type_.shape
+
+
+def _with_sizes(type_: TensorType, values: Mapping[str, Dim]) -> TensorType:
+    """The type with dimensions in place of some names."""
+    shape = tuple(dims.substitute(dim, values) if isinstance(dim, SymbolicDim) else dim for dim in type_.shape)
+    return TensorType(type_.dtype, shape)

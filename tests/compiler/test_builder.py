@@ -1,0 +1,233 @@
+"""The Python front door: what it knows of types before inference, and what it refuses on the line that makes it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from treadle.compiler import ir
+from treadle.compiler.builder import (
+    Module,
+    data_type,
+    field,
+    for_loop,
+    function,
+    global_function,
+    if_,
+    match_,
+    op,
+    tuple_,
+    var,
+    while_loop,
+)
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.infer import infer_types
+from treadle.compiler.structure import structurally_equal
+from treadle.compiler.text import parse_module, print_module
+from treadle.formats import dims
+from treadle.formats.dtypes import DType
+from treadle.formats.errors import InferenceError
+from treadle.formats.types import FunctionType, TensorType
+
+from .samples import floats
+from .test_compile import assert_equal
+from .test_made_programs import check
+
+N, M = dims.variable("n"), dims.variable("m")
+
+
+def matrix(*shape: Any, dtype: DType = DType.float32) -> TensorType:
+    return TensorType(dtype, shape)
+
+
+def x() -> Any:
+    return var("x", ("n", 8))
+
+
+def result_type(module: ir.Module) -> str:
+    return str(infer_types(module).functions["main"].result_type)
+
+
+# ---- sizes that nobody knows ----
+
+
+def test_rows_that_inference_let_pass_are_checked_when_the_program_runs() -> None:
+    first, second = x(), var("y", (2, 8))
+    rows = if_(op.sum(first) > 0, first, second)
+    joined = op.concat(op.sigmoid(first), rows, axis=1)
+    check(Module(main=function([first, second], tuple_(op.exp(rows), joined))), floats(2, 8), floats(2, 8))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda a, b, x: tuple_(op.exp(a), a + b),  # may broadcast
+        lambda a, b, x: tuple_(op.exp(a), op.exp(b), a * x, op.maximum(b, x)),
+        lambda a, b, x: tuple_(op.exp(a), op.exp(b), op.concat(a, b, x, axis=1)),
+        lambda a, b, x: tuple_(op.exp(a), op.matmul(op.permute_dims(a), x), op.matmul(op.permute_dims(b), a)),
+        lambda a, b, x: tuple_(op.exp(a), op.where(x > 0, a, x), op.stack(a, b)),
+        lambda a, b, x: tuple_(op.tanh(a), op.reshape(a, shape=(2, 8)) + b, op.softmax(op.concat(a, a, axis=1))),
+    ],
+)
+def test_tensors_of_unknown_rows_go_wherever_inference_lets_them(use: Any) -> None:
+    first, second = x(), var("y", (2, 8))
+    condition = op.sum(first) > 0
+    a, b = if_(condition, first, second), if_(condition, second, first)
+    check(Module(main=function([first, second], use(a, b, first))), floats(2, 8), floats(2, 8))
+
+
+def test_where_one_row_broadcasts_nothing_is_checked() -> None:
+    first, second = x(), var("y", (1, 8))
+    rows = if_(op.sum(first) > 1e9, first, second)
+    check(Module(main=function([first, second], tuple_(op.exp(rows), rows + first))), floats(3, 8), floats(1, 8))
+
+
+# ---- calls ----
+
+
+def test_the_call_of_a_declared_function_has_the_sizes_of_its_arguments() -> None:
+    z = var("z", ("m", 8))
+    g = global_function("g", FunctionType((matrix(N, 8),), matrix(N, 8)))
+    assert g(z).type == matrix(M, 8)
+    y = x()
+    module = Module(main=function([z], g(z) + z), g=function([y], y * 2))
+    assert result_type(module) == "float32[m, 8]"
+
+
+def test_the_call_of_a_closure_has_the_sizes_of_its_arguments_or_none() -> None:
+    z, inner = var("z", ("m", 8)), var("inner", ("k", 8))
+    closure = function([inner], inner * 2)
+    check(Module(main=function([z], op.concat(closure(z), z))), floats(3, 8))
+
+
+def test_a_declared_function_of_sums_of_sizes() -> None:
+    g = global_function("g", FunctionType((matrix(N), matrix(M)), matrix(N + M * 2)))
+    assert g(var("a", (3,)), var("b", ("k",))).type == matrix(dims.variable("k") * 2 + 3)
+
+
+# ---- numbers ----
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint8"])
+def test_a_number_takes_the_type_of_what_inference_finds(dtype: str) -> None:
+    y = var("y", (4,), dtype)
+    g = global_function("g")
+    main = function([y], tuple_(g(y) * 2, 3 + g(y), g(y) > 1))
+    inner = var("y", (4,), dtype)
+    module = Module(main=main, g=function([inner], inner + inner))
+    assert result_type(module) == f"({dtype}[4], {dtype}[4], bool[4])"
+    got = evaluate(infer_types(module), "main", np.ones(4, dtype))
+    assert [part.tolist() for part in got] == [[4] * 4, [5] * 4, [True] * 4]
+
+
+def test_a_number_of_a_type_to_be_found_is_kept_in_the_text() -> None:
+    y = x()
+    module = Module(main=function([y], global_function("g")(y) * 2.5), g=function([y], y))
+    assert "~float32(2.5)" in print_module(module)
+    assert structurally_equal(parse_module(print_module(module)), module)
+
+
+def test_a_number_takes_no_type_from_a_condition_or_an_index() -> None:
+    y = x()
+    unknown = global_function("g")(y)
+    results = tuple_(op.where(y > 0, y, 0.5), op.where(y > 0, unknown, 2), op.take(y, 0), op.take(unknown, 1, axis=1))
+    check(Module(main=function([y], results), g=function([y], y + 1)), floats(3, 8))
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("int32", 2.5), ("uint8", 300), ("int8", -200)])
+def test_a_number_that_the_type_does_not_hold(dtype: str, number: float) -> None:
+    y = var("y", (4,), dtype)
+    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, but {number} came"):
+        y * number
+    module = Module(main=function([y], global_function("g")(y) * number), g=function([y], y))
+    with pytest.raises(InferenceError, match=rf"expected a number that {dtype} can hold, but {number} came"):
+        infer_types(module)
+
+
+# ---- tuples whose types are not known ----
+
+
+def test_the_results_of_a_loop_are_a_tuple_whatever_their_types() -> None:
+    y = x()
+    g = global_function("g")
+    looped = for_loop(3, lambda i, a: a * 0.5, [g(y)])
+    last = while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a + y), [0, g(y)])
+    chosen = if_(op.sum(y) > 0, (g(y), y), (y, g(y)))
+    number, value = last
+    results = tuple_(looped[0], value, number, chosen[-1], tuple_(g(y), y)[0][0])
+    check(Module(main=function([y], results), g=function([y], y + 1)), floats(2, 8))
+
+
+def test_a_field_that_is_known_beside_one_that_is_not() -> None:
+    y = x()
+    pair = tuple_(global_function("g")(y), y)
+    assert pair.type is None
+    assert pair[1].type == field(pair, 1).type == y.type
+    with pytest.raises(IndexError):
+        pair[2]
+
+
+# ---- loops ----
+
+
+def test_loops_whose_bodies_take_any_number_of_variables() -> None:
+    y = x()
+    counted = for_loop(3, lambda i, *a: (a[1] * 0.5, a[0] + 1.0), [y, op.tanh(y)])
+    whiles = while_loop(lambda i, *rest: i < 2, lambda *all_: (all_[0] + 1, *all_[1:]), [0, y, y])
+    one = for_loop(2, lambda *a: (a[1] * 2.0,), [y])
+    check(Module(main=function([y], tuple_(counted[0], counted[1], whiles[2], one[0]))), floats(2, 8))
+
+
+def test_loops_whose_bodies_are_other_callables_or_have_defaults() -> None:
+    y = x()
+    scaled = for_loop(2, partial(lambda by, i, a: a * by, 0.5), [y])
+    default = for_loop(2, lambda i, a, by=0.5: a * by, [y])
+    check(Module(main=function([y], tuple_(scaled[0], default[0]))), floats(2, 8))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda y: for_loop(3, lambda i, a, b: (a, b), [y]), "the body takes 3 variables, but there are 2"),
+        (lambda y: for_loop(3, lambda i: i, [y]), "the body takes 1 variables, but there are 2"),
+        (lambda y: for_loop(3, lambda i, a: (a, a), [y, y]), "the body takes 2 variables, but there are 3"),
+        (lambda y: for_loop(3, lambda i, a, b: (a,), [y, y]), "the body gives 1 values for 2 variables"),
+        (lambda y: while_loop(lambda a: a, lambda i, a: (i, a), [0, y]), "the condition takes 1 variables"),
+        (lambda y: while_loop(lambda *a: a[0], lambda i, *, k: i, [0]), "must not need the keyword argument 'k'"),
+    ],
+)
+def test_bodies_that_do_not_fit_their_loop(make: Any, message: str) -> None:
+    with pytest.raises(InferenceError, match=message):
+        make(x())
+
+
+# ---- variables ----
+
+
+def test_a_variable_is_one_parameter() -> None:
+    y = x()
+    with pytest.raises(InferenceError, match="the variable 'x' is parameter 1, and one before it too"):
+        function([y, y], y + 1.0)
+
+
+@pytest.mark.parametrize("param", [x() + 1.0, 3, None])
+def test_a_parameter_is_a_variable(param: Any) -> None:
+    with pytest.raises(InferenceError, match=r"parameter 0 is an? .*; expected a variable, made by var"):
+        function([param], x())
+
+
+def test_a_variable_stands_once_in_a_pattern() -> None:
+    pair = data_type("Pair = Pair(float32[], float32[])")
+    twice = ir.Bind(ir.Var("a"))
+    with pytest.raises(InferenceError, match="stands twice in a pattern"):
+        match_(pair.Pair(1.0, 2.0), [(ir.ConstructorPattern("Pair", (twice, twice)), lambda a, b: a)])
+    with pytest.raises(InferenceError, match="the clause of Pair takes 1 variables, but there are 2"):
+        match_(pair.Pair(1.0, 2.0), {pair.Pair: lambda a: a})
+
+
+def test_one_variable_may_be_a_parameter_of_several_functions() -> None:
+    y = x()
+    module = Module(main=function([y], global_function("g")(y)), g=function([y], y * 2.0))
+    assert_equal(evaluate(infer_types(module), "main", floats(2, 8)), floats(2, 8) * 2)
