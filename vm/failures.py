@@ -156,7 +156,8 @@ def _kernel(place: Place) -> TreadleError:
     if code == 1:
         return IndexOutOfRangeError(f"primitive {name}: an index is out of range", **place.where())
     if code == 4:
-        message = f"primitive {name}: sizes do not fit: channels that groups or blocks do not divide, or a negative pad"
+        reason = "channels that groups do not divide, a negative pad, or a product beyond 64 bits"
+        message = f"primitive {name}: sizes do not fit: {reason}"
         return ShapeError(message, **place.where())
     reasons = {2: "division of an integer by zero", 3: "an axis of size 0 has no greatest or least element"}
     reason = reasons.get(code, f"it failed with code {code}")

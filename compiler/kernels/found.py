@@ -30,7 +30,7 @@ def lower_nonzero(definition: PrimitiveDefinition, target: Target) -> Kernel | N
     write.size("length", inner[0] if inner else 1)
     rows = Odometer(write, outer)
     _begin(write, shape_of(definition.results[0])[1], f"{rows.count} * length")
-    write(f"rows = {rows.count}")
+    write(f"rows = {rows.count} if length > 0 else 0")
     if outer:
         write("row = 0")
         rows.start("row")
@@ -59,7 +59,7 @@ def lower_boxes(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
     write = Writer(definition, target, "counted_boxes")
     write.sizes(**dict(zip(("images", "kinds", "room"), shape, strict=True)))
     _begin(write, shape_of(definition.results[0])[0], "images * kinds")
-    with write.block("for row in range(images * kinds)"):
+    with write.block("for row in range(images * kinds if room > 0 else 0)"):
         write("image = row // kinds", "kind = row - image * kinds")
         with write.block("for i in range(room)"):
             write("number = load_int64(x, (row * room + i) * 8)")

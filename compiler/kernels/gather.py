@@ -22,6 +22,7 @@ from .writer import Odometer, Writer, estimate, scaled, shape_of, write_copy
 _BLOCK = 1024  # elements of a run, or indices, that are one unit of work
 _IN_TABLE = range(16, 4097)  # indices
 _ROWS_FOR_TABLE = 4
+_LONGEST = 1 << 31  # of an axis whose places a table of 32-bit numbers tells
 _ELEMENT_PICOSECONDS = 500  # that an element takes, where each has an index of its own
 _ROW_PICOSECONDS = 2000  # that looking up an index of several axes takes
 
@@ -50,8 +51,9 @@ def lower_take(definition: PrimitiveDefinition, target: Target) -> Kernel | None
 def _table_bytes(definition: PrimitiveDefinition, it: _Lookup) -> int:
     """What a table takes of where a row has the elements that indices stand for; 0 where there are too few for one, or rows."""
     count = dims.element_count(shape_of(definition.params[1]))
-    outer = dims.product(shape_of(definition.params[0])[: it.axis])
-    if not isinstance(count, int) or not isinstance(outer, int):
+    shape = shape_of(definition.params[0])
+    outer, length = dims.product(shape[: it.axis]), shape[it.axis]
+    if not isinstance(count, int) or not isinstance(outer, int) or not isinstance(length, int) or length > _LONGEST:
         return 0
     return 4 * count if count in _IN_TABLE and outer >= _ROWS_FOR_TABLE else 0
 

@@ -51,6 +51,7 @@ from .kernel import Kernel
 from .operands import rewired
 from .target import Target
 from .variants import Decisions, deciding
+from .writer import Unsupported
 
 # Gives a kernel, or what writes one, where it is known before that there is one; None for what it does not take.
 Template = Callable[[PrimitiveDefinition, Target], Union[Kernel, Callable[[], Kernel], None]]
@@ -136,8 +137,11 @@ def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[st
 
 
 def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    found = _by_template(definition, target)
-    return found() if callable(found) else found
+    try:
+        found = _by_template(definition, target)
+        return found() if callable(found) else found
+    except Unsupported:
+        return None
 
 
 def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Callable[[], Kernel] | None:
@@ -153,4 +157,7 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:
     """True if `lower` gives a kernel. None is written, where the template can tell without."""
-    return _by_template(definition, target) is not None
+    try:
+        return _by_template(definition, target) is not None
+    except Unsupported:
+        return False

@@ -8,6 +8,7 @@ come from is found once for a piece of the rows of all images.
 from __future__ import annotations
 
 from ...formats import dims
+from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.shapes import axis_of
 from .expression import bound_attributes
@@ -61,6 +62,9 @@ class _Images:
         }
         self.itemsize = definition.params[0].dtype.itemsize
         self.type = f"uint{8 * self.itemsize}"
+        width = source[axis + 1]
+        # of the places in the source, behind the first one of a vector
+        self.place = "int32" if isinstance(width, int) and width <= 1 << 31 else "int64"
         self.looks_up = target.looks_up and self.itemsize == 4
         self.streams = is_streamed(definition.results[0])
         self.write = Writer(definition, target, "resize, nearest, two axes")
@@ -94,6 +98,10 @@ class _Images:
         elements = estimate(dims.product([self.outer, self.sizes["rows"], self.sizes["columns"], self.inner]))
         return write.kernel(elements * _PICOSECONDS / 1000, scratch)
 
+    @property
+    def _place_bytes(self) -> int:
+        return DType[self.place].itemsize
+
     def _write_row_table(self) -> None:
         write = self.write
         write("length = height", "size = rows")
@@ -114,7 +122,7 @@ class _Images:
             write("least = horizontal_minimum(i_0)", "widest = max(widest, horizontal_maximum(i_0) + 1 - least)")
             write(
                 f"store_int64(leasts, (k // {lanes} + 1) * 8, least)",
-                "vstore(places, k * 4, convert_int32(i_0 - least))",
+                f"vstore(places, k * {self._place_bytes}, convert_{self.place}(i_0 - least))",
             )
         write("store_int64(leasts, 0, widest)")
 
@@ -156,7 +164,8 @@ class _Images:
 
         def write_vector(count: str) -> None:
             write(f"least = load_int64(leasts, (k // {lanes} + 1) * 8)", *loads)
-            write("chosen = convert_int64(vload_int32(places, k * 4))", f"v = {elements}")
+            chosen = f"convert_int64(vload_{self.place}(places, k * {self._place_bytes}))"
+            write(f"chosen = {chosen}", f"v = {elements}")
             write(*(f"{store}({b}, k * {self.itemsize}, v{count})" for b in ("b_0", "b_1")))
 
         write(f"whole = count - count % {lanes}")

@@ -323,6 +323,10 @@ class RowProgram:
             write(f"t{k} = word(args, {write.argument(tensor.address)})")
         reduced = " * ".join(f"n{axis}" for axis in range(len(self.axes)) if not self.is_kept[axis]) or "1"
         write(f"rows = {self.indices.count}", f"length = {reduced}", "share = 1.0 / length")
+        sizes = [axis.size for axis, is_kept in zip(self.axes, self.is_kept, strict=True) if not is_kept]
+        if len(sizes) > 1 and not all(isinstance(size, int) and size for size in sizes):
+            with write.block("if length == 0"):  # else the other axes' loops would run, over nothing
+                write(*(f"n{axis} = 0" for axis in range(len(self.axes)) if not self.is_kept[axis]))
         self._run_units(picoseconds, program)
 
     def _run_units(self, picoseconds: int, program: Callable[[], None]) -> None:

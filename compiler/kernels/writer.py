@@ -16,13 +16,18 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
 from .kernel import STREAM_ALIGNMENT, UNFIT, Kernel
 from .operands import Rewired
-from .relations import Relation, relations
+from .relations import WORD, Relation, magnitude, relations, unbounded
 from .target import Target
 
 NANOSECONDS_A_BYTE = 0.01  # that one thread moves from or to the caches
 _STREAMED_BYTES = 32 << 20  # of a result that is written past the caches
 _NOTE_BYTES = 64  # at the beginning of scratch memory that is prepared
+_MOST_SCRATCH_BYTES = 1 << 28  # of a thread: attributes of strange definitions, such as strides of 2^40, ask for more
 SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
+
+
+class Unsupported(Exception):
+    """Numbers of a definition that no kernel can be made for: the reference evaluates it."""
 
 
 class Writer:
@@ -81,6 +86,8 @@ class Writer:
 
     def _word(self, value: int) -> str:
         """A static word of that value."""
+        if not -(1 << 63) <= value < 1 << 63:
+            raise Unsupported(f"{value} is no word")
         self.words.append(value)
         return f"word(words, {len(self.words) - 1})"
 
@@ -138,6 +145,10 @@ class Writer:
 
     def _check_sizes(self) -> None:
         """Fails where sizes do not fit each other."""
+        names = {name: str(dim) for name, dim in self._variables.items()}
+        for operand in unbounded(self.definition):
+            with self.block(f"if {magnitude(operand, names)} >= {float(WORD)}"):
+                self(f"return {UNFIT}")
         for number, relation in enumerate(dict.fromkeys(self._relations)):
             self.size(f"related{number}", relation.dim)
             with self.block(f"if related{number} {relation.failure}"):
@@ -147,7 +158,9 @@ class Writer:
         """Nothing is to be done where no output has elements. Loops alone would find that out too, but after as many rounds
         as an axis beside one of no elements is long, which may be any number."""
         counts = [dims.element_count(shape_of(result)) for result in self.definition.results]
-        if any(isinstance(count, SymbolicDim) for count in counts):
+        if not any(counts):
+            self("return 0")
+        elif any(isinstance(count, SymbolicDim) for count in counts):
             factors = [dims.content(count)[1] if isinstance(count, SymbolicDim) else count for count in counts]
             empty = " and ".join(f"{dims.substitute(factor, self._variables)} == 0" for factor in factors)
             with self.block(f"if {empty}"):
@@ -164,6 +177,8 @@ class Writer:
 
     def kernel(self, nanoseconds: float, scratch_bytes: int = 0) -> Kernel:
         """The finished kernel."""
+        if scratch_bytes > _MOST_SCRATCH_BYTES:
+            raise Unsupported(f"{scratch_bytes} bytes of scratch memory")
         if self._prepared:
             scratch_bytes += _NOTE_BYTES
             with self.block("if parts > 1"):

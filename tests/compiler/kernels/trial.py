@@ -9,10 +9,14 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from treadle.compiler.evaluate import evaluate_definition
+from treadle.compiler.kernels.build import _compile, _object_key
+from treadle.compiler.kernels.kernel import Kernel
+from treadle.compiler.kernels.lower import lower
 from treadle.compiler.kernels.target import Target
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition
@@ -20,7 +24,7 @@ from treadle.vm.layout import NOTE_WORDS
 from treadle.vm.library import BuiltKernel
 
 from .examples import Example
-from .harness import TARGET, built, call
+from .harness import TARGET, call
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SECONDS = 20  # that a trial may take
@@ -81,12 +85,24 @@ def run(
     return max(codes), [fenced.array for fenced in outputs]
 
 
-def trial(example: Example, target: Target = TARGET) -> None:
+def kernels(definitions: Sequence[PrimitiveDefinition], target: Target = TARGET) -> list[BuiltKernel | None]:
+    """What `build` gives, without what it checks before."""
+    lowered = [lower(definition, target) for definition in definitions]
+    keys = ["" if kernel is None else _object_key(kernel, target) for kernel in lowered]
+    wanted = {key: kernel for key, kernel in zip(keys, lowered, strict=True) if kernel is not None}
+    codes = dict(_compile(wanted, target, False, None))
+
+    def built(key: str, kernel: Kernel | None) -> BuiltKernel | None:
+        if kernel is None:
+            return None
+        return BuiltKernel("", key, codes[key], kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+
+    return list(map(built, keys, lowered))
+
+
+def trial(example: Example, kernel: BuiltKernel) -> None:
     """A kernel writes every byte of every output, and nothing else, and gives what the reference gives, or else fails."""
     definition, arrays, sizes = example.definition, example.arrays, example.sizes
-    kernel = built(definition, target)
-    if kernel is None:
-        return
     runs = [
         run(kernel, definition, arrays, sizes, *how) for how in ((0xA5, True, 1), (0x5A, False, 1), (0x5A, True, 3))
     ]
@@ -117,6 +133,13 @@ def _reference(example: Example) -> tuple[Sequence[np.ndarray] | None, str]:
         return evaluate_definition(example.definition, example.arrays, variables), ""
     except Exception as error:
         return None, str(error)
+
+
+def trials(examples: Sequence[Example]) -> dict[str, str]:
+    """What is wrong with the kernels of examples, by their names; nothing with those that have none."""
+    made = kernels([example.definition for example in examples])
+    pairs = [(example, kernel) for example, kernel in zip(examples, made, strict=True) if kernel is not None]
+    return failures([(example.name, partial(trial, example, kernel)) for example, kernel in pairs])
 
 
 def failures(tasks: Sequence[tuple[str, Callable[[], None]]]) -> dict[str, str]:
