@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels.build import _compile, _object_key
-from treadle.compiler.kernels.kernel import Kernel
-from treadle.compiler.kernels.lower import lower
+from treadle.compiler.kernels.build import compiled
 from treadle.compiler.kernels.target import Target
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition
@@ -87,17 +85,7 @@ def run(
 
 def kernels(definitions: Sequence[PrimitiveDefinition], target: Target = TARGET) -> list[BuiltKernel | None]:
     """What `build` gives, without what it checks before."""
-    lowered = [lower(definition, target) for definition in definitions]
-    keys = ["" if kernel is None else _object_key(kernel, target) for kernel in lowered]
-    wanted = {key: kernel for key, kernel in zip(keys, lowered, strict=True) if kernel is not None}
-    codes = dict(_compile(wanted, target, False, None))
-
-    def built(key: str, kernel: Kernel | None) -> BuiltKernel | None:
-        if kernel is None:
-            return None
-        return BuiltKernel("", key, codes[key], kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
-
-    return list(map(built, keys, lowered))
+    return [compiled(definition, target) for definition in definitions]
 
 
 def trial(example: Example, kernel: BuiltKernel) -> None:
