@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test networks lint bench fuzz docs clean
+.PHONY: demo test networks lint bench fuzz coverage-fuzz docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -32,6 +32,10 @@ bench: $(VENV)/rivals
 fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.fuzz
 
+READERS := file sections assembly module definition onnx argument array constants
+coverage-fuzz: $(VENV)/fuzzers
+	for reader in $(READERS); do $(RUN) -m treadle.tools.coverage_fuzz $$reader --seconds 60 --state .fuzz || exit 1; done
+
 docs: $(VENV)/ready
 	$(RUN) -m treadle.tools.docs
 	$(RUN) -m treadle.tools.sources
@@ -43,6 +47,10 @@ $(VENV)/ready: pyproject.toml
 
 $(VENV)/rivals: $(VENV)/ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
+
+$(VENV)/fuzzers: $(VENV)/ready
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	touch $@
 
 clean:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import limits
 from ..formats.dtypes import DType
 from ..formats.errors import TreadleError
 from ..formats.types import TensorType, Type
@@ -49,6 +50,14 @@ class TensorArgument:
 
     def load(self, declared: Type | None = None) -> np.ndarray:
         """The tensor. What the argument leaves open is taken from the type that the program declares. Raises UsageError."""
+        try:
+            return self._load(declared)
+        except (MemoryError, ValueError) as error:
+            if isinstance(error, TreadleError):
+                raise
+            raise UsageError(f"{self.text!r}: {error}") from None  # NumPy has no such shape, or no memory for it
+
+    def _load(self, declared: Type | None) -> np.ndarray:
         if self.source.startswith("@"):
             return self._from_file(declared)
         dtype, shape = self._type(declared)
@@ -108,7 +117,10 @@ def parse(text: str) -> TensorArgument:
         name = ""
     if type_ is None:
         return TensorArgument(name or None, None, None, source, text)
-    shape = tuple(int(size) for size in type_["shape"].split("x")[:-1])
+    sizes = type_["shape"].split("x")[:-1]
+    if len(sizes) > limits.RANK or any(len(size) > len(str(limits.DIMENSION)) for size in sizes):
+        raise UsageError(f"{text!r}: expected at most {limits.RANK} sizes of at most {limits.DIMENSION}")
+    shape = tuple(map(int, sizes))
     return TensorArgument(name or None, _ELEMENT_TYPES[type_["dtype"]], shape, source, text)
 
 
@@ -144,7 +156,7 @@ def read_array(path: str) -> np.ndarray:
     require_file(path)
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # NumPy reads the header as Python's text: tokens, syntax, nesting, sizes may be wrong
         raise UsageError(f"{path!r} is not a readable .npy file: {error}") from None
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path!r} holds several arrays; one .npy file a tensor is needed")

@@ -3,25 +3,30 @@
     python -m treadle.tools.fuzz --count 1000000 --state fuzz.json
 
 Valid executables are changed (tools/mutate.py): (a) any bytes, (b) the bytes of a section or the decoded program, with checksums
-that fit. Each mutant is loaded, verified and run under budgets in a child process, which handles many and is restarted when it
-dies or hangs. A mutant is a function of the seed and its number, so that a run can be stopped and resumed, and a finding
-repeated: `--only NUMBER`.
+that fit, (c) the definitions of primitives (tools/mutate_definitions.py), alone and within their programs. Each mutant is
+loaded, verified and run under budgets in a child process, which handles many and is restarted when it dies or hangs; kernels of
+changed definitions run between forbidden pages, some of them: to compile one takes as long as ten thousand other mutants. A
+mutant is a function of the seed and its number, so that a run can be stopped and resumed, and a finding repeated:
+`--only NUMBER`.
 
-What must not happen: a crash, a hang, an error that is not Treadle's, and a result that differs from the original's
-although only bytes were changed, which checksums must notice.
+What must not happen: a crash, a hang, an error that is not Treadle's, a kernel that gives another result than the reference
+evaluator, and a result that differs from the original's although only bytes were changed, which checksums must notice.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import queue
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -31,14 +36,24 @@ import numpy as np
 from ..formats.assembly import parse_assembly
 from ..formats.errors import BudgetExceededError, TreadleError
 from ..formats.executable import Executable, load
+from ..formats.primitive import Primitive, PrimitiveDefinition
 from ..formats.program import Function, Program
+from ..formats.sections import decode_definition
+from ..formats.tables_text import print_primitive
 from ..formats.types import TensorType, TupleType, Type
 from ..vm import processes
+from .fuzz_definitions import try_definition
+from .fuzz_targets import read_corpus as read_corpus_of
 from .mutate import mutate_bytes, mutate_program, mutate_section
+from .mutate_definitions import mutate_definition
 
 CORPUS = Path(__file__).parent.parent / "tests" / "vm"
 BATCH = 500  # mutants that a child is given at once
-HANG_SECONDS = 2.0
+HANG_SECONDS = 2.0  # of the child's own time, where the system tells it: other programs may hold the processor
+IDLE = 5  # so many times longer a child may do nothing at all
+BUILD_SECONDS = 60.0  # for a kernel to be compiled
+BUILT = 0.02  # of the definitions whose kernel could be: compiling one takes as long as ten thousand checks
+BUILDING = "building"  # what a child says before it compiles, and before it runs what it compiled
 START_SECONDS = 300.0  # for a child to import everything and run the originals, the engine's first build included
 MEMORY = 256 << 20
 BUDGETS: dict[str, Any] = {"max_steps": 20_000, "max_seconds": 0.5, "max_memory": MEMORY, "max_depth": 200}
@@ -133,29 +148,59 @@ def describe(value: Any, depth: int = 0) -> str:
 # ---- mutants ----
 
 
-def make_mutant(originals: list[Original], seed: int, number: int) -> tuple[Original, str, bytes | Program]:
-    """Mutant `number`: what it is made from, the kind of change, and itself: a file's bytes or, where no file can hold it,
-    a program."""
+def definitions(original: Original) -> list[PrimitiveDefinition]:
+    """Those of the program, and one of each kernel template."""
+    return [*(primitive.definition for primitive in original.program.primitives), *_of_templates()]
+
+
+@functools.cache
+def _of_templates() -> tuple[PrimitiveDefinition, ...]:
+    return tuple(decode_definition(data) for data in read_corpus_of("definition"))
+
+
+def _with_primitive(random: Random, original: Original) -> Program:
+    """The program with a change in one of its primitives."""
+    primitives = list(original.program.primitives)
+    if primitives:
+        at = random.randrange(len(primitives))
+        primitives[at] = replace(primitives[at], definition=mutate_definition(random, primitives[at].definition))
+    return replace(original.program, primitives=tuple(primitives))
+
+
+def make_mutant(
+    originals: list[Original], seed: int, number: int
+) -> tuple[Original, str, bytes | Program | PrimitiveDefinition]:
+    """Mutant `number`: what it is made from, the kind of change, and itself: a file's bytes, where no file can hold it a
+    program, or a definition."""
     random = Random(f"{seed} {number}")
     original = random.choice(originals)
-    kind = random.choice(("bytes", "section", "program", "program"))
+    kind = random.choice(
+        ("bytes", "section", "program", "program", "primitive", "definition", "definition", "definition")
+    )
+    if kind == "definition":
+        return original, kind, mutate_definition(random, random.choice(definitions(original)))
     if kind == "bytes":
         data = mutate_bytes(random, original.data)
         return original, kind, data
     if kind == "section":
         return original, kind, mutate_section(random, original.data)
-    program = mutate_program(random, original.program)
+    program = _with_primitive(random, original) if kind == "primitive" else mutate_program(random, original.program)
     try:
         return original, kind, Executable(program).as_bytes()
     except TreadleError:
         return original, kind, program
 
 
-def try_mutant(originals: list[Original], seed: int, number: int) -> str:
-    """What comes of a mutant: "kind: outcome"."""
+def try_mutant(
+    originals: list[Original], seed: int, number: int, announce: Callable[[], None] = lambda: None, built: float = BUILT
+) -> str:
+    """What comes of a mutant: "kind: outcome". `announce` is called before a kernel is built, `built` of them are."""
     original, kind, mutant = make_mutant(originals, seed, number)
     try:
-        outcome = _verify_only(mutant) if isinstance(mutant, Program) else _run(original, mutant)
+        if isinstance(mutant, PrimitiveDefinition):
+            outcome = try_definition(mutant, Random(f"{seed} {number} run"), announce, built)
+        else:
+            outcome = _verify_only(mutant) if isinstance(mutant, Program) else _run(original, mutant)
     except TreadleError as error:
         outcome = f"refused {type(error).__name__}"
     except Exception as error:
@@ -188,7 +233,7 @@ def _run(original: Original, data: bytes) -> str:
 # ---- the child ----
 
 
-def serve(corpus: Path, seed: int) -> None:
+def serve(corpus: Path, seed: int, built: float) -> None:
     """Reads "start stop" lines; answers with a line for each mutant: its number and outcome."""
     import faulthandler
 
@@ -196,11 +241,15 @@ def serve(corpus: Path, seed: int) -> None:
     _limit_memory()
     np.seterr(all="ignore")
     originals = read_corpus(corpus)
+
+    def announce() -> None:
+        print(BUILDING, flush=True)
+
     print("ready", flush=True)
     for line in sys.stdin:
         start, stop = map(int, line.split())
         for number in range(start, stop):
-            print(number, try_mutant(originals, seed, number), flush=True)
+            print(number, try_mutant(originals, seed, number, announce, built), flush=True)
 
 
 def _limit_memory() -> None:
@@ -215,8 +264,9 @@ def _limit_memory() -> None:
 class Child:
     """A child process, restarted when it is needed again."""
 
-    def __init__(self, corpus: Path, seed: int, log: Path) -> None:
-        self._options = ["--serve", "--corpus", str(corpus.resolve()), "--seed", str(seed)]
+    def __init__(self, corpus: Path, seed: int, log: Path, built: float = BUILT) -> None:
+        self._code = processes.module(__spec__.name)
+        self._options = ["--serve", "--corpus", str(corpus.resolve()), "--seed", str(seed), "--built", str(built)]
         self._log = log
         self._process: processes.Process[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -224,7 +274,7 @@ class Child:
     def _start(self) -> processes.Process[str]:
         with open(self._log, "w") as log:
             process = processes.start(
-                processes.module(__spec__.name),
+                self._code,
                 *self._options,
                 stdin=processes.PIPE,
                 stdout=processes.PIPE,
@@ -247,6 +297,19 @@ class Child:
         """The child's next line, None when it has ended. Raises queue.Empty when there is none in time."""
         return self._lines.get(timeout=seconds)
 
+    def _patient_line(self, seconds: float) -> str | None:
+        """The next line, for which the child may take so much of its own time."""
+        assert self._process is not None
+        begin, waited = _own_seconds(self._process.pid), 0.0
+        while True:
+            try:
+                return self._next_line(seconds)
+            except queue.Empty:
+                waited += seconds
+                now = _own_seconds(self._process.pid)
+                if begin is None or now is None or now - begin >= seconds or waited >= IDLE * seconds:
+                    raise
+
     def run(self, start: int, stop: int) -> Iterator[tuple[int, str]]:
         """The outcomes of mutants start … stop - 1. One that hangs is tried again: a busy machine may have been the reason."""
         is_second = False
@@ -265,7 +328,9 @@ class Child:
     def _outcome(self) -> str:
         assert self._process is not None
         try:
-            line = self._next_line(HANG_SECONDS)
+            line = self._patient_line(HANG_SECONDS)
+            while line == BUILDING:
+                line = self._patient_line(BUILD_SECONDS)
         except queue.Empty:
             self.stop()
             return "hang"
@@ -280,6 +345,15 @@ class Child:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def _own_seconds(pid: int) -> float | None:
+    """The processor's time that a process has had; None where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime: proc(5)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _collect(process: processes.Process[str], lines: queue.Queue[str | None]) -> None:
@@ -331,16 +405,26 @@ def is_bad(outcome: str) -> bool:
     return outcome.partition(": ")[2].startswith(BAD) or outcome.startswith(BAD)
 
 
-def fuzz(corpus: Path, state: State, count: int, jobs: int, path: Path | None) -> None:
-    """Continues a run until `count` mutants are done; `state` is written to `path` after each round of batches."""
+def fuzz(
+    corpus: Path,
+    state: State,
+    count: int,
+    jobs: int,
+    path: Path | None,
+    seconds: float = float("inf"),
+    built: float = BUILT,
+) -> None:
+    """Continues a run until `count` mutants are done, or so much time has passed; `state` is written to `path` after each round
+    of batches."""
     from tqdm import tqdm
 
     log = Path(path or "fuzz.json")
-    children = [Child(corpus, state.seed, log.with_suffix(f".{job}.log")) for job in range(jobs)]
+    children = [Child(corpus, state.seed, log.with_suffix(f".{job}.log"), built) for job in range(jobs)]
     progress = tqdm(total=count, initial=state.next, unit=" mutants", disable=None)
     try:
         with ThreadPoolExecutor(jobs) as pool:
-            while state.next < count:
+            begin = time.monotonic()
+            while state.next < count and time.monotonic() - begin < seconds:
                 starts = range(state.next, min(count, state.next + jobs * BATCH), BATCH)
                 batches = [(start, min(count, start + BATCH)) for start in starts]
                 work = zip(children, batches, strict=False)
@@ -370,13 +454,19 @@ def _show(corpus: Path, seed: int, number: int) -> None:
     if isinstance(mutant, bytes):
         Path(f"mutant-{number}.trdl").write_bytes(mutant)
     print(f"mutant {number}: {kind} of {original.name}", flush=True)
-    print(try_mutant(originals, seed, number))
+    if isinstance(mutant, PrimitiveDefinition):
+        print(print_primitive(Primitive("mutant", mutant)), flush=True)
+    print(try_mutant(originals, seed, number, built=1.0))
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="treadle fuzz", description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=10_000, help="mutants in all, those of earlier runs included")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for this run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--built", type=float, default=BUILT, help="how many of the changed definitions' kernels are built"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="child processes")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="a folder of .tasm and .trdl files")
     parser.add_argument("--state", type=Path, help="a file that keeps the tally, to resume from")
@@ -384,13 +474,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
-        serve(options.corpus, options.seed)
+        serve(options.corpus, options.seed, options.built)
         return 0
     if options.only is not None:
         _show(options.corpus, options.seed, options.only)
         return 0
     state = State.read(options.state, options.seed) if options.state else State(options.seed)
-    fuzz(options.corpus, state, options.count, options.jobs, options.state)
+    fuzz(options.corpus, state, options.count, options.jobs, options.state, options.seconds, options.built)
     print(report(state))
     return 1 if state.findings else 0
 

@@ -129,9 +129,7 @@ def change(random: Random, value: Any) -> Any:
         return _change_tuple(random, value)
     if isinstance(value, TensorType) and value.shape and random.random() < 0.5:
         at = random.randrange(len(value.shape))
-        return TensorType(
-            value.dtype, (*value.shape[:at], _change_dim(random, value.shape[at]), *value.shape[at + 1 :])
-        )
+        return TensorType(value.dtype, (*value.shape[:at], change_dim(random, value.shape[at]), *value.shape[at + 1 :]))
     if dataclasses.is_dataclass(value) and not isinstance(value, (type, dims.SymbolicDim)):
         name = random.choice([field.name for field in dataclasses.fields(value)])
         return dataclasses.replace(value, **{name: change(random, getattr(value, name))})
@@ -150,7 +148,7 @@ def change(random: Random, value: Any) -> Any:
     return value
 
 
-def _change_dim(random: Random, dim: ShapeDim) -> ShapeDim:
+def change_dim(random: Random, dim: ShapeDim) -> ShapeDim:
     choice = random.randrange(4)
     if choice == 0 and isinstance(dim, int):
         return tweak(random, dim)

@@ -108,8 +108,8 @@ class _Attention:
         self.masks = {name: definition.params[number] for name, number in masks}
         self.mask = self.masks.get("mask")
         rank = definition.results[0].rank
-        stored = self.attributes["result_axes"] or tuple(range(rank))
-        self.orders = {name: self.attributes[f"{name}_axes"] or tuple(range(rank)) for name in "qkv"}
+        self.orders = {name: self._order(f"{name}_axes", rank) for name in "qkv"}
+        stored = self._order("result_axes", rank)
         self.orders["out"] = tuple(stored.index(axis) for axis in range(rank))
         self.tensors["out"] = definition.results[0]
         self.parts = {name: self.attributes.get(f"{name}_part") for name in self.tensors}
@@ -117,6 +117,11 @@ class _Attention:
             name: permuted(part_of(shape_of(self.tensors[name]), self.parts[name]), self.orders[name]) for name in "qkv"
         }
         (*self.batch, self.queries, self.depth), self.keys, self.width = shapes["q"], shapes["k"][-2], shapes["v"][-1]
+
+    def _order(self, attribute: str, rank: int) -> tuple[int, ...]:
+        """Axes counted from the front; an attribute may count them from the back."""
+        axes = self.attributes[attribute]
+        return tuple(range(rank)) if axes is None else tuple(axis % rank for axis in axes)
 
     @property
     def is_possible(self) -> bool:

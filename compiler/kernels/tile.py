@@ -140,7 +140,7 @@ def choose(
 def symbolic_tiles(rows: Sequence[int], blocks: int, target: Target) -> list[Tile]:
     """Tiles of so many rows, or as many as there can be, among which a kernel chooses when it knows how many rows there are.
     All have so many blocks, or one where the registers are few."""
-    blocks = blocks if target.block_registers >= _BESIDE * blocks else 1
+    blocks = max(1, blocks if target.block_registers >= _BESIDE * blocks else 1)  # of no channels, there are no blocks
     most = max(tile.rows for tile in tiles(target) if tile.blocks == blocks)
     return list(dict.fromkeys(Tile(min(count, most), blocks) for count in rows))
 

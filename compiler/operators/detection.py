@@ -8,6 +8,7 @@ import numpy as np
 
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
+from ...formats.errors import IndexOutOfRangeError
 from ...formats.types import UNKNOWN, TensorType
 from .creation import counted
 from .shapes import FLOAT32, match_dim, mismatch, require, require_rank
@@ -164,8 +165,8 @@ def _roi_align(
     result = np.zeros((len(rois), *size, x.shape[3]), x.dtype)
     places = rois * x.dtype.type(scale) - x.dtype.type(0.5 if half_pixel else 0)
     for number, (left, top, right, bottom) in enumerate(places):
-        if not 0 <= images[number] < len(x):
-            raise IndexError(f"image {images[number]} of {len(x)}")
+        if not 0 <= images[number] < len(x) or not x.shape[1] * x.shape[2]:
+            raise IndexOutOfRangeError(f"image {images[number]} of {len(x)} of {x.shape[1]}x{x.shape[2]} pixels")
         down = _looked_at(top, bottom, size[0], x.shape[1], samples, half_pixel)
         across = _looked_at(left, right, size[1], x.shape[2], samples, half_pixel)
         if result[number].size and down[0].shape[1] and across[0].shape[1]:

@@ -40,17 +40,31 @@ def test_a_mutant_is_a_function_of_seed_and_number() -> None:
 
 def test_a_dead_child_is_a_finding_and_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = fuzz.Child(tmp_path, 0, tmp_path / "log")
-    child._command = ["sh", "-c", "echo ready; read line; echo 0 program: ran, same result; kill -SEGV $$"]
+    child._code = (
+        "import os; print('ready', flush=True); input();"
+        "print('0 program: ran, same result', flush=True); os.kill(os.getpid(), 11)"
+    )
     outcomes = list(child.run(0, 2)) + list(child.run(0, 1))
     child.stop()
     assert outcomes == [(0, "program: ran, same result"), (1, "crash -11"), (0, "program: ran, same result")]
     assert fuzz.is_bad("crash -11")
 
 
+def test_a_child_that_builds_a_kernel_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz, "HANG_SECONDS", 0.1)
+    child = fuzz.Child(tmp_path, 0, tmp_path / "log")
+    child._code = (
+        "import time; print('ready', flush=True); input(); print('building', flush=True); time.sleep(1);"
+        "print('5 definition: ran, same result', flush=True); time.sleep(60)"
+    )
+    assert list(child.run(5, 6)) == [(5, "definition: ran, same result")]
+    child.stop()
+
+
 def test_a_silent_child_is_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "HANG_SECONDS", 0.2)
     child = fuzz.Child(tmp_path, 0, tmp_path / "log")
-    child._command = ["sh", "-c", "echo ready; exec sleep 60"]
+    child._code = "import time; print('ready', flush=True); time.sleep(60)"
     assert list(child.run(5, 6)) == [(5, "hang")]
 
 

@@ -1,0 +1,78 @@
+"""What fuzzing found, and what it starts from, is taken or refused by name, and soon; definitions are changed in every way."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from treadle.compiler.check import check_definition
+from treadle.formats.errors import TreadleError
+from treadle.formats.primitive import PrimitiveDefinition
+from treadle.formats.sections import decode_definition
+from treadle.tools.fuzz_definitions import try_definition
+from treadle.tools.fuzz_targets import CORPUS, TARGETS, read_corpus, with_changed_section
+from treadle.tools.mutate_definitions import mended, mutate_definition
+
+DEFINITIONS = [decode_definition(data) for data in read_corpus("definition")]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_inputs_of_the_corpus_are_taken_or_refused_by_name_within_two_seconds(name: str) -> None:
+    inputs = read_corpus(name)
+    assert inputs
+    for data in inputs:
+        begin = time.process_time()
+        with contextlib.suppress(TreadleError):
+            TARGETS[name](data)
+        assert time.process_time() - begin < 2
+
+
+def test_the_corpus_is_small() -> None:
+    assert sum(path.stat().st_size for path in CORPUS.rglob("*")) < 1_000_000
+
+
+def honest() -> list[PrimitiveDefinition]:
+    found = []
+    for definition in DEFINITIONS:
+        with contextlib.suppress(TreadleError):
+            check_definition(definition)
+            found.append(definition)
+    return found
+
+
+def test_what_is_well_formed_needs_no_mending() -> None:
+    for definition in honest():
+        if all(node.operator != "constant" for node in definition.nodes):
+            again = mended(definition)
+            assert (again.params, again.nodes, again.outputs) == (
+                definition.params,
+                definition.nodes,
+                definition.outputs,
+            )
+
+
+def test_changed_definitions_are_refused_or_have_a_kernel() -> None:
+    tally: Counter[str] = Counter()
+    with np.errstate(all="ignore"):
+        for number in range(1500):
+            random = Random(number)
+            changed = mutate_definition(random, random.choice(DEFINITIONS))
+            try:
+                tally[try_definition(changed, random, lambda: None, 0.0)] += 1
+            except TreadleError:
+                tally["refused"] += 1
+    assert {"refused by its form", "refused by its types", "checked, lowered", "checked, no kernel"} <= tally.keys()
+    assert min(tally["refused by its form"], tally["refused by its types"], tally["checked, lowered"]) > 200
+
+
+def test_a_changed_section_has_a_checksum_that_fits() -> None:
+    data = next(data for data in read_corpus("file") if len(data) > 1000)
+    changed = with_changed_section(data, 0, lambda section: section[:-1] + b"\xff")
+    assert changed != data
+    with contextlib.suppress(TreadleError):
+        TARGETS["file"](changed)
+    assert with_changed_section(b"no container", 0, lambda section: section) == b"no container"

@@ -1,0 +1,147 @@
+"""What coverage-guided fuzzing feeds: one function of bytes for each reader of things from outside.
+
+A target returns, or raises an error of Treadle's; whatever else it raises is a finding, and so is more than two seconds.
+`tests/corpus/<target>.txt` holds a small corpus of each, one input in base64 on a line, which the tests replay.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ..formats.codec import Buffer
+from ..formats.container import Container, layout
+from ..formats.errors import TreadleError
+from ..formats.schema import BY_NAME, SECTIONS
+
+CORPUS = Path(__file__).parent.parent / "tests" / "corpus"
+TEXT_BYTES = 1 << 14  # of an input: what is read is no longer than it takes to make a mistake
+
+Target = Callable[[bytes], object]
+
+
+def file(data: bytes) -> None:
+    """An executable: its container, its sections, the verifier."""
+    from ..formats.executable import load
+    from ..vm.verify import verify
+
+    executable = load(data)
+    executable.check_constants()
+    verify(executable.program)
+
+
+def sections(data: bytes) -> None:
+    """One section, which the first byte chooses, without a container's checksums around it."""
+    codecs = [section for section in SECTIONS if section.codec is not None]
+    section = codecs[data[0] % len(codecs)] if data else codecs[0]
+    assert section.codec is not None
+    section.codec.decode(data[1:], section.name)
+
+
+def assembly(data: bytes) -> None:
+    """The assembler's text, what it makes verified, printed and read again."""
+    from ..formats.assembly import parse_assembly, print_assembly
+    from ..vm.verify import verify
+
+    program = parse_assembly(data[:TEXT_BYTES].decode(errors="replace"))
+    verify(program)
+    again = print_assembly(program)
+    if print_assembly(parse_assembly(again)) != again:
+        raise AssertionError("a printed program reads back as another")
+
+
+def module(data: bytes) -> None:
+    """The text of the IR, typed."""
+    from ..compiler.infer import infer_types
+    from ..compiler.text import parse_module, print_module
+
+    typed = infer_types(parse_module(data[:TEXT_BYTES].decode(errors="replace")))
+    print_module(typed)
+
+
+def definition(data: bytes) -> None:
+    """A primitive's definition: decoded, checked, lowered to the text of a kernel."""
+    from ..compiler.check import check_definition
+    from ..compiler.kernels.lower import lower
+    from ..compiler.kernels.target import host
+    from ..formats.sections import decode_definition
+
+    found = decode_definition(data)
+    check_definition(found)
+    lower(found, host())
+
+
+def onnx(data: bytes) -> None:
+    """A model in ONNX's format."""
+    from ..compiler.frontend.onnx import from_onnx
+
+    from_onnx(data)
+
+
+def argument(data: bytes) -> None:
+    """A tensor on the command line: small ones are made."""
+    from .arguments import parse
+
+    found = parse(data[:TEXT_BYTES].decode(errors="replace"))
+    elements = 1
+    for size in found.shape or ():
+        elements *= size
+    if not found.source.startswith("@") and elements < 1 << 20:
+        found.load()
+
+
+def array(data: bytes) -> None:
+    """A tensor in a file of NumPy's."""
+    from .arguments import read_array
+
+    read_array(_saved(data, ".npy"))
+
+
+def constants(data: bytes) -> None:
+    """A file of late-bound constants."""
+    from ..formats.constants_file import ConstantsFile
+
+    ConstantsFile(_saved(data, ".constants")).check()
+
+
+def _saved(data: bytes, suffix: str) -> str:
+    """The path of a file that holds the bytes, the same one for each process and kind."""
+    import os
+    import tempfile
+
+    path = Path(tempfile.gettempdir()) / f"treadle-fuzz-{os.getpid()}{suffix}"
+    path.write_bytes(data)
+    return str(path)
+
+
+TARGETS: dict[str, Target] = {
+    target.__name__: target
+    for target in (file, sections, assembly, module, definition, onnx, argument, array, constants)
+}
+
+
+def read_corpus(name: str) -> list[bytes]:
+    """The inputs of a target that are kept in the repository."""
+    path = CORPUS / f"{name}.txt"
+    return [base64.b64decode(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def write_corpus(name: str, inputs: Iterable[bytes]) -> None:
+    """Replaces them, the short ones first."""
+    lines = [base64.b64encode(data).decode() for data in sorted(set(inputs), key=lambda data: (len(data), data))]
+    (CORPUS / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+def with_changed_section(data: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
+    """A container's bytes with one section changed, and checksums that fit; `data` itself where it is no container."""
+    try:
+        opened = Container(data, frozenset(BY_NAME))
+    except (TreadleError, ValueError, OverflowError):
+        return data
+    contents: dict[str, list[Buffer]] = {name: [view] for name, view in opened.contents.items()}
+    if not contents:
+        return data
+    name = sorted(contents)[number % len(contents)]
+    contents[name] = [change(bytes(opened.contents[name]))]
+    return b"".join(layout(contents, {section.name: section.required for section in SECTIONS}))
