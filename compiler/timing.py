@@ -18,7 +18,7 @@ from ..formats.errors import CompileError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Program
 from ..vm import library
-from ..vm.layout import NOTE_WORDS
+from ..vm.layout import ARGUMENT_HEAD, NOTE_WORDS
 from .kernels.build import build
 from .kernels.lower import lower
 from .kernels.target import Target
@@ -108,6 +108,7 @@ class Operands:
         return [
             np.array(
                 [
+                    *[0] * ARGUMENT_HEAD,
                     words.ctypes.data,
                     *(
                         place.ctypes.data + offset if array is None else array.ctypes.data
@@ -118,7 +119,7 @@ class Operands:
                     *[0] * NOTE_WORDS,
                 ],
                 np.int64,
-            )
+            )[ARGUMENT_HEAD:]
             for place in self.places
         ]
 

@@ -20,7 +20,7 @@ from ..compiler.kernels.target import Target, host
 from ..compiler.timing import PROTOTYPE
 from ..formats import dims
 from ..formats.primitive import PrimitiveDefinition
-from ..vm.layout import NOTE_WORDS
+from ..vm.layout import ARGUMENT_HEAD, NOTE_WORDS
 from ..vm.library import BuiltKernel
 from ..vm.native import load_object
 
@@ -102,7 +102,8 @@ def run_kernel(
     scratch = guarded(np.full(stride * (parts if at_once else 1), -1, np.int8), at_start=at_start)
     variables = [sizes[name] for name in definition.variables]
     addresses = [_address(array) for array in (words, *inputs, *outputs)]
-    args = guarded(np.array([*addresses, *variables, *[0] * NOTE_WORDS], np.int64), at_start=at_start)
+    block = np.array([*[0] * ARGUMENT_HEAD, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)
+    args = guarded(block, at_start=at_start)[ARGUMENT_HEAD:]
     asked = call(kernel, _address(args), 0, -1, 2)
     assert 1 <= asked <= 64, f"the kernel asks for {asked} parts"
     with ThreadPoolExecutor(parts if at_once else 1) as threads:

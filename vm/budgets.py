@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +14,23 @@ DEFAULT_DEPTH = 200_000  # frames
 class CancelToken:
     """Stops calls from another thread: `token.cancel()` makes the calls that were given it raise CancelledError."""
 
-    __slots__ = ("cancelled",)
+    __slots__ = ("_stops", "cancelled")
 
     def __init__(self) -> None:
         self.cancelled = False
+        self._stops: dict[int, Callable[[], None]] = {}  # of the calls that run, by their contexts' addresses
 
     def cancel(self) -> None:
         self.cancelled = True
+        for stop in list(self._stops.values()):
+            stop()
+
+    def attach(self, key: int, stop: Callable[[], None]) -> None:
+        """Until `detach(key)`, a call that `stop` stops runs with this token."""
+        self._stops[key] = stop
+
+    def detach(self, key: int) -> None:
+        self._stops.pop(key, None)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Whatever ends a call (a result, an error, a bound, Ctrl-C), its context is unwou
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,13 +21,14 @@ from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context
 from .convert import Arguments, Results
 from .failures import Place, error
 from .hooks import HookedCode, Listener
-from .host import perform
+from .host import go_on, perform
 from .image import Image
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
 from .python_layout import python_layout
 from .tensor import Tensor
 from .values import Closure
+from .watch import WATCH
 
 _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
 
@@ -43,6 +45,7 @@ class Calls:
         self._idle: list[Context] = []
         self._evaluators: dict[int, library.Evaluate] = {}
         self._results = Results(image, self._call_closure)
+        WATCH.await_signals()
 
     def listen(self, listeners: Sequence[Listener]) -> None:
         """From the next call on, `listeners` are told what happens."""
@@ -91,12 +94,21 @@ class Calls:
         try:
             context = self._idle.pop()
         except IndexError:
-            context = Context(self.image)
+            context = self._new_context()
         self._prepare(context, budget, self.hooked)
         return context
 
+    def _new_context(self) -> Context:
+        WATCH.await_signals()
+        try:
+            return Context(self.image)
+        except MemoryError:
+            needed = self.image.scratch_bytes
+            raise OutOfMemoryError(f"the system has no memory for a call, {needed} bytes of it for kernels") from None
+
     def _prepare(self, context: Context, budget: Budget, hooked: HookedCode | None) -> None:
         words, live = context.words, context.words[CONTEXT.LIVE]
+        context.go_on()
         words[CONTEXT.MAX_CACHED] = self._kept_bytes
         words[CONTEXT.MAX_DEPTH] = budget.max_depth
         words[CONTEXT.MAX_LIVE] = UNLIMITED if budget.max_memory is None else live + budget.max_memory
@@ -104,6 +116,9 @@ class Calls:
         words[CONTEXT.CODE] = self.image.code.ctypes.data if hooked is None else hooked.address
 
     def _leave(self, context: Context) -> None:
+        if context.clock is not None:
+            context.clock.close()
+            context.clock = None
         context.unwind()
         context.arguments = None
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
@@ -193,6 +208,10 @@ class Calls:
                 clock.look()
         elif trap == TRAP.SLICE and clock is not None:
             clock.tick()
+        elif trap == TRAP.STOPPED:
+            _check_signals()
+            context.clock.look()
+            go_on(context)
         elif trap != TRAP.SLICE:
             raise error(context, trap)
 
@@ -206,6 +225,7 @@ class Calls:
 
 
 _GO_ON = -1
+_check_signals = ctypes.pythonapi.PyErr_CheckSignals  # runs the handlers of those that came, which may raise
 _FIRST_SLICE = SLICE_TICKS >> 5
 
 
@@ -218,10 +238,22 @@ class _Clock:
         self._slice = SLICE_TICKS if is_running else _FIRST_SLICE
         self._since = time.monotonic()
         self._deadline = None if budget.max_seconds is None else time.monotonic() + budget.max_seconds
+        context.clock = self
+        if self._deadline is not None:
+            WATCH.add(context, self._deadline)
+        if budget.cancel is not None:
+            budget.cancel.attach(context.address, context.stop)
         if not is_running:
             self._check()
             self._refill()
         self._given = SLICE_TICKS if is_running else context.words[CONTEXT.FUEL]
+
+    def close(self) -> None:
+        """The call ends."""
+        if self._deadline is not None:
+            WATCH.remove(self._context)
+        if self._budget.cancel is not None:
+            self._budget.cancel.detach(self._context.address)
 
     def tick(self) -> None:
         """A slice is spent. Raises BudgetExceededError, CancelledError."""

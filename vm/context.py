@@ -10,7 +10,7 @@ import numpy as np
 
 from . import core, threads
 from .image import Image
-from .layout import CONTEXT, CONTEXT_WORDS, PYTHON, WORD
+from .layout import ARGUMENT_HEAD, CONTEXT, CONTEXT_WORDS, PYTHON, STOP_WORD, WORD
 from .memory import word
 from .once import kept, once
 from .python_layout import python_layout
@@ -35,7 +35,9 @@ class Context:
         self._engine = core.engine()
         self.words = _Words()
         self.address = ctypes.addressof(self.words)
-        self._arguments = np.zeros(image.argument_words, np.int64)
+        self.clock: Any = None  # what looks at the bounds of the call, if any
+        block = np.zeros(ARGUMENT_HEAD + image.argument_words, np.int64)
+        self._arguments, self._head = block[ARGUMENT_HEAD:], block[:ARGUMENT_HEAD]
         self._pins = np.zeros(image.parameter_count, np.int64)
         self._scratch = np.empty(image.scratch_bytes + 64, np.uint8)
         words = self.words
@@ -53,6 +55,14 @@ class Context:
         words[CONTEXT.SLICE] = SLICE_TICKS
         words[CONTEXT.POOL] = threads.pool().address
         _contexts.add(self)
+
+    def stop(self) -> None:
+        """Has native code return soon, from within kernels too: the call is to end. From any thread."""
+        self._head[STOP_WORD] = 1
+
+    def go_on(self) -> None:
+        """Takes `stop` back."""
+        self._head[STOP_WORD] = 0
 
     def set_argument(self, position: int, data: int, reference: int) -> None:
         """What the function called next finds in register `position`."""

@@ -58,10 +58,14 @@ from .layout import (
     POOL,
     PRIMITIVE,
     PYTHON,
+    STOP_WORD,
+    STOPPED,
     TRAP,
     WORD,
 )
 from .parallel import free_threads, run_parts
+
+NO_ROOM = -2  # a kernel's scratch memory passes the call's memory budget
 
 
 @inlined
@@ -285,8 +289,12 @@ def enter(context, frame, function, arguments, captured, origin, target):
 
 @inlined
 def call_primitive(context, primitive, at, refs, ints):
-    """Calls native code with the lists of inputs, outputs and dimensions at `at`. Its failure code."""
+    """Calls native code with the lists of inputs, outputs and dimensions at `at`. Its failure code, or STOPPED, or NO_ROOM."""
     arguments = load(context, CONTEXT.ARGUMENTS)
+    if load(arguments, STOP_WORD) != 0:
+        return STOPPED
+    if load(context, CONTEXT.LIVE) + load(primitive, PRIMITIVE.SCRATCH) > load(context, CONTEXT.MAX_LIVE):
+        return NO_ROOM
     store(arguments, 0, load(primitive, PRIMITIVE.STATIC))
     filled = arguments + WORD
     for _ in range(2):
@@ -340,6 +348,10 @@ def execute(context):
             if failure != 0:
                 store(context, CONTEXT.DETAIL, failure)
                 trap = TRAP.KERNEL
+                if failure == STOPPED:
+                    fuel, trap = fuel + 1, TRAP.STOPPED
+                elif failure == NO_ROOM:
+                    trap = TRAP.MEMORY
                 break
             fuel, worked = charge(fuel, worked, load(primitive, PRIMITIVE.TICKS))
             pc = next_list(next_list(next_list(pc + 2 * WORD)))
@@ -604,6 +616,7 @@ def call_arrays(context, index, values, result):
     if load(values + load(layout, PYTHON.LENGTH), 0) != count:
         return TRAP.UNUSUAL
     arguments, parameter = load(context, CONTEXT.ARGUMENTS), load(function, FUNCTION.ARRAYS)
+    store(arguments, STOP_WORD, 0)
     for k in range(count):
         array = load(values + load(layout, PYTHON.ITEMS), k)
         if bind_array(context, array, parameter, arguments + REGISTER * k) == 0:

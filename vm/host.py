@@ -54,6 +54,23 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
     context.words[CONTEXT.FUEL] -= 1
 
 
+def go_on(context: Context) -> None:
+    """After a kernel that was stopped for what is over by now, a Ctrl-C that came before: it begins anew, unless it writes over
+    what it reads."""
+    place = Place.current(context)
+    _, inputs, outputs, _ = place.instruction.values
+    reads, writes = ([_extent(place, register) for register in field] for field in (inputs, outputs))  # type: ignore[union-attr]
+    if any(start < end_ and start_ < end for start, end in reads for start_, end_ in writes):
+        raise KeyboardInterrupt
+    context.go_on()
+
+
+def _extent(place: Place, register: int) -> tuple[int, int]:
+    """Where a tensor's elements begin and end."""
+    start = place.data(register)
+    return start, start + _view(place, register).nbytes
+
+
 def _view(place: Place, register: int) -> np.ndarray:
     """The tensor in a register, in place."""
     dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy

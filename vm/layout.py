@@ -192,6 +192,11 @@ SLEEPER = _names("SLEEPER", """
     APART       the processor that the worker keeps off, + 1; 0 for none
 """, start=8)  # fmt: skip
 
+# Before a kernel's arguments are ARGUMENT_HEAD words, of which the last is the call's stop word: where it is not 0, the call is
+# to end, and kernels return STOPPED.
+ARGUMENT_HEAD = 8
+STOP_WORD = -1
+STOPPED = -1
 NOTE_WORDS = 160  # behind a primitive's arguments, for what the parts of a call share
 MEMBER_WORDS = 16
 MAX_THREADS = 1024
@@ -260,6 +265,7 @@ TRAP = _names("TRAP", """
     OVERFLOW    error: a result of integer arithmetic does not fit into a word
     KERNEL      error: a kernel failed, DETAIL says how
     FATAL       error: the instruction fatal
+    STOPPED     the call's stop word is set: a kernel may have been left in the middle
 """)  # fmt: skip
 
 FRAME_HEAD = FRAME.WORDS * WORD  # bytes before the registers

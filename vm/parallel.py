@@ -31,7 +31,7 @@ from .intrinsics import (
     relax,
     store,
 )
-from .layout import CONTEXT, MAX_PROCESSORS, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, WORD
+from .layout import CONTEXT, MAX_PROCESSORS, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, STOP_WORD, STOPPED, WORD
 
 EPOCHS = 0x7FFFFFFF
 MAX_PARTS = 0xFFFF
@@ -88,7 +88,9 @@ def take_parts(pool, index, epoch):
                 store(scratch, 0, -1)
             is_new = 0
             atomic_store(mine, MEMBER.WORKING, 1)
-            failure = call_kernel(kernel, arguments, scratch, part, parts)
+            failure = STOPPED
+            if load(arguments, STOP_WORD) == 0:
+                failure = call_kernel(kernel, arguments, scratch, part, parts)
             atomic_store(mine, MEMBER.WORKING, 0)
             if failure != 0:
                 atomic_store(pool, POOL.FAILURE, failure)
@@ -150,7 +152,8 @@ def run_parts(context, primitive, arguments, parts, threads):
     parts = min(parts, MAX_PARTS)
     # of the threads that were free when the kernel was asked, some may have gone: there is scratch memory for THREADS
     needed, members = load(primitive, PRIMITIVE.SCRATCH), min(threads, parts, available_threads(pool))
-    if members == 1 or fit_scratch(pool, needed) == 0:
+    room = load(context, CONTEXT.MAX_LIVE) - members * needed
+    if members == 1 or load(context, CONTEXT.LIVE) > room or fit_scratch(pool, needed) == 0:
         atomic_store(pool, POOL.BUSY, 0)
         return call_kernel(kernel, arguments, scratch, 0, 1)
     store(pool, POOL.FAILURE, 0)

@@ -13,6 +13,8 @@ A kernel is generated as the text of a readable Python function, compiled by Num
               thread's first one finds the word -1 there, and each later one what the one before has left
     part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
               together write every output element exactly once, and any number of parts gives the same bits.
+              Before the arguments, at args[-1], is the call's stop word. Where it is not 0, the call is to end: the kernel
+              returns STOPPED soon, whatever is written by then (`translate.py` has loops look at it)
     returns   0, or a code that `vm/failures.py` words: an error that depends on the elements, such as an index out of range
 
     kernel(args, 0, -1, threads) does no work, may write notes, and returns into how many parts this call should be split on

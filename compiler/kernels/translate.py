@@ -4,6 +4,10 @@ Templates write a small part of Python: names are assigned, operators and the vo
 `if`, `for` over a range, `while` and `return`. A variable has one type, that of its first assignment in the text. What a
 function gives for which operands, and the code that it becomes, stand in Numba's tables; Numba's own way from there, which is
 for all of Python, takes ten times as long.
+
+No kernel runs on when its call is to end: loops look at the call's stop word (`kernel.py`). Those that hold loops do so each
+round, where the code that leaves needs no more than one register; innermost ones only after many rounds, since a look each round
+would take up to a tenth of their time.
 """
 
 from __future__ import annotations
@@ -20,7 +24,14 @@ from numba.core.errors import NumbaError
 
 from ...formats.errors import CompileError
 from ...vm.frontend import Lowering
+from ...vm.layout import STOP_WORD, STOPPED
 from .lanes import I1, I64, Kind
+
+_UNCHECKED_ROUNDS = (
+    1 << 16
+)  # of an innermost loop, of a nanosecond to a hundred each, between two looks at the stop word
+_FEW_ROUNDS = 64  # of a loop whose number of rounds stands in the text: what is inside looks often enough
+_RARELY = (1, 1 << 20)  # weights of a branch
 
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -74,6 +85,26 @@ class _Typed(NamedTuple):
     value: ir.Value
 
 
+class _VolatileLoad(ir.LoadInstr):
+    """A load that is done each time, of what other threads write. LLVM may move other loads across it, unlike an atomic one."""
+
+    def descr(self, buf: Any) -> None:
+        text: list[str] = []
+        super().descr(text)
+        buf.extend(line.replace("load ", "load volatile ", 1) for line in text)
+
+
+def _is_short(node: ast.For) -> bool:
+    """Whether a loop has few rounds, whatever the sizes."""
+    bounds = node.iter.args if isinstance(node.iter, ast.Call) else []
+    numbers = [bound.value if isinstance(bound, ast.Constant) else None for bound in bounds]
+    return all(isinstance(number, int) and abs(number) <= _FEW_ROUNDS for number in numbers)
+
+
+def _holds_loops(node: ast.For) -> bool:
+    return any(isinstance(each, (ast.For, ast.While)) for statement in node.body for each in ast.walk(statement))
+
+
 class _Loop(NamedTuple):
     """Where `continue` and `break` lead."""
 
@@ -94,6 +125,7 @@ class _Translation:
         self._variables: dict[str, _Typed] = {}
         self._recent: dict[str, ir.Value] = {}  # what this block knows of variables in memory
         self._loops: list[_Loop] = []
+        self._stop: ir.Block | None = None  # where a loop goes that finds the stop word set
         self._line = 0
 
     def run(self) -> None:
@@ -204,14 +236,52 @@ class _Translation:
         head, body, end = self._blocks(3)
         self._at.branch(head)
         self._go(head)
+        self._look_for_stop()
         self._branch(node.test, body, end)
         self._go(body)
-        self._loop(node, _Loop(head, end))
+        self._loop(node, _Loop(head, end), end)
 
     def _for(self, node: ast.For) -> None:
         """Rounds are counted down: their number does not depend on what the body does, and LLVM sees that it does not."""
         start, stop, step = self._range(node.iter)
         count = self._rounds(start, stop, step)
+        if _is_short(node):
+            self._rounds_of(node, start, step, count)
+        elif _holds_loops(node):
+            self._rounds_of(node, start, step, count, looks=True)
+        else:
+            self._pieces_of(node, start, step, count)
+
+    def _pieces_of(self, node: ast.For, start: ir.Value, step: ir.Value, count: ir.Value) -> None:
+        """An innermost loop, in pieces of so many rounds that none takes long, nearly always one."""
+        before = self._at.block
+        piece, more, end = self._blocks(3)
+        self._at.branch(piece)
+        self._go(piece)
+        first, all_left = self._at.phi(I64), self._at.phi(I64)
+        many = I64(_UNCHECKED_ROUNDS)
+        rounds = self._at.select(self._at.icmp_signed("<", all_left, many), all_left, many)
+        index = self._rounds_of(node, first, step, rounds, end)
+        rest = self._at.sub(all_left, rounds)
+        self._at.cbranch(self._at.icmp_signed(">", rest, I64(0)), more, end).set_weights(_RARELY)
+        self._go(more)
+        self._look_for_stop()
+        for phi, at_first, later in ((first, start, index), (all_left, count, rest)):
+            phi.add_incoming(at_first, before)
+            phi.add_incoming(later, self._at.block)
+        self._at.branch(piece)
+        self._go(end)
+
+    def _rounds_of(
+        self,
+        node: ast.For,
+        start: ir.Value,
+        step: ir.Value,
+        count: ir.Value,
+        outside: ir.Block | None = None,
+        looks: bool = False,
+    ) -> ir.Value:
+        """So many rounds of a loop. The index behind the last one, where the loop ends by itself; `break` leads `outside`."""
         before = self._at.block
         head, body, again, end = self._blocks(4)
         self._at.branch(head)
@@ -219,23 +289,42 @@ class _Translation:
         index, left = self._at.phi(I64), self._at.phi(I64)
         self._at.cbranch(self._at.icmp_signed(">", left, I64(0)), body, end)
         self._go(again)
+        if looks:
+            self._look_for_stop()
+        back = self._at.block
         self._at.branch(head)
         self._go(body)  # at the end, counting would let LLVM unroll loops that are long enough
         next_left, next_index = self._at.sub(left, I64(1), flags=["nsw"]), self._at.add(index, step)
         for phi, first, later in ((index, start, next_index), (left, count, next_left)):
             phi.add_incoming(first, before)
-            phi.add_incoming(later, again)
+            phi.add_incoming(later, back)
         self._set(self._name(node.target), _Typed(types.int64, index))
-        self._loop(node, _Loop(again, end))
+        self._loop(node, _Loop(again, outside or end), end)
+        return index
 
-    def _loop(self, node: ast.For | ast.While, loop: _Loop) -> None:
+    def _look_for_stop(self) -> None:
+        """Leaves the function where the call is to end."""
+        if "args" not in self._arguments:
+            return
+        if self._stop is None:
+            (self._stop,) = self._blocks(1)
+            self._lowering.give(ir.IRBuilder(self._stop), I64(STOPPED))
+        args = self._function.args[2 + self._arguments.index("args")]
+        place = self._at.gep(self._at.inttoptr(args, I64.as_pointer()), [I64(STOP_WORD)])
+        word = _VolatileLoad(self._at.block, place)
+        self._at._insert(word)
+        (goes_on,) = self._blocks(1)
+        self._at.cbranch(self._at.icmp_signed("!=", word, I64(0)), self._stop, goes_on).set_weights(_RARELY)
+        self._at.position_at_end(goes_on)
+
+    def _loop(self, node: ast.For | ast.While, loop: _Loop, end: ir.Block) -> None:
         if node.orelse:
             raise self._error("a loop has no else")
         self._loops.append(loop)
         self._suite(node.body)
         self._loops.pop()
         self._leave_for(loop.again)
-        self._go(loop.end)
+        self._go(end)
 
     def _range(self, node: ast.expr) -> list[ir.Value]:
         """Start, stop and step."""

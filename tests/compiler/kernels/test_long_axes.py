@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from treadle.compiler.kernels.target import Target
 from treadle.formats.types import tensor
-from treadle.vm.layout import NOTE_WORDS
+from treadle.vm.layout import ARGUMENT_HEAD, NOTE_WORDS
 
 from .harness import NARROW, TARGET, Builder, call
 from .trial import failures, kernels
@@ -37,7 +37,8 @@ def results(build: Builder, first: int, arrays: list[np.ndarray], target: Target
     room = np.full(kernel.scratch_bytes + 64, -1, np.int8)
     scratch = room.ctypes.data + 63 & -64
     addresses = [array.__array_interface__["data"][0] for array in (*arrays, out)]
-    args = np.array([words.ctypes.data, *addresses, *[0] * NOTE_WORDS], np.int64)
+    head = [0] * ARGUMENT_HEAD
+    args = np.array([*head, words.ctypes.data, *addresses, *[0] * NOTE_WORDS], np.int64)[ARGUMENT_HEAD:]
     assert call(kernel, ctypes.c_int64(args.ctypes.data).value, scratch, 0, 1) == 0
     return out
 

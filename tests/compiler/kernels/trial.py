@@ -18,7 +18,7 @@ from treadle.compiler.kernels.build import compiled
 from treadle.compiler.kernels.target import Target
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition
-from treadle.vm.layout import NOTE_WORDS
+from treadle.vm.layout import ARGUMENT_HEAD, NOTE_WORDS
 from treadle.vm.library import BuiltKernel
 
 from .examples import Example
@@ -73,7 +73,8 @@ def run(
     words = np.array([*kernel.words, 0], np.int64)
     variables = [sizes[name] for name in definition.variables]
     addresses = [fenced.address for fenced in (*inputs, *outputs)]
-    args = np.array([words.ctypes.data, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)
+    head = [0] * ARGUMENT_HEAD
+    args = np.array([*head, words.ctypes.data, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)[ARGUMENT_HEAD:]
     call(kernel, args.ctypes.data, 0, -1, 2)
     codes = [call(kernel, args.ctypes.data, scratch.address, part, parts) for part in range(parts)]
     for number, fenced in enumerate((*inputs, *outputs, scratch)):

@@ -1,0 +1,115 @@
+"""What ends calls that are in native code: their deadlines, and Ctrl-C.
+
+Python's signal handlers run on the main thread alone, between its bytecodes, and there are none until the engine returns. So
+one thread waits for Python's signals on a pipe, through `signal.set_wakeup_fd`, which is made for that, and for the nearest
+deadline. It sets a call's stop word, which the engine and the loops of kernels look at; the calling thread then
+finds out why. Calls without deadlines cost nothing; the thread sleeps while there are none.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+
+from .context import Context
+from .once import Lock
+
+_PERIOD = 0.01  # seconds between two looks at the deadlines while there are any
+_PATIENCE = (
+    1.0  # seconds without deadlines after which nobody looks until the next one comes: waking takes a system call
+)
+
+
+class _Watch:
+    """The thread, what it waits for, and the pipe by which it is woken. One a process."""
+
+    def __init__(self) -> None:
+        self._deadlines: dict[int, tuple[float, Context]] = {}  # by the contexts' addresses
+        self._lock = Lock()
+        self._is_idle = False
+        self._pipe: tuple[int, int] | None = None  # once the thread runs
+
+    def add(self, context: Context, deadline: float) -> None:
+        """Stops a call at a time of the monotonic clock."""
+        self._deadlines[context.address] = deadline, context
+        write = self._started()
+        if self._is_idle:
+            self._is_idle = False
+            os.write(write, b"\0")
+
+    def remove(self, context: Context) -> None:
+        self._deadlines.pop(context.address, None)
+
+    def await_signals(self) -> None:
+        """Has Python tell this thread of signals, unless it tells someone else. The main thread alone may say so: nothing
+        happens on others."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        write = self._started()
+        before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        if before not in (-1, write):
+            signal.set_wakeup_fd(before)
+
+    def forget(self) -> None:
+        """In a child of fork, which has none of its parent's threads, but their pipe."""
+        if self._pipe is None:
+            return
+        before = signal.set_wakeup_fd(-1)
+        if before not in (-1, self._pipe[1]):
+            signal.set_wakeup_fd(before)
+        for end in self._pipe:
+            os.close(end)
+        self.__init__()  # type: ignore[misc]
+
+    def _started(self) -> int:
+        """Starts the thread, unless it runs. Where to write to wake it."""
+        with self._lock:
+            if self._pipe is None:
+                pipe = os.pipe()
+                for end in pipe:
+                    os.set_blocking(end, False)
+                threading.Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
+                self._pipe = pipe
+            return self._pipe[1]
+
+    def _run(self, pipe: int) -> None:
+        busy = time.monotonic()  # when there were deadlines the last time
+        while True:
+            self._is_idle = not self._deadlines and time.monotonic() - busy > _PATIENCE
+            if self._is_idle and self._deadlines:  # it came just now
+                self._is_idle = False
+            ready, _, _ = select.select([pipe], [], [], None if self._is_idle else self._seconds())
+            if ready and signal.SIGINT in os.read(pipe, 1 << 12):
+                _interrupt()
+            now = time.monotonic()
+            for deadline, context in list(self._deadlines.values()):
+                busy = now
+                if deadline <= now:
+                    context.stop()
+
+    def _seconds(self) -> float:
+        """Until there is something to be done."""
+        nearest = min((deadline for deadline, _ in list(self._deadlines.values())), default=float("inf"))
+        wait = nearest - time.monotonic()
+        return wait if 0 < wait < _PERIOD else _PERIOD  # a call that has been stopped may take some time to end
+
+
+def _interrupt() -> None:
+    """Ctrl-C has come, whose handler raises KeyboardInterrupt: if the main thread is in native code, that is left."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is not None and frame.f_globals.get("__package__") == __package__:
+        context = frame.f_locals.get("context")  # of the functions in calls.py that call the engine
+        if isinstance(context, Context):
+            context.stop()
+
+
+WATCH = _Watch()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WATCH.forget)
