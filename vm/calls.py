@@ -119,6 +119,9 @@ class Calls:
         if context.clock is not None:
             context.clock.close()
             context.clock = None
+        job, context.left_behind = context.left_behind, None
+        if job is not None and not job.ended(lambda: self._leave(context)):
+            return
         context.unwind()
         context.arguments = None
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
@@ -204,8 +207,7 @@ class Calls:
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
         if trap == TRAP.HOST:
             perform(context, self._evaluators)
-            if clock is not None:
-                clock.look()
+            context.clock.look()
         elif trap == TRAP.SLICE and clock is not None:
             clock.tick()
         elif trap == TRAP.STOPPED:
@@ -292,6 +294,11 @@ class _Clock:
             raise CancelledError("the call was cancelled", **self._where())
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._exceeded("seconds", f"the call took more than {budget.max_seconds} s")
+
+    @property
+    def may_end(self) -> bool:
+        """Whether something but Ctrl-C can end the call in the middle of an operator."""
+        return self._deadline is not None or self._budget.cancel is not None
 
     def _exceeded(self, name: str, message: str) -> None:
         raise BudgetExceededError(f"{message}; raise max_{name}", budget=name, **self._where())

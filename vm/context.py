@@ -36,6 +36,7 @@ class Context:
         self.words = _Words()
         self.address = ctypes.addressof(self.words)
         self.clock: Any = None  # what looks at the bounds of the call, if any
+        self.left_behind: Any = None  # the Job of a host operator that may still read the call's tensors
         block = np.zeros(ARGUMENT_HEAD + image.argument_words, np.int64)
         self._arguments, self._head = block[ARGUMENT_HEAD:], block[:ARGUMENT_HEAD]
         self._pins = np.zeros(image.parameter_count, np.int64)

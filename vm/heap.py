@@ -22,9 +22,11 @@ from .intrinsics import (
     load,
     log2,
     malloc,
+    multiply_overflows,
     store,
 )
 from .layout import (
+    ARRAYS,
     CHUNKS,
     CLASSES,
     CONTEXT,
@@ -365,6 +367,52 @@ def new_storage(context, size):
         store(address, OBJECT.DATA, address + head)
         store(address, OBJECT.ITEMS, size)
     return address
+
+
+# ---- memory of NumPy's arrays, on account of a host operator (`vm/array_memory.py`) ----
+
+ARRAY_HEAD = 16  # bytes before the elements: the size
+
+
+@native
+def array_malloc(account, size):
+    if atomic_add(account, ARRAYS.USED, size) + size > load(account, ARRAYS.MOST):
+        store(account, ARRAYS.REFUSED, 1)
+        atomic_add(account, ARRAYS.USED, -size)
+        return 0
+    block = malloc(size + ARRAY_HEAD)
+    if block == 0:
+        atomic_add(account, ARRAYS.USED, -size)
+        return 0
+    store(block, 0, size)
+    return block + ARRAY_HEAD
+
+
+@native
+def array_calloc(account, count, size):
+    if multiply_overflows(count, size) != 0:
+        return 0
+    address = array_malloc(account, count * size)
+    if address != 0:
+        clear(address, count * size)
+    return address
+
+
+@native
+def array_free(account, address, size):
+    if address != 0:
+        atomic_add(account, ARRAYS.USED, -load(address - ARRAY_HEAD, 0))
+        free(address - ARRAY_HEAD)
+    return 0
+
+
+@native
+def array_realloc(account, address, size):
+    new = array_malloc(account, size)
+    if new != 0 and address != 0:
+        copy(new, address, min(size, load(address - ARRAY_HEAD, 0)))
+        array_free(account, address, 0)
+    return new
 
 
 # ---- frames ----

@@ -6,23 +6,39 @@ may depend on the elements.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Union
 
 import numpy as np
 
 from ..formats import dims
 from ..formats.dtypes import DType
-from ..formats.errors import ExecutionError, IndexOutOfRangeError, OutOfMemoryError, ShapeError, TreadleError
+from ..formats.errors import (
+    BudgetExceededError,
+    CancelledError,
+    ExecutionError,
+    IndexOutOfRangeError,
+    OutOfMemoryError,
+    ShapeError,
+    TreadleError,
+)
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, TensorType
 from . import library
-from .context import Context
+from .array_memory import bounded
+from .aside import Job
+from .context import UNLIMITED, Context
 from .convert import new_tensor, release
 from .failures import Place, error
 from .layout import CONTEXT, OBJECT, TRAP, WORD
 from .memory import Elements, set_word, word
+
+# Elements of all tensors of an operator that is done at once, by the calling thread
+_TINY = 64  # even square loops of Python's are done within a millisecond
+_SHORT = 1 << 16  # where nothing but Ctrl-C can end the call
 
 Shape = tuple[Union[int, None], ...]  # None: a dimension that depends on elements
 
@@ -40,7 +56,8 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
     shapes = _shapes(place, primitive.name, primitive.definition, sizes)
     _check_room(place, primitive.definition, shapes)
     arrays = [_view(place, register) for register in inputs]  # type: ignore[union-attr]
-    results = _evaluate(place, number, arrays, sizes, evaluators)  # type: ignore[arg-type]
+    elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
+    results = _evaluate(place, number, arrays, sizes, evaluators, elements)  # type: ignore[arg-type]
     types = primitive.definition.values
     expected = [(types[value], shapes[value]) for value in primitive.definition.outputs]
     _check(primitive.name, results, expected, place)
@@ -83,19 +100,56 @@ def _evaluate(
     arrays: list[np.ndarray],
     sizes: list[int],
     evaluators: dict[int, library.Evaluate],
+    elements: int,
 ) -> list[np.ndarray]:
-    primitive = place.context.image.program.primitives[number]
+    """What an operator gives, of which so many elements go in, come out or are computed on the way."""
+    context = place.context
+    primitive = context.image.program.primitives[number]
+    words = context.words
+    room = words[CONTEXT.MAX_LIVE] - max(0, words[CONTEXT.LIVE])
+    is_bounded = words[CONTEXT.MAX_LIVE] != UNLIMITED
+
+    def evaluate() -> list[np.ndarray] | None:
+        """None where the arrays would pass the memory budget."""
+        with np.errstate(all="ignore"), bounded(room) if is_bounded else contextlib.nullcontext() as account:
+            try:
+                return [np.asarray(result) for result in evaluators[number](arrays, sizes)]
+            except MemoryError:
+                if account is not None and account.was_refused:
+                    return None
+                raise
+
     for array in arrays:
         array.flags.writeable = False
     try:
         if number not in evaluators:
             evaluators[number] = library.compiler().evaluator(primitive.definition)
-        with np.errstate(all="ignore"):
-            return [np.asarray(result) for result in evaluators[number](arrays, sizes)]
+        results = _aside(context, evaluate) if _is_long(context, elements) else evaluate()
+    except (BudgetExceededError, CancelledError):
+        raise
     except Exception as failure:
         kind = next(ours for theirs, ours in _KINDS if isinstance(failure, theirs))
         reason = failure.message if isinstance(failure, TreadleError) else str(failure)
         raise kind(f"primitive {primitive.name}: {reason}", **place.where()) from failure
+
+    if results is None:
+        raise error(context, TRAP.MEMORY)
+    return results
+
+
+def _is_long(context: Context, elements: int) -> bool:
+    """Whether an operator may take so long that it matters that the call can end meanwhile."""
+    if context.clock.may_end:
+        return elements > _TINY
+    return elements > _SHORT and threading.current_thread() is threading.main_thread()
+
+
+def _aside(context: Context, evaluate: Callable[[], list[np.ndarray] | None]) -> list[np.ndarray] | None:
+    """An operator's results, made by another thread, which stays behind where the call ends before."""
+    context.left_behind = job = Job(evaluate)
+    results = job.run(context.clock.look)
+    context.left_behind = None
+    return results
 
 
 # An operator's exception, and the error of the call that it becomes.

@@ -202,6 +202,13 @@ MEMBER_WORDS = 16
 MAX_THREADS = 1024
 MAX_PROCESSORS = 1024
 
+# What the arrays that a host operator makes may take, and take.
+ARRAYS = _names("ARRAYS", """
+    USED        bytes of them
+    MOST        at most so many
+    REFUSED     1 if one would have passed that
+""")  # fmt: skip
+
 # Byte offsets in the objects of this Python and NumPy.
 PYTHON = _names("PYTHON", """
     ITEMS       of the items in a tuple

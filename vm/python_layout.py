@@ -96,7 +96,7 @@ def _has_functions(layout: Any) -> bool:
     """Fills in the functions that make objects, where this Python and NumPy have them."""
     if not _has_capsules():
         return False
-    table = _numpy_functions()
+    table = numpy_functions()
     if not table:
         return False
     python = ctypes.pythonapi
@@ -126,7 +126,7 @@ def _python(name: str, *kinds: Any) -> Any:
     return ctypes.PYFUNCTYPE(*kinds)((name, ctypes.pythonapi))
 
 
-def _numpy_functions() -> int:
+def numpy_functions() -> int:
     """The address of the table of NumPy's functions; 0 if it is not where it should be."""
     core_module = getattr(np, "_core", None) or np.core  # the name before NumPy 2
     capsule = getattr(getattr(core_module, "_multiarray_umath", None), "_ARRAY_API", None)

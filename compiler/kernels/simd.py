@@ -4,6 +4,7 @@ A kernel's text is compiled with the names that `namespace(lanes)` gives. All ve
 of lanes, whatever their element type, so that a float32 and an int64 vector of one place in a tensor convert into each
 other; LLVM splits the wide ones over several registers.
 
+    stoppable(args)                   a statement: loops from here on look at the stop word before the arguments
     word(address, i)                  the i-th int64 word, as int64: a dimension, or an address
     load_T(address, offset)           the scalar of type T at address + offset (bytes)
     store_T(address, offset, value)   its counterpart

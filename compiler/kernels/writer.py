@@ -37,10 +37,11 @@ class Writer:
         self.definition, self.target, self.title = definition, target, title
         self.lanes = target.lanes()
         self.words: list[int] = []
-        self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    words = word(args, 0)"]
+        self._indent = "    "
+        self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    stoppable(args)"]
+        self("words = word(args, 0)")
         self._relations = list(relations(definition))
         self._prepared = ""
-        self._indent = "    "
         self._tensors = len(definition.params) + len(definition.outputs)
         self._places: tuple[int, ...] = tuple(range(self._tensors))
         if isinstance(definition, Rewired):

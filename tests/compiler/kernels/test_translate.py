@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from treadle.compiler.kernels.target import host
 from treadle.compiler.kernels.worker import compile_kernel
 from treadle.formats.errors import CompileError
+from treadle.vm.layout import ARGUMENT_HEAD, STOP_WORD, STOPPED
 from treadle.vm.native import load_object
 
 NATIVE = host().native
@@ -110,6 +111,36 @@ def test_texts_mean_what_python_means(name: str):
         assert kernel(*words) == function(*words)
 
     check()
+
+
+ENDLESS = {
+    "outer loops": """
+        stoppable(args)
+        for i in range(part):
+            for j in range(parts):
+                store_int64(scratch, 0, i + j)
+        return 7""",
+    "innermost loops": """
+        stoppable(args)
+        for i in range(part):
+            store_int64(scratch, 0, word(scratch, 0) + i)
+        return 7""",
+    "loops that wait": """
+        stoppable(args)
+        while atomic_load(scratch, 1) < part:
+            relax()
+        return 7""",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_loops_end_when_the_stop_word_is_set(name: str):
+    kernel, _ = compiled(ENDLESS[name])
+    arguments, scratch = (ctypes.c_int64 * ARGUMENT_HEAD)(), (ctypes.c_int64 * 2)(0, 3)
+    end = ctypes.addressof(arguments) + ctypes.sizeof(arguments)
+    assert kernel(end, ctypes.addressof(scratch), 3, 5) == 7
+    arguments[STOP_WORD] = 1
+    assert kernel(end, ctypes.addressof(scratch), 1 << 40, 5) == STOPPED
 
 
 def test_there_is_no_division_by_zero_and_no_loop_by_steps_of_zero():

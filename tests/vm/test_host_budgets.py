@@ -1,0 +1,162 @@
+"""Host operators obey the bounds of their call: NumPy's temporaries count, and a call ends though NumPy goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from treadle.formats.errors import BudgetExceededError, CancelledError
+from treadle.vm import aside, context, library
+from treadle.vm.budgets import CancelToken
+
+SOON = 0.05  # seconds
+
+POOL = """
+prim pool(%0: float32[1, 4, 256, 256]) -> float32[1, 4, 226, 226] {
+  %1 = max_pool(%0) {kernel=(31, 31)} : float32[1, 4, 226, 226]
+  return %1
+}
+func @main(x: float32[1, 4, 256, 256]) -> float32[1, 4, 226, 226] {
+  alloc_tensor r1, float32[1, 4, 226, 226]
+  call pool (r0) -> (r1)
+  ret r1
+}
+"""
+X = np.ones((1, 4, 256, 256), np.float32)
+
+
+@pytest.fixture
+def slow(machine, monkeypatch):
+    """A machine whose operator takes a second, most of it in one call of NumPy's, and then some."""
+    vm = machine(POOL)
+    compiler = library.compiler()
+
+    def evaluator(definition):
+        def evaluate(arrays, sizes):
+            time.sleep(1)  # like a long call of NumPy's: outside of Python, without the GIL
+            assert arrays[0].sum() == X.size  # still there
+            return [np.zeros((1, 4, 226, 226), np.float32)]
+
+        return evaluate
+
+    monkeypatch.setattr(compiler, "evaluator", staticmethod(evaluator))
+    yield vm
+    await_helpers()
+
+
+def await_helpers() -> None:
+    """Until nobody works on what was left behind."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        helpers = [thread for thread in threading.enumerate() if thread.name == "treadle-host"]
+        if len(helpers) == len(aside._idle):
+            return
+        time.sleep(0.01)
+    raise AssertionError("a helper is still at work")
+
+
+def past_the_deadline(vm) -> float:
+    start = time.monotonic()
+    with pytest.raises(BudgetExceededError, match=r"more than 0\.1 s"):
+        vm.call("main", (X,), max_seconds=0.1)
+    return time.monotonic() - start - 0.1
+
+
+def after_a_cancel(vm) -> float:
+    token, at = CancelToken(), []
+    timer = threading.Timer(0.1, lambda: (at.append(time.monotonic()), token.cancel()))
+    timer.start()
+    with pytest.raises(CancelledError):
+        vm.call("main", (X,), cancel=token)
+    return time.monotonic() - at[0]
+
+
+def after_an_interrupt(vm) -> float:
+    at: list[float] = []
+    timer = threading.Timer(0.1, lambda: (at.append(time.monotonic()), os.kill(os.getpid(), signal.SIGINT)))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        vm["main"](X)
+    return time.monotonic() - at[0]
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("end", [past_the_deadline, after_a_cancel, after_an_interrupt])
+def test_a_call_ends_soon_within_a_host_operator(slow, end: Callable) -> None:
+    before = context.live_bytes()
+    late: list[float] = []
+    while not late or (min(late) > SOON and len(late) < 5):
+        late.append(end(slow))
+    assert min(late) < SOON, late
+    await_helpers()
+    assert context.live_bytes() == before
+    assert slow["main"](X).shape == (1, 4, 226, 226)  # in peace
+
+
+def test_temporaries_of_an_operator_count_for_the_memory_budget(machine, monkeypatch) -> None:
+    def evaluator(definition):
+        return lambda arrays, sizes: [
+            np.ones((64, 1 << 20)).max(0)[: 4 * 226 * 226].astype(np.float32).reshape(1, 4, 226, 226)
+        ]
+
+    vm = machine(POOL)
+    monkeypatch.setattr(library.compiler(), "evaluator", staticmethod(evaluator))
+    with pytest.raises(BudgetExceededError, match="raise max_memory") as raised:
+        vm.call("main", (X,), max_memory=8 << 20)
+    assert raised.value.budget == "memory"
+
+
+def test_an_operator_within_the_memory_budget_is_done(machine) -> None:
+    vm = machine(POOL.replace("31, 31", "1, 1").replace("226", "256"))
+    assert np.array_equal(vm.call("main", (X,), max_memory=16 << 20), X)
+
+
+def test_arrays_made_on_an_account_outlive_it() -> None:
+    from treadle.vm.array_memory import bounded
+
+    with bounded(1 << 20) as account:
+        kept = np.arange(1000)
+        with pytest.raises(MemoryError):
+            np.zeros(1 << 20)
+        grown = np.zeros(10)
+        grown.resize(5000, refcheck=False)
+    assert account is not None
+    assert account.was_refused
+    other = np.ones(1 << 20)
+    assert (kept == np.arange(1000)).all()
+    assert grown.sum() == 0
+    assert other.sum() == 1 << 20
+    assert account.words[0] == kept.nbytes + grown.nbytes
+    del kept, grown
+    assert account.words[0] == 0
+
+
+def test_errors_of_operators_come_from_the_helper_as_they_are(machine) -> None:
+    from treadle.vm.aside import Job
+
+    def fail() -> None:
+        raise LookupError("so")
+
+    with pytest.raises(LookupError, match="so"):
+        Job(fail).run(lambda: None)
+    assert Job(lambda: 7).run(lambda: None) == 7
+
+
+def test_scratch_memory_counts() -> None:
+    import treadle
+    from treadle import Module, VirtualMachine, function, op, var
+
+    x, y = var("x", (64, 512)), var("y", (512, 512))
+    vm = VirtualMachine(treadle.compile(Module(main=function([x, y], op.matmul(x, y)))))
+    arguments = [np.ones((64, 512), np.float32), np.ones((512, 512), np.float32)]
+    needed = vm._calls.image.scratch_bytes
+    result = 64 * 512 * 4
+    vm.call("main", arguments, max_memory=1 << 30)
+    assert needed > 1 << 16
+    with pytest.raises(BudgetExceededError, match="raise max_memory"):
+        vm.call("main", arguments, max_memory=result + needed // 2)

@@ -1,0 +1,95 @@
+"""A bound on the memory of the arrays that NumPy makes for an operator, temporaries included.
+
+NumPy takes the memory of an array from the handler that is set for the current context of Python (NEP 49). Ours counts, in native
+code, and has none left where the bound is passed: NumPy raises MemoryError then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+from . import core
+from .layout import ARRAYS
+from .memory import word
+from .once import Lock, kept, once
+from .python_layout import numpy_functions
+
+# Places in the table of NumPy's functions, the same in all its versions that have them
+_SET_HANDLER, _GET_HANDLER = 304, 305
+_CAPSULE = b"mem_handler"
+
+
+class _Handler(ctypes.Structure):
+    """PyDataMem_Handler"""
+
+    _fields_ = [
+        ("name", ctypes.c_char * 127),
+        ("version", ctypes.c_uint8),
+        ("account", ctypes.c_void_p),
+        ("malloc", ctypes.c_void_p),
+        ("calloc", ctypes.c_void_p),
+        ("realloc", ctypes.c_void_p),
+        ("free", ctypes.c_void_p),
+    ]
+
+
+class Account:
+    """What the arrays take that were made while this was the handler. It lives as long as the process: arrays refer to it."""
+
+    def __init__(self) -> None:
+        self.words = (ctypes.c_int64 * ARRAYS.WORDS)()
+        engine = core.engine()
+        functions = (engine.array_malloc, engine.array_calloc, engine.array_realloc, engine.array_free)
+        addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+        self._handler = _Handler(b"treadle", 1, ctypes.addressof(self.words), *addresses)
+        new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        make = new(("PyCapsule_New", ctypes.pythonapi))
+        self.capsule = make(ctypes.addressof(self._handler), _CAPSULE, None)
+        kept(self)
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether an array would have passed the bound."""
+        return bool(self.words[ARRAYS.REFUSED])
+
+
+_lock = Lock()
+_accounts: list[Account] = []  # that nobody uses now; arrays that were made on their account may live
+
+
+@contextlib.contextmanager
+def bounded(most: int) -> Iterator[Account | None]:
+    """Arrays that this thread makes meanwhile have no more than so many bytes together. None where NumPy cannot be told."""
+    functions = _functions()
+    if functions is None:
+        yield None
+        return
+    with _lock:
+        free = next((each for each in _accounts if not each.words[ARRAYS.USED]), None)
+        if free is not None:
+            _accounts.remove(free)
+    account = free or Account()
+    account.words[ARRAYS.MOST], account.words[ARRAYS.REFUSED] = most, 0
+    before = functions(account.capsule)
+    try:
+        yield account
+    finally:
+        functions(before)
+        with _lock:
+            _accounts.append(account)
+
+
+@once
+def _functions() -> Any:
+    """NumPy's function that sets the handler and gives the one before; None where it is not what we know."""
+    table = numpy_functions()
+    if not table:
+        return None
+    get = ctypes.PYFUNCTYPE(ctypes.py_object)(word(table, _GET_HANDLER))
+    set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(word(table, _SET_HANDLER))
+    is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+    valid = is_valid(("PyCapsule_IsValid", ctypes.pythonapi))
+    return set_handler if valid(get(), _CAPSULE) else None

@@ -1,0 +1,116 @@
+"""Work on another thread than the caller's, which can leave it behind: a long call of NumPy's cannot be stopped.
+
+The caller waits, and looks now and then whether the work is still wanted. If not, it goes; the work is ended as soon as Python
+can, between two of its bytecodes, and what it reads must stay until then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from .once import Lock
+
+_PERIOD = 0.01  # seconds between two looks whether the work is still wanted
+
+
+class _Abandoned(SystemExit):
+    """Raised in a thread whose work nobody waits for."""
+
+
+class Job:
+    """Work, and how far it is."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self._result: Any = None
+        self._failure: BaseException | None = None
+        self._over = threading.Event()  # there is a result or a failure
+        self._lock = Lock()
+        self._thread = 0  # that does it
+        self._is_abandoned = False
+        self._then: Callable[[], None] | None = None
+
+    def run(self, look: Callable[[], None]) -> Any:
+        """The work's result, or its exception. Leaves it behind where `look`, called now and then, raises, or a signal's
+        handler does."""
+        try:
+            _a_helper().jobs.put(self)
+            while not self._over.wait(_PERIOD):
+                look()
+        except BaseException:
+            self._abandon()
+            raise
+        if self._failure is not None:
+            raise self._failure
+        return self._result
+
+    def ended(self, then: Callable[[], None]) -> bool:
+        """Whether nothing of it goes on; if something does, `then` is called when that is over."""
+        with self._lock:
+            if not self._over.is_set():
+                self._then = then
+            return self._over.is_set()
+
+    def _abandon(self) -> None:
+        with self._lock:
+            self._is_abandoned = True
+            if self._thread and not self._over.is_set():
+                raise_in(ctypes.c_ulong(self._thread), ctypes.py_object(_Abandoned))
+
+    def do(self) -> bool:
+        """On the helper's thread. Whether that may do more."""
+        try:
+            with self._lock:
+                self._thread = threading.get_ident()
+                is_wanted = not self._is_abandoned
+            if is_wanted:
+                try:
+                    self._result = self._work()
+                except _Abandoned:
+                    raise
+                except BaseException as failure:
+                    self._failure = failure
+            with self._lock:
+                self._over.set()
+            for _ in range(2):  # the exception that has been asked for comes at the latest here
+                pass
+        except _Abandoned:
+            pass
+        self._work = lambda: None  # what it refers to goes
+        with self._lock:
+            self._over.set()
+            then = self._then
+        if then is not None:
+            then()
+        return not self._is_abandoned
+
+
+class _Helper:
+    """A thread that does jobs one after the other."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[Job] = SimpleQueue()
+        threading.Thread(target=self._run, name="treadle-host", daemon=True).start()
+
+    def _run(self) -> None:
+        while self.jobs.get().do():
+            _idle.append(self)
+
+
+def _a_helper() -> _Helper:
+    try:
+        return _idle.pop()
+    except IndexError:
+        return _Helper()
+
+
+raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_idle: list[_Helper] = []
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)
