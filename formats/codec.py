@@ -21,7 +21,21 @@ from .errors import FormatError, LimitError
 
 Buffer = Union[bytes, memoryview]
 
+_EMBEDDED = 8  # scalars that starting to read a value within bytes takes as long as
+
 SCALARS = {int: "an integer", float: "a float", str: "a string", bytes: "bytes", bool: "a boolean", type(None): "nil"}
+
+
+class Allowance:
+    """How many scalars a file's tables may still have: each takes about a microsecond to read, whatever they mean."""
+
+    def __init__(self) -> None:
+        self.left = limits.TABLE_SCALARS
+
+    def spend(self, count: int, place: Reader | Writer) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise place.error(f"a file's tables have at most {limits.TABLE_SCALARS} values", LimitError)
 
 
 def _show(value: object) -> str:
@@ -32,11 +46,13 @@ def _show(value: object) -> str:
 class Writer:
     """Collects a section's scalars."""
 
-    def __init__(self, section: str) -> None:
+    def __init__(self, section: str, allowance: Allowance | None = None) -> None:
         self.section, self.field, self.depth = section, "", 0
+        self.allowance = allowance or Allowance()
         self._packer = msgpack.Packer(use_bin_type=True, autoreset=False)
 
     def put(self, value: int | float | str | bytes | bool | None) -> None:
+        self.allowance.spend(1, self)
         try:
             self._packer.pack(value)
         except (ValueError, OverflowError, TypeError) as error:  # an integer of over 64 bits, a lone surrogate
@@ -52,8 +68,11 @@ class Writer:
 class Reader:
     """Hands out a section's scalars one by one. `base` is the position of `data` in its section, for messages."""
 
-    def __init__(self, data: bytes | memoryview, section: str, base: int = 0) -> None:
+    def __init__(
+        self, data: bytes | memoryview, section: str, base: int = 0, allowance: Allowance | None = None
+    ) -> None:
         self.section, self.field, self.depth = section, "", 0
+        self.allowance = allowance or Allowance()
         self.size, self._base, self._start = len(data), base, 0
         self._unpacker = msgpack.Unpacker(
             raw=False,
@@ -80,6 +99,9 @@ class Reader:
 
     def scalar(self) -> Any:
         self._start = self._unpacker.tell()
+        self.allowance.left -= 1
+        if self.allowance.left < 0:
+            self.allowance.spend(0, self)
         try:
             return self._next()
         except msgpack.OutOfData:
@@ -119,16 +141,16 @@ class Codec(ABC):
     @abstractmethod
     def describe(self) -> str: ...
 
-    def decode(self, data: bytes | memoryview, section: str, base: int = 0) -> Any:
+    def decode(self, data: bytes | memoryview, section: str, base: int = 0, allowance: Allowance | None = None) -> Any:
         """The value that `data`, all of it, holds. Raises FormatError."""
-        reader = Reader(data, section, base)
+        reader = Reader(data, section, base, allowance)
         value = self.read(reader)
         reader.field = ""
         reader.finish()
         return value
 
-    def encode(self, value: Any, section: str) -> bytes:
-        writer = Writer(section)
+    def encode(self, value: Any, section: str, allowance: Allowance | None = None) -> bytes:
+        writer = Writer(section, allowance)
         self.write(writer, value)
         return writer.getvalue()
 
@@ -228,10 +250,12 @@ class Embedded(Codec):
 
     def read(self, reader: Reader) -> Any:
         data = Binary(self.limit).read(reader)
-        return self.codec.decode(data, reader.section, reader.position - len(data))
+        reader.allowance.spend(_EMBEDDED, reader)
+        return self.codec.decode(data, reader.section, reader.position - len(data), reader.allowance)
 
     def write(self, writer: Writer, value: Any) -> None:
-        Binary(self.limit).write(writer, self.codec.encode(value, writer.section))
+        writer.allowance.spend(_EMBEDDED, writer)
+        Binary(self.limit).write(writer, self.codec.encode(value, writer.section, writer.allowance))
 
     def describe(self) -> str:
         return f"bytes that hold a {self.codec.describe()}"

@@ -8,15 +8,17 @@ signatures in an executable, and the verifier, whose variables are the values of
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Union
 
 from . import limits
-from .errors import ParseError
+from .errors import LimitError, ParseError
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,12 @@ class SymbolicDim:
     """A polynomial that is not a constant: ((monomial, coefficient), …), sorted, no coefficient 0."""
 
     terms: tuple[tuple[Monomial, int], ...]
+
+    @cached_property
+    def atoms(self) -> int:
+        """How many atoms it has written out, those inside of atoms too: the length of its text, about."""
+        inner = (atom for monomial, _ in self.terms for atom in monomial)
+        return sum(1 if isinstance(atom, Variable) else 1 + _atoms(atom.left) + _atoms(atom.right) for atom in inner)
 
     def __add__(self, other: Dim) -> Dim:
         return add(self, other)
@@ -112,9 +120,49 @@ class SymbolicDim:
 Dim = Union[int, SymbolicDim]
 
 
+# ---- how much arithmetic may be done ----
+
+
+class _Steps(threading.local):
+    left: float = math.inf
+
+
+_steps = _Steps()
+
+
+@contextlib.contextmanager
+def bounded(steps: float) -> Iterator[None]:
+    """Within this, arithmetic of this thread takes at most so many steps, of some microseconds each: one for each term that an
+    operation makes or reads. Raises LimitError where it would take more; an outer bound holds too."""
+    before = _steps.left
+    _steps.left = given = min(steps, before)
+    try:
+        yield
+    finally:
+        _steps.left = before - (given - _steps.left) if before < math.inf else before
+
+
+def _spend(steps: int) -> None:
+    if steps > limits.DIM_PRODUCTS:
+        raise LimitError(f"an operation on dimensions of {steps} terms; at most {limits.DIM_PRODUCTS} are computed")
+    _steps.left -= steps
+    if _steps.left < 0:
+        raise LimitError(
+            "arithmetic on the symbolic dimensions takes more steps than are allowed; use simpler expressions"
+        )
+
+
+def _count(dim: Dim) -> int:
+    return len(dim.terms) if isinstance(dim, SymbolicDim) else 1
+
+
 def variable(name: str) -> SymbolicDim:
     """The dimension that the variable `name` stands for."""
     return SymbolicDim((((Variable(name),), 1),))
+
+
+def _atoms(dim: Dim) -> int:
+    return dim.atoms if isinstance(dim, SymbolicDim) else 1
 
 
 def _terms(dim: Dim) -> dict[Monomial, int]:
@@ -137,6 +185,7 @@ def _from_terms(terms: dict[Monomial, int]) -> Dim:
 def add(left: Dim, right: Dim) -> Dim:
     if isinstance(left, int) and isinstance(right, int):
         return left + right
+    _spend(_count(left) + _count(right))
     terms = _terms(left)
     for monomial, coefficient in _terms(right).items():
         terms[monomial] = terms.get(monomial, 0) + coefficient
@@ -146,9 +195,14 @@ def add(left: Dim, right: Dim) -> Dim:
 def multiply(left: Dim, right: Dim) -> Dim:
     if isinstance(left, int) and isinstance(right, int):
         return left * right
+    _spend(_count(left) * _count(right))
     terms: dict[Monomial, int] = {}
     for a, m in _terms(left).items():
         for b, n in _terms(right).items():
+            if len(a) + len(b) > limits.DIM_FACTORS:
+                raise LimitError(
+                    f"a product of {len(a) + len(b)} dimensions; at most {limits.DIM_FACTORS} are computed"
+                )
             product = tuple(sorted(a + b, key=str))
             terms[product] = terms.get(product, 0) + m * n
     return _from_terms(terms)
@@ -162,6 +216,9 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def _opaque(operator: str, left: Dim, right: Dim) -> Dim:
+    atoms = _atoms(left) + _atoms(right)
+    if atoms > limits.DIM_ATOMS:  # parts are shared in memory, so it doubles with each operation
+        raise LimitError(f"a dimension of {atoms} parts; at most {limits.DIM_ATOMS} are computed")
     return SymbolicDim((((Opaque(operator, left, right),), 1),))
 
 

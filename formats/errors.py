@@ -172,7 +172,7 @@ class OutOfMemoryError(ExecutionError, MemoryError):
 
 
 class BudgetExceededError(ExecutionError):
-    """A call passed one of its bounds; `budget` names it: steps, seconds, memory or depth."""
+    """A call, or the building of kernels, passed a bound; `budget` names it: steps, seconds, memory, depth or build_seconds."""
 
     def __init__(self, message: str, *, budget: str, **place: object) -> None:
         self.budget = budget

@@ -22,7 +22,7 @@ CONSTRUCTORS = 4096  # of a data type
 FIELDS = 10_000  # of a tuple or constructor
 
 PRIMITIVES = 1 << 20
-PRIMITIVE_NODES = 4096
+PRIMITIVE_NODES = 256  # fusion makes 48 and their constants at most; 256 exponentials compile for 8 s
 PRIMITIVE_BYTES = 1 << 20  # encoded definition of one
 
 RANK = 32
@@ -30,11 +30,19 @@ DIMENSION = (1 << 47) - 1  # elements along an axis; also the largest number of 
 DIM_BYTES = 1024  # of the text of a symbolic dimension
 DIM_TERMS = 64  # in one symbolic dimension
 DIM_NESTING = 16
+# Arithmetic on symbolic dimensions: products of terms in one operation (15 ms), factors of a term, and all atoms of an
+# expression written out. Stored dimensions are far smaller; what is computed from them on the way may be larger.
+DIM_PRODUCTS = 4096
+DIM_FACTORS = 128
+DIM_ATOMS = 16_384
 
 ALIGNMENT = 64  # bytes, of every constant and every tensor that the machine allocates
 TEXT_BYTES = 1 << 33  # of an assembly or IR text
 
 TABLE_BYTES = 1 << 28  # a section other than code, constants and native code
+# Values in all tables of a file together: reading one takes about a microsecond and 100 bytes, so tables of tiny values, such as
+# three million empty tuples, would take longer than their bytes say. The largest models of the zoo have some 30,000.
+TABLE_SCALARS = 1 << 20
 METADATA = 4096  # entries
 SOURCES = 1 << 24  # entries of the source map
 
@@ -42,4 +50,5 @@ TARGETS = 64  # in the native section
 KERNELS = 1 << 20  # of a target
 OBJECT_BYTES = 1 << 30  # of native code, each
 KERNEL_WORDS = 4096  # static words of a kernel
+SCRATCH_BYTES = 1 << 36  # of memory that one call of a kernel works in
 VARIANT_BYTES = 512  # of the text of a kernel's variant

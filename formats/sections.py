@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import limits
-from .codec import Buffer, Codec
+from .codec import Allowance, Buffer, Codec
 from .constants import check_constant_type, constant_bytes, constant_pieces, constant_type, split_constants
 from .errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
@@ -89,13 +89,14 @@ def encode(
         "metadata": sorted(program.metadata.items()),
     }
     contents: dict[str, list[Buffer]] = {}
+    allowance = Allowance()
     for section in SECTIONS:
         if section.name == "constants":
             contents["constants"] = constant_pieces(constants)
         elif section.name == "code":
             contents["code"] = [constant_bytes(program.code)]
         elif section.codec is not None and (section.required or any(map(len, tables[section.name]))):
-            contents[section.name] = [section.codec.encode(tables[section.name], section.name)]
+            contents[section.name] = [section.codec.encode(tables[section.name], section.name, allowance)]
     return contents
 
 
@@ -103,8 +104,9 @@ def decode(
     contents: Mapping[str, Buffer], bind: Callable[[LateBoundConstant], np.ndarray]
 ) -> tuple[Program, dict[int, LateBoundConstant], Native, Tuning]:
     """The inverse of `encode`; `bind` finds the elements of late-bound constants. Raises FormatError."""
+    allowance = Allowance()
     tables = {
-        section.name: _decode_table(section.name, section.codec, contents)
+        section.name: _decode_table(section.name, section.codec, contents, allowance)
         for section in SECTIONS
         if section.codec is not None
     }
@@ -124,13 +126,13 @@ def decode(
     return program, late_bound, _decode_native(tables["native"]), _decode_tuning(tables["tuning"])
 
 
-def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer]) -> Any:
+def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allowance: Allowance) -> Any:
     data = contents.get(name)
     if data is None:
         return ((), ()) if codec is SOURCE_MAP else ()
     if len(data) > limits.TABLE_BYTES and codec is not NATIVE:
         raise LimitError(f"{len(data)} bytes; at most {limits.TABLE_BYTES} are allowed", section=name)
-    return codec.decode(data, name)
+    return codec.decode(data, name, allowance=allowance)
 
 
 def _decode_code(data: Buffer) -> np.ndarray:

@@ -53,6 +53,14 @@ def _bytes(text: str) -> int:
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not number >= 0:
+        raise ValueError("a number of seconds is expected, 0 or more")
+    return number
+
+
 # fmt: off
 KNOBS: dict[str, Knob] = {knob.name: knob for knob in (
     Knob("TREADLE_CACHE", None, str, "folder of the kernel cache; 'off' for none (default: the user's cache folder)"),
@@ -61,6 +69,7 @@ KNOBS: dict[str, Knob] = {knob.name: knob for knob in (
     Knob("TREADLE_NUM_THREADS", None, _count, "threads that one call may use (default: the CPUs of this process)"),
     Knob("TREADLE_TARGET", None, str, "CPU to generate code for, NAME or NAME:+feature,-feature (default: this one)"),
     Knob("TREADLE_KERNELS", "build", _kernels, "in ONNX conformance runs: build what the cache lacks, or cached: evaluate it"),
+    Knob("TREADLE_MAX_BUILD_SECONDS", 1800.0, _seconds, "seconds that a machine may build kernels for (default: 1800)"),
     Knob("TREADLE_JOBS", None, _count, "processes that build kernels (default: the CPUs of this process)"),
 )}
 # fmt: on

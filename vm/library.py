@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
 from .. import vm
+from ..formats import dims
 from ..formats.errors import ArgumentError, InferenceError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
@@ -45,7 +46,12 @@ class Compiler(Protocol):
         """Names what kernels are made for here."""
 
     def build(
-        self, definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str]
+        self,
+        definitions: Sequence[PrimitiveDefinition],
+        *,
+        variants: Sequence[str],
+        names: Sequence[str],
+        seconds: float | None,
     ) -> Sequence[BuiltKernel | None]:
         """Builds and stores kernels; None for a definition that has no native lowering. Refuses malformed ones, and variants
         that there are not."""
@@ -142,18 +148,22 @@ def link(
     kernels: str = "build",
     trusted: Mapping[str, Mapping[str, NativeKernel]] | None = None,
     tuning: Tuning | None = None,
+    called: Collection[int] | None = None,
+    max_build_seconds: float | None = None,
 ) -> list[LinkedPrimitive]:
-    """Native code for each primitive of a verified program.
+    """Native code for each primitive of a verified program, or of those alone whose numbers are in `called`.
 
     `kernels` is "build", or "cached": then nothing is compiled, and what the cache lacks runs by the reference evaluator.
     `trusted` is native code of the executable that its user vouches for, tried after the cache. `tuning` says which variants
-    of the kernels are wanted.
+    of the kernels are wanted. Raises BudgetExceededError when building takes longer than `max_build_seconds`.
     """
     if kernels not in ("build", "cached"):
         raise ArgumentError(f'kernels={kernels!r}: expected "build" or "cached"')
-    definitions = [primitive.definition for primitive in program.primitives]
+    linked = [HOST] * len(program.primitives)
+    numbers = range(len(linked)) if called is None else sorted(called)
+    definitions = [program.primitives[number].definition for number in numbers]
     if not definitions:
-        return []
+        return linked
     target = compiler().target_key()
     keys, variants = variant_keys(definitions, target, (tuning or {}).get(target, {}))
     found = find_kernels(keys)
@@ -161,20 +171,28 @@ def link(
         kernel = (trusted or {}).get(target, {}).get(key)
         if kernel is not None and key not in found:
             found[key] = _from_file(key, kernel)
-    missing = {key: rest for key, *rest in zip(keys, definitions, variants, strict=True) if key not in found}
+    names = [program.primitives[number].name for number in numbers]
+    missing = {key: rest for key, *rest in zip(keys, definitions, variants, names, strict=True) if key not in found}
     if missing and kernels == "build":
         with _building:
             found |= find_kernels(list(missing))  # another thread may have built them meanwhile
             missing = {key: rest for key, rest in missing.items() if key not in found}
             if missing:
-                lacking, wanted = zip(*missing.values(), strict=True)
+                lacking, wanted, names = map(list, zip(*missing.values(), strict=True))
                 try:
-                    found |= zip(missing, compiler().build(lacking, variants=wanted), strict=True)
+                    built = compiler().build(lacking, variants=wanted, names=names, seconds=max_build_seconds)
                 except InferenceError:
-                    _name_malformed(program)
+                    with dims.bounded(_NAMING_STEPS):
+                        _name_malformed(program)
                     raise
+                found |= zip(missing, built, strict=True)
     addresses = _load({kernel.object_key: kernel.code for kernel in found.values() if kernel is not None})
-    return [_linked(found.get(key), addresses) for key in keys]
+    for number, key in zip(numbers, keys, strict=True):
+        linked[number] = _linked(found.get(key), addresses)
+    return linked
+
+
+_NAMING_STEPS = 200_000  # of arithmetic on symbolic dimensions
 
 
 def _name_malformed(program: Program) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..formats.errors import ArgumentError, UnknownFunctionError
 from ..formats.executable import Executable
-from . import library
+from . import knobs, library
 from .budgets import DEFAULT_DEPTH, Budget, CancelToken
 from .calls import Calls, bound
 from .device import Device, cpu
@@ -47,13 +47,15 @@ class VirtualMachine:
         max_seconds: float | None = None,
         max_memory: int | None = None,
         max_depth: int = DEFAULT_DEPTH,
+        max_build_seconds: float | None = None,
     ) -> None:
         """Verifies the program and links its primitives.
 
         `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive". `kernels` is "build", or
         "cached": then nothing is compiled, and primitives that the cache lacks run by their reference implementation, slowly.
         `trust_native` lets native code in the executable's file run; it can do anything this process can. The bounds hold for
-        every call. Raises VerificationError, ChecksumError, ArgumentError, CompileError.
+        every call. `max_build_seconds` bounds how long kernels are built now (None: TREADLE_MAX_BUILD_SECONDS); what no call can
+        come to is not built. Raises VerificationError, ChecksumError, ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
             raise ArgumentError(
@@ -65,7 +67,9 @@ class VirtualMachine:
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
         verified = verify(exe.program)
         with _meanwhile(exe.check_constants):
-            image = Image(verified, library.link(exe.program, kernels, trusted, exe.tuning))
+            called = verified.called_primitives()
+            linked = library.link(exe.program, kernels, trusted, exe.tuning, called, _build_seconds(max_build_seconds))
+            image = Image(verified, linked)
         self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
         self._listeners: tuple[Listener, ...] = ()
         self._listening = Lock()
@@ -256,6 +260,13 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
         thread.join()
     if raised:
         raise raised[0]
+
+
+def _build_seconds(seconds: float | None) -> float:
+    seconds = knobs.get("TREADLE_MAX_BUILD_SECONDS") if seconds is None else seconds
+    if not seconds >= 0:
+        raise ArgumentError(f"max_build_seconds={seconds!r}: expected a number of seconds, 0 or more")
+    return seconds
 
 
 def _device(device: Device | Sequence[Device] | None) -> Device:

@@ -51,6 +51,22 @@ class Verified:
     program: Program
     functions: tuple[VerifiedFunction, ...]
 
+    def called_primitives(self) -> set[int]:
+        """The primitives that a call may come to: those in functions with names, and in what these make closures of."""
+        found = set[int]()
+        seen = {facts.index for facts in self.functions if not facts.function.captured}
+        pending = list(seen)
+        while pending:
+            for instruction in self.functions[pending.pop()].instructions:
+                if instruction.operation.name == "call":
+                    found.add(instruction.values[0])  # type: ignore[arg-type]
+                elif instruction.operation.name in ("alloc_closure", "invoke"):
+                    callee = instruction.values[1]
+                    if callee not in seen:
+                        seen.add(callee)  # type: ignore[arg-type]
+                        pending.append(callee)  # type: ignore[arg-type]
+        return found
+
     def registers(self, function: int) -> list[Registers | None]:
         """What is known before each instruction of a function, by its index; None where control never comes.
 

@@ -6,16 +6,24 @@ This module is the compiler that the machine knows (`vm/library.py`): it names t
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from ...formats import dims
+from ...formats.errors import BudgetExceededError
 from ...formats.primitive import PrimitiveDefinition
 from ...vm import library, native
 from ...vm.library import BuiltKernel, Evaluate
+from .compile_pool import Text, UnfinishedError, compile_texts
 from .kernel import Kernel
 from .target import Target, host
+
+# Steps of arithmetic on symbolic dimensions that checking and lowering may take. Those of the zoo take 100 a definition.
+_BASE_STEPS, _STEPS = 100_000, 1000
 
 _SYMBOL = "kernel_"  # what the functions in object code are called, before their object key
 
@@ -25,6 +33,7 @@ class _Wanted(NamedTuple):
 
     definition: PrimitiveDefinition
     variant: str
+    name: str = ""  # of the primitive
 
 
 def target_key() -> str:
@@ -39,22 +48,29 @@ def build(
     variants: Sequence[str] = (),
     progress: bool = True,
     jobs: int | None = None,
+    names: Sequence[str] = (),
+    seconds: float | None = None,
 ) -> list[BuiltKernel | None]:
     """The kernel of each definition; None for one without a native lowering, which will be evaluated by reference.
 
     What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
-    `jobs` bounds the processes. Raises InferenceError for a malformed definition, CompileError for a variant that there is not.
+    `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives, for messages. Raises InferenceError
+    for a malformed definition, CompileError for a variant that there is not, BudgetExceededError when the time is over.
     """
+    until = math.inf if seconds is None else time.monotonic() + seconds
     target = target or host()
+    none = [""] * len(definitions)
     wanted = [
-        _Wanted(definition, variant)
-        for definition, variant in zip(definitions, variants or [""] * len(definitions), strict=True)
+        _Wanted(definition, variant, name)
+        for definition, variant, name in zip(definitions, variants or none, names or none, strict=True)
     ]
     keys = [library.variant_key(library.definition_key(each.definition, target.key), each.variant) for each in wanted]
     found = library.find_kernels(keys)
     missing = {key: each for key, each in zip(keys, wanted, strict=True) if key not in found}
     if missing:
-        found |= _build(missing, target, progress, jobs)
+        with dims.bounded(_BASE_STEPS + _STEPS * len(missing)):
+            lowered = _lowered(missing, target, until)
+        found |= _build(missing, lowered, target, progress, jobs, until)
     return [found[key] for key in keys]
 
 
@@ -78,7 +94,8 @@ def evaluator(definition: PrimitiveDefinition) -> Evaluate:
     from ..check import check_definition
     from ..evaluate import evaluate_definition
 
-    check_definition(definition)
+    with dims.bounded(_BASE_STEPS):
+        check_definition(definition)
 
     def evaluate(inputs: list[np.ndarray], dims: list[int]) -> Sequence[np.ndarray]:
         return evaluate_definition(definition, inputs, dims)
@@ -86,30 +103,56 @@ def evaluator(definition: PrimitiveDefinition) -> Evaluate:
     return evaluate
 
 
-def _build(
-    missing: Mapping[str, _Wanted], target: Target, progress: bool, jobs: int | None
-) -> dict[str, BuiltKernel | None]:
-    """Each kernel is kept as soon as it is done, so that an interrupted build loses little."""
+def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:
+    """The kernels of those definitions that have one; of the others this is stored."""
     from ..check import check_definition
     from .lower import lower
 
     kernels: dict[str, Kernel] = {}
-    users: dict[str, list[str]] = {}  # object key → the definitions' keys that share the code
-    for key, (definition, variant) in missing.items():
-        check_definition(definition)
-        kernel = lower(definition, target, variant)
+    for key, wanted in missing.items():
+        if time.monotonic() > until:
+            raise _too_late([wanted])
+        check_definition(wanted.definition)
+        kernel = lower(wanted.definition, target, wanted.variant)
         if kernel is None:
             library.store_kernel(key, None)
         else:
             kernels[key] = kernel
-            users.setdefault(_object_key(kernel, target), []).append(key)
+    return kernels
+
+
+def _build(
+    missing: Mapping[str, _Wanted],
+    kernels: Mapping[str, Kernel],
+    target: Target,
+    progress: bool,
+    jobs: int | None,
+    until: float,
+) -> dict[str, BuiltKernel | None]:
+    """Each kernel is kept as soon as it is done, so that an interrupted build loses little."""
+    users: dict[str, list[str]] = {}  # object key → the definitions' keys that share the code
+    for key, kernel in kernels.items():
+        users.setdefault(_object_key(kernel, target), []).append(key)
     built: dict[str, BuiltKernel | None] = dict.fromkeys(missing)
-    for object_key, code in _compile({key: kernels[keys[0]] for key, keys in users.items()}, target, progress, jobs):
-        for key in users[object_key]:
-            kernel = kernels[key]
-            built[key] = BuiltKernel(key, object_key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
-            library.store_kernel(key, built[key])
+    texts = {object_key: kernels[keys[0]] for object_key, keys in users.items()}
+    try:
+        for object_key, code in _compile(texts, target, progress, jobs, until):
+            for key in users[object_key]:
+                kernel = kernels[key]
+                built[key] = BuiltKernel(key, object_key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+                library.store_kernel(key, built[key])
+    except UnfinishedError as error:
+        late = [users[text.symbol.removeprefix(_SYMBOL)] for text in error.texts]
+        raise _too_late([missing[key] for keys in late for key in keys]) from None
     return built
+
+
+def _too_late(late: Sequence[_Wanted]) -> BudgetExceededError:
+    names = ", ".join(repr(each.name or each.definition.nodes[-1].operator) for each in late[:5])
+    more = f" and {len(late) - 5} more" if len(late) > 5 else ""
+    message = f"building kernels takes longer than max_build_seconds allows; not done: {names}{more}"
+    advice = 'allow more time, or run them by their reference implementation with kernels="cached"'
+    return BudgetExceededError(f"{message}; {advice}", budget="build_seconds")
 
 
 def _object_key(kernel: Kernel, target: Target) -> str:
@@ -119,7 +162,7 @@ def _object_key(kernel: Kernel, target: Target) -> str:
 
 
 def _compile(
-    kernels: Mapping[str, Kernel], target: Target, progress: bool, jobs: int | None
+    kernels: Mapping[str, Kernel], target: Target, progress: bool, jobs: int | None, until: float = math.inf
 ) -> Iterator[tuple[str, bytes]]:
     """Native code by object key, as it comes: what the cache has, then what must be compiled, behind a progress bar."""
     waiting: dict[str, Kernel] = {}
@@ -133,11 +176,9 @@ def _compile(
         return
     from tqdm import tqdm
 
-    from .compile_pool import Text, compile_texts
-
     texts = [Text(f"{_SYMBOL}{key}", kernel.source, kernel.lanes) for key, kernel in waiting.items()]
     hidden = None if progress else True  # None: hidden where stderr is no terminal
     with tqdm(total=len(texts), desc="compiling kernels", unit="", delay=1, leave=False, disable=hidden) as bar:
-        for text, code in compile_texts(texts, target.native, jobs):
+        for text, code in compile_texts(texts, target.native, jobs, until):
             yield text.symbol.removeprefix(_SYMBOL), code
             bar.update()

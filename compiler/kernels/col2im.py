@@ -13,13 +13,14 @@ from ...formats.primitive import PrimitiveDefinition
 from ..operators.windows import axes
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid
-from .kernel import FEW, Kernel
+from .kernel import FEW, Kernel, require_few
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile
 from .writer import Odometer, Writer, estimate, shape_of
 
 _PICOSECONDS = 60  # that an element of x takes
 _TILE = Tile(1, 1)
+_PHASES, _TAPS = 1024, 4096  # that are written out, a line or two each where a tap meets a phase
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
@@ -48,6 +49,8 @@ class _Col2im:
         self.stride = self.windows[-1].stride
 
     def kernel(self) -> Kernel:
+        require_few(self.stride, _PHASES, "phases of a stride")
+        require_few(self.kernel_sizes[-1], _TAPS, "places of a window")
         write, outer, last = self.write, range(self.last), self.last
         self._write_sizes()
         rows = Odometer(write, [("image", "images"), ("channel", "channels"), *((f"o{k}", f"m{k}") for k in outer)])

@@ -7,9 +7,11 @@ its main part. A worker that dies costs its text a second try; Ctrl-C, or any er
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,10 @@ from . import worker
 
 # Starting a worker costs about as much as compiling two kernels: fewer texts than these are compiled in this process.
 _WORTH_WORKERS = 3
+
+# Texts of fewer characters than these, together, take a second to compile: only they are compiled in this process, where nothing
+# can stop it.
+_SHORT = 12_000
 
 # A process that dies may have been killed for memory that others used; a text that kills two is at fault.
 _ATTEMPTS = 2
@@ -35,26 +41,37 @@ class Text:
     lanes: int
 
 
-def compile_texts(texts: Sequence[Text], target: NativeTarget, jobs: int | None = None) -> Iterator[tuple[Text, bytes]]:
+class UnfinishedError(Exception):
+    """What was not compiled in time."""
+
+    def __init__(self, texts: Sequence[Text]) -> None:
+        self.texts = texts
+
+
+def compile_texts(
+    texts: Sequence[Text], target: NativeTarget, jobs: int | None = None, until: float = math.inf
+) -> Iterator[tuple[Text, bytes]]:
     """Compiles all texts on at most `jobs` processes, yielding each with its object code as soon as it is done.
 
-    Raises CompileError for a text that does not compile, or that makes its compiler die twice.
+    Raises CompileError for a text that does not compile, or that makes its compiler die twice, and UnfinishedError when the
+    monotonic clock shows `until`; what is being compiled then is given up.
     """
     jobs = min(jobs or knobs.get("TREADLE_JOBS") or _cpus(), len(texts))
     # Numba compiles for one CPU a process, and this process may have to for the host
-    if target == host_target() and len(texts) < _WORTH_WORKERS:
+    is_short = sum(len(text.source) for text in texts) < _SHORT
+    if target == host_target() and len(texts) < _WORTH_WORKERS and (is_short or until == math.inf):
         for text in texts:
             yield text, worker.compile_kernel(text.symbol, text.source, text.lanes, target)
     else:
         # long texts first: a long one that starts last would leave the other workers idle
-        yield from _on_workers(sorted(texts, key=lambda text: -len(text.source)), target, jobs)
+        yield from _on_workers(sorted(texts, key=lambda text: -len(text.source)), target, jobs, until)
 
 
 def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int) -> Iterator[tuple[Text, bytes]]:
+def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int, until: float) -> Iterator[tuple[Text, bytes]]:
     waiting: queue.SimpleQueue[Text] = queue.SimpleQueue()
     finished: queue.SimpleQueue[tuple[Text, bytes | Exception]] = queue.SimpleQueue()
     for text in texts:
@@ -63,10 +80,15 @@ def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int) -> Itera
     try:
         for client in clients:
             client.start(waiting, finished)
-        for _ in texts:
-            text, result = finished.get()
+        missing = dict.fromkeys(texts)
+        while missing:
+            try:
+                text, result = finished.get(timeout=None if until == math.inf else max(0, until - time.monotonic()))
+            except queue.Empty:
+                raise UnfinishedError(list(missing)) from None
             if isinstance(result, Exception):
                 raise result
+            del missing[text]
             yield text, result
     finally:
         for client in clients:

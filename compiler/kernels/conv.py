@@ -21,9 +21,9 @@ from functools import partial
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition
 from .anchor import Anchored
-from .conv_sizes import Problem, problem_of
+from .conv_sizes import MET, Problem, problem_of
 from .epilogue import Epilogue, Grid, ignores_lines
-from .kernel import Kernel, even_pieces
+from .kernel import Kernel, even_pieces, require_few
 from .narrow_groups import write_channel_band, write_channel_band_sizes, write_exactly, write_mask
 from .target import Target
 from .tile import (
@@ -489,12 +489,12 @@ class Conv:
 
     def _write_sliding_step(self, tile: Tile) -> None:
         write, window = self.write, self.problem.window[1]
+        require_few(window.size, MET, "places of a window")
         taps = range(window.size)
         write_ahead(write, [tap * VECTOR_BYTES for tap in taps], window.size * VECTOR_BYTES)
         write(*(f"w_{tap} = {tile.load(str(tap * self.tap_bytes))}" for tap in taps))
-        for at in range(window.reach(tile.rows)):
-            if uses := window.uses(at, tile.rows):
-                write(f"x_{at} = splat_float32(load_float32(x, {at * self.problem.pixel}))")
+        for at, uses in window.uses(tile.rows):
+            write(f"x_{at} = splat_float32(load_float32(x, {at * self.problem.pixel}))")
             for row, tap in uses:
                 write(multiply_add(tile.accumulator(row, 0), f"x_{at}", f"w_{tap}", self.target))
 

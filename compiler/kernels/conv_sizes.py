@@ -11,9 +11,12 @@ from ..operators.packing import NarrowGroups
 from ..operators.shapes import integer
 from ..operators.windows import Axis, axes
 from .anchor import Anchored
+from .kernel import require_few
 from .narrow_groups import narrow_groups
 from .tile import BLOCK, VECTOR_BYTES, chunk_of
 from .writer import estimate, shape_of
+
+MET = 4096  # places where a window meets a pixel, that one tile has written out
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,15 @@ class Window:
         """The pixels of the image that so many neighbouring ones of the result are made of, from the first to the last."""
         return (pixels - 1) * self.stride + self.extent
 
-    def uses(self, at: int, pixels: int) -> list[tuple[int, int]]:
-        """Which of so many neighbouring pixels of the result are made of the image's pixel `at` of their reach: each with the
-        place of the window that meets it."""
-        starts = ((at - place * self.dilation, place) for place in range(self.size))
-        met = ((start // self.stride, place) for start, place in starts if start >= 0 and start % self.stride == 0)
-        return [(pixel, place) for pixel, place in met if pixel < pixels]
+    def uses(self, pixels: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """The image's pixels that so many neighbouring ones of the result are made of, counted from the first of their reach:
+        each with the pixels of the result, and for these the place of the window that meets it. They are written out."""
+        require_few(pixels * self.size, MET, "places of a window")
+        met: dict[int, list[tuple[int, int]]] = {}
+        for place in range(self.size):
+            for pixel in range(pixels):
+                met.setdefault(pixel * self.stride + place * self.dilation, []).append((pixel, place))
+        return sorted(met.items())
 
 
 @dataclass(frozen=True)

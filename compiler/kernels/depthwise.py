@@ -22,9 +22,9 @@ from ..operators.blocked import WIDEST_DEPTHWISE
 from ..operators.shapes import integer
 from ..operators.windows import axes
 from .anchor import Anchored
-from .conv_sizes import Window
+from .conv_sizes import MET, Window
 from .epilogue import Epilogue, Grid
-from .kernel import Kernel
+from .kernel import Kernel, require_few
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile, multiply_add, times
 from .writer import Writer, estimate, shape_of
@@ -134,6 +134,7 @@ class _Depthwise:
     def _uncertain(self, tile: Tile) -> Sequence[int]:
         """The input pixels of a tile, counted from its left end, that can lie beside the image."""
         reach = self.window.reach(tile.rows)
+        require_few(reach, MET, "pixels that a tile reaches")
         return [at for at in range(reach) if at < self.window.begin or at >= reach - self.problem.over]
 
     def kernel(self) -> Kernel:
@@ -227,19 +228,18 @@ class _Depthwise:
         with write.block("for tap in range(first_tap, end_tap)"):
             for member in range(self.problem.members):
                 behind = f"{times(member, 'window_bytes')} + " if member else ""
+                require_few(window.size, MET, "places of a window")
                 for tap in range(window.size):
                     write(f"w_{tap} = vload_float32(w, {behind}{tap * VECTOR_BYTES})")
-                for at in range(window.reach(tile.rows)):
+                for at, uses in window.uses(tile.rows):
                     place = f"x_{at}, 0" if at in uncertain else f"x_tile, {at * self.pixel}"
-                    self._write_pixel(tile, at, place, member)
+                    self._write_pixel(tile, uses, place, member)
             write("x_tile += tap_row", "w += w_row", *(f"x_{at} += row_{at}" for at in uncertain))
 
-    def _write_pixel(self, tile: Tile, at: int, place: str, member: int) -> None:
-        """Adds a channel of each group of input pixel `at` of a tile, times its weights, to the sums that it belongs to."""
-        count, uses = self.problem.members, self.window.uses(at, tile.rows)
-        if uses:
-            loaded = self._loaded(place)
-            self.write(f"x = repeated_{member}_of_{count}({loaded})" if count > 1 else f"x = {loaded}")
+    def _write_pixel(self, tile: Tile, uses: Sequence[tuple[int, int]], place: str, member: int) -> None:
+        """Adds a channel of each group of an input pixel of a tile, times its weights, to the sums that it belongs to."""
+        count, loaded = self.problem.members, self._loaded(place)
+        self.write(f"x = repeated_{member}_of_{count}({loaded})" if count > 1 else f"x = {loaded}")
         for pixel, tap in uses:
             self.write(multiply_add(tile.accumulator(pixel, 0), "x", f"w_{tap}", self.target))
 
@@ -258,4 +258,5 @@ def _pixels(problem: _Problem, target: Target) -> int:
     most = min(_PIXELS, max(registers - 3, 1), steps)
     if not isinstance(problem.columns, int):
         return most
-    return math.ceil(problem.columns / math.ceil(problem.columns / most))
+    columns = max(problem.columns, 1)
+    return math.ceil(columns / math.ceil(columns / most))

@@ -29,12 +29,27 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ...formats import limits
+from ...formats.errors import CompileError
+
 # One thread is worth waking for this much work; below twice that, a kernel asks for one part.
 PART_NANOSECONDS = 2000
 FEW = range(2, 13)  # neighbours that `part_T_n` and `join_T_n` of `simd.py` make groups of
 STREAM_ALIGNMENT = 64  # bytes at a multiple of which `vstream` of `simd.py` writes
 MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
 _EVEN = 1.05
+_WORD = 1 << 63
+
+
+class TooLargeError(CompileError):
+    """A template would write more than a kernel may have; the definition has no native code then."""
+
+
+def require_few(count: int, most: int, what: str) -> None:
+    """That `count`, of what a template writes out, is at most `most`. Raises TooLargeError."""
+    if count > most:
+        raise TooLargeError(f"a kernel would have {count} {what} written out; at most {most} are")
+
 
 UNFIT = 4  # the code of a kernel whose sizes do not fit each other
 
@@ -49,6 +64,14 @@ class Kernel:
     scratch_bytes: int = 0
     nanoseconds: int = 1000  # estimated, one thread; symbolic dimensions taken as 64
     description: str = ""  # one line: the template, the tile
+
+    def __post_init__(self) -> None:
+        if len(self.words) > limits.KERNEL_WORDS or any(not -_WORD <= word < _WORD for word in self.words):
+            raise TooLargeError(f"a kernel has at most {limits.KERNEL_WORDS} static words, of 64 bits each")
+        if not 0 <= self.scratch_bytes <= limits.SCRATCH_BYTES:
+            raise TooLargeError(f"a kernel with {self.scratch_bytes} bytes of scratch memory")
+        if self.nanoseconds >= _WORD:
+            object.__setattr__(self, "nanoseconds", _WORD - 1)
 
 
 def even_pieces(length: int, least: int, others: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Union
 
+from ...formats.errors import CompileError, LimitError, TreadleError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN
 from . import (
@@ -47,7 +49,7 @@ from . import (
     winograd_raw,
 )
 from .anchor import anchor_of
-from .kernel import Kernel
+from .kernel import Kernel, TooLargeError
 from .operands import rewired
 from .target import Target
 from .variants import Decisions, deciding
@@ -137,11 +139,25 @@ def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[st
 
 
 def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    try:
+    """None, too, for a kernel that would be too large: sizes may come from anywhere, and templates write loops out."""
+    with _named(definition), contextlib.suppress(Unsupported, TooLargeError, LimitError):
         found = _by_template(definition, target)
         return found() if callable(found) else found
-    except Unsupported:
-        return None
+    return None
+
+
+@contextlib.contextmanager
+def _named(definition: PrimitiveDefinition) -> Iterator[None]:
+    """Definitions come with files, too: whatever a template meets that it was not made for is one of Treadle's errors."""
+    try:
+        yield
+    except TreadleError:
+        raise
+    except Exception as error:
+        operators = ", ".join(node.operator for node in definition.nodes[:5])
+        place = next((node.origin for node in definition.nodes if node.origin), None)
+        message = f"the template of a kernel for {operators} failed, which is Treadle's fault: {type(error).__name__}: {error}"
+        raise CompileError(message[:1000], node=place) from error
 
 
 def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Callable[[], Kernel] | None:
@@ -156,8 +172,7 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
 
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:
-    """True if `lower` gives a kernel. None is written, where the template can tell without."""
-    try:
+    """True if `lower` gives a kernel, unless its text is too large. None is written, where the template can tell without."""
+    with _named(definition), contextlib.suppress(Unsupported, TooLargeError, LimitError):
         return _by_template(definition, target) is not None
-    except Unsupported:
-        return False
+    return False

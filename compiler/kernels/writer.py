@@ -14,7 +14,7 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
-from .kernel import STREAM_ALIGNMENT, UNFIT, Kernel
+from .kernel import STREAM_ALIGNMENT, UNFIT, Kernel, TooLargeError
 from .operands import Rewired
 from .relations import WORD, Relation, magnitude, relations, unbounded
 from .target import Target
@@ -23,6 +23,7 @@ NANOSECONDS_A_BYTE = 0.01  # that one thread moves from or to the caches
 _STREAMED_BYTES = 32 << 20  # of a result that is written past the caches
 _NOTE_BYTES = 64  # at the beginning of scratch memory that is prepared
 _MOST_SCRATCH_BYTES = 1 << 28  # of a thread: attributes of strange definitions, such as strides of 2^40, ask for more
+TEXT = 1 << 18  # characters of a kernel's text; the longest of the zoo, of Winograd's algorithm, has 64,000
 SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
 
 
@@ -41,6 +42,7 @@ class Writer:
         self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    stoppable(args)"]
         self("words = word(args, 0)")
         self._relations = list(relations(definition))
+        self._left = TEXT  # characters that may still be written
         self._prepared = ""
         self._tensors = len(definition.params) + len(definition.outputs)
         self._places: tuple[int, ...] = tuple(range(self._tensors))
@@ -57,8 +59,12 @@ class Writer:
             self._relations.append(Relation(dim, is_zero=True))
 
     def __call__(self, *lines: str) -> None:
-        """Appends lines at the present indentation."""
-        self._lines.extend(self._indent + line for line in lines)
+        """Appends lines at the present indentation. Raises TooLargeError."""
+        for line in lines:
+            self._left -= len(self._indent) + len(line)
+            if self._left < 0:
+                raise TooLargeError(f"the text of the kernel {self.title!r} has more than {TEXT} characters")
+            self._lines.append(self._indent + line)
 
     @contextlib.contextmanager
     def block(self, head: str) -> Iterator[None]:

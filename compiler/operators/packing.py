@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ...formats import limits
 from ...formats.types import ShapeDim, TensorType
 from .shapes import ceildiv, mismatch, require_rank
 from .table import Attribute, Fusion, Kind, register
@@ -98,8 +99,8 @@ def unpack_channels(x: np.ndarray, channels: int, last: bool = False) -> np.ndar
 def _infer_pack_vector(inputs: Sequence[TensorType], axes: int) -> TensorType:
     (x,) = inputs
     require_rank(x, 1, "a vector")
-    if axes < 1:
-        raise mismatch("a spatial axis at least", axes)
+    if not 1 <= axes <= limits.RANK:
+        raise mismatch(f"1 … {limits.RANK} spatial axes", axes)
     return TensorType(x.dtype, (blocks_of(x.shape[0]), *(1,) * axes, BLOCK))
 
 
@@ -138,10 +139,16 @@ class NarrowGroups:
         last = min((block + 1) * BLOCK, self.count * self.outputs) - 1
         return block * BLOCK // self.outputs * self.channels, (last // self.outputs + 1) * self.channels
 
+    @property
+    def _kinds(self) -> list[int]:
+        """Blocks with bands of all kinds: behind as many blocks as a group has outputs, bands lie in blocks as before. There may
+        be any number of blocks."""
+        return [*range(min(self.blocks, self.outputs + 1)), self.blocks - 1]
+
     @cached_property
     def width(self) -> int:
         """The blocks of the image that the widest band meets: weights are packed for so many."""
-        bands = map(self.band, range(self.blocks))
+        bands = map(self.band, self._kinds)
         return max(-(-end // BLOCK) - begin // BLOCK for begin, end in bands)
 
     def first(self, block: int) -> int:
@@ -151,7 +158,7 @@ class NarrowGroups:
     @property
     def are_even(self) -> bool:
         """Whether each band is a block of the image, that of the same number."""
-        return all(self.band(block) == (block * BLOCK, (block + 1) * BLOCK) for block in range(self.blocks))
+        return all(self.band(block) == (block * BLOCK, (block + 1) * BLOCK) for block in self._kinds)
 
     def places(self, output: int) -> slice:
         """Where the weights of an output lie in its block, whose channels begin with those of `first`."""

@@ -19,7 +19,7 @@ from ...formats import dims, limits
 from ...formats.constants import aligned_copy
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
-from ...formats.errors import InferenceError
+from ...formats.errors import InferenceError, LimitError
 from ...formats.primitive import Attributes
 from ...formats.types import TensorType
 
@@ -185,7 +185,10 @@ class Operator:
     def result_types(self, inputs: Sequence[TensorType], attributes: Attributes = ()) -> tuple[TensorType, ...]:
         """The types of a call's results. Raises InferenceError."""
         self.check_arity(len(inputs))
-        results = self.infer(tuple(inputs), **self.bind(attributes))
+        try:
+            results = self.infer(tuple(inputs), **self.bind(attributes))
+        except LimitError as error:  # of arithmetic on dimensions
+            raise InferenceError(f"{self.name}: {error.message}") from None
         results = results if isinstance(results, tuple) else (results,)
         for result in results:
             if result.rank > limits.RANK:

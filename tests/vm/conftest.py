@@ -23,7 +23,7 @@ class ReferenceCompiler:
         return "reference"
 
     @staticmethod
-    def build(definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str]) -> list[None]:
+    def build(definitions: Sequence[PrimitiveDefinition], **options: Any) -> list[None]:
         return [None] * len(definitions)
 
     @staticmethod

@@ -61,7 +61,7 @@ class KernelCompiler:
         return "test"
 
     def build(
-        self, definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str]
+        self, definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str], **options: object
     ) -> list[library.BuiltKernel]:
         self.built += len(definitions)
         code = native.compile_object({"test_library_kernel": (kernel, SIGNATURE)})
@@ -196,3 +196,40 @@ def test_a_program_that_takes_the_workers_core_costs_little(compiler):
 def test_number_of_threads_is_checked(count):
     with pytest.raises(ArgumentError):
         set_num_threads(count)
+
+
+def test_what_no_call_can_come_to_is_not_built(compiler):
+    used = compiler()
+    prims = "\n".join(
+        f"prim p{size}(%0: float32[{size}]) -> float32[{size}] {{\n %1 = exp(%0) : float32[{size}]\n return %1\n}}"
+        for size in range(1, 7)
+    )
+    text = """
+    func @main(x: float32[1], y: float32[4]) -> float32[1] {
+      alloc_tensor r2, float32[1]
+      call p1 (r0) -> (r2)
+      alloc_closure r3, @closure (r0)
+      call_host p4 (r1) -> (r4)
+      ret r2
+    }
+    func @other(x: float32[3]) -> float32[3] {
+      alloc_tensor r1, float32[3]
+      call p3 (r0) -> (r1)
+      ret r1
+    }
+    func @closure() captures (x: float32[1]) -> float32[2] {
+      alloc_tensor r1, float32[2]
+      alloc_tensor r2, float32[2]
+      call p2 (r1) -> (r2)
+      ret r2
+    }
+    func @unused() captures (x: float32[5]) -> float32[5] {
+      alloc_tensor r1, float32[5]
+      call p5 (r0) -> (r1)
+      ret r1
+    }
+    """.replace("call p2 (r1)", "call_host p2 (r1) -> (r1)\n  call p2 (r1)").replace(
+        "alloc_tensor r1, float32[2]\n", "load_const r1, two\n"
+    )
+    VirtualMachine(Executable(parse_assembly("const two float32[2] = [1.0, 1.0]\n" + prims + text)))
+    assert used.built == 3  # p1, p2, p3

@@ -9,11 +9,11 @@ from treadle.compiler.kernels import build as builder
 from treadle.compiler.kernels import compile_pool
 from treadle.compiler.kernels.compile_pool import Text, compile_texts
 from treadle.compiler.kernels.target import host
-from treadle.formats.errors import CompileError, InferenceError
+from treadle.formats.errors import BudgetExceededError, CompileError, InferenceError
 from treadle.formats.types import tensor
 from treadle.vm.native import load_object
 
-from .harness import definition_of
+from .harness import Builder, definition_of
 
 NATIVE = host().native
 
@@ -96,3 +96,32 @@ def test_a_script_without_a_main_guard_may_build(tmp_path):
     )
     result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     assert result.stdout == "3\n"
+
+
+def chain_of_exponentials(count):
+    build = Builder(tensor("float32", (64,)))
+    value = 0
+    for _ in range(count):
+        value = build("exp", value)
+    return build.definition(value)
+
+
+def test_a_build_without_time_names_what_was_not_done(empty_cache):
+    with pytest.raises(BudgetExceededError, match="not done: 'first'") as caught:
+        builder.build([relu(100), relu(200)], names=["first", "second"], seconds=0)
+    assert caught.value.budget == "build_seconds"
+
+
+def test_a_kernel_that_takes_too_long_is_given_up_and_its_process_ends(empty_cache, monkeypatch):
+    started = []
+    start = compile_pool._start
+    monkeypatch.setattr(compile_pool, "_start", lambda *options: started.append(start(*options)) or started[-1])
+    with pytest.raises(BudgetExceededError, match="not done: 'long'"):
+        builder.build([chain_of_exponentials(200)], names=["long"], seconds=1.0)
+    assert started
+    assert all(process.poll() is not None for process in started)
+
+
+def test_a_text_that_would_be_too_long_is_no_kernel(empty_cache):
+    image, columns = tensor("float32", (1, 8, 5, 5)), {"shape": (6, 6), "kernel": (2, 2)}
+    assert builder.build([definition_of("col2im", [image], **columns, strides=(1, 1 << 40))]) == [None]
