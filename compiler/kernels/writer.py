@@ -39,10 +39,10 @@ class Writer:
         self.lanes = target.lanes()
         self.words: list[int] = []
         self._indent = "    "
+        self._left = TEXT  # characters that may still be written
         self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    stoppable(args)"]
         self("words = word(args, 0)")
         self._relations = list(relations(definition))
-        self._left = TEXT  # characters that may still be written
         self._prepared = ""
         self._tensors = len(definition.params) + len(definition.outputs)
         self._places: tuple[int, ...] = tuple(range(self._tensors))
