@@ -4,7 +4,7 @@ A kernel is compiled for shapes that are expressions over variables; a tensor wh
 `MatchShape` that binds a new variable to that dimension. Inference lets ? pass where an operator needs equal dimensions, a name
 it does not: where one dimension alone will do in place of the name, and not 1 as well, the `MatchShape` asks for that one, so
 that the program fails where the operator would. Where the operator cannot be typed with names (two unknown shapes that may or
-may not broadcast), it takes operands of which ? is known again, and will run as a host operator.
+may not broadcast), it takes operands of the types that inference gave them, and will run as a host operator.
 
 What an operator finds in its operand is counted first, so that the size of its result has a name as well, and a kernel may put
 there what is found.
@@ -51,6 +51,7 @@ class _Namer(Emitter):
         used = set(dimension_uses(ir.Binding(ir.Var(""), function)))
         self.names = (name for number in itertools.count() if (name := f"s{number}") not in used)
         self.given: dict[str, int] = {}  # the names that are given here, and their order
+        self.inferred: dict[ir.Var, Type | None] = {}  # the types that variables which have others now had before
         return super().function(function)
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -88,7 +89,8 @@ class _Namer(Emitter):
             wanted = _with_sizes(type_, values)
             if wanted != type_ and isinstance(arg, ir.Var):
                 named[arg] = ir.Binding(ir.Var(arg.name, wanted), ir.MatchShape(arg, wanted.shape))
-        self.atoms.update({arg: found.var for arg, found in named.items()})
+        for arg, found in named.items():
+            self._becomes(arg, found.var)
         return (*named.values(), *self._typed_anew(binding, call))
 
     def _sizes(self, call: ir.OperatorCall, types: Sequence[TensorType]) -> dict[str, Any] | None:
@@ -123,7 +125,7 @@ class _Namer(Emitter):
         return not any(map(_has_unknown, results))
 
     def _as_it_is(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
-        """The operator on its operands; where it does not take their names, their dimensions are unknown again."""
+        """The operator on its operands; where it does not take their new types, by those that inference gave them."""
         try:
             return self._typed_anew(binding, call)
         except InferenceError:
@@ -133,13 +135,9 @@ class _Namer(Emitter):
             return (*new, *self._typed_anew(binding, dataclasses.replace(call, args=args)))
 
     def _without_names(self, var: ir.Var) -> ir.Binding:
-        type_ = tensor_type(var)
-        shape = tuple(
-            UNKNOWN if isinstance(dim, SymbolicDim) and not self.given.keys().isdisjoint(dims.variables(dim)) else dim
-            for dim in type_.shape
-        )
-        wider = TensorType(type_.dtype, shape)
-        return ir.Binding(var if wider == type_ else ir.Var(var.name, wider), var)
+        """The tensor by the type that inference gave it."""
+        type_ = self.inferred.get(var, var.type)
+        return ir.Binding(var if type_ == var.type else ir.Var(var.name, type_), var)
 
     def _typed_anew(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         """The call on operands that have other types now. A dimension that was known keeps its name."""
@@ -149,7 +147,7 @@ class _Namer(Emitter):
         if type_ == binding.var.type:
             return (dataclasses.replace(binding, value=call),)
         var = ir.Var(binding.var.name, type_)
-        self.atoms[binding.var] = var
+        self._becomes(binding.var, var)
         made = ir.Binding(var, call, binding.origin)
         if not isinstance(type_, TensorType):
             return (made,)
@@ -159,8 +157,12 @@ class _Namer(Emitter):
         if known == type_:
             return (made,)
         checked = ir.Binding(ir.Var(var.name, known), ir.MatchShape(var, known.shape), binding.origin)
-        self.atoms[binding.var] = checked.var
+        self._becomes(binding.var, checked.var)
         return (made, checked)
+
+    def _becomes(self, before: ir.Var, after: ir.Var) -> None:
+        self.atoms[before] = after
+        self.inferred[after] = self.inferred.get(before, before.type)
 
     def _counted(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         """The number of what an operator finds, a dimension of that size, and the operator that is told it."""
