@@ -14,7 +14,7 @@ import functools
 import gc
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -109,8 +109,10 @@ def compile_module(
     print_after: Iterable[str] = (),
     timings: Timings | None = None,
     winograd: WinogradChoice = best_tiles,
+    without: Collection[str] = (),
 ) -> Generated:
-    """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions."""
+    """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions;
+    `without` names passes that are left out, to find what one of them does."""
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
@@ -119,7 +121,7 @@ def compile_module(
     names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
     options = Options(tuple(entries), _supports(target or host()), winograd)
     with effort.bounded(constant_bytes(module)):
-        module = run(module, pipeline(opt_level, options), print_after=print_after, timings=timings)
+        module = run(module, pipeline(opt_level, options, without), print_after=print_after, timings=timings)
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
     check_made(generated.program)
     return generated

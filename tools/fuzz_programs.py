@@ -6,18 +6,24 @@ Program `number` is a function of the seed and its number, so that a run can be 
 `--only NUMBER`. Each is typed, compiled, verified, and called for several sizes: twice in a row, the caller's arrays overwritten
 after the first call. Most are compiled at level 2 and run by the reference implementations of the primitives, which is fast
 and enough for the planner and the verifier; some run on native kernels, of which level 0 needs few.
+
+With `--off`, each program is compiled without one of the optional passes, and what runs on native kernels does so for vectors of
+one width, on one number of threads, with one choice of each kernel's template taken otherwise than by default.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
+import os
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -25,12 +31,16 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.passes import optional_passes
 from ..formats.errors import CompileError, InferenceError, TreadleError
 from .random_module import Sample, random_module
 
-CALLS = 3  # sizes that a program is called with
-NATIVE = 10  # one program of so many runs on native kernels, compiled at level 0
-FUSED = 400  # one of so many runs on native kernels, compiled at level 2
+CALLS = 2  # sizes that a program is called with
+NATIVE = 25  # one program of so many runs on native kernels, compiled at level 0
+FUSED = 500  # one of so many runs on native kernels, compiled at level 2
+TARGETS = (None, "haswell", "x86-64")  # vectors of 16 lanes of float32, or as many as this CPU has, of 8 and of 4
+THREADS = (1, 2, 3, 4)
+BATCH = 100  # programs that a process is given at once
 TOLERANCE, COARSE = 2e-4, 4e-2  # relative to the greatest magnitude; with float16
 BUDGETS: dict[str, Any] = {"max_seconds": 20.0, "max_steps": 2_000_000}
 BAD = ("finding",)
@@ -41,25 +51,72 @@ def sample_of(seed: int, number: int) -> Sample:
     return random_module(Random(f"{seed} {number}"))
 
 
-def try_program(seed: int, number: int) -> str:
+@dataclass(frozen=True)
+class Setting:
+    """How a program is compiled and run."""
+
+    level: int = 2
+    native: bool = False
+    without: tuple[str, ...] = ()  # passes
+    threads: int | None = None
+    variant: int | None = None  # seeds the choices of the kernels' variants
+
+
+def setting_of(seed: int, number: int, off: bool) -> Setting:
+    """How program `number` of a run is tried."""
+    random = Random(f"{seed} {number} setting")
+    if not off:
+        if number % FUSED == 1:
+            return Setting(native=True)
+        native = number % NATIVE == 0
+        return Setting(0 if native else random.choice((0, 1, 2, 2, 2, 2)), native)
+    without = (random.choice(optional_passes()),)
+    if number % NATIVE:
+        return Setting(without=without)
+    return Setting(2, True, without, random.choice(THREADS), random.choice((None, number)))
+
+
+def target_of(number: int) -> str | None:
+    """The CPU that program `number` is compiled for with `--off`. A process compiles for one alone."""
+    return TARGETS[number // BATCH % len(TARGETS)]
+
+
+def try_program(seed: int, number: int, off: bool = False) -> str:
     """What comes of a program: a kind, or "finding: …"."""
-    random = Random(f"{seed} {number} run")
-    mode = "native" if number % NATIVE == 0 else "fused" if number % FUSED == 1 else "planned"
+    setting = setting_of(seed, number, off)
+    kind = "native" if setting.native else "planned"
     try:
-        sample = sample_of(seed, number)
-        return f"{mode}: {_try(sample, random, mode)}"
+        with using(setting.threads):
+            return f"{kind}: {try_sample(sample_of(seed, number), setting, Random(f'{seed} {number} run'))}"
     except Finding as finding:
-        return f"finding: {finding}"
+        return f"finding: {setting}: {finding}"
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return f"finding: {type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error}"
+        return f"finding: {setting}: {type(error).__name__} at {Path(place.filename).name}:{place.lineno}: {error}"
+
+
+@contextlib.contextmanager
+def using(threads: int | None) -> Iterator[None]:
+    """Within this, calls use so many threads."""
+    if threads is None:
+        yield
+        return
+    from ..vm.threads import get_num_threads, set_num_threads
+
+    before = get_num_threads()
+    set_num_threads(threads)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
 
 
 class Finding(Exception):
     """Something that must not happen."""
 
 
-def _try(sample: Sample, random: Random, mode: str) -> str:
+def try_sample(sample: Sample, setting: Setting, random: Random) -> str:
+    """What comes of a program. Raises Finding for what must not happen."""
     from ..compiler.driver import compile_module
     from ..compiler.infer import infer_types
     from ..formats.executable import Executable, load
@@ -69,20 +126,38 @@ def _try(sample: Sample, random: Random, mode: str) -> str:
         typed = infer_types(sample.module)
     except InferenceError as error:
         return f"not typed: {_kind(error)}"
-    level = 0 if mode == "native" else random.choice((0, 1, 2, 2, 2, 2))
     try:
-        program = compile_module(sample.module, opt_level=level).program
+        program = compile_module(sample.module, opt_level=setting.level, without=setting.without).program
     except CompileError as error:
         if "nothing that is known when it is needed says" in error.message:
             return "refused: a size that nothing says"
-        raise Finding(f"compile level {level}: {error}") from None
+        raise Finding(f"compile: {error}") from None
     executable = load(Executable(program).as_bytes())
-    machine = VirtualMachine(executable, kernels="cached" if mode == "planned" else "build", **BUDGETS)
-    told = [
-        _call(typed, machine, sample, sizes, level)
-        for sizes, _ in zip(sample.sizes(random), range(CALLS), strict=False)
-    ]
+    if setting.variant is not None:
+        executable = _with_variants(executable, Random(setting.variant))
+    machine = VirtualMachine(executable, kernels="build" if setting.native else "cached", **BUDGETS)
+    told = [_call(typed, machine, sample, sizes) for sizes, _ in zip(sample.sizes(random), range(CALLS), strict=False)]
     return "equal" if "equal" in told else told[0]
+
+
+def _with_variants(executable: Any, random: Random) -> Any:
+    """The executable with one choice of each kernel's template taken otherwise, where it is possible."""
+    from ..compiler.kernels.lower import lower, space
+    from ..compiler.kernels.target import host
+    from ..vm.library import definition_key
+
+    target, choices = host(), {}
+    for primitive in executable.program.primitives:
+        others = [f"{name}={text}" for name, texts in space(primitive.definition, target).items() for text in texts[1:]]
+        if not others:
+            continue
+        variant = random.choice(others)
+        try:
+            lower(primitive.definition, target, variant)
+        except CompileError:  # one choice may make another one impossible
+            continue
+        choices[definition_key(primitive.definition, target.key)] = variant
+    return executable.with_tuning({target.key: choices} if choices else {})
 
 
 def _kind(error: Exception) -> str:
@@ -90,7 +165,7 @@ def _kind(error: Exception) -> str:
     return " ".join(word for word in str(error).split() if word.isalpha())[:60]
 
 
-def _call(typed: Any, machine: Any, sample: Sample, sizes: dict[str, int], level: int) -> str:
+def _call(typed: Any, machine: Any, sample: Sample, sizes: dict[str, int]) -> str:
     from ..compiler.evaluate import evaluate
 
     rng = np.random.default_rng(sum(sizes.values()))
@@ -102,7 +177,7 @@ def _call(typed: Any, machine: Any, sample: Sample, sizes: dict[str, int], level
         except TreadleError as error:
             expected = error
         given = [a.copy() for a in arguments]
-        where = f"level {level}, sizes {sizes}"
+        where = f"sizes {sizes}"
         try:
             first = machine["main"](*given)
         except TreadleError as error:
@@ -181,21 +256,35 @@ class State:
             self.findings.append({"number": number, "outcome": outcome[:1000]})
 
 
-def _batch(work: tuple[int, int, int]) -> list[tuple[int, str]]:
-    seed, start, stop = work
-    return [(number, try_program(seed, number)) for number in range(start, stop)]
+def _batch(work: tuple[int, int, int, bool]) -> list[tuple[int, str]]:
+    seed, start, stop, off = work
+    return [(number, try_program(seed, number, off)) for number in range(start, stop)]
 
 
-def _outcomes(state: State, count: int, jobs: int, batch: int = 100) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+def _for_target(name: str | None) -> None:
+    if name:
+        os.environ["TREADLE_TARGET"] = name
+
+
+def _outcomes(state: State, count: int, jobs: int, off: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
     """The outcomes of programs up to `count`, in order, in batches: each with the number that follows it."""
-    starts = range(state.next, count, batch)
-    work = [(state.seed, start, min(count, start + batch)) for start in starts]
-    if jobs == 1:
+    starts = range(state.next - state.next % BATCH, count, BATCH)
+    work = [(state.seed, max(start, state.next), min(count, start + BATCH), off) for start in starts]
+    if jobs == 1 and not off:
         yield from ((item[2], _batch(item)) for item in work)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=20) as pool:
-        for item, outcomes in zip(work, pool.imap(_batch, work), strict=True):
-            yield item[2], outcomes
+    context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        targets = TARGETS if off else (None,)
+        pools = [
+            stack.enter_context(ProcessPoolExecutor(-(-jobs // len(targets)), context, _for_target, (target,)))
+            for target in targets
+        ]
+        for group in range(0, len(work), 3 * jobs):  # few at a time, so that little is lost when the run is stopped
+            items = work[group : group + 3 * jobs]
+            running = [pools[item[1] // BATCH % len(pools)].submit(_batch, item) for item in items]
+            for item, future in zip(items, running, strict=True):
+                yield item[2], future.result()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -204,13 +293,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="child processes")
     parser.add_argument("--state", type=Path, help="a file that keeps how far the run has come")
+    parser.add_argument("--off", action="store_true", help="leave out passes, vary widths, threads and kernels")
     parser.add_argument("--only", type=int, help="show and try this one program")
     options = parser.parse_args(arguments)
     if options.only is not None:
-        return _show(options.seed, options.only)
+        return _show(options.seed, options.only, options.off)
     state = State.read(options.state, options.seed) if options.state else State(options.seed)
     start = time.monotonic()
-    for following, outcomes in _outcomes(state, options.count, options.jobs):
+    for following, outcomes in _outcomes(state, options.count, options.jobs, options.off):
         for number, outcome in outcomes:
             state.add(number, outcome)
             if outcome.startswith(BAD):
@@ -225,13 +315,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if state.findings else 0
 
 
-def _show(seed: int, number: int) -> int:
+def _show(seed: int, number: int, off: bool) -> int:
     from ..compiler.text import print_module
 
     sample = sample_of(seed, number)
     print(print_module(sample.module))
     print(f"witness {sample.witness}")
-    outcome = try_program(seed, number)
+    _for_target(target_of(number) if off else None)
+    outcome = try_program(seed, number, off)
     print(f"program {number}: {outcome}")
     return 1 if outcome.startswith(BAD) else 0
 

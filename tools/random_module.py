@@ -145,6 +145,8 @@ def random_module(random: Random, length: int = 10) -> Sample:
         INT,
         TensorType(random.choice((DType.int32, DType.int64, DType.bool, DType.uint8)), (M,)),
     ]
+    if random.random() < 0.25:
+        types.append(TensorType(DType.float32, (random.choice((1, 2, N)), random.choice((3, 16, 20)), 5, 6)))
     walk = _Walk(random, witness, callees)
     variables = walk.parameters(types, "x", exact=True)
     walk.steps(random.randrange(2, length + 1), depth=0)
@@ -546,6 +548,49 @@ class _Walk:
         places = None if x.places is None or y.places is None else x.places + y.places
         return self.add(self.clipped(self.rounded(value, LARGEST * LARGEST * 64, places)))
 
+    def weights(self, *shape: int) -> Value:
+        rng = np.random.default_rng(self.random.randrange(1 << 30))
+        made = constant((rng.integers(-4, 5, shape) * 0.25).astype(np.float32))
+        return Value(made, made.type, shape, 1.0, 2)  # type: ignore[arg-type]
+
+    def linear(self) -> Value:
+        """A product with a matrix of the model."""
+        x = self.clipped(self.pick(least_rank=1, dtype=DType.float32))
+        depth = x.type.shape[-1]
+        if not isinstance(depth, int):
+            raise Dead
+        columns = self.random.choice((1, 3, 8, 20))
+        value = self.apply("matmul", x, self.weights(depth, columns))
+        if self.random.random() < 0.5:
+            value = self._combined("add", value, self.weights(columns))
+        return self.add(self.clipped(replace(value, bound=LARGEST * 64, places=None)))
+
+    def image(self) -> Value:
+        """A layer of a convolutional network."""
+        images = [v for v in self.pool if v.type.rank == 4 and v.type.dtype is DType.float32]
+        images = [v for v in images if isinstance(v.type.shape[1], int)]
+        if not images:
+            raise Dead
+        x = self.clipped(self.random.choice(images))
+        channels = x.shape[1]
+        kind = self.random.randrange(5)
+        if kind == 0:
+            value = self.apply("max_pool", x, kernel=(2, 2), strides=(self.random.choice((1, 2)),) * 2)
+        elif kind == 1:
+            positive = replace(self.weights(channels), made=constant(np.full(channels, 1.5, np.float32)))
+            parts = [self.weights(channels), self.weights(channels), self.weights(channels), positive]
+            value = self.apply("batch_normalization", x, *parts)
+        elif kind == 2:
+            value = self.apply("mean", x, axes=(2, 3), keepdims=self.random.random() < 0.5)
+        else:
+            size, outputs = self.random.choice((1, 3)), self.random.choice((4, 16, 24))
+            weight = self.weights(outputs, channels, size, size)
+            bias = [self.weights(outputs)] if self.random.random() < 0.5 else []
+            value = self.apply(
+                "conv", x, weight, *bias, pads=(size // 2,) * 4, strides=(self.random.choice((1, 1, 2)),) * 2
+            )
+        return self.add(self.clipped(replace(value, bound=LARGEST * 64, places=None)))
+
     # ---- control ----
 
     def steps(self, count: int, depth: int) -> None:
@@ -790,6 +835,9 @@ _STEPS: tuple[Callable[[_Walk], Value], ...] = (
     _Walk.rowwise,
     _Walk.rowwise,
     _Walk.product,
+    _Walk.linear,
+    _Walk.image,
+    _Walk.image,
 )
 _CONTROL: tuple[Callable[[_Walk, int], Value], ...] = (
     _Walk.branch,

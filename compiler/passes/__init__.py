@@ -9,7 +9,7 @@ print, and takes their times. A pass expects and gives a typed module.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -64,6 +64,7 @@ __all__ = [
     "Timings",
     "TransposedConvolutions",
     "WidenFloat16",
+    "optional_passes",
     "pipeline",
     "run",
 ]
@@ -97,7 +98,9 @@ class Options:
     winograd: WinogradChoice = best_tiles
 
 
-# The order of passes, each with the least optimisation level at which it runs. Level 0 is what code generation needs.
+# The order of passes, each with the least optimisation level at which it runs. Level 0 is what code generation needs: types,
+# no generic functions, no nested functions, no function that nothing calls (its types may have stayed open), and a name for
+# each size that a kernel is told. All others may be left out: they make programs faster, or a kernel possible, and nothing else.
 PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (0, lambda options: InferTypes()),
     (0, lambda options: Monomorphise()),
@@ -131,9 +134,22 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
 )
 
 
-def pipeline(level: int, options: Options) -> list[Pass]:
-    """The passes of an optimisation level."""
-    return [make(options) for least, make in PIPELINE if level >= least]
+def optional_passes() -> list[str]:
+    """The names of the passes that may be left out, in the order of their first runs."""
+    required = {make(Options()).name for least, make in PIPELINE if least == 0}
+    names = dict.fromkeys(make(Options()).name for _, make in PIPELINE)
+    return [name for name in names if name not in required]
+
+
+def pipeline(level: int, options: Options, without: Collection[str] = ()) -> list[Pass]:
+    """The passes of an optimisation level; those named in `without` are left out wherever they run.
+
+    Raises ValueError for a name that is none of `optional_passes()`.
+    """
+    if unknown := set(without).difference(optional_passes()):
+        raise ValueError(f"{', '.join(sorted(unknown))} cannot be left out; possible: {', '.join(optional_passes())}")
+    passes = [make(options) for least, make in PIPELINE if level >= least]
+    return [step for step in passes if step.name not in without]
 
 
 @dataclass
