@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Union
 
 from . import dims, limits
@@ -152,7 +153,7 @@ def _outputs_problem(definition: PrimitiveDefinition, used: set[int], count: int
         if number < first:
             return f"its output %{number} is a parameter; an output is the result of a node"
     if len(set(outputs)) < len(outputs):
-        twice = next(number for number in outputs if outputs.count(number) > 1)
+        twice = next(number for number, later in pairwise(sorted(outputs)) if number == later)
         return f"its output %{twice} is given twice; outputs are different values"
     several = next((node for node in definition.nodes if len(node.results) > 1), None)
     if several is not None and (len(definition.nodes) > 1 or outputs != tuple(range(first, count))):

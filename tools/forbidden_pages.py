@@ -26,25 +26,41 @@ from ..vm.native import load_object
 
 _PAGE = mmap.PAGESIZE
 _NONE, _READ = 0, 1  # PROT_NONE, PROT_READ of mprotect(2)
-_POISON = 0xA5  # bytes of outputs before a kernel writes them
+POISON = 0xA5  # bytes of outputs before a kernel writes them, and of what lies beside tensors
 _libc = ctypes.CDLL(None, use_errno=True)
 _addresses: dict[str, int] = {}
 
 
-def guarded(array: np.ndarray, slack: int = 0, *, at_start: bool = False, writable: bool = True) -> np.ndarray:
-    """A copy that ends so many bytes before a forbidden page, or, `at_start`, begins so many behind one; at a multiple of 4."""
-    pages = max(1, -(-(array.nbytes + slack) // _PAGE))
-    memory = mmap.mmap(-1, (pages + 2) * _PAGE)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    end = (pages + 1) * _PAGE
-    offset = _PAGE + slack if at_start else end - array.nbytes - slack
-    copy = np.frombuffer(memory, array.dtype, array.size, offset // 4 * 4).reshape(array.shape)
-    copy[...] = array
-    _protect(base, _PAGE, _NONE)
-    _protect(base + end, _PAGE, _NONE)
-    if not writable:
-        _protect(base + _PAGE, pages * _PAGE, _READ)
-    return copy
+class Fenced:
+    """A copy of an array between two forbidden pages: it ends so many bytes before one, or, `at_start`, begins so many behind,
+    at a multiple of 4. What else lies between the pages is full of `fill`."""
+
+    def __init__(
+        self, array: np.ndarray, slack: int = 0, *, at_start: bool = False, writable: bool = True, fill: int = POISON
+    ) -> None:
+        pages = max(1, -(-(array.nbytes + slack) // _PAGE))
+        memory = mmap.mmap(-1, (pages + 2) * _PAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        end = (pages + 1) * _PAGE
+        offset = (_PAGE + slack if at_start else end - array.nbytes - slack) // 4 * 4
+        between = np.frombuffer(memory, np.uint8, pages * _PAGE, _PAGE)
+        between[:] = fill
+        self.array = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+        self.array[...] = array
+        self._rest = between[: offset - _PAGE], between[offset - _PAGE + array.nbytes :]
+        self._fill = fill
+        _protect(base, _PAGE, _NONE)
+        _protect(base + end, _PAGE, _NONE)
+        if not writable:
+            _protect(base + _PAGE, pages * _PAGE, _READ)
+
+    @property
+    def address(self) -> int:
+        return self.array.__array_interface__["data"][0]
+
+    def is_clean(self) -> bool:
+        """Whether nobody has written beside the array."""
+        return all(bool((rest == self._fill).all()) for rest in self._rest)
 
 
 def _protect(address: int, size: int, manner: int) -> None:
@@ -81,36 +97,43 @@ def run_kernel(
     at_once: bool = False,
     over: int | None = None,
     at_start: bool = False,
+    fill: int = POISON,
 ) -> tuple[int, list[np.ndarray]]:
     """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread. The
-    first output lies `over` an input, where one is named. `slack` and `at_start` say where tensors lie: see `guarded`."""
+    first output lies `over` an input, where one is named. `slack` and `at_start` say where tensors lie: see `Fenced`. Outputs are
+    full of `fill` before. Raises AssertionError for a kernel that writes beside its tensors, within a page."""
     kernel, sizes = kernel_of(definition, target or host()), sizes or {}
     assert kernel is not None, f"no kernel for {definition}"
+
+    def fenced(array: np.ndarray, slack: int = 0, writable: bool = True) -> Fenced:
+        return Fenced(array, slack, at_start=at_start, writable=writable, fill=fill)
+
     inputs = [
-        guarded(np.require(array, requirements="C"), slack, at_start=at_start, writable=place == over)
-        for place, array in enumerate(arrays)
+        fenced(np.require(array, requirements="C"), slack, writable=place == over) for place, array in enumerate(arrays)
     ]
     outputs = []
     for type_ in definition.results:
         shape = tuple(dims.evaluate(dim, sizes) for dim in type_.shape)  # type: ignore[arg-type]
-        poison = np.full(math.prod(shape) * type_.dtype.itemsize, _POISON, np.uint8).view(type_.dtype.numpy)
-        outputs.append(guarded(poison.reshape(shape), slack, at_start=at_start))
+        blank = np.full(math.prod(shape) * type_.dtype.itemsize, fill, np.uint8).view(type_.dtype.numpy)
+        outputs.append(fenced(blank.reshape(shape), slack))
     if over is not None:
-        outputs[0] = inputs[over].view(outputs[0].dtype)
-    words = guarded(np.array([*kernel.words, 0], np.int64), at_start=at_start, writable=False)
+        outputs[0] = inputs[over]
+    words = fenced(np.array([*kernel.words, 0], np.int64), writable=False)
     stride = (kernel.scratch_bytes + 63) // 64 * 64
-    scratch = guarded(np.full(stride * (parts if at_once else 1), -1, np.int8), at_start=at_start)
+    scratch = fenced(np.full(stride * (parts if at_once else 1), -1, np.int8))
     variables = [sizes[name] for name in definition.variables]
-    addresses = [_address(array) for array in (words, *inputs, *outputs)]
-    block = np.array([*[0] * ARGUMENT_HEAD, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)
-    args = guarded(block, at_start=at_start)[ARGUMENT_HEAD:]
-    asked = call(kernel, _address(args), 0, -1, 2)
+    addresses = [each.address for each in (words, *inputs, *outputs)]
+    args = fenced(np.array([*[0] * ARGUMENT_HEAD, *addresses, *variables, *[0] * NOTE_WORDS], np.int64))
+    begin = args.address + 8 * ARGUMENT_HEAD
+    asked = call(kernel, begin, 0, -1, 2)
     assert 1 <= asked <= 64, f"the kernel asks for {asked} parts"
     with ThreadPoolExecutor(parts if at_once else 1) as threads:
-        places = [_address(scratch) + part * stride * at_once for part in range(parts)]
-        codes = threads.map(lambda part: call(kernel, _address(args), places[part], part, parts), range(parts))
-        return max(codes), outputs
-
-
-def _address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+        places = [scratch.address + part * stride * at_once for part in range(parts)]
+        codes = list(threads.map(lambda part: call(kernel, begin, places[part], part, parts), range(parts)))
+    for number, each in enumerate((*inputs, *outputs)):
+        assert each.is_clean(), f"the kernel writes beside tensor {number}"
+    assert scratch.is_clean(), "the kernel writes beside its scratch memory"
+    assert args.is_clean(), "the kernel writes beside its arguments"
+    return max(codes), [
+        each.array.view(type_.dtype.numpy) for each, type_ in zip(outputs, definition.results, strict=True)
+    ]

@@ -77,7 +77,7 @@ class Kernel:
 def even_pieces(length: int, least: int, others: int) -> int:
     """Into how many pieces something is cut, at least `least`, each of which is `others` units of work: if these would be
     few, the fewest pieces that two threads and four share evenly."""
-    if length < 1 or least * others >= MANY_UNITS:
+    if min(length, others) < 1 or least * others >= MANY_UNITS:
         return least
 
     def unevenness(pieces: int) -> float:

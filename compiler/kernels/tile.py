@@ -121,6 +121,7 @@ def choose(
     vectors of both, it moves all accumulators about: 9x3 then takes up to twice as long.
     """
     registers = target.block_registers
+    rows, blocks = max(1, rows), max(1, blocks)  # of nothing, there is a tile, too
 
     def cost(tile: Tile) -> float:
         whole, rest = divmod(blocks, tile.blocks)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.compiler.check import check_definition
 from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.kernel import even_pieces
 from treadle.compiler.kernels.lower import TEMPLATES, lower
 from treadle.compiler.operators.table import TABLE, Fusion, lookup
+from treadle.formats.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
-from treadle.formats.types import tensor
+from treadle.formats.types import TensorType, tensor
+from treadle.tools.mutate_definitions import mended
 
 from ..definitions import of_templates
 from ..test_operators import DIMS, array, concrete
@@ -102,6 +107,32 @@ def test_every_template_keeps_to_its_tensors_and_to_the_reference(name: str) -> 
         assert code == 0
         for got, expected in zip(outputs, wanted, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def resized(definition: PrimitiveDefinition, before: object, after: int) -> PrimitiveDefinition | None:
+    """The definition with another size in place of one, wherever a parameter has it; None where nothing is well-formed so."""
+    shapes = [tuple(after if dim == before else dim for dim in param.shape) for param in definition.params]
+    params = tuple(TensorType(param.dtype, shape) for param, shape in zip(definition.params, shapes, strict=True))
+    changed = mended(replace(definition, params=params))
+    try:
+        check_definition(changed)
+    except InferenceError:
+        return None
+    return changed
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_templates_take_any_size_or_leave_it(size: int) -> None:
+    """What inference lets through, a file may hold: of no channels or images, there are no blocks or tiles."""
+    found = [
+        changed
+        for definition in ONE_OF_EACH.values()
+        for dim in dict.fromkeys(dim for param in definition.params for dim in param.shape)
+        if (changed := resized(definition, dim, size)) is not None
+    ]
+    assert len(found) > 200
+    for definition in found:
+        lower(definition, TARGET)
 
 
 def normalized(operator: str, shape: tuple, *others: tuple, **attributes: object) -> PrimitiveDefinition:
