@@ -31,11 +31,14 @@ def constant_key(array: np.ndarray) -> str:
 
 
 class ConstantsFile:
-    """An opened file of constants; `arrays` are read-only and memory-mapped. Raises FormatError, OSError."""
+    """An opened file of constants; `arrays` are read-only and memory-mapped. It is a regular file, not a link to one.
+
+    Raises FormatError, OSError.
+    """
 
     def __init__(self, path: str | os.PathLike) -> None:
         known = frozenset({"constant_keys", "constants"})
-        self._container = container.Container(path, known, deferred=frozenset({"constants"}))
+        self._container = container.Container(path, known, deferred=frozenset({"constants"}), plain=True)
         self._container.require(sorted(known))
         rows = KEYS.decode(self._container.contents["constant_keys"], "constant_keys")
         arrays = split_constants((type_ for _, type_ in rows), self._container.contents["constants"])

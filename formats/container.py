@@ -21,18 +21,20 @@ tests/formats/golden.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, Union
 
 from . import limits
 from .codec import Buffer, Integer, Scalar, Sequence, Text, row
-from .constants import aligned
+from .constants import aligned, aligned_empty
 from .errors import ChecksumError, FormatError, LimitError, VersionError
 
 MAGIC = b"\x89TRDL\r\n\x1a"
@@ -140,10 +142,16 @@ Source = Union[str, os.PathLike, bytes, bytearray, memoryview]
 
 
 class Container:
-    """An opened file: `contents` are views on its sections by name, checked but for those named in `deferred`."""
+    """An opened file: `contents` are views on its sections by name, checked but for those named in `deferred`.
 
-    def __init__(self, source: Source, known: frozenset[str], deferred: frozenset[str] = frozenset()) -> None:
-        self.name, self.data = _open(source)
+    `plain`: the file is one that another file names, and so must be a regular file: no link, which may lead anywhere, and
+    no pipe or device, which may never end.
+    """
+
+    def __init__(
+        self, source: Source, known: frozenset[str], deferred: frozenset[str] = frozenset(), *, plain: bool = False
+    ) -> None:
+        self.name, self.data = _open(source, plain)
         self.entries = _read_index(self.data, self.name)
         for entry in self.entries.values():
             if entry.required and entry.name not in known:
@@ -170,11 +178,16 @@ class Container:
             raise FormatError(f"{self.name} has no section {', '.join(map(repr, missing))}", section="index")
 
 
-def _open(source: Source) -> tuple[str, memoryview]:
-    """A name for messages, and the bytes: mapped where the file can be mapped."""
+def _open(source: Source, plain: bool) -> tuple[str, memoryview]:
+    """A name for messages, and the bytes: mapped where the file can be mapped, and is nobody else's to change.
+
+    Who shortens a file that is mapped ends the process that reads it (SIGBUS). A file that others may write is copied.
+    """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return "the data", memoryview(bytes(source) if isinstance(source, bytearray) else source).cast("B").toreadonly()
-    with open(source, "rb") as file:
+    with open(source, "rb", opener=_open_plain if plain else None) as file:
+        if _is_others(os.fstat(file.fileno())):
+            return str(source), _copy(file)
         try:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (ValueError, OSError):  # an empty file, a pipe
@@ -183,6 +196,45 @@ def _open(source: Source) -> tuple[str, memoryview]:
         with contextlib.suppress(OSError):  # systems without such pages
             mapped.madvise(mmap.MADV_HUGEPAGE)
     return str(source), memoryview(mapped)
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """`os.open` for a regular file alone. Raises FormatError for anything else, without waiting for a pipe's other end."""
+    if os.path.islink(path):  # where the system has no O_NOFOLLOW; it is asked for below, too
+        raise _not_plain(path)
+    extra = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    try:
+        descriptor = os.open(path, flags | extra)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link since then, a socket
+            raise _not_plain(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_plain(path)
+    return descriptor
+
+
+def _not_plain(path: str) -> FormatError:
+    return FormatError(f"{path} is no regular file; constants are not read through links, pipes or devices")
+
+
+def _is_others(found: os.stat_result) -> bool:
+    """Whether a regular file can be written by others than this process's user, its own group and the system's administrator."""
+    if not stat.S_ISREG(found.st_mode) or not hasattr(os, "geteuid"):
+        return False
+    group = found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid()
+    return found.st_uid not in (os.geteuid(), 0) or bool(group) or bool(found.st_mode & stat.S_IWOTH)
+
+
+def _copy(file: BinaryIO) -> memoryview:
+    """All bytes of a file, at an aligned address."""
+    size = os.fstat(file.fileno()).st_size
+    copy = memoryview(aligned_empty(size))  # type: ignore[arg-type]
+    filled = 0
+    while filled < size and (count := file.readinto(copy[filled:])):  # type: ignore[attr-defined]
+        filled += count
+    return copy[:filled].toreadonly()
 
 
 def _read_header(data: memoryview, name: str) -> bytes:

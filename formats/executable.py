@@ -236,7 +236,8 @@ class Executable:
 
 def load(source: Source, *, constants: str | os.PathLike | None = None, trust_native: bool = False) -> Executable:
     """The executable in a file or bytes. Its constants are mapped, not read (see `Executable.check_constants`): a file in
-    use may be replaced, as `export_library` does, but must not be written over in place.
+    use may be replaced, as `export_library` does, but must not be written over in place: to shorten it would end this process.
+    A file that other users can write is therefore read, not mapped.
 
     `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name.
     `trust_native` vouches for the native code in the file, which machines otherwise ignore.
