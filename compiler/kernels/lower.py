@@ -138,9 +138,13 @@ def space(definition: PrimitiveDefinition, target: Target) -> dict[str, tuple[st
     return decisions.space
 
 
+# what numbers of a strange definition lead to; the last, where an estimate is of sizes that no float holds
+_STRANGE = (Unsupported, TooLargeError, LimitError, OverflowError)
+
+
 def _lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     """None, too, for a kernel that would be too large: sizes may come from anywhere, and templates write loops out."""
-    with _named(definition), contextlib.suppress(Unsupported, TooLargeError, LimitError):
+    with _named(definition), contextlib.suppress(*_STRANGE):
         found = _by_template(definition, target)
         return found() if callable(found) else found
     return None
@@ -173,6 +177,6 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:
     """True if `lower` gives a kernel, unless its text is too large. None is written, where the template can tell without."""
-    with _named(definition), contextlib.suppress(Unsupported, TooLargeError, LimitError):
+    with _named(definition), contextlib.suppress(*_STRANGE):
         return _by_template(definition, target) is not None
     return False

@@ -24,6 +24,7 @@ _STREAMED_BYTES = 32 << 20  # of a result that is written past the caches
 _NOTE_BYTES = 64  # at the beginning of scratch memory that is prepared
 _MOST_SCRATCH_BYTES = 1 << 28  # of a thread: attributes of strange definitions, such as strides of 2^40, ask for more
 TEXT = 1 << 18  # characters of a kernel's text; the longest of the zoo, of Winograd's algorithm, has 64,000
+_MOST_NANOSECONDS = 1 << 62  # that an estimate says
 SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
 
 
@@ -53,6 +54,7 @@ class Writer:
         self._variables = {name: dims.variable(f"d{i}") for i, name in enumerate(definition.variables)}
         for i in range(len(definition.variables)):
             self(f"d{i} = word(args, {first + i})")
+        self._check_products()
 
     def require_zero(self, dim: Dim) -> None:
         """Lets the kernel fail where a dimension is not 0. Before the split."""
@@ -151,12 +153,15 @@ class Writer:
         self._check_sizes()
         self._leave_if_empty()
 
-    def _check_sizes(self) -> None:
-        """Fails where sizes do not fit each other."""
+    def _check_products(self) -> None:
+        """Fails where a dimension cannot be computed, before any is: the least word has no quotient by -1."""
         names = {name: str(dim) for name, dim in self._variables.items()}
         for operand in unbounded(self.definition):
             with self.block(f"if {magnitude(operand, names)} >= {float(WORD)}"):
                 self(f"return {UNFIT}")
+
+    def _check_sizes(self) -> None:
+        """Fails where sizes do not fit each other."""
         for number, relation in enumerate(dict.fromkeys(self._relations)):
             self.size(f"related{number}", relation.dim)
             with self.block(f"if related{number} {relation.failure}"):
@@ -192,7 +197,8 @@ class Writer:
             with self.block("if parts > 1"):
                 self(f"store_int64(noted, 0, {self._prepared})")
         source = "\n".join([*self._lines, "    return 0", ""])
-        return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, max(1, int(nanoseconds)), self.title)
+        nanoseconds = min(max(1, nanoseconds), _MOST_NANOSECONDS)
+        return Kernel(source, self.lanes, tuple(self.words), scratch_bytes, int(nanoseconds), self.title)
 
 
 def write_copy(write: Writer, itemsize: int, target: str, source: str, begin: str, end: str) -> None:
@@ -273,7 +279,10 @@ def estimate(dim: Dim) -> int:
     """A dimension's value in estimates."""
     if isinstance(dim, int):
         return dim
-    return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))
+    try:
+        return dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))
+    except ZeroDivisionError:
+        return SYMBOLIC_SIZE
 
 
 def scaled(elements: str, itemsize: int) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 from treadle.compiler.kernels.kernel import UNFIT
-from treadle.compiler.kernels.lower import TEMPLATES
+from treadle.compiler.kernels.lower import TEMPLATES, lower
 from treadle.formats import dims
 from treadle.formats.types import tensor
 from treadle.vm.library import BuiltKernel
 
 from .examples import Example, examples
-from .harness import Builder, definition_of
+from .harness import TARGET, Builder, definition_of
 from .trial import failures, kernels, run, trials
 
 _EACH = 6
@@ -25,15 +24,35 @@ def test_every_byte_of_every_output_is_written_or_the_call_fails(operator: str) 
     assert trials(list(examples(operator, 0, _EACH))) == {}
 
 
-def test_sizes_that_do_not_fit_into_a_word_are_not_computed_with() -> None:
-    """A product of four sizes of 2^40 is 0 in a word: the tensor would have 1,000 elements, and has none."""
-    n = dims.variable("n")
-    shape = (dims.add(1000, dims.multiply(dims.minimum(n * n * n * n, 1000), -1)),)
-    definition = replace(definition_of("exp", [tensor("float32", shape)]), variables=("n",))
-    example = Example("exp", definition, {"n": 1 << 40}, [np.zeros(0, np.float32)])
+N, M = dims.variable("n"), dims.variable("m")
+NINTH = dims.multiply(dims.product([N] * 9), -1)
+
+PRODUCTS = {
+    # a product of four sizes of 2^40 is 0 in a word: the tensor would have 1,000 elements, and has none
+    "min": (dims.add(1000, dims.multiply(dims.minimum(N * N * N * N, 1000), -1)), {"n": 1 << 40}),
+    # the least word has no quotient by -1
+    "//": (dims.maximum(dims.floordiv(NINTH, dims.add(M, -1)) * -1, 0), {"n": 128, "m": 0}),
+    "%": (dims.add(dims.modulo(NINTH, dims.add(M, -1)), 3), {"n": 128, "m": 0}),
+}
+
+
+@pytest.mark.parametrize("operator", PRODUCTS)
+def test_sizes_that_do_not_fit_into_a_word_are_not_computed_with(operator: str) -> None:
+    size, sizes = PRODUCTS[operator]
+    definition = definition_of("exp", [tensor("float32", (size,))])
+    example = Example("exp", definition, sizes, [np.zeros(dims.evaluate(size, sizes), np.float32)])
     (kernel,) = kernels([definition])
     assert kernel is not None
     assert failures([("exp", partial(fails, example, kernel, UNFIT))]) == {}
+
+
+def test_estimates_of_any_size_are_numbers() -> None:
+    """No dimension is a reason for an error while a kernel is written."""
+    divided = dims.floordiv(N, dims.add(M, -64))
+    for size in (divided, dims.product([N, N, M] * 10), dims.multiply(dims.product([N] * 30), 1 << 46)):
+        for shape in ((size,), (size,) * 30):
+            lower(definition_of("exp", [tensor("float32", shape)]), TARGET)
+            lower(definition_of("sum", [tensor("float32", shape)], axes=(0,)), TARGET)
 
 
 def test_an_axis_of_any_length_beside_one_of_no_elements_takes_no_time() -> None:
