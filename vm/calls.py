@@ -6,7 +6,9 @@ Whatever ends a call (a result, an error, a bound, Ctrl-C), its context is unwou
 from __future__ import annotations
 
 import ctypes
+import os
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from ..formats.program import Function
 from ..formats.types import TensorType, TupleType
 from . import core, library
 from .budgets import Budget
-from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context
+from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts
 from .convert import Arguments, Results
 from .failures import Place, error
 from .hooks import HookedCode, Listener
@@ -33,6 +35,20 @@ from .watch import WATCH
 _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
 
 
+_machines: weakref.WeakSet[Calls] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child of fork, each machine makes its contexts anew: the first one starts the pool's workers."""
+    for machine in list(_machines):
+        machine.drop_contexts()
+    abandon_contexts()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 class Calls:
     """The calls of one machine."""
 
@@ -46,6 +62,11 @@ class Calls:
         self._evaluators: dict[int, library.Evaluate] = {}
         self._results = Results(image, self._call_closure)
         WATCH.await_signals()
+        _machines.add(self)
+
+    def drop_contexts(self) -> None:
+        """Frees the contexts that no call uses."""
+        self._idle.clear()
 
     def listen(self, listeners: Sequence[Listener]) -> None:
         """From the next call on, `listeners` are told what happens."""
@@ -125,7 +146,8 @@ class Calls:
         context.unwind()
         context.arguments = None
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
-        self._idle.append(context)
+        if not context.is_abandoned:
+            self._idle.append(context)
 
     # ---- calls with arrays ----
 

@@ -23,6 +23,13 @@ SLICE_TICKS = 1_250_000  # which this is, unless kernels take longer than their 
 KEPT_BYTES = 256 << 20  # freed blocks that a context keeps for its next objects
 
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+_process = 0  # how many forks lie between the first process and this one
+
+
+def abandon_contexts() -> None:
+    """In a child of fork: contexts stay as calls of other threads left them, in the middle of anything."""
+    global _process
+    _process += 1
 
 
 class Context:
@@ -54,7 +61,10 @@ class Context:
         words[CONTEXT.SCRATCH] = -(-self._scratch.ctypes.data // 64) * 64
         words[CONTEXT.FRAME] = words[CONTEXT.RESULT_AT] = -1
         words[CONTEXT.SLICE] = SLICE_TICKS
-        words[CONTEXT.POOL] = threads.pool().address
+        pool = threads.pool()
+        pool.start()
+        words[CONTEXT.POOL] = pool.address
+        self._process = _process
         _contexts.add(self)
 
     def stop(self) -> None:
@@ -84,12 +94,19 @@ class Context:
         self.words[CONTEXT.BUFFER], self.words[CONTEXT.RESULT_AT] = 0, -1
         self._engine.unwind(self.address)
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it belongs to a call that a parent process was in the middle of when it forked."""
+        return self._process != _process
+
     def __del__(self) -> None:
-        if hasattr(self, "_scratch"):
+        if not hasattr(self, "_process"):
+            return
+        if not self.is_abandoned:
             self.unwind()  # Ctrl-C may have come between a trap and what follows it
             self._engine.close(self.address)
             self._engine.hand_back(outside().address)
-            outside().words[CONTEXT.LIVE] += self.words[CONTEXT.LIVE]  # objects that the program's user still has
+        self._engine.settle(self.address)
 
 
 class _Outside:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from . import native, sources
-from .once import once
+from ..formats.errors import CompileError
+from . import native, processes, sources
+from .once import is_forked, once
 
 _WORD = ctypes.c_int64
 
@@ -46,6 +47,7 @@ ENTRIES: dict[str, Entry] = {
     "array_realloc": Entry("heap", 3),
     "array_free": Entry("heap", 3),
     "close": Entry("heap", 1),
+    "settle": Entry("heap", 1),
     "hand_back": Entry("heap", 1),
     "work": Entry("parallel", 3, releases_gil=True),
     "wake": Entry("parallel", 2),
@@ -77,7 +79,7 @@ def _object_code() -> bytes:
     code = cache.get(key)
     if code is None:
         print("Treadle builds its engine for this machine, once …", file=sys.stderr, flush=True)
-        code = _compiled()
+        code = _compiled_elsewhere() if is_forked() else _compiled()
         cache.put(key, code)
     return code
 
@@ -85,6 +87,15 @@ def _object_code() -> bytes:
 def _key() -> str:
     identity = f"{sources.engine_version()} {native.host_target().key} {object.__basicsize__}"
     return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def _compiled_elsewhere() -> bytes:
+    """In a child of fork, another thread of the parent may hold Numba's locks for ever."""
+    program = f"import sys; from {__name__} import _compiled; sys.stdout.buffer.write(_compiled())"
+    done = processes.run(program, stdout=processes.PIPE)
+    if done.returncode:
+        raise CompileError(f"the process that builds the engine failed, with exit status {done.returncode}")
+    return done.stdout
 
 
 def _compiled() -> bytes:

@@ -39,11 +39,19 @@ class Lock:
 
 
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+_is_forked = False
 
 
 def _after_fork() -> None:
+    global _is_forked
+    _is_forked = True
     for lock in list(_locks):
         lock._forget_others()
+
+
+def is_forked() -> bool:
+    """Whether this process is a child of fork, in which a library's locks may be held by threads that there are no more."""
+    return _is_forked
 
 
 if hasattr(os, "register_at_fork"):

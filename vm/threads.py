@@ -12,12 +12,13 @@ import os
 import sys
 import threading
 import time
+import warnings
 from typing import Any
 
 from ..formats.errors import ArgumentError
 from . import core, knobs
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
-from .once import once
+from .once import Lock, once
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
@@ -30,7 +31,7 @@ _LOCK_BYTES = 256  # enough for a mutex, and for a condition, of any C library
 class Pool:
     """The words that workers and callers share, and the workers."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self) -> None:
         words = POOL.WORDS + MEMBER_WORDS * MAX_THREADS
         self._memory = (ctypes.c_int64 * (words + _LINES))()
         start = -ctypes.addressof(self._memory) % (_LINES * WORD)
@@ -38,29 +39,51 @@ class Pool:
         self._locks: list[Any] = []  # of the workers: what the C library's mutexes and conditions are made of
         self._workers: list[threading.Thread] = []
         self.address = ctypes.addressof(self._words)
+        self._wanted: int | None = None  # threads that the user asked for
+        self._is_started = False
+        self._lock = Lock()
+        self._words[POOL.THREADS] = 1
         self._set_spins()
         self._find_functions()
-        self.resize(threads)
 
     @property
     def threads(self) -> int:
-        return self._words[POOL.THREADS]
+        """How many threads a call has, or will have once the workers are started."""
+        return self._words[POOL.THREADS] if self._is_started else self._wanted or _default_threads()
+
+    def start(self) -> None:
+        """Starts the workers, if this process has none yet: it is new, or a child of fork."""
+        if not self._is_started:
+            with self._lock:
+                if not self._is_started:
+                    self._resize(self.threads)
+                    self._is_started = True
 
     def resize(self, threads: int) -> None:
         """From the next kernel on, a call has so many threads, its own among them."""
+        with self._lock:
+            self._wanted = threads
+            self._resize(threads)
+            self._is_started = True
+
+    def _resize(self, threads: int) -> None:
         words = self._words
         self._own()
         try:
             words[POOL.STRIDE] = 0  # scratch memory is for as many workers as there were
-            words[POOL.THREADS] = threads
             self._take_in()
             while len(self._workers) < threads - 1:
                 index = 1 + len(self._workers)  # the caller is member 0
                 self._make_lock(index)
                 worker = threading.Thread(target=self._work, args=(index,), name=f"treadle-{index}", daemon=True)
-                self._workers.append(worker)
                 worker.start()
+                self._workers.append(worker)
+        except RuntimeError as error:
+            warnings.warn(
+                f"calls have {1 + len(self._workers)} threads, not {threads}: {error}", RuntimeWarning, stacklevel=4
+            )
         finally:
+            words[POOL.THREADS] = min(threads, 1 + len(self._workers))
             words[POOL.BUSY] = 0
 
     def stop(self) -> None:
@@ -75,13 +98,24 @@ class Pool:
         self._workers.clear()
 
     def forget_workers(self) -> None:
-        """In a child of fork, which has none of its parent's threads: one thread, until more are asked for."""
-        words = self._words
-        words[POOL.THREADS], words[POOL.BUSY], words[POOL.ACTIVE] = 1, 0, 0
-        for index in range(1, 1 + len(self._workers)):
-            words[_place(index, SLEEPER.ASLEEP)] = 0
-        self._take_in()
+        """In a child of fork, which has none of its parent's threads: one thread, until `start`. Whatever the others were in the
+        middle of stays as it is: scratch memory and mutexes are left to them."""
+        for word in (
+            POOL.BUSY,
+            POOL.ACTIVE,
+            POOL.EPOCH,
+            POOL.HINDERED,
+            POOL.SCRATCH,
+            POOL.STRIDE,
+            POOL.BLOCK,
+            POOL.STOP,
+        ):
+            self._words[word] = 0
+        self._words[POOL.THREADS] = 1
+        ctypes.memset(self.address + WORD * POOL.WORDS, 0, WORD * MEMBER_WORDS * MAX_THREADS)
         self._workers.clear()
+        self._is_started = False
+        self._find_functions()
 
     def _take_in(self) -> None:
         """Leaves no worker out any longer."""
@@ -165,9 +199,9 @@ _pool: Pool | None = None
 
 @once
 def pool() -> Pool:
-    """The pool of this process."""
+    """The pool of this process, whose workers may have to be started."""
     global _pool
-    _pool = Pool(_default_threads())
+    _pool = Pool()
     atexit.register(_pool.stop)  # before the code that the workers run is gone
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_pool.forget_workers)

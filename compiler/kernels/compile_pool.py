@@ -19,6 +19,7 @@ from pathlib import Path
 from ...formats.errors import CompileError
 from ...vm import knobs, processes
 from ...vm.native import NativeTarget, host_target
+from ...vm.once import is_forked
 from . import worker
 
 # Starting a worker costs about as much as compiling two kernels: fewer texts than these are compiled in this process.
@@ -57,9 +58,10 @@ def compile_texts(
     monotonic clock shows `until`; what is being compiled then is given up.
     """
     jobs = min(jobs or knobs.get("TREADLE_JOBS") or _cpus(), len(texts))
-    # Numba compiles for one CPU a process, and this process may have to for the host
+    # Numba compiles for one CPU a process, and this process may have to for the host; a child of fork may not be able to
     is_short = sum(len(text.source) for text in texts) < _SHORT
-    if target == host_target() and len(texts) < _WORTH_WORKERS and (is_short or until == math.inf):
+    is_host = target == host_target() and not is_forked()
+    if is_host and len(texts) < _WORTH_WORKERS and (is_short or until == math.inf):
         for text in texts:
             yield text, worker.compile_kernel(text.symbol, text.source, text.lanes, target)
     else:
