@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..formats.dims import SymbolicDim
-from ..formats.errors import InferenceError
+from ..formats.errors import InferenceError, LimitError
 from ..formats.primitive import PrimitiveDefinition, form_problem
 from ..formats.types import TensorType
 from .operators import lookup
@@ -41,6 +41,11 @@ def _check(definition: PrimitiveDefinition) -> None:
                 raise mismatch(f"results {', '.join(map(str, node.results))}", ", ".join(map(str, inferred)))
         except InferenceError as error:
             raise InferenceError(error.message, node=place) from None
+        except LimitError:
+            raise
+        except Exception as error:  # nobody has made such inputs or attributes before
+            fault = f"inference failed, which is Treadle's fault: {type(error).__name__}: {error}"
+            raise InferenceError(fault[:1000], node=place) from error
         values.extend(node.results)
     if any(not 0 <= index < len(values) for index in definition.outputs):
         raise mismatch(f"outputs numbered below {len(values)}", list(definition.outputs))

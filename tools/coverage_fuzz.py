@@ -21,17 +21,22 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 from ..formats.errors import ArgumentError, TreadleError
 
 SLOW_SECONDS = 2.0  # of the process's own time: other programs may hold the processor
 _SAVE_EVERY = 5.0  # seconds between two writings of the state
-# Pure Python that reads, by module; what Numba compiles must stay as it is.
+Mutate = Callable[[bytes, int], bytes]  # libFuzzer's own: of an input, and the most bytes that become of it
+Mutator = Callable[[bytes, int, int], bytes]  # the same with a seed
+
+# What reads, by module. Numba compiles nothing of these here: kernels are lowered, no more.
 TARGETS = ("file", "sections", "assembly", "module", "definition", "onnx", "argument", "array", "constants")
 INSTRUMENTED = (
     "treadle.formats",
     "treadle.vm.verify",
     "treadle.compiler.check",
+    "treadle.compiler.kernels",
     "treadle.compiler.infer",
     "treadle.compiler.parser",
     "treadle.compiler.frontend",
@@ -47,7 +52,8 @@ class Run:
     def __init__(self, name: str, folder: Path, seconds: float) -> None:
         from . import fuzz_targets
 
-        self.target, self.folder, self.seconds = fuzz_targets.TARGETS[name], folder, seconds
+        self.target, self.is_fault = fuzz_targets.TARGETS[name], fuzz_targets.is_fault
+        self.folder, self.seconds = folder, seconds
         self.path = folder / f"{name}.json"
         saved = json.loads(self.path.read_text()) if self.path.exists() else {"tally": {}, "findings": {}}
         self.tally, self.findings = Counter(saved["tally"]), saved["findings"]
@@ -60,6 +66,9 @@ class Run:
             outcome = "ran"
         except TreadleError as error:
             outcome = f"refused {type(error).__name__}"
+            if self.is_fault(error):
+                outcome = "bug, which the error says is Treadle's"
+                self.found(error.message[:200], data)
         except Exception as error:
             outcome = f"bug {type(error).__name__}"
             frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -128,15 +137,31 @@ def main(arguments: list[str] | None = None) -> int:
         f"-seed={options.seed}",
         "-verbosity=0",
     ]
-    if options.target == "file":
-        atheris.Setup(command, run.one, custom_mutator=_in_sections(lambda data, most: atheris.Mutate(data, most)))
+    mutators = {"file": _in_sections, "definition": _of_definitions}
+    if options.target in mutators:
+        mutator = mutators[options.target](lambda data, most: atheris.Mutate(data, most))
+        atheris.Setup(command, run.one, custom_mutator=mutator)
     else:
         atheris.Setup(command, run.one)
     atheris.Fuzz()
     return 0
 
 
-def _in_sections(mutate: Callable[[bytes, int], bytes]) -> Callable[[bytes, int, int], bytes]:
+def _of_definitions(mutate: Mutate) -> Mutator:
+    """A mutator of definitions that makes others of them, nine times in ten."""
+    from ..formats.sections import decode_definition, encode_definition
+    from .mutate_definitions import mutate_definition
+
+    def change(data: bytes, most: int, seed: int) -> bytes:
+        if seed % 10:
+            with contextlib.suppress(TreadleError):
+                return encode_definition(mutate_definition(Random(seed), decode_definition(data)))[:most]
+        return mutate(data, most)
+
+    return change
+
+
+def _in_sections(mutate: Mutate) -> Mutator:
     """A mutator of executables that changes one section, nine times in ten, and mends the checksums."""
     from .fuzz_targets import with_changed_section
 

@@ -43,6 +43,7 @@ from ..formats.tables_text import print_primitive
 from ..formats.types import TensorType, TupleType, Type
 from ..vm import processes
 from .fuzz_definitions import try_definition
+from .fuzz_targets import is_fault
 from .fuzz_targets import read_corpus as read_corpus_of
 from .mutate import mutate_bytes, mutate_program, mutate_section
 from .mutate_definitions import mutate_definition
@@ -202,7 +203,7 @@ def try_mutant(
         else:
             outcome = _verify_only(mutant) if isinstance(mutant, Program) else _run(original, mutant)
     except TreadleError as error:
-        outcome = f"refused {type(error).__name__}"
+        outcome = "bug, which the error says is Treadle's" if is_fault(error) else f"refused {type(error).__name__}"
     except Exception as error:
         outcome = f"bug {type(error).__name__}"
     if kind == "bytes" and outcome == "ran, another result" and mutant != original.data:

@@ -21,6 +21,11 @@ TEXT_BYTES = 1 << 14  # of an input: what is read is no longer than it takes to 
 Target = Callable[[bytes], object]
 
 
+def is_fault(error: TreadleError) -> bool:
+    """Whether the error says itself that it is a fault of Treadle's: a template or a pass that failed, whatever the input."""
+    return "Treadle's fault" in error.message
+
+
 def file(data: bytes) -> None:
     """An executable: its container, its sections, the verifier."""
     from ..formats.executable import load

@@ -117,7 +117,7 @@ def _to_dim(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Operator:
-    """`inputs`: names of the tensor inputs; "bias?" may be missing (only at the end), "*tensors" is any number of them.
+    """`inputs`: names of the tensor inputs; "bias?" may be missing (only at the end), "*tensors" is any number, one at least.
 
     `infer(inputs, **attributes)` takes the inputs' TensorTypes and gives the result's TensorType, or a tuple of them
     for several results; it raises InferenceError with what was expected and what came. `reference(*arrays,
@@ -147,7 +147,7 @@ class Operator:
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
-        least = sum(not name.endswith("?") and not name.startswith("*") for name in self.inputs)
+        least = sum(not name.endswith("?") for name in self.inputs)
         most = float("inf") if any(name.startswith("*") for name in self.inputs) else len(self.inputs)
         if not least <= count <= most:
             names = ", ".join(self.inputs) or "no inputs"

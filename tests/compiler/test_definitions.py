@@ -94,6 +94,15 @@ def test_a_definition_that_lies_about_its_types_never_gets_a_record(
     assert library.find_kernels([library.definition_key(lie, library.compiler().target_key())]) == {}
 
 
+@pytest.mark.parametrize("operator", ["concat", "stack", "join_channels"])
+def test_operators_of_any_number_of_tensors_take_one_at_least(operator: str) -> None:
+    result = tensor("float32", (2, 1, 9, 7, 16))
+    attributes = (("channels", ()), ("count", 0)) if operator == "join_channels" else ()
+    node = PrimitiveNode(operator, (), (result,), attributes)
+    with pytest.raises(InferenceError, match="but 0 inputs came"):
+        check_definition(PrimitiveDefinition((), (node,), (0,)))
+
+
 def test_a_foreign_or_idle_variable_is_refused() -> None:
     honest = HONEST["softmax 0"]
     for variables, message in (
