@@ -31,6 +31,8 @@ bench: $(VENV)/rivals
 
 fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.fuzz
+	$(RUN) -m treadle.tools.fuzz_programs --count 10000
+	$(RUN) -m treadle.tools.fuzz_programs --count 2000 --off
 
 READERS := file sections assembly module definition onnx argument array constants
 coverage-fuzz: $(VENV)/fuzzers

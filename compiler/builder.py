@@ -12,6 +12,7 @@ tensor's type is not known yet, inference gives it one.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
@@ -85,7 +86,8 @@ class Expression(Node):
         raise TypeError("an expression has no truth value while the program is built; use if_ or while_loop")
 
     def __call__(self, *args: Operand) -> Expression:
-        operands = (self, *map(expression, args))
+        params = self.type.params if isinstance(self.type, FunctionType) else ()
+        operands = (self, *_arguments(args, params))
         result = _result_of_call(self, [operand.type for operand in operands[1:]])
         return Expression(lambda atoms, _: ir.Call(atoms[0], atoms[1:]), operands, type=result, name="result")
 
@@ -198,6 +200,18 @@ def expression(value: Operand) -> Expression:
     if isinstance(value, Expression):
         return value
     return constant(value)
+
+
+def _arguments(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expression, ...]:
+    """The arguments of a function or constructor. A Python number takes the element type of the scalar that is asked for."""
+    made = []
+    for value, type_ in itertools.zip_longest(values, types[: len(values)]):
+        if isinstance(value, (bool, int, float)) and isinstance(type_, TensorType) and type_.rank == 0:
+            atom = number_as(value, type_.dtype)
+            made.append(Expression(atom=atom, type=atom.type))
+        else:
+            made.append(expression(value))
+    return tuple(made)
 
 
 def named(name: str, value: Expression) -> Expression:
@@ -463,7 +477,7 @@ class ConstructorFunction:
         type_ = None if self.definition.parameters else DataType(name)
         return Expression(
             lambda atoms, _: ir.Construct(name, case, atoms),
-            tuple(map(expression, args)),
+            _arguments(args, self.constructor.fields),
             type=type_,
             name=case.lower(),
             data_type=self.definition,

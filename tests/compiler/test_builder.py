@@ -136,6 +136,15 @@ def test_a_number_takes_no_type_from_a_condition_or_an_index() -> None:
     check(Module(main=function([y], results), g=function([y], y + 1)), floats(3, 8))
 
 
+def test_a_number_as_an_argument_takes_the_type_that_is_asked_for() -> None:
+    pair = data_type("Scaled = Scaled(float64[], float64[?])")
+    y = var("y", (3,), "float64")
+    g = global_function("g", FunctionType((matrix(dtype=DType.float64), y.type), y.type))
+    by, inner = var("by", (), "float64"), var("inner", (3,), "float64")
+    taken = match_(pair.Scaled(2, y), {pair.Scaled: lambda a, b: a * b})
+    check(Module(main=function([y], tuple_(g(2, y), taken)), g=function([by, inner], by * inner)), np.ones(3))
+
+
 @pytest.mark.parametrize(("dtype", "number"), [("int32", 2.5), ("uint8", 300), ("int8", -200)])
 def test_a_number_that_the_type_does_not_hold(dtype: str, number: float) -> None:
     y = var("y", (4,), dtype)
