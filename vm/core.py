@@ -59,6 +59,7 @@ ENTRIES: dict[str, Entry] = {
 @once
 def engine() -> SimpleNamespace:
     """The entry points by name. The first call on a machine compiles them, which takes some seconds."""
+    native.check_runnable()
     addresses = native.load_object(_object_code())
     return SimpleNamespace(**{name: _function(entry, addresses[name]) for name, entry in ENTRIES.items()})
 

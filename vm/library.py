@@ -165,6 +165,7 @@ def link(
     if not definitions:
         return linked
     target = compiler().target_key()
+    native.check_runnable()
     keys, variants = variant_keys(definitions, target, (tuning or {}).get(target, {}))
     found = find_kernels(keys)
     for key in keys:

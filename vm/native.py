@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Union
 
-from ..formats.errors import CompileError, FormatError
+from ..formats.errors import CompileError, FormatError, TreadleError
 from . import knobs, loader
 from .cache import ObjectCache, cache
 from .once import Lock, kept, once
@@ -44,8 +44,8 @@ class NativeTarget:
         return hashlib.sha256("\0".join((self.triple, self.cpu, self.features)).encode()).hexdigest()[:16]
 
     def has(self, feature: str) -> bool:
-        """True if the CPU has the feature of LLVM's name `feature`."""
-        return f"+{feature}" in self.features.split(",")
+        """True if the CPU has the feature of LLVM's name `feature`. The last mention of it counts, as LLVM takes it."""
+        return next((each[0] == "+" for each in reversed(self.features.split(",")) if each[1:] == feature), False)
 
 
 def host_target() -> NativeTarget:
@@ -58,10 +58,44 @@ def _target_of(override: str | None) -> NativeTarget:
     host = _processor()
     if not override:
         return host
+    from .llvm_names import features_of
+
     cpu, _, changes = override.partition(":")
-    # LLVM lets the last mention win
-    features = ",".join(filter(None, (host.features if cpu == host.cpu else "", changes)))
+    try:
+        features = features_of(host.triple, cpu, changes, (host.cpu, host.features), toolchain())
+    except TreadleError as error:
+        raise TreadleError(f"environment variable TREADLE_TARGET={override!r}: {error}") from None
     return NativeTarget(host.triple, cpu, features)
+
+
+def check_runnable() -> None:
+    """Raises TreadleError where TREADLE_TARGET asks for instructions that this CPU lacks: the process would die of one."""
+    target, host = host_target(), _processor()
+    if target is host:
+        return
+    wanted = [each[1:] for each in target.features.split(",") if each[:1] == "+"]
+    lacking = [name for name in wanted if name.startswith(_INSTRUCTIONS) and not host.has(name)]
+    if lacking:
+        message = f"code for {target.cpu} cannot run here: this CPU ({host.cpu}) has no {', '.join(lacking)}"
+        raise TreadleError(f"{message}; unset TREADLE_TARGET, or switch them off in it, as in -{lacking[0]}")
+
+
+# How LLVM's names of features begin whose instructions compilers use unasked
+_INSTRUCTIONS = (
+    "sse",
+    "ssse",
+    "avx",
+    "fma",
+    "f16c",
+    "bmi",
+    "lzcnt",
+    "popcnt",
+    "movbe",
+    "neon",
+    "sve",
+    "dotprod",
+    "fullfp16",
+)
 
 
 @once
@@ -73,8 +107,11 @@ def _processor() -> NativeTarget:
     if known is not None:
         return NativeTarget(*known.decode().split("\n"))
     llvm = _llvm()
+    try:
+        available = sorted(llvm.get_host_cpu_features().items())
+    except RuntimeError:  # a system where LLVM does not know how to ask
+        available = []
     # sorted: the order of LLVM's dictionary is nobody's promise, and the text is part of cache keys
-    available = sorted(llvm.get_host_cpu_features().items())
     features = ",".join(f"{'+' if on else '-'}{name}" for name, on in available)
     found = NativeTarget(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
     if identity:

@@ -144,10 +144,3 @@ def test_unwritable_cache_warns_once(tmp_path: Path):
         cache.put("abcdef", b"content")
     cache.put("abcdef", b"content")  # warnings are errors here: a second one would fail
     assert cache.get("abcdef") is None
-
-
-def test_target_knob(monkeypatch: pytest.MonkeyPatch):
-    host = native.host_target()
-    monkeypatch.setenv("TREADLE_TARGET", "x86-64:+avx2")
-    assert native.host_target() == native.NativeTarget(host.triple, "x86-64", "+avx2")
-    assert native.host_target().key != host.key
