@@ -79,7 +79,8 @@ def _object_code() -> bytes:
     key = _key()
     code = cache.get(key)
     if code is None:
-        print("Treadle builds its engine for this machine, once …", file=sys.stderr, flush=True)
+        if sys.stderr is not None and sys.stderr.isatty():
+            print("Treadle builds its engine for this machine, once …", file=sys.stderr, flush=True)
         code = _compiled_elsewhere() if is_forked() else _compiled()
         cache.put(key, code)
     return code

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import compiler, cpu, sigutils, typed_passes, types, untyped_passes
-from numba.core.codegen import JITCodeLibrary
+from numba.core import compiler, cpu, imputils, sigutils, typed_passes, types, untyped_passes
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
+from numba.core.datamodel import default_manager
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
-from numba.core.typing import BaseContext
+from numba.core.typing import BaseContext, templates
 from numba.core.typing.templates import RegistryLoader
 
 from .once import once
@@ -104,28 +105,66 @@ class _Types(BaseContext):
                 kind = known.augment(kind)
             self._insert_global(function, kind)
 
+    def refresh(self) -> None:
+        super().refresh()
+        self.install_registry(TYPES)
+
+
+# What the vocabulary of kernels adds to Numba's tables. It stands in tables of its own, which the user's own functions never see.
+TYPES = templates.Registry()
+OPERATIONS = imputils.Registry("treadle")
+MODELS: dict[type, Any] = {}
+
+
+class _Codegen(JITCPUCodegen):
+    """Numba's, for a CPU that is told, and not by the settings that hold for the user's own functions."""
+
+    def __init__(self, cpu_name: str, features: str) -> None:
+        self._cpu_name, self._cpu_features = cpu_name, features
+        super().__init__("treadle")
+
+    def _get_host_cpu_name(self) -> str:
+        return self._cpu_name
+
+    def _get_host_cpu_features(self) -> str:
+        return self._cpu_features
+
 
 class _Operations(cpu.CPUContext):
-    """What they become, likewise."""
+    """What operations become, likewise."""
+
+    def __init__(self, typing: _Types, codegen: _Codegen) -> None:
+        self._own_codegen = codegen
+        super().__init__(typing)
+
+    def init(self) -> None:
+        super().init()
+        self._internal_codegen = self._own_codegen
+        self.data_model_manager = default_manager.copy()
 
     def load_additional_registries(self) -> None:
         from numba.cpython import numbers  # noqa: F401  it registers itself
 
+        self.install_registry(OPERATIONS)
+        for kind, model in MODELS.items():
+            self.data_model_manager.register(kind, model)
+
 
 @once
-def _context() -> Any:
-    return compiler._make_subtarget(_Operations(_Types()), _flags())
+def _context(cpu_name: str, features: str) -> Any:
+    return compiler._make_subtarget(_Operations(_Types(), _Codegen(cpu_name, features)), _flags())
 
 
 _Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]  # the result's type, what operands become first, the code
-_operations: dict[tuple[Any, ...], _Operation] = {}
+_operations: dict[tuple[Any, ...], _Operation] = {}  # by context, function and its operands' types
 
 
 class Lowering:
-    """A function of Numba's convention that is made instruction by instruction, and what Numba knows of operations on numbers."""
+    """A function of Numba's convention that is made instruction by instruction, and what Numba knows of operations on numbers.
+    LLVM's names say for which CPU."""
 
-    def __init__(self, symbol: str) -> None:
-        self._context = _context()
+    def __init__(self, symbol: str, cpu_name: str, features: str) -> None:
+        self._context = _context(cpu_name, features)
         self._context.refresh()
         self._library = _Modules(self._context.codegen(), symbol)
         self._module = self._library.create_ir_module(symbol)
@@ -148,9 +187,10 @@ class Lowering:
     ) -> tuple[Any, ir.Value]:
         """What a function gives, with its type. Raises NotImplementedError for what is in no table."""
         kinds = tuple([kind for kind, _ in operands])
-        operation = _operations.get((function, kinds))
+        key = (self._context, function, kinds)
+        operation = _operations.get(key)
         if operation is None:
-            operation = _operations[function, kinds] = self._find(function, kinds)
+            operation = _operations[key] = self._find(function, kinds)
         result, wanted, emit = operation
         values = [self.cast(builder, *each, kind) for each, kind in zip(operands, wanted, strict=True)]
         return result, emit(builder, values)

@@ -169,7 +169,7 @@ def _llvm() -> Any:
 # ---- compiling ----
 
 # A Python function and its Numba signature; or what gives the LLVM texts of a function of that symbol, and of what it calls
-Source = Union[tuple[Callable, str], Callable[[], list[str]]]
+Source = Union[tuple[Callable, str], Callable[[NativeTarget], list[str]]]
 Functions = Mapping[str, Source]
 
 
@@ -213,7 +213,6 @@ def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
     """
     llvm = _llvm()
     with _compiler_lock:
-        _point_numba_at(target)
         parts = [_renamed(*_compile(source, symbol, target), symbol) for symbol, source in functions.items()]
     if aligns:
         parts = [_aligning(part, symbol) for part, symbol in zip(parts, functions, strict=True)]
@@ -227,22 +226,6 @@ def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
     return module
 
 
-_numba_target: NativeTarget | None = None
-
-
-def _point_numba_at(target: NativeTarget) -> None:
-    """Numba generates code for one CPU a process, chosen before its first compilation."""
-    global _numba_target
-    if _numba_target is None:
-        import numba.core.config
-
-        config: Any = numba.core.config
-        config.CPU_NAME, config.CPU_FEATURES = target.cpu, target.features
-        _numba_target = target
-    elif _numba_target != target:
-        raise CompileError(f"this process compiles for {_numba_target.cpu} already; use another one for {target.cpu}")
-
-
 def _compile(source: Source, symbol: str, target: NativeTarget) -> tuple[Any, str]:
     """The optimised LLVM module of a function and its name in there."""
     from numba.core.errors import NumbaError
@@ -251,7 +234,7 @@ def _compile(source: Source, symbol: str, target: NativeTarget) -> tuple[Any, st
 
     llvm = _llvm()
     try:
-        texts, entry = frontend.lower(*source) if isinstance(source, tuple) else (source(), symbol)
+        texts, entry = frontend.lower(*source) if isinstance(source, tuple) else (source(target), symbol)
     except NumbaError as error:
         raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
     module = llvm.parse_assembly(texts[0])

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...formats.errors import CompileError
 from ...vm import knobs, processes
-from ...vm.native import NativeTarget, host_target
+from ...vm.native import NativeTarget
 from ...vm.once import is_forked
 from . import worker
 
@@ -58,10 +58,9 @@ def compile_texts(
     monotonic clock shows `until`; what is being compiled then is given up.
     """
     jobs = min(jobs or knobs.get("TREADLE_JOBS") or _cpus(), len(texts))
-    # Numba compiles for one CPU a process, and this process may have to for the host; a child of fork may not be able to
+    # Numba in a child of fork may not be able to compile
     is_short = sum(len(text.source) for text in texts) < _SHORT
-    is_host = target == host_target() and not is_forked()
-    if is_host and len(texts) < _WORTH_WORKERS and (is_short or until == math.inf):
+    if not is_forked() and len(texts) < _WORTH_WORKERS and (is_short or until == math.inf):
         for text in texts:
             yield text, worker.compile_kernel(text.symbol, text.source, text.lanes, target)
     else:

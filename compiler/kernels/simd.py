@@ -46,11 +46,10 @@ from typing import Any, Union
 from llvmlite import ir
 from numba.core import types
 from numba.core.datamodel import models
-from numba.core.extending import register_model
-from numba.core.imputils import lower_builtin
-from numba.core.typing.templates import AbstractTemplate, builtin_registry, signature
+from numba.core.typing.templates import AbstractTemplate, signature
 
 from ...vm import intrinsics
+from ...vm.frontend import MODELS, OPERATIONS, TYPES
 from . import elementary, elementary_inverse, lanes
 from .kernel import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .lanes import (
@@ -89,16 +88,17 @@ class Vector(types.Type):
         super().__init__(name=f"vector({dtype} x {lanes})")
 
 
-@register_model(Half)
 class _HalfModel(models.PrimitiveModel):
     def __init__(self, manager: Any, half: Half) -> None:
         super().__init__(manager, half, HALF)
 
 
-@register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, vector: Vector) -> None:
         super().__init__(manager, vector, ir.VectorType(IR_TYPES[vector.dtype], vector.lanes))
+
+
+MODELS.update({Half: _HalfModel, Vector: _VectorModel})
 
 
 # ---- the bridge to Numba ----
@@ -111,7 +111,7 @@ _ANYTHING = (types.VarArg(types.Any),)
 
 
 def define(function: Callable[..., Any], typer: Typer, emitter: Emitter, kinds: Kinds = _ANYTHING) -> None:
-    """Teaches Numba `function`: how a call is typed, and what code it becomes.
+    """Teaches our part of Numba `function`: how a call is typed, and what code it becomes.
 
     Numba's `intrinsic` would do, but it knows no optional arguments.
     """
@@ -124,13 +124,13 @@ def define(function: Callable[..., Any], typer: Typer, emitter: Emitter, kinds: 
             result = typer(*arguments)
             return None if result is None else signature(result, *arguments)
 
-    builtin_registry.register_global(function, types.Function(Template))
+    TYPES.register_global(function, types.Function(Template))
 
     def emit(context: Any, builder: ir.IRBuilder, sig: Any, values: list[ir.Value]) -> ir.Value:
         result = emitter(builder, sig.args, values)
         return context.get_dummy_value() if result is None else result
 
-    lower_builtin(function, *kinds)(emit)
+    OPERATIONS.lower(function, *kinds)(emit)
 
 
 def named(name: str, typer: Typer, emitter: Emitter) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ from numba.core.errors import NumbaError
 from ...formats.errors import CompileError
 from ...vm.frontend import Lowering
 from ...vm.layout import STOP_WORD, STOPPED
+from ...vm.native import NativeTarget
 from .lanes import I1, I64, Kind
 
 _UNCHECKED_ROUNDS = (
@@ -56,13 +57,13 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 }
 
 
-def translate(symbol: str, source: str, names: Mapping[str, Any]) -> list[str]:
+def translate(symbol: str, source: str, names: Mapping[str, Any], target: NativeTarget) -> list[str]:
     """The LLVM texts of the function of words that `source` defines, called `symbol` there, and of what it calls.
 
     `names` are the functions and numbers that the text may use. Raises CompileError.
     """
     function = _parsed(symbol, source)
-    lowering = Lowering(symbol)
+    lowering = Lowering(symbol, target.cpu, target.features)
     with lowering.active():
         _Translation(symbol, function, names, lowering).run()
     return lowering.texts()

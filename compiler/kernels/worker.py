@@ -31,12 +31,12 @@ def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -
     return compile_object({symbol: partial(lowered, symbol, source, lanes)}, target)
 
 
-def lowered(symbol: str, source: str, lanes: int) -> list[str]:
-    """The LLVM texts of a kernel's text."""
+def lowered(symbol: str, source: str, lanes: int, target: NativeTarget) -> list[str]:
+    """The LLVM texts of a kernel's text, for that target."""
     from .simd import namespace
     from .translate import translate
 
-    return translate(symbol, source, namespace(lanes))
+    return translate(symbol, source, namespace(lanes), target)
 
 
 def send(stream: BinaryIO, message: Any) -> None:
