@@ -108,18 +108,20 @@ def compile_module(
     opt_level: int = OPT_LEVEL,
     print_after: Iterable[str] = (),
     timings: Timings | None = None,
-    winograd: WinogradChoice = best_tiles,
+    winograd: WinogradChoice | None = None,
     without: Collection[str] = (),
 ) -> Generated:
-    """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions;
-    `without` names passes that are left out, to find what one of them does."""
+    """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions, by
+    default what a count says for the target's registers; `without` names passes that are left out, to find what one does."""
+    target = target or host()
+    winograd = winograd or functools.partial(best_tiles, registers=target.block_registers)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
     if params:
         module = bind_parameters(module, entries[0], params)
     names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
-    options = Options(tuple(entries), _supports(target or host()), winograd)
+    options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
         module = run(module, pipeline(opt_level, options, without), print_after=print_after, timings=timings)
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)

@@ -190,7 +190,7 @@ class Executable:
     @property
     def lib(self) -> Library:
         """The primitives, and `get_source` of their kernels."""
-        return Library(self._program.primitives)
+        return Library(self._program.primitives, self.tuning)
 
     def function(self, name: str) -> Function:
         """Raises UnknownFunctionError."""

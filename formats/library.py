@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from .. import formats
 from .errors import FormatError, TreadleError, UnknownFunctionError
 from .primitive import Primitive, PrimitiveDefinition
+from .tuning import Tuning
 
 FORMS = ("python", "llvm", "asm")
 
@@ -15,7 +16,8 @@ FORMS = ("python", "llvm", "asm")
 class Library:
     """The primitives of an executable by name: `lib.names`, `lib["conv_relu_0"]`, `lib.get_source("conv_relu_0", "asm")`."""
 
-    def __init__(self, primitives: tuple[Primitive, ...]) -> None:
+    def __init__(self, primitives: tuple[Primitive, ...], tuning: Tuning) -> None:
+        self._tuning = tuning
         self._primitives = {primitive.name: primitive.definition for primitive in primitives}
 
     @property
@@ -39,7 +41,8 @@ class Library:
             raise UnknownFunctionError(f"there is no primitive {name!r}; the library has {names}") from None
 
     def get_source(self, name: str, fmt: str = "python") -> str:
-        """The source of a primitive's kernel: "python" as Treadle generates it, "llvm" or "asm" as Numba compiles it.
+        """The source of a primitive's kernel, in the variant that runs here: "python" as Treadle generates it, "llvm" or "asm" as
+        it is compiled.
 
         Imports the compiler. Raises UnknownFunctionError, FormatError for an unknown form, CompileError for a primitive
         that has no kernel.
@@ -49,7 +52,7 @@ class Library:
             raise FormatError(f"no source form {fmt!r}; there are {', '.join(FORMS)}")
         if not formats.kernel_sources:
             raise TreadleError("formats alone cannot show sources; import treadle")
-        return importlib.import_module(formats.kernel_sources).get_source(definition, fmt)
+        return importlib.import_module(formats.kernel_sources).get_source(definition, fmt, self._tuning)
 
     def __repr__(self) -> str:
         return f"<Library of {len(self)} primitives>"

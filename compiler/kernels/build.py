@@ -8,17 +8,18 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ...formats import dims
-from ...formats.errors import BudgetExceededError
+from ...formats.errors import BudgetExceededError, CompileError
 from ...formats.primitive import PrimitiveDefinition
 from ...vm import library, native
 from ...vm.library import BuiltKernel, Evaluate
-from .compile_pool import Text, UnfinishedError, compile_texts
+from .compile_pool import Result, Text, UnfinishedError, try_texts
 from .kernel import Kernel
 from .target import Target, host
 
@@ -51,7 +52,8 @@ def build(
     names: Sequence[str] = (),
     seconds: float | None = None,
 ) -> list[BuiltKernel | None]:
-    """The kernel of each definition; None for one without a native lowering, which will be evaluated by reference.
+    """The kernel of each definition; None for one without a native lowering, which will be evaluated by reference. So will one
+    whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right.
 
     What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
     `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives, for messages. Raises InferenceError
@@ -85,6 +87,8 @@ def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | N
     if kernel is None:
         return None
     ((key, code),) = _compile({_object_key(kernel, target): kernel}, target, False, 1)
+    if isinstance(code, CompileError):
+        raise code
     native.cache().put(key, code)
     return BuiltKernel("", key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
 
@@ -113,7 +117,15 @@ def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> di
         if time.monotonic() > until:
             raise _too_late([wanted])
         check_definition(wanted.definition)
-        kernel = lower(wanted.definition, target, wanted.variant)
+        if key in _failed:
+            continue
+        try:
+            kernel = lower(wanted.definition, target, wanted.variant)
+        except CompileError as error:
+            if wanted.variant:  # there may be no such one
+                raise
+            _fall_back(key, wanted, str(error))
+            continue
         if kernel is None:
             library.store_kernel(key, None)
         else:
@@ -138,6 +150,9 @@ def _build(
     try:
         for object_key, code in _compile(texts, target, progress, jobs, until):
             for key in users[object_key]:
+                if isinstance(code, CompileError):
+                    _fall_back(key, missing[key], str(code))
+                    continue
                 kernel = kernels[key]
                 built[key] = BuiltKernel(key, object_key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
                 library.store_kernel(key, built[key])
@@ -145,6 +160,24 @@ def _build(
         late = [users[text.symbol.removeprefix(_SYMBOL)] for text in error.texts]
         raise _too_late([missing[key] for keys in late for key in keys]) from None
     return built
+
+
+# The keys of kernels that could not be built, for this process: another one may have more memory
+_failed: set[str] = set()
+
+
+def _fall_back(key: str, wanted: _Wanted, reason: str) -> None:
+    """Says once that a primitive is evaluated by the operators' reference implementations."""
+    _failed.add(key)
+    nodes = wanted.definition.nodes
+    what = " ".join(filter(None, (wanted.name, f"({', '.join(node.operator for node in nodes)})")))
+    origin = next((f", node {node.origin!r}," for node in nodes if node.origin), "")
+    warnings.warn(
+        f"the kernel of the primitive {what}{origin} cannot be built: {' '.join(reason.split())}; its reference implementation "
+        "runs in its place, which is right, and slow. Please report this",
+        RuntimeWarning,
+        stacklevel=5,
+    )
 
 
 def _too_late(late: Sequence[_Wanted]) -> BudgetExceededError:
@@ -163,15 +196,16 @@ def _object_key(kernel: Kernel, target: Target) -> str:
 
 def _compile(
     kernels: Mapping[str, Kernel], target: Target, progress: bool, jobs: int | None, until: float = math.inf
-) -> Iterator[tuple[str, bytes]]:
-    """Native code by object key, as it comes: what the cache has, then what must be compiled, behind a progress bar."""
+) -> Iterator[tuple[str, Result]]:
+    """Native code by object key, or why there is none, as it comes: what the cache has, then what must be compiled, behind a
+    progress bar."""
     waiting: dict[str, Kernel] = {}
     for key, kernel in kernels.items():
-        code = native.cache().get(key)
-        if code is None:
+        known = native.cache().get(key)
+        if known is None:
             waiting[key] = kernel
         else:
-            yield key, code
+            yield key, known
     if not waiting:
         return
     from tqdm import tqdm
@@ -179,6 +213,6 @@ def _compile(
     texts = [Text(f"{_SYMBOL}{key}", kernel.source, kernel.lanes) for key, kernel in waiting.items()]
     hidden = None if progress else True  # None: hidden where stderr is no terminal
     with tqdm(total=len(texts), desc="compiling kernels", unit="", delay=1, leave=False, disable=hidden) as bar:
-        for text, code in compile_texts(texts, target.native, jobs, until):
+        for text, code in try_texts(texts, target.native, jobs, until):
             yield text.symbol.removeprefix(_SYMBOL), code
             bar.update()

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Union
 
-from ...formats.errors import CompileError
+from ...formats.errors import CompileError, ExecutionError
 from ...vm import knobs, processes
 from ...vm.native import NativeTarget
 from ...vm.once import is_forked
@@ -49,6 +50,9 @@ class UnfinishedError(Exception):
         self.texts = texts
 
 
+Result = Union[bytes, CompileError]  # object code, or why there is none
+
+
 def compile_texts(
     texts: Sequence[Text], target: NativeTarget, jobs: int | None = None, until: float = math.inf
 ) -> Iterator[tuple[Text, bytes]]:
@@ -57,22 +61,39 @@ def compile_texts(
     Raises CompileError for a text that does not compile, or that makes its compiler die twice, and UnfinishedError when the
     monotonic clock shows `until`; what is being compiled then is given up.
     """
+    for text, result in try_texts(texts, target, jobs, until):
+        if isinstance(result, CompileError):
+            raise result
+        yield text, result
+
+
+def try_texts(
+    texts: Sequence[Text], target: NativeTarget, jobs: int | None = None, until: float = math.inf
+) -> Iterator[tuple[Text, Result]]:
+    """The same, where a text that does not compile is no reason to give up the others: its error is its result."""
     jobs = min(jobs or knobs.get("TREADLE_JOBS") or _cpus(), len(texts))
     # Numba in a child of fork may not be able to compile
     is_short = sum(len(text.source) for text in texts) < _SHORT
     if not is_forked() and len(texts) < _WORTH_WORKERS and (is_short or until == math.inf):
         for text in texts:
-            yield text, worker.compile_kernel(text.symbol, text.source, text.lanes, target)
+            yield text, _compile_here(text, target)
     else:
         # long texts first: a long one that starts last would leave the other workers idle
         yield from _on_workers(sorted(texts, key=lambda text: -len(text.source)), target, jobs, until)
+
+
+def _compile_here(text: Text, target: NativeTarget) -> Result:
+    try:
+        return worker.compile_kernel(text.symbol, text.source, text.lanes, target)
+    except CompileError as error:
+        return error
 
 
 def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int, until: float) -> Iterator[tuple[Text, bytes]]:
+def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int, until: float) -> Iterator[tuple[Text, Result]]:
     waiting: queue.SimpleQueue[Text] = queue.SimpleQueue()
     finished: queue.SimpleQueue[tuple[Text, bytes | Exception]] = queue.SimpleQueue()
     for text in texts:
@@ -87,7 +108,7 @@ def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int, until: f
                 text, result = finished.get(timeout=None if until == math.inf else max(0, until - time.monotonic()))
             except queue.Empty:
                 raise UnfinishedError(list(missing)) from None
-            if isinstance(result, Exception):
+            if isinstance(result, Exception) and not isinstance(result, CompileError):
                 raise result
             del missing[text]
             yield text, result
@@ -127,10 +148,13 @@ class _Client:
             except Exception as error:
                 finished.put((text, error))
 
-    def _compile(self, text: Text) -> bytes:
+    def _compile(self, text: Text) -> Result:
         status: int | None = None
         for _ in range(_ATTEMPTS):
-            process = self._running()
+            try:
+                process = self._running()
+            except ExecutionError:  # the system starts no more processes
+                return _compile_here(text, self._target)
             try:
                 worker.send(process.stdin, [text.symbol, text.source, text.lanes])  # type: ignore[arg-type]
                 outcome, content = worker.receive(process.stdout)  # type: ignore[arg-type]

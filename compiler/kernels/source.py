@@ -6,6 +6,8 @@ from functools import partial
 
 from ...formats.errors import CompileError
 from ...formats.primitive import PrimitiveDefinition
+from ...formats.tuning import Tuning
+from ...vm import library
 from ...vm.native import compile_text
 from ..check import check_definition
 from .lower import lower
@@ -13,14 +15,16 @@ from .target import host
 from .worker import lowered
 
 
-def get_source(definition: PrimitiveDefinition, form: str) -> str:
-    """What this machine would run: the generated "python", its "llvm" IR after optimisation, or its "asm".
+def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> str:
+    """What this machine runs, by an executable's tuning: the generated "python", its "llvm" IR after optimisation, its "asm".
 
-    Raises InferenceError for a malformed definition, CompileError for one that has no kernel.
+    Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
+    is asked for.
     """
     check_definition(definition)
     target = host()
-    kernel = lower(definition, target)
+    _, (variant,) = library.variant_keys([definition], target.key, tuning.get(target.key, {}))
+    kernel = lower(definition, target, variant)
     if kernel is None:
         operators = ", ".join(node.operator for node in definition.nodes)
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")

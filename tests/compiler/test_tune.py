@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import treadle
 from onnx import numpy_helper, parser
-from treadle.compiler import timing, tune, tune_algorithms
+from treadle.compiler import driver, timing, tune, tune_algorithms
 from treadle.compiler.driver import compile, tune_kernels, with_kernels, with_known_variants
-from treadle.compiler.kernels.target import host
+from treadle.compiler.kernels.target import host, of
+from treadle.compiler.operators import winograd
 from treadle.compiler.tune import Session
 from treadle.formats.executable import Executable, load
 from treadle.tools.cli import main
-from treadle.vm import native
+from treadle.vm import library, native
 from treadle.vm.machine import VirtualMachine
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -185,3 +187,40 @@ def test_what_has_no_size_to_measure_at_is_left_alone() -> None:
     session = Session(1.0, progress=False)
     compile(model, progress=False, tune=session)
     assert all("conv" not in outcome.name for outcome in session.found.outcomes)
+
+
+def test_the_source_that_is_shown_is_the_variant_that_runs(executable):
+    """Of the kernel with a tile other than the default's."""
+    from treadle.compiler.kernels.lower import lower, space
+
+    (primitive,) = executable.program.primitives
+    options = space(primitive.definition, host())
+    name = next(name for name, texts in options.items() if len(texts) > 1)
+    variants = [f"{name}={text}" for text in options[name]]
+    sources = [lower(primitive.definition, host(), variant).source for variant in variants]
+    variant, source = next(pair for pair in zip(variants, sources, strict=True) if pair[1] != sources[0])
+    assert executable.lib.get_source(primitive.name) == sources[0]
+    key = library.definition_key(primitive.definition, host().key)
+    tuned = executable.with_tuning({host().key: {key: variant}})
+    assert tuned.lib.get_source(primitive.name) == source
+    assert tuned.lib.get_source(primitive.name, "asm") != executable.lib.get_source(primitive.name, "asm")
+
+
+@pytest.mark.parametrize("cpu", ["haswell", "x86-64-v4"])
+def test_algorithms_are_chosen_for_the_registers_of_the_target(cpu):
+    target = of(native.NativeTarget(host().native.triple, cpu, ""))
+    asked = []
+    original = winograd.best_tiles
+
+    def watched(problem, *, registers=None):
+        asked.append(registers)
+        return original(problem, registers=registers)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "best_tiles", watched)
+        weights = np.zeros((128, 128, 3, 3), np.float32)
+        x = treadle.var("x", (1, 128, 7, 7), "float32")
+        module = treadle.Module(main=treadle.function([x], treadle.op.conv(x, weights, pads=(1, 1, 1, 1))))
+        driver.compile_module(module, target=target)
+    assert asked
+    assert set(asked) == {target.block_registers}
