@@ -17,6 +17,7 @@ from ...formats.errors import (
     DTypeError,
     FileError,
     InferenceError,
+    LimitError,
     ModelError,
     ParseError,
     TreadleError,
@@ -215,8 +216,8 @@ class _ModelImporter:
             return [None] * len(node.output)
         except InferenceError as error:
             raise error if error.node else InferenceError(f"{_operator(node)}: {error.message}", node=origin) from None
-        except ModelError as error:
-            raise error if error.node else ModelError(error.message, node=origin) from None
+        except (ModelError, LimitError) as error:
+            raise error if error.node else type(error)(error.message, node=origin) from None
         if len(results) < sum(bool(name) for name in node.output):
             raise ModelError(f"{node.op_type} has {len(results)} outputs, {len(node.output)} are named", node=origin)
         return results
