@@ -38,13 +38,11 @@ from ..formats.errors import BudgetExceededError, TreadleError
 from ..formats.executable import Executable, load
 from ..formats.primitive import Primitive, PrimitiveDefinition
 from ..formats.program import Function, Program
-from ..formats.sections import decode_definition
 from ..formats.tables_text import print_primitive
 from ..formats.types import TensorType, TupleType, Type
 from ..vm import processes
 from .fuzz_definitions import try_definition
-from .fuzz_targets import is_fault
-from .fuzz_targets import read_corpus as read_corpus_of
+from .fuzz_targets import is_fault, known_definitions
 from .mutate import mutate_bytes, mutate_program, mutate_section
 from .mutate_definitions import mutate_definition
 
@@ -156,7 +154,7 @@ def definitions(original: Original) -> list[PrimitiveDefinition]:
 
 @functools.cache
 def _of_templates() -> tuple[PrimitiveDefinition, ...]:
-    return tuple(decode_definition(data) for data in read_corpus_of("definition"))
+    return tuple(known_definitions())
 
 
 def _with_primitive(random: Random, original: Original) -> Program:

@@ -7,13 +7,16 @@ A target returns, or raises an error of Treadle's; whatever else it raises is a 
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..formats.codec import Buffer
 from ..formats.container import Container, layout
-from ..formats.errors import TreadleError
+from ..formats.errors import FormatError, InferenceError, TreadleError
+from ..formats.primitive import PrimitiveDefinition
 from ..formats.schema import BY_NAME, SECTIONS
+from ..formats.sections import decode_definition
 
 CORPUS = Path(__file__).parent.parent / "tests" / "corpus"
 TEXT_BYTES = 1 << 14  # of an input: what is read is no longer than it takes to make a mistake
@@ -70,7 +73,6 @@ def definition(data: bytes) -> None:
     from ..compiler.check import check_definition
     from ..compiler.kernels.lower import lower
     from ..compiler.kernels.target import host
-    from ..formats.sections import decode_definition
 
     found = decode_definition(data)
     check_definition(found)
@@ -130,6 +132,19 @@ def read_corpus(name: str) -> list[bytes]:
     """The inputs of a target that are kept in the repository."""
     path = CORPUS / f"{name}.txt"
     return [base64.b64decode(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def known_definitions() -> list[PrimitiveDefinition]:
+    """The well-formed definitions of the corpus."""
+    from ..compiler.check import check_definition
+
+    found = []
+    for data in read_corpus("definition"):
+        with contextlib.suppress(FormatError, InferenceError):
+            definition = decode_definition(data)
+            check_definition(definition)
+            found.append(definition)
+    return found
 
 
 def write_corpus(name: str, inputs: Iterable[bytes]) -> None:

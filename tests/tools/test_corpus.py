@@ -10,15 +10,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from treadle.compiler.check import check_definition
 from treadle.formats.errors import TreadleError
-from treadle.formats.primitive import PrimitiveDefinition
-from treadle.formats.sections import decode_definition
 from treadle.tools.fuzz_definitions import try_definition
-from treadle.tools.fuzz_targets import CORPUS, TARGETS, is_fault, read_corpus, with_changed_section
+from treadle.tools.fuzz_targets import CORPUS, TARGETS, is_fault, known_definitions, read_corpus, with_changed_section
 from treadle.tools.mutate_definitions import mended, mutate_definition
 
-DEFINITIONS = [decode_definition(data) for data in read_corpus("definition")]
+DEFINITIONS = known_definitions()
 
 
 def refusal(target: Callable[[bytes], object], data: bytes) -> TreadleError | None:
@@ -44,17 +41,8 @@ def test_the_corpus_is_small() -> None:
     assert sum(path.stat().st_size for path in CORPUS.rglob("*")) < 1_000_000
 
 
-def honest() -> list[PrimitiveDefinition]:
-    found = []
-    for definition in DEFINITIONS:
-        with contextlib.suppress(TreadleError):
-            check_definition(definition)
-            found.append(definition)
-    return found
-
-
 def test_what_is_well_formed_needs_no_mending() -> None:
-    for definition in honest():
+    for definition in DEFINITIONS:
         if all(node.operator != "constant" for node in definition.nodes):
             again = mended(definition)
             assert (again.params, again.nodes, again.outputs) == (
@@ -72,7 +60,7 @@ def test_changed_definitions_are_refused_or_have_a_kernel() -> None:
             changed = mutate_definition(random, random.choice(DEFINITIONS))
             tally[try_definition(changed, random, lambda: None, 0.0)] += 1
     assert {"refused by its form", "refused by its types", "checked, lowered", "checked, no kernel"} <= tally.keys()
-    assert min(tally["refused by its form"], tally["refused by its types"], tally["checked, lowered"]) > 200
+    assert min(tally["refused by its form"], tally["refused by its types"], tally["checked, lowered"]) > 150
 
 
 def test_a_changed_section_has_a_checksum_that_fits() -> None:
