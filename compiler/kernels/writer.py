@@ -42,7 +42,6 @@ class Writer:
         self._indent = "    "
         self._left = TEXT  # characters that may still be written
         self._lines = ["def kernel(args, scratch, part, parts):", f'    """{title}"""', "    stoppable(args)"]
-        self._left = TEXT  # characters that may still be written
         self("words = word(args, 0)")
         self._relations = list(relations(definition))
         self._prepared = ""
