@@ -65,6 +65,7 @@ from .layout import (
 )
 from .parallel import free_threads, run_parts
 
+COPY_PIECE = 8 << 20  # bytes that are copied between two looks at the stop word: about a millisecond
 NO_ROOM = -2  # a kernel's scratch memory passes the call's memory budget
 
 
@@ -226,7 +227,14 @@ def new_copy(context, data, source):
     model = described(source)
     tensor = new_like(context, model)
     if tensor > 0:
-        copy(load(tensor, OBJECT.DATA), data, size_of(model))
+        target, left = load(tensor, OBJECT.DATA), size_of(model)
+        while left > 0:
+            if load(load(context, CONTEXT.ARGUMENTS), STOP_WORD) != 0:
+                release(context, tensor)
+                return -TRAP.STOPPED
+            piece = min(left, COPY_PIECE)
+            copy(target, data, piece)
+            target, data, left = target + piece, data + piece, left - piece
     return tensor
 
 

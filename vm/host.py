@@ -75,6 +75,9 @@ def go_on(context: Context) -> None:
     """After a kernel that was stopped for what is over by now, a Ctrl-C that came before: it begins anew, unless it writes over
     what it reads."""
     place = Place.current(context)
+    if place.instruction.operation.name != "call":  # nothing else is left half done
+        context.go_on()
+        return
     _, inputs, outputs, _ = place.instruction.values
     reads, writes = ([_extent(place, register) for register in field] for field in (inputs, outputs))  # type: ignore[union-attr]
     if any(start < end_ and start_ < end for start, end in reads for start_, end_ in writes):

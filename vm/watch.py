@@ -64,6 +64,7 @@ class _Watch:
         for end in self._pipe:
             os.close(end)
         self.__init__()  # type: ignore[misc]
+        self.await_signals()  # machines and contexts that the child inherits will not ask for it again
 
     def _started(self) -> int:
         """Starts the thread, unless it runs. Where to write to wake it."""

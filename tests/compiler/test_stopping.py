@@ -98,6 +98,20 @@ def after_an_interrupt(vm: VirtualMachine, arguments: list[np.ndarray]) -> float
     return time.monotonic() - at[0]
 
 
+def test_a_child_of_fork_has_deadlines_and_signals_of_its_own(machines: dict) -> None:
+    vm, arguments = made(machines, "attention")
+    past_the_deadline(vm, arguments)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if all(end(vm, arguments) < 1 for end in (past_the_deadline, after_an_interrupt)) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    past_the_deadline(vm, arguments)
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("end", [past_the_deadline, after_a_cancel, after_an_interrupt])
 def test_a_call_ends_soon_within_a_kernel(machines: dict, name: str, end: Callable) -> None:
