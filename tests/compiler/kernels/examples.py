@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from treadle.compiler.kernels.lower import TEMPLATES
+from treadle.compiler.operators.packing import NarrowGroups
 from treadle.formats import dims
 from treadle.formats.dims import Dim
 from treadle.formats.errors import InferenceError
@@ -85,6 +86,7 @@ class Draw:
 _WITH_SPARE_LANES = frozenset(
     (
         "join_channels",
+        "conv_blocked",
         "group_normalization_blocked",
         "conv_to_few",
         "conv_integer_blocked",
@@ -331,11 +333,31 @@ def _dequantized(d: Draw) -> Operands:
 def _attention(d: Draw) -> Operands:
     batch, queries, keys = d.shape(d.one(0, 1, 2)), d.dim(), d.dim(0, 1, 5, 16, 17, 33, 300)
     depth, width = d.one(1, 8, 16, 17), d.one(1, 8, 16, 17, 40)
-    types = [_f32(*batch, queries, depth), _f32(*batch, keys, depth), _f32(*batch, keys, width)]
+    attributes: dict[str, Any] = {"scale": 0.5, "bias_last": d.one(True, False), "nan_to_zero": d.one(True, False)}
+    shared, logical = batch, {"q": (*batch, queries, depth)}
+    if batch and d.one(True, False):  # heads that several queries share
+        attributes["repeat"] = d.one(1, 2, 3)
+        logical["q"] = (*batch[:-1], dims.multiply(batch[-1], attributes["repeat"]), queries, depth)
+    logical |= {"k": (*shared, keys, depth), "v": (*shared, keys, width)}
+    types = []
+    for name, shape in logical.items():  # axes in any order, and parts of larger tensors
+        order = [*d.random.sample(range(len(shape) - 1), len(shape) - 1), len(shape) - 1]
+        stored = [shape[order.index(axis)] for axis in range(len(shape))]
+        attributes[f"{name}_axes"] = tuple(d.one(axis, axis, axis - len(shape)) for axis in order)
+        if d.random.random() < 0.3:
+            count, place = d.one(2, 3), d.random.randrange(len(shape))
+            stored.insert(place, count)
+            attributes[f"{name}_part"] = (place, d.random.randrange(count))
+        types.append(_f32(*stored))
+    rank = len(batch) + 2
+    attributes["result_axes"] = (*d.random.sample(range(rank - 1), rank - 1), rank - 1)
     if d.one(True, False):
-        mask = tuple(d.one(dim, 1) for dim in (*batch, queries, keys))
-        types.append(tensor(d.one("bool", "float32"), mask[d.random.randint(0, len(mask)) :]))
-    return types, {"scale": 0.5}
+        masks = [tuple(d.one(dim, 1) for dim in (*logical["q"][:-1], keys)) for _ in range(d.one(1, 2))]
+        types.append(
+            tensor("bool" if len(masks) > 1 else d.one("bool", "float32"), masks[0][d.random.randint(0, rank) :])
+        )
+        types += [_f32(*mask[d.random.randint(0, rank) :]) for mask in masks[1:]]
+    return types, attributes
 
 
 def _rotary(d: Draw) -> Operands:
@@ -399,10 +421,14 @@ def _kernel(d: Draw, rank: int) -> tuple[int, ...]:
 
 def _conv_blocked(d: Draw) -> Operands:
     rank, groups, channels, blocks = d.one(1, 2, 2, 3), d.one(1, 1, 2), d.one(3, 16, 20), d.one(1, 2, 3)
-    x = _f32(d.few(), groups * _blocks(channels), *d.spatial(rank), 16)
-    weight = _f32(groups * blocks, _blocks(channels), *_kernel(d, rank), 16, 16)
     attributes = {"groups": groups, "channels": channels, **d.window(rank)}
-    return [x, weight, *_bias(d, groups * blocks, rank)], attributes
+    into, out, image = _blocks(channels), groups * blocks, groups * _blocks(channels)
+    narrow = NarrowGroups.of(d.one(2, 3, 5), d.one(3, 8, 20), d.one(1, 5, 12, 16))
+    if narrow is not None and d.random.random() < 0.4:
+        attributes |= {"groups": narrow.count, "channels": narrow.channels, "outputs": narrow.outputs}
+        into, out, image = narrow.width, narrow.blocks, narrow.image_blocks
+    x = _f32(d.few(), image, *d.spatial(rank), 16)
+    return [x, _f32(out, into, *_kernel(d, rank), 16, 16), *_bias(d, out, rank)], attributes
 
 
 def _conv_planar(d: Draw) -> Operands:
@@ -444,6 +470,10 @@ def _recurrent(d: Draw, name: str) -> Operands:
     state = _f32(directions, batch, hidden)
     types = [_f32(steps, batch, directions, gates, hidden), _f32(directions, _blocks(hidden), hidden, gates, 16), state]
     types += {"rnn": [], "gru": [_f32(directions, hidden)], "lstm": [state]}[name]
+    if d.one(True, False):
+        types += [_f32(directions, 3, hidden)] if name == "lstm" else []
+        types.append(tensor(_indices(d), (batch,)))
+        d.ranges[len(types) - 1] = dims.add(steps, 2)  # lengths, negative ones and longer ones, too
     return types, {"direction": direction}
 
 
