@@ -224,7 +224,10 @@ class _Parser(TableParser):
                 scanner.fail(f"there is no constant {name!r}", start)
             return self.shared[name]
         if scanner.accept("~"):
-            return ir.Constant(self.literal(DType[scanner.word("an element type")]).value, weak=True)
+            name = scanner.word("an element type")
+            if name not in DType.__members__:
+                scanner.fail(f"there is no element type {name!r}", start)
+            return ir.Constant(self.literal(DType[name]).value, weak=True)
         quoted = scanner.peek('"')
         name = scanner.name("a variable or a constant")
         if not quoted and name in DType.__members__:
