@@ -63,7 +63,7 @@ from .layout import (
     TRAP,
     WORD,
 )
-from .parallel import free_threads, run_parts
+from .parallel import free_threads, run_parts, see_more_processors
 
 COPY_PIECE = 8 << 20  # bytes that are copied between two looks at the stop word: about a millisecond
 NO_ROOM = -2  # a kernel's scratch memory passes the call's memory budget
@@ -324,6 +324,8 @@ def call_primitive(context, primitive, at, refs, ints):
 def run(context):
     """Executes from the context's program counter on, as one of the calls that run. Returns a trap."""
     pool = load(context, CONTEXT.POOL)
+    if load(pool, POOL.LIMIT) < load(pool, POOL.THREADS):
+        see_more_processors(pool)
     atomic_add(pool, POOL.ACTIVE, 1)
     trap = execute(context)
     atomic_add(pool, POOL.ACTIVE, -1)

@@ -166,7 +166,11 @@ POOL = _names("POOL", """
     YIELD        … and of what lets other threads have the core
     PROCESSOR    … and of what says on which processor a thread is; 0 where processors cannot be chosen
     CONFINE      … and of what confines a thread to some processors
-    ALLOWED      address of a bit for each processor that the process may use
+    ASK          … and of what says which processors a thread may use
+    ALLOWED      address of a bit for each processor that calls may use; behind these, room for as many
+    LIMIT        as many of THREADS as have processors
+    CHOSEN       1 where the user has chosen THREADS: then LIMIT is the same
+    NEXT_LOOK    when to ask for the processors again, by the processor's clock
 """, step=8)  # fmt: skip
 
 # A thread's share of a loop, on one cache line …

@@ -25,6 +25,7 @@ from .intrinsics import (
     call_kernel,
     call_python,
     clock,
+    copy,
     free,
     load,
     malloc,
@@ -43,6 +44,7 @@ RESTS_A_YIELD = 16  # of an idle worker, which take about as long as a call of t
 BACK_OFF = 8  # that a hindered worker is left out at first; each time again twice as long …
 LONGEST_BACK_OFF = 64
 CALM = 32  # … unless it has taken part for so long since
+LOOK = 50  # between two looks at which processors there are
 FOREVER = 0x7FFFFFFFFFFFFFFF
 
 
@@ -123,7 +125,7 @@ def own(pool):
 @inlined
 def free_threads(pool):
     """How many threads a call may use: those that other calls run on would only be shared."""
-    return load(pool, POOL.THREADS) + 1 - atomic_load(pool, POOL.ACTIVE)
+    return load(pool, POOL.LIMIT) + 1 - atomic_load(pool, POOL.ACTIVE)
 
 
 @native
@@ -136,7 +138,47 @@ def available_threads(pool):
             if load(member, SLEEPER.LEFT_OUT) == 1 and load(member, SLEEPER.RETURN) <= now:
                 store(member, SLEEPER.LEFT_OUT, 0)
                 store(pool, POOL.HINDERED, load(pool, POOL.HINDERED) - 1)
-    return load(pool, POOL.THREADS) - load(pool, POOL.HINDERED)
+    return min(load(pool, POOL.LIMIT), load(pool, POOL.THREADS) - load(pool, POOL.HINDERED))
+
+
+@native
+def see_processors(pool):
+    """Follows changes of the processors that the caller may use: workers run on these alone, and no more of them than there are,
+    unless the user has chosen how many. For who has the workers."""
+    now = clock()
+    if load(pool, POOL.ASK) == 0 or now <= load(pool, POOL.NEXT_LOOK):
+        return 0
+    store(pool, POOL.NEXT_LOOK, now + LOOK * load(pool, POOL.MILLISECOND))
+    size, allowed = MAX_PROCESSORS >> 3, load(pool, POOL.ALLOWED)
+    seen, changed, count = allowed + size, 0, 0
+    if call_python(load(pool, POOL.ASK), 0, size, seen, 0, 0, 0, 0, 0) & 0xFFFFFFFF != 0:
+        return 0
+    for k in range(MAX_PROCESSORS >> 6):
+        bits = load(seen, k)
+        changed |= bits ^ load(allowed, k)
+        while bits != 0:
+            bits &= bits - 1
+            count += 1
+    threads, chosen = load(pool, POOL.THREADS), load(pool, POOL.CHOSEN)
+    if changed == 0 or (chosen == 1 and count < threads):
+        return 0
+    copy(allowed, seen, size)
+    store(pool, POOL.LIMIT, threads if chosen == 1 else min(count, threads))
+    for index in range(1, threads):
+        member = member_at(pool, index)
+        if load(member, SLEEPER.THREAD) != 0:
+            call_python(load(pool, POOL.CONFINE), load(member, SLEEPER.THREAD), size, allowed, 0, 0, 0, 0, 0)
+        store(member, SLEEPER.APART, 0)
+    return 0
+
+
+@native
+def see_more_processors(pool):
+    """For calls that run alone because there were too few."""
+    if own(pool) == 1:
+        see_processors(pool)
+        atomic_store(pool, POOL.BUSY, 0)
+    return 0
 
 
 @native
@@ -150,6 +192,7 @@ def run_parts(context, primitive, arguments, parts, threads):
     if parts <= 1 or own(pool) == 0:
         return call_kernel(kernel, arguments, scratch, 0, 1)
     parts = min(parts, MAX_PARTS)
+    see_processors(pool)
     # of the threads that were free when the kernel was asked, some may have gone: there is scratch memory for THREADS
     needed, members = load(primitive, PRIMITIVE.SCRATCH), min(threads, parts, available_threads(pool))
     room = load(context, CONTEXT.MAX_LIVE) - members * needed

@@ -19,6 +19,7 @@ from ..formats.errors import ArgumentError
 from . import core, knobs
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 from .once import Lock, once
+from .processors import cpu_count
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
@@ -42,22 +43,29 @@ class Pool:
         self._wanted: int | None = None  # threads that the user asked for
         self._is_started = False
         self._lock = Lock()
-        self._words[POOL.THREADS] = 1
+        self._words[POOL.THREADS] = self._words[POOL.LIMIT] = 1
+        self._allowed = ctypes.create_string_buffer(2 * MAX_PROCESSORS // 8)
         self._set_spins()
         self._find_functions()
 
     @property
     def threads(self) -> int:
         """How many threads a call has, or will have once the workers are started."""
-        return self._words[POOL.THREADS] if self._is_started else self._wanted or _default_threads()
+        chosen = self._wanted or knobs.get("TREADLE_NUM_THREADS")
+        if self._is_started:
+            return self._words[POOL.THREADS] if chosen else min(self._words[POOL.THREADS], _default_threads())
+        return self._wanted or _default_threads()
 
     def start(self) -> None:
-        """Starts the workers, if this process has none yet: it is new, or a child of fork."""
-        if not self._is_started:
-            with self._lock:
-                if not self._is_started:
-                    self._resize(self.threads)
-                    self._is_started = True
+        """Starts the workers, if this process has none yet: it is new, or a child of fork; and more of them, if nobody has chosen
+        their number and there are more CPUs than there were."""
+        if self._is_started and (self._words[POOL.CHOSEN] or _default_threads() <= self._words[POOL.THREADS]):
+            return
+        with self._lock:
+            wanted = self._wanted or _default_threads()
+            if not self._is_started or wanted > self._words[POOL.THREADS]:
+                self._resize(wanted)
+                self._is_started = True
 
     def resize(self, threads: int) -> None:
         """From the next kernel on, a call has so many threads, its own among them."""
@@ -83,13 +91,15 @@ class Pool:
                 f"calls have {1 + len(self._workers)} threads, not {threads}: {error}", RuntimeWarning, stacklevel=4
             )
         finally:
-            words[POOL.THREADS] = min(threads, 1 + len(self._workers))
+            words[POOL.THREADS] = words[POOL.LIMIT] = min(threads, 1 + len(self._workers))
+            words[POOL.CHOSEN] = bool(self._wanted or knobs.get("TREADLE_NUM_THREADS"))
+            self._see_processors()
             words[POOL.BUSY] = 0
 
     def stop(self) -> None:
         """Ends the workers. What runs afterwards runs on its own thread."""
         self._own()
-        self._words[POOL.THREADS], self._words[POOL.STOP] = 1, 1
+        self._words[POOL.THREADS], self._words[POOL.LIMIT], self._words[POOL.STOP] = 1, 1, 1
         self._take_in()
         self._words[POOL.BUSY] = 0
         core.engine().wake(self.address, len(self._workers))
@@ -111,11 +121,11 @@ class Pool:
             POOL.STOP,
         ):
             self._words[word] = 0
-        self._words[POOL.THREADS] = 1
+        self._words[POOL.THREADS] = self._words[POOL.LIMIT] = 1
         ctypes.memset(self.address + WORD * POOL.WORDS, 0, WORD * MEMBER_WORDS * MAX_THREADS)
         self._workers.clear()
         self._is_started = False
-        self._find_functions()
+        self._see_processors()
 
     def _take_in(self) -> None:
         """Leaves no worker out any longer."""
@@ -161,9 +171,15 @@ class Pool:
         if hasattr(os, "sched_getaffinity") and hasattr(_c_library(), "sched_getcpu"):
             self._words[POOL.PROCESSOR] = _address("sched_getcpu")
             self._words[POOL.CONFINE] = _address("sched_setaffinity")
-            bits = sum(1 << processor for processor in os.sched_getaffinity(0) if processor < MAX_PROCESSORS)
-            self._allowed = ctypes.create_string_buffer(bits.to_bytes(MAX_PROCESSORS // 8, "little"))
+            self._words[POOL.ASK] = _address("sched_getaffinity")
             self._words[POOL.ALLOWED] = ctypes.addressof(self._allowed)
+            self._see_processors()
+
+    def _see_processors(self) -> None:
+        """Sets the bits of the processors that the process may use; from here on, the engine follows them."""
+        if self._words[POOL.ASK]:
+            bits = sum(1 << processor for processor in os.sched_getaffinity(0) if processor < MAX_PROCESSORS)
+            ctypes.memmove(self._allowed, bits.to_bytes(MAX_PROCESSORS // 8, "little"), MAX_PROCESSORS // 8)
 
     def _make_lock(self, index: int) -> None:
         """A mutex and a condition for a worker to sleep on."""
@@ -206,11 +222,6 @@ def pool() -> Pool:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_pool.forget_workers)
     return _pool
-
-
-def cpu_count() -> int:
-    """The CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _default_threads() -> int:

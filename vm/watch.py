@@ -78,7 +78,7 @@ class _Watch:
             return self._pipe[1]
 
     def _run(self, pipe: int) -> None:
-        busy = time.monotonic()  # when there were deadlines the last time
+        busy = float("-inf")  # when there were deadlines the last time
         while True:
             self._is_idle = not self._deadlines and time.monotonic() - busy > _PATIENCE
             if self._is_idle and self._deadlines:  # it came just now

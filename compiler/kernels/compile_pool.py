@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import queue
 import threading
 import time
@@ -21,6 +20,7 @@ from ...formats.errors import CompileError, ExecutionError
 from ...vm import knobs, processes
 from ...vm.native import NativeTarget
 from ...vm.once import is_forked
+from ...vm.processors import cpu_count
 from . import worker
 
 # Starting a worker costs about as much as compiling two kernels: fewer texts than these are compiled in this process.
@@ -71,7 +71,7 @@ def try_texts(
     texts: Sequence[Text], target: NativeTarget, jobs: int | None = None, until: float = math.inf
 ) -> Iterator[tuple[Text, Result]]:
     """The same, where a text that does not compile is no reason to give up the others: its error is its result."""
-    jobs = min(jobs or knobs.get("TREADLE_JOBS") or _cpus(), len(texts))
+    jobs = min(jobs or knobs.get("TREADLE_JOBS") or cpu_count(), len(texts))
     # Numba in a child of fork may not be able to compile
     is_short = sum(len(text.source) for text in texts) < _SHORT
     if not is_forked() and len(texts) < _WORTH_WORKERS and (is_short or until == math.inf):
@@ -87,10 +87,6 @@ def _compile_here(text: Text, target: NativeTarget) -> Result:
         return worker.compile_kernel(text.symbol, text.source, text.lanes, target)
     except CompileError as error:
         return error
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int, until: float) -> Iterator[tuple[Text, Result]]:
