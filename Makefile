@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test networks lint bench fuzz coverage-fuzz docs clean
+.PHONY: demo test networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -37,6 +37,10 @@ fuzz: $(VENV)/ready
 READERS := file sections assembly module definition onnx argument array constants
 coverage-fuzz: $(VENV)/fuzzers
 	for reader in $(READERS); do $(RUN) -m treadle.tools.coverage_fuzz $$reader --seconds 60 --state .fuzz || exit 1; done
+
+# Each check of the verifier taken out in turn: its tests must notice.
+verifier: $(VENV)/ready
+	$(RUN) -m treadle.tools.verifier_mutants
 
 docs: $(VENV)/ready
 	$(RUN) -m treadle.tools.docs

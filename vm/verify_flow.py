@@ -169,7 +169,6 @@ class Flow:
         """Interprets until nothing changes. `observe` is given the state before each instruction, at least once; what it
         was given last for an instruction is what holds there."""
         params = {i: Held(param, origins=1 << i) for i, param in enumerate(self.type.params)}
-        self._targets.add(0)
         self._entries[0] = State(params, {}, set(), set())
         self._schedule(0)
         while self._pending:
@@ -397,7 +396,7 @@ class Flow:
         if held.borrowed:
             raise Refusal(TYPES, f"{what}, r{register}, lies in the frame's memory and must not leave the frame")
         self.work.spend(self._cost(declared))
-        if isinstance(held.type, StorageType) or not is_assignable(held.type, declared):
+        if not is_assignable(held.type, declared):
             raise Refusal(TYPES, f"{what}, r{register}, is {held.type}; expected {declared}")
         self._check_written(register)
         self.escaping |= held.origins

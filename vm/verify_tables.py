@@ -138,7 +138,7 @@ def _check_index(index: int, count: int, what: str) -> None:
 
 def _check_constants(constants: tuple[np.ndarray, ...]) -> None:
     for index, array in enumerate(constants):
-        if array.dtype not in _DTYPES or not array.dtype.isnative:
+        if array.dtype not in _DTYPES:  # one of the other byte order is another
             raise Refusal(LAYER, f"constant {index} has the element type {array.dtype}, which no tensor has")
         if not array.flags.c_contiguous or array.flags.writeable:
             raise Refusal(LAYER, f"constant {index} is not a read-only, C-contiguous array")
