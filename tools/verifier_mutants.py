@@ -15,6 +15,7 @@ import contextlib
 import copy
 import importlib
 import io
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from types import CodeType, FunctionType, ModuleType
 PACKAGE = Path(__file__).resolve().parent.parent
 MODULES = ("verify", "verify_code", "verify_flow", "verify_tables", "verify_values", "verify_work")
 TESTS = ("test_verify_types.py", "test_verify_tables.py", "test_verify_memory.py", "test_verify_checks.py")
+_SECONDS = 120  # for all tests, which take two
 _REMEMBERS = frozenset({"add", "update", "pop", "setdefault"})  # methods by which the analysis keeps or forgets facts
 
 # Taken out, these change what nobody can see, for the reason given.
@@ -83,8 +85,24 @@ def run_tests() -> bool:
 
     tests = [str(PACKAGE / "tests" / "vm" / name) for name in TESTS]
     quiet = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), _in_time():
         return pytest.main([*quiet, *tests]) == 0
+
+
+@contextlib.contextmanager
+def _in_time() -> Iterator[None]:
+    """A test that has not ended after so many seconds fails: some checks are what ends a loop."""
+
+    def end(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS, _SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # ---- finding what may be taken out ----
@@ -221,7 +239,10 @@ def main() -> None:
         if survives(mutant):
             survivors.append(mutant)
             print(f"survives: {mutant}", flush=True)
-    print(f"{len(found)} checks taken out, {len(found) - len(survivors)} noticed by the tests, {len(survivors)} not")
+    print(
+        f"{len(found)} checks taken out, {len(found) - len(survivors)} noticed by the tests, {len(survivors)} not",
+        flush=True,
+    )
     raise SystemExit(1 if survivors else 0)
 
 
