@@ -76,8 +76,9 @@ def _looks_right(layout: Any) -> bool:
 
 
 def _has_locks(layout: Any) -> bool:
-    """Fills in the functions that calls with arrays need."""
-    if sys.implementation.name != "cpython":
+    """Fills in the functions that calls with arrays need. Where there is no GIL to hold, nothing may be read of an array that
+    another thread may change: NumPy makes a view of it then, and Python binds that."""
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
     python = ctypes.pythonapi
     functions = {

@@ -89,3 +89,21 @@ def test_a_programs_constants_stay_where_they_are() -> None:
         with pytest.raises(ValueError, match="cannot resize"):
             constant.resize(0, refcheck=False)
     assert machine["main"](np.zeros(4096, np.float32)).numpy()[-1] == 4095
+
+
+def test_without_a_lock_of_the_interpreter_arrays_are_bound_by_python() -> None:
+    """As free-threaded Python runs: a stand-in for it, since few machines have one."""
+    program = """
+import sys
+sys._is_gil_enabled = lambda: False
+import numpy as np, treadle
+from treadle.vm.python_layout import python_layout
+x = treadle.var("x", ("n",))
+module = treadle.Module(main=treadle.function([x], treadle.op.add(x, x)))
+main = treadle.VirtualMachine(treadle.compile(module, progress=False))["main"]
+assert not python_layout().works and not python_layout().makes_arrays
+assert main(np.ones(8, np.float32)).numpy().tolist() == [2] * 8
+assert main(np.ones(1 << 16, np.float32)).numpy().sum() == 2 << 16
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
