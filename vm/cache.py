@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import stat
@@ -54,7 +55,7 @@ class ObjectCache:
         except _Distrusted as error:
             self._warn(str(error))
             return None
-        except OSError:
+        except (OSError, MemoryError):  # no memory for it: building will say so, if it is needed
             return None
         content = data[32:]
         return content if data[:32] == _digest(key, content) else None
@@ -219,7 +220,7 @@ class _GuardedStore(_PlainStore):
     def read(self, shelf: str, name: str) -> bytes:
         with self._root() as root, _opened(shelf, root) as folder:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
-            with open(descriptor, "rb", buffering=0) as file:
+            with _file(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
                     raise _Distrusted(f"{shelf}/{name} is no ordinary file; remove it")
@@ -247,7 +248,7 @@ class _GuardedStore(_PlainStore):
     def _fill(name: str, folder: int, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o600, dir_fd=folder)
-        with open(descriptor, "wb", buffering=0) as file:
+        with _file(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o600)  # the umask may have taken more
             rest = memoryview(data)
             while rest:
@@ -311,6 +312,15 @@ def _open_folder(name: str, folder: int | None) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _file(descriptor: int, mode: str) -> io.FileIO:
+    """The file of a descriptor, which it closes, also where there is no memory for a file."""
+    try:
+        return open(descriptor, mode, buffering=0)  # type: ignore[return-value]
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _make(name: str, folder: int | None) -> None:

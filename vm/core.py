@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ..formats.errors import CompileError
-from . import native, processes, sources
+from . import native, sources
 from .once import is_forked, once
 
 _WORD = ctypes.c_int64
@@ -93,6 +93,8 @@ def _key() -> str:
 
 def _compiled_elsewhere() -> bytes:
     """In a child of fork, another thread of the parent may hold Numba's locks for ever."""
+    from . import processes
+
     program = f"import sys; from {__name__} import _compiled; sys.stdout.buffer.write(_compiled())"
     done = processes.run(program, stdout=processes.PIPE)
     if done.returncode:

@@ -9,6 +9,7 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...formats.errors import OutOfMemoryError
 from ...vm.native import NativeTarget, host_target
 
 # LLVM's features, widest first, that give vectors of so many bytes, and so many vector registers
@@ -123,13 +124,19 @@ def _has_neon(native: NativeTarget) -> bool:
 def _caches() -> tuple[int, int, int]:
     """Bytes of the first data cache, of the second, and of a core's share of the third, with modest guesses."""
     sizes = {1: 32 << 10, 2: 512 << 10, 3: 4 << 20}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
+    try:
+        found = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"))
+    except MemoryError as error:
+        raise OutOfMemoryError("no memory to look at the processor's caches") from error
+    for index in found:
         try:
             level, kind = int((index / "level").read_text()), (index / "type").read_text().strip()
             size = int((index / "size").read_text().strip().rstrip("K")) << 10
             sharers = _count_cpus((index / "shared_cpu_list").read_text().strip())
         except (OSError, ValueError):
             continue
+        except MemoryError as error:  # a guess would stay for the process, and name other kernels
+            raise OutOfMemoryError("no memory to look at the processor's caches") from error
         if kind != "Instruction" and level in sizes:
             sizes[level] = size if level < 3 else size // sharers
     return sizes[1], sizes[2], sizes[3]

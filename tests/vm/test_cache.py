@@ -233,3 +233,17 @@ def test_without_a_home_the_working_directory_is_not_one(monkeypatch, tmp_path):
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda *args, **options: "~/.cache/treadle")
     with pytest.warns(RuntimeWarning, match="set TREADLE_CACHE"):
         assert native.cache().folder is None
+
+
+@posix
+@pytest.mark.parametrize("error", [MemoryError, OSError])
+def test_a_file_that_cannot_be_opened_leaves_no_descriptor(filled, monkeypatch, error):
+    closed, close = [], os.close
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(os, "close", lambda descriptor: (closed.append(descriptor), close(descriptor)))
+    monkeypatch.setattr("builtins.open", fail)
+    assert filled.get(KEY) is None
+    assert len(closed) == 3  # the root, the shelf and the file
