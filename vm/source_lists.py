@@ -124,6 +124,7 @@ KERNELS = (
     "vm/native.py",
     "vm/once.py",
     "vm/processes.py",
+    "vm/processors.py",
     "vm/source_lists.py",
     "vm/sources.py",
     "vm/values.py",
