@@ -281,7 +281,10 @@ def lower_local_response(definition: PrimitiveDefinition, target: Target) -> Ker
                 write("v = " + widened(f"vload_{dtype.name}(x, {place}, rest)", dtype), "squares = fma(v, v, squares)")
             place = scaled("row * inner + i", itemsize)
             write("v = " + widened(f"vload_{dtype.name}(x, {place}, rest)", dtype))
-            write(f"base = fma(squares, {attributes['alpha'] / size}, {attributes['bias']})")
+            share, bias = (
+                literal(number, DType.float64) for number in (attributes["alpha"] / size, attributes["bias"])
+            )
+            write(f"base = fma(squares, {share}, {bias})")
             result = _divided_by_power("v", "base", attributes["beta"])
             write(f"vstore(y, {place}, {stored(result, dtype)}, rest)")
     return write.kernel(estimate(dims.element_count(shape_of(definition.params[0]))) * (size + 10) / 20)
@@ -290,4 +293,4 @@ def lower_local_response(definition: PrimitiveDefinition, target: Target) -> Ker
 def _divided_by_power(value: str, base: str, exponent: float) -> str:
     if exponent == 0.75:  # every network's: two square roots
         return f"{value} / (sqrt({base}) * sqrt(sqrt({base})))"
-    return f"{value} * exp(log({base}) * {-exponent})"
+    return f"{value} * exp(log({base}) * {literal(-exponent, DType.float64)})"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +16,7 @@ from treadle.compiler.check import check_definition
 from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.kernel import even_pieces
 from treadle.compiler.kernels.lower import TEMPLATES, lower
-from treadle.compiler.operators.table import TABLE, Fusion, lookup
+from treadle.compiler.operators.table import TABLE, Fusion, Kind, lookup
 from treadle.formats.errors import InferenceError
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType, tensor
@@ -133,6 +137,19 @@ def test_templates_take_any_size_or_leave_it(size: int) -> None:
     assert len(found) > 200
     for definition in found:
         lower(definition, TARGET)
+
+
+def test_any_number_of_an_attribute_stands_in_a_text_as_python_reads_it() -> None:
+    for definition in ONE_OF_EACH.values():
+        (node,) = definition.nodes
+        floats = [name for name, it in lookup(node.operator).attributes.items() if it.kind in (Kind.FLOAT, Kind.NUMBER)]
+        for name, value in itertools.product(floats, (math.inf, -math.inf, math.nan)):
+            attributes = tuple(sorted((dict(node.attributes) | {name: value}).items()))
+            changed = replace(definition, nodes=(replace(node, attributes=attributes),))
+            with contextlib.suppress(InferenceError):
+                check_definition(changed)
+                kernel = lower(changed, TARGET)
+                assert kernel is None or not re.search(r"(?<![\w.])(inf|nan)\b", kernel.source.partition("args")[2])
 
 
 def normalized(operator: str, shape: tuple, *others: tuple, **attributes: object) -> PrimitiveDefinition:
