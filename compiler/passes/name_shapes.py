@@ -173,7 +173,7 @@ class _Namer(Emitter):
         number = self.emit("sum", self.emit("cast", x, dtype=DType.int64))
         size = self._name(self.emit("extent", number))
         found = self.emit(operator, *call.args, count=tensor_type(size.var).shape[0])
-        self.atoms[binding.var] = found
+        self._becomes(binding.var, found)
         return (*self.new[:-1], size, self.new[-1])
 
     def _is_unknown(self, call: ir.OperatorCall, type_: Type | None) -> bool:

@@ -84,6 +84,15 @@ def test_where_one_row_broadcasts_nothing_is_checked() -> None:
     check(Module(main=function([first, second], tuple_(op.exp(rows), rows + first))), floats(3, 8), floats(1, 8))
 
 
+def test_what_is_found_in_two_tensors_may_broadcast() -> None:
+    first = x()
+    found = op.nonzero(first > 0), op.nonzero(first > 0.5)
+    check(
+        Module(main=function([first], tuple_(op.abs(found[0]), op.maximum(found[0], found[1])))),
+        np.ones((2, 8), np.float32),
+    )
+
+
 # ---- calls ----
 
 
