@@ -4,13 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
 
 test: $(VENV)/ready
 	$(RUN) -m pytest -n auto --maxprocesses 8
+
+# the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
+cpus: $(VENV)/cpus/numpy-sse2
+	$(RUN) tests/cpus.py $(CPUS)
 
 networks: $(VENV)/ready
 	$(RUN) -m pytest -m slow
@@ -58,6 +62,10 @@ $(VENV)/rivals: $(VENV)/ready
 $(VENV)/fuzzers: $(VENV)/ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	touch $@
+
+# the newest NumPy that a CPU without SSE4 can run
+$(VENV)/cpus/numpy-sse2: $(VENV)/ready
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --target $@ 'numpy<2.4'
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -7,6 +7,7 @@ file: shared by ordinary tests, exclusive for a serial one.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,10 @@ class Shared:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "TREADLE_EMULATOR" in os.environ:
+        from . import emulated
+
+        emulated.begin()
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(Shared())
 

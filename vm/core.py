@@ -102,7 +102,7 @@ def _compiled_elsewhere() -> bytes:
     return done.stdout
 
 
-def _compiled() -> bytes:
+def _compiled(target: native.NativeTarget | None = None) -> bytes:
     from . import arrays, heap, parallel
     from . import engine as loop
 
@@ -111,4 +111,4 @@ def _compiled() -> bytes:
     for name, entry in ENTRIES.items():
         dispatcher = getattr(modules[entry.module], name)
         functions[name] = (dispatcher.py_func, f"int64({', '.join(['int64'] * entry.arguments)})")
-    return native.compile_object(functions, c_abi=True)
+    return native.compile_object(functions, target, c_abi=True)

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from treadle.compiler.evaluate import evaluate_definition
+from treadle.compiler.kernels import compile_pool
 from treadle.compiler.kernels.target import Target, host
 from treadle.compiler.operators import TABLE, lookup
 from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
-from treadle.tools.forbidden_pages import call, kernel_of, run_kernel
+from treadle.tools import forbidden_pages
+from treadle.tools.forbidden_pages import call, kernel_of
 from treadle.vm.library import BuiltKernel
 
-__all__ = ["call", "run_kernel"]
+from ... import workers
+from . import instruction_sets
+
+__all__ = ["call"]
 
 TARGET = host()
 NARROW = [dataclasses.replace(TARGET, vector_bytes=size, vector_registers=16) for size in (32, 16)]
@@ -75,7 +82,24 @@ def definition_of(operator: str, params: Sequence[TensorType], **attributes: obj
 
 def built(definition: PrimitiveDefinition, target: Target = TARGET) -> BuiltKernel | None:
     """The compiled kernel, from the user's cache of kernels if it was built before."""
-    return kernel_of(definition, target)
+    with mock.patch.object(compile_pool, "_on_workers", workers.kept):
+        return kernel_of(definition, target)
+
+
+def run_kernel(
+    definition: PrimitiveDefinition,
+    arrays: Sequence[np.ndarray],
+    sizes: Mapping[str, int] | None = None,
+    parts: int = 1,
+    target: Target = TARGET,
+    **options: Any,
+) -> tuple[int, list[np.ndarray]]:
+    """`forbidden_pages.run_kernel`, where this CPU has what the kernel needs."""
+    if target.native != TARGET.native:
+        kernel = built(definition, target)
+        assert kernel is not None, f"no kernel for {definition}"
+        instruction_sets.require(kernel.code)
+    return forbidden_pages.run_kernel(definition, arrays, sizes, parts, target, **options)
 
 
 def check(

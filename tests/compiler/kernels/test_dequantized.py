@@ -11,8 +11,8 @@ from treadle.compiler.operators.dequantized import PACKINGS
 from treadle.compiler.operators.packing import pack_matrix
 from treadle.formats.errors import InferenceError
 from treadle.formats.types import tensor
-from treadle.vm.native import NativeTarget
 
+from . import instruction_sets
 from .harness import NARROW, TARGET, Builder, check, definition_of, run_kernel
 from .test_quantized import CPUS, ON_X86
 
@@ -98,7 +98,7 @@ def test_narrow_vectors(target, bits):
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("cpu", CPUS)
 def test_other_cpus(cpu, bits):
-    target = of(NativeTarget(TARGET.native.triple, *CPUS[cpu]))
+    target = of(instruction_sets.target(cpu))
     for rows, zeros in ((2, True), (9, False), (70, True)):
         check_product(rows, 330, 50, 32, zeros, ((50,),), 2, target, bits=bits)
     for rows in (1, 5, 23):

@@ -11,8 +11,8 @@ from treadle.compiler.kernels.lower import lower
 from treadle.compiler.kernels.target import of
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.vm.native import NativeTarget
 
+from . import instruction_sets
 from .harness import NARROW, ON_X86, TARGET, Builder, check, check_random, definition_of, random_array, run_kernel
 
 UNARY = {
@@ -120,7 +120,7 @@ def test_casts_to_every_type(dtype):
     "native",
     [
         pytest.param(TARGET.native, id="host"),
-        pytest.param(NativeTarget(TARGET.native.triple, "x86-64", ""), id="plain", marks=ON_X86),
+        pytest.param(instruction_sets.target("x86-64"), id="plain", marks=ON_X86),
     ],
 )
 def test_float16_is_converted_as_by_numpy(native):

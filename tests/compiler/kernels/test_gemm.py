@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from treadle.compiler.kernels.target import of
 from treadle.compiler.operators import lookup
 from treadle.formats.types import tensor
-from treadle.vm.native import NativeTarget
 
+from . import instruction_sets
 from .harness import (
     NARROW,
     ON_X86,
@@ -234,7 +234,7 @@ def test_one_kernel_of_doubles_for_every_size(rows, depth, columns):
 
 @ON_X86
 def test_a_cpu_without_fused_multiply_adds():
-    plain = of(NativeTarget(TARGET.native.triple, "x86-64", ""))
+    plain = of(instruction_sets.target("x86-64"))
     assert not plain.has_fma
     product((5, 9), (9, 20), target=plain)
 

@@ -8,16 +8,11 @@ from treadle.compiler.kernels.target import of
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.vm.native import NativeTarget
 
+from . import instruction_sets
 from .harness import NARROW, ON_X86, TARGET, Builder, check, definition_of, evaluate, random_array, run_kernel
 
-CPUS = {
-    "sse2": ("x86-64", ""),
-    "avx2": ("haswell", "+avx2,+fma"),
-    "avx2 with dots": ("haswell", "+avx2,+fma,+avxvnni"),
-    "avx512 without dots": ("skylake-avx512", "+avx2,+fma,+avx512f,+avx512bw,+avx512vl"),
-}
+CPUS = ["x86-64", "haswell", "alderlake", "skylake-avx512"]  # none, AVX2, the same with dots of bytes, AVX-512 without
 
 
 def whole_range(type_, seed=0, sizes=None):
@@ -82,7 +77,7 @@ def test_narrow_vectors(target):
 @ON_X86
 @pytest.mark.parametrize("cpu", CPUS)
 def test_other_cpus_give_the_same_bits(cpu):
-    target = of(NativeTarget(TARGET.native.triple, *CPUS[cpu]))
+    target = of(instruction_sets.target(cpu))
     check_product(9, 20, 40, ((40,),), parts=2, target=target)
     check_product(2, 20, 40, ((40,),), parts=2, target=target)
 
@@ -144,7 +139,7 @@ def test_convolutions_by_narrow_vectors(target):
 @ON_X86
 @pytest.mark.parametrize("cpu", CPUS)
 def test_convolutions_by_other_cpus(cpu):
-    check_convolution((1, 20, 5, 9), (17, 20, 3, 3), target=of(NativeTarget(TARGET.native.triple, *CPUS[cpu])))
+    check_convolution((1, 20, 5, 9), (17, 20, 3, 3), target=of(instruction_sets.target(cpu)))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

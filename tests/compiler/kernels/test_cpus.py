@@ -1,0 +1,77 @@
+"""Kernels for other CPUs: they hold no instruction that their target lacks, and run only where the CPU has what they need.
+
+Under emulation other CPUs run the kernels' contract, the demo and networks: `make cpus` (tests/cpus.py).
+"""
+
+from __future__ import annotations
+
+import pytest
+from treadle.compiler.kernels.build import build
+from treadle.compiler.kernels.target import of
+from treadle.formats.dtypes import DType
+from treadle.formats.types import tensor
+
+from . import instruction_sets
+from .harness import ON_X86, TARGET, Builder, definition_of, random_array, run_kernel
+from .test_contract import DEFINITIONS
+from .test_dequantized import operands
+from .test_dequantized import product_of as dequantized_product
+from .test_quantized import product_of as integer_product
+
+pytestmark = ON_X86
+
+
+def casts():
+    """To and from the numbers that some CPUs convert by an instruction."""
+    build = Builder(tensor("float32", (70,)), tensor("float16", (70,)))
+    return build.definition(build("cast", 0, dtype=DType.float16), build("cast", 1, dtype=DType.float32))
+
+
+SAMPLE = [
+    DEFINITIONS["chain"],
+    definition_of("matmul", [tensor("float32", (9, 40)), tensor("float32", (40, 33))]),
+    integer_product(9, 20, 40, ((40,),)),
+    casts(),
+]
+ALL = [*SAMPLE, *DEFINITIONS.values(), dequantized_product(operands(9, 330, 50, 32, True), 50, 32)]
+
+
+def unknown_instructions(cpu, definitions):
+    """Those features that kernels for a CPU need and it has not."""
+    kernels = build(definitions, of(instruction_sets.target(cpu)), progress=False)
+    return set().union(*(instruction_sets.needed(each.code) for each in kernels)) - instruction_sets.FEATURES[cpu]
+
+
+@pytest.mark.parametrize("cpu", instruction_sets.FEATURES)
+def test_kernels_hold_no_instruction_that_their_cpu_lacks(cpu):
+    assert unknown_instructions(cpu, SAMPLE) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", instruction_sets.FEATURES)
+def test_no_kernel_of_the_contract_holds_an_instruction_that_its_cpu_lacks(cpu):
+    assert unknown_instructions(cpu, ALL) == set()
+
+
+@pytest.mark.parametrize(
+    ("cpu", "feature"),
+    [("haswell", "fma"), ("alderlake", "avxvnni"), ("skylake-avx512", "avx512f"), ("cascadelake", "avx512vnni")],
+)
+def test_what_instructions_need_is_seen(cpu, feature):
+    (kernel,) = build([integer_product(9, 20, 40, ((40,),))], of(instruction_sets.target(cpu)), progress=False)
+    (floats,) = build([SAMPLE[1]], of(instruction_sets.target(cpu)), progress=False)
+    assert feature in instruction_sets.needed(kernel.code) | instruction_sets.needed(floats.code)
+
+
+def test_a_kernel_that_this_cpu_cannot_run_is_not_run(monkeypatch):
+    """Else the process would die of an illegal instruction."""
+    monkeypatch.setattr(instruction_sets, "of_this_cpu", lambda: frozenset({"avx2"}))
+    target = of(instruction_sets.target("haswell"))
+    arrays = [random_array(type_) for type_ in SAMPLE[1].params]
+    with pytest.raises(pytest.skip.Exception, match=r"this CPU lacks .*fma.*make cpus"):
+        run_kernel(SAMPLE[1], arrays, target=target)
+
+
+def test_the_host_runs_its_own_kernels():
+    (kernel,) = build([SAMPLE[1]], TARGET, progress=False)
+    assert instruction_sets.needed(kernel.code) <= instruction_sets.of_this_cpu()

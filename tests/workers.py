@@ -1,0 +1,20 @@
+"""A process that compiles kernels for a CPU, kept until the tests end: to start one for each kernel took half of the time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+
+from treadle.compiler.kernels.compile_pool import Text, _Client
+from treadle.vm.native import NativeTarget
+
+
+@functools.cache
+def _client(target: NativeTarget) -> _Client:
+    return _Client(target)
+
+
+def kept(texts: Sequence[Text], target: NativeTarget, jobs: int) -> Iterator[tuple[Text, bytes]]:
+    """In place of `compile_pool._on_workers`."""
+    for text in texts:
+        yield text, _client(target)._compile(text)
