@@ -1,12 +1,14 @@
 """What this machine can do at most, measured once by kernels that do nothing else: multiply-adds, and reading. Also how far its
 cores are from each other, which changes where they are a host's.
 
-It takes a fraction of a second, and is kept in the cache folder, for this machine and this number of threads.
+It takes a fraction of a second, and is kept in the cache folder, for this machine, its CPU and this number of threads. What was
+measured while other programs took the cores, or what no CPU can be, is said to be doubtful and not kept.
 """
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import hashlib
 import json
 import math
@@ -26,14 +28,21 @@ from ..compiler.kernels.worker import compile_kernel
 from ..compiler.timing import PROTOTYPE
 from ..formats.dtypes import DType
 from ..vm import library, native
+from .steady import Measured, seconds_of_a_round
 
 _PEAKS = ("float32", "float64", "int8")  # whose multiply-adds are measured
 _CHAINS = 12  # of multiply-adds that do not wait for each other: two units of four cycles need 8
 _STREAMS = 8  # vectors that are read at a time
 _RUNS = 5  # of which the best counts
-_RUN_SECONDS = 0.006
 _MOST_BYTES = 256 << 20  # to be read from memory
 _MEMORY = 4  # times the last cache
+
+# What a core can be, with room for those of some years to come: clocks in Hz, instructions a clock
+_CLOCKS = (0.4e9, 8e9)  # of a core that saves power, and beyond the fastest that is sold (6.2 GHz)
+_PORTS = 4  # that multiply and add (Neoverse V2 has 4 of 16 bytes, x86 has 2), and that load
+_SLOWEST_READ = 0.1e9  # bytes a second: what memory gave in 1995
+_OUTWARDS = 1.5  # a place further away is no faster than the one before it, but for this factor of noise
+
 _TRIPS = 10_000  # of a word between two cores, which take a few milliseconds
 
 
@@ -55,6 +64,7 @@ class Limits:
     float64: float
     int8: float  # with int32 sums
     levels: tuple[Level, ...]
+    doubts: tuple[str, ...] = ()  # why not to trust them; a sentence each
 
     def peak(self, dtype: DType) -> float:
         """Of sums of products of such elements."""
@@ -69,29 +79,64 @@ def limits(threads: int, again: bool = False) -> Limits:
     """This machine's limits with so many threads: from the cache, unless it does not have them or `again` is asked for."""
     target, cache = host(), native.cache()
     source = "".join(_multiply_text(name, target) for name in _PEAKS) + _read_text("float32", target)
-    identity = f"limits {platform.node()} {target.key} {target.l3_bytes} {threads} {native.toolchain()}\n{source}"
+    cpu = f"{native.processor_identity()} {target.key} {target.l3_bytes}"
+    identity = f"limits {platform.node()} {cpu} {threads} {native.toolchain()}\n{source}"
     key = hashlib.sha256(identity.encode()).hexdigest()
     known = None if again else cache.get(key)
     if known is not None:
         facts = json.loads(known)
-        return Limits(**(facts | {"levels": tuple(Level(**level) for level in facts["levels"])}))
+        return Limits(**(facts | {"levels": tuple(Level(**level) for level in facts["levels"]), "doubts": ()}))
+    if not again and key in _doubtful:
+        return _doubtful[key]
     found = _measure(threads, target)
-    cache.put(key, json.dumps(asdict(found)).encode())
+    if found.doubts:
+        _doubtful[key] = found
+    else:
+        cache.put(key, json.dumps(asdict(found)).encode())
     return found
 
 
+_doubtful: dict[str, Limits] = {}  # by key: one command measures once, and the next one again
+
+
 def _measure(threads: int, target: Target) -> Limits:
-    peaks = {name: _peak(name, threads, target) for name in _PEAKS}
     memory = min(_MEMORY * target.l3_bytes, _MOST_BYTES // threads)
-    levels = tuple(
-        Level(name, capacity, _bandwidth(size, threads, target))
-        for name, capacity, size in (
-            ("L2", target.l2_bytes, target.l2_bytes // 2),
-            ("L3", target.l3_bytes * threads, target.l3_bytes // 2),
-            ("memory", memory * threads, memory),
-        )
+    places = (
+        ("L2", target.l2_bytes, target.l2_bytes // 2),
+        ("L3", target.l3_bytes * threads, target.l3_bytes // 2),
+        ("memory", memory * threads, memory),
     )
-    return Limits(threads, **peaks, levels=levels)
+    peaks = {name: _peak(name, threads, target) for name in _PEAKS}
+    reads = {name: _bandwidth(size, threads, target) for name, _, size in places}
+    levels = tuple(Level(name, capacity, 1 / reads[name].seconds) for name, capacity, _ in places)
+    rates = {name: 1 / each.seconds for name, each in peaks.items()}
+    found = Limits(threads, rates["float32"], rates["float64"], rates["int8"], levels)
+    unsteady = [name for name, each in {**peaks, **reads}.items() if not each.is_steady]
+    doubts = [f"other programs took the cores while {', '.join(unsteady)} was measured"] if unsteady else []
+    return dataclasses.replace(found, doubts=(*doubts, *implausible(found, target)))
+
+
+def implausible(found: Limits, target: Target) -> list[str]:
+    """What no CPU of that target can be, a sentence each: a peak is clock times lanes times ports times two."""
+    cores = min(found.threads, os.cpu_count() or 1)
+    slow, fast = _CLOCKS[0] * cores, _CLOCKS[1] * cores
+    doubts = []
+    for name in _PEAKS:
+        lanes = target.lanes(8 if name == "float64" else 4)
+        products = 4 if name == "int8" else 1
+        rate, least, most = getattr(found, name), slow * lanes / 4, fast * lanes * products * _PORTS * 2
+        if not least <= rate <= most:
+            doubts.append(_outside(f"{name} operations", rate, least, most))
+    most = fast * _PORTS * target.vector_bytes
+    for level in found.levels:
+        if not _SLOWEST_READ <= level.bandwidth <= most:
+            doubts.append(_outside(f"bytes read from {level.name}", level.bandwidth, _SLOWEST_READ, most))
+        most = min(most, level.bandwidth * _OUTWARDS)
+    return doubts
+
+
+def _outside(what: str, rate: float, least: float, most: float) -> str:
+    return f"{rate / 1e9:.3g}e9 {what} a second are none of the {least / 1e9:.3g}e9 to {most / 1e9:.3g}e9 that can be"
 
 
 # ---- kernels, by the convention of compiler/kernels/kernel.py; words are their arguments ----
@@ -152,13 +197,10 @@ class _Runner:
             for sums, more in zip(self._sums, words, strict=True)
         ]
 
-    def rounds_a_second(self) -> float:
-        """Of all threads together, in the best of some runs."""
-        rounds = 1
-        while (seconds := self.run(rounds)) < _RUN_SECONDS / 4:
-            rounds *= 2 if seconds > _RUN_SECONDS / 64 else 16
-        rounds = max(1, round(rounds * _RUN_SECONDS / seconds))
-        return len(self._words) * rounds / min(self.run(rounds) for _ in range(_RUNS))
+    def seconds_of_a_round(self) -> Measured:
+        """Of all threads together: the time of one thread's round, divided by how many do one meanwhile."""
+        found = seconds_of_a_round(self.run)
+        return found._replace(seconds=found.seconds / len(self._words))
 
     def run(self, rounds: int) -> float:
         """Seconds from when all threads begin to when the last one ends."""
@@ -230,18 +272,20 @@ class RoundTrip:
         return self._runner.run(_TRIPS)
 
 
-def _peak(name: str, threads: int, target: Target) -> float:
+def _peak(name: str, threads: int, target: Target) -> Measured:
+    """The time of one operation."""
     lanes = target.lanes(8 if name == "float64" else 4)
     products = 4 * lanes if name == "int8" else lanes
-    runner = _Runner(_multiply_text(name, target), lanes, target, [()] * threads)
-    return 2 * products * _CHAINS * runner.rounds_a_second()
+    found = _Runner(_multiply_text(name, target), lanes, target, [()] * threads).seconds_of_a_round()
+    return found._replace(seconds=found.seconds / (2 * products * _CHAINS))
 
 
-def _bandwidth(size: int, threads: int, target: Target) -> float:
-    """Each thread reads so many bytes of its own, again and again."""
+def _bandwidth(size: int, threads: int, target: Target) -> Measured:
+    """The time of one byte. Each thread reads so many bytes of its own, again and again."""
     step = max(_STREAMS * target.vector_bytes, mmap.PAGESIZE)
     size = size // step * step
     memory = np.ones(threads * size + 64, np.uint8)
     start = -(-memory.ctypes.data // 64) * 64
     words = [(start + index * size, size) for index in range(threads)]
-    return size * _Runner(_read_text("float32", target), target.lanes(), target, words).rounds_a_second()
+    found = _Runner(_read_text("float32", target), target.lanes(), target, words).seconds_of_a_round()
+    return found._replace(seconds=found.seconds / size)

@@ -153,8 +153,11 @@ def _made(name: str, declared: Type, sizes: dict[str, int]) -> np.ndarray:
 def _limits_text(bounds: Limits, constant_bytes: int) -> str:
     levels = ", ".join(f"{level.name} {level.bandwidth / 1e9:.0f}" for level in bounds.levels)
     threads = f"{bounds.threads} thread{'s' * (bounds.threads > 1)}"
+    doubts = "".join(f"doubtful, and not kept: {doubt}\n" for doubt in bounds.doubts)
+    if doubts:
+        doubts += "so are all shares below; measure again (--remeasure) while the machine is idle\n"
     return (
-        f"this machine, {threads}: float32 {bounds.float32 / 1e9:.0f} GFLOP/s, float64 {bounds.float64 / 1e9:.0f}, "
+        f"{doubts}this machine, {threads}: float32 {bounds.float32 / 1e9:.0f} GFLOP/s, float64 {bounds.float64 / 1e9:.0f}, "
         f"int8 {bounds.int8 / 1e9:.0f}; "
         f"reads GB/s: {levels}\nconstants: {constant_bytes / 1e6:.1f} MB, "
         f"read at {bounds.bandwidth(constant_bytes) / 1e9:.0f} GB/s\n"

@@ -101,7 +101,7 @@ _INSTRUCTIONS = (
 @once
 def _processor() -> NativeTarget:
     """This CPU as LLVM names it, or named it when it was asked before."""
-    identity = _processor_identity()
+    identity = processor_identity()
     key = hashlib.sha256(f"processor of LLVM, {toolchain()} {identity}".encode()).hexdigest()
     known = cache().get(key) if identity else None
     if known is not None:
@@ -123,7 +123,7 @@ def _processor() -> NativeTarget:
 _IDENTITY = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
 
 
-def _processor_identity() -> str:
+def processor_identity() -> str:
     """Text that differs where LLVM would name the CPU differently; empty where there is none at hand."""
     try:
         with open("/proc/cpuinfo") as file:
