@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ..formats.errors import BudgetExceededError, CompileError, FormatError, ParseError, TreadleError
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except (TreadleError, OSError) as error:
-        if options.debug:
+        if getattr(options, "debug", False):
             raise
         print(f"treadle {options.command_name}: {_message(error)}", file=sys.stderr)
         return exit_code(error)
@@ -72,12 +73,37 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
     for name in _COMMANDS:
-        importlib.import_module(name, __package__).add_commands(commands)
+        try:
+            module = importlib.import_module(name, __package__)
+        except ModuleNotFoundError as error:
+            if error.name != f"{__package__}{name}":
+                raise
+            _add_missing(commands, name[1:])
+        else:
+            module.add_commands(commands)
     for command in commands.choices.values():
+        if command.prefix_chars != "-":  # of one that is missing, no option is known
+            continue
         for option, text in (("--json", "print JSON"), ("--debug", "on an error, show the traceback")):
             with contextlib.suppress(argparse.ArgumentError):  # the command has its own
                 command.add_argument(option, action="store_true", help=text)
     return parser
+
+
+def _add_missing(commands: Any, name: str) -> None:
+    """A command whose module is not installed (setup.py says which are): it says where it is."""
+
+    def command(_: argparse.Namespace) -> int:
+        print(
+            f"treadle {name}: this is for Treadle's developers, and not in the installed package; "
+            f"clone Treadle's repository, and run `make {name}` there",
+            file=sys.stderr,
+        )
+        return USAGE
+
+    missing = commands.add_parser(name, help="for developers: in a clone of Treadle's repository", prefix_chars="\0")
+    missing.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+    missing.set_defaults(command=command)
 
 
 if __name__ == "__main__":

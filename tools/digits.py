@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..formats.errors import TreadleError
+
 MODEL = Path(__file__).parent / "models" / "digits.onnx"
 HELD_OUT = 360
 _SPLIT_SEED = 7
@@ -22,8 +24,11 @@ class Digits(NamedTuple):
 
 
 def load_split() -> tuple[Digits, Digits]:
-    """The images to train on, and the `HELD_OUT` others."""
-    from sklearn.datasets import load_digits
+    """The images to train on, and the `HELD_OUT` others. Raises TreadleError where scikit-learn, which has them, is missing."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise TreadleError("the images of digits are scikit-learn's: pip install scikit-learn") from error
 
     data = load_digits()
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(data.target))

@@ -163,7 +163,7 @@ def trap_seconds() -> float:
     from ..formats.assembly import parse_assembly
     from ..formats.executable import Executable
     from ..vm.machine import VirtualMachine
-    from .bench import dispatch_text
+    from .least_calls import dispatch_text
 
     machine = VirtualMachine(Executable(parse_assembly(dispatch_text(_TRAPS))))
     profiler = Profiler()
