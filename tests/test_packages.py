@@ -157,7 +157,13 @@ def test_the_demo_runs_when_installed(site: Path, tmp_path: Path) -> None:
 
 def test_folders_may_have_spaces_and_letters_of_any_language(built: dict[str, Path], tmp_path: Path) -> None:
     site = installed(built["wheel"], tmp_path / "mit Leerzeichen" / "Übung 中文")
-    run_example(site, tmp_path / "мои модели 1", TREADLE_CACHE=str(tmp_path / "ein Cache ß"))
+    run_example(site, tmp_path / "мои модели 1")
+
+
+@pytest.mark.slow
+def test_the_cache_may_lie_in_such_a_folder(site: Path, tmp_path: Path) -> None:
+    run_example(site, tmp_path / "work", TREADLE_CACHE=str(tmp_path / "ein Cache ß"))
+    assert list((tmp_path / "ein Cache ß").rglob("*"))
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ def examine() -> Iterator[Finding]:
     yield from _processor()
     yield _cache()
     yield _engine()
+    yield from _internals()
 
 
 def _package(name: str) -> Finding:
@@ -100,6 +101,15 @@ def _engine() -> Finding:
     from ..vm import core
 
     return Finding("engine", "built" if core.is_built() else "not built yet; the first call will build it, once")
+
+
+def _internals() -> Iterator[Finding]:
+    """What Treadle relies on in other packages that they do not promise."""
+    from ..vm.internals import RELIANCES
+
+    for each in RELIANCES:
+        problem = each.problem()
+        yield Finding(each.name, "not as expected" if problem else "as expected", problem)
 
 
 def knobs_command(options: argparse.Namespace) -> int:

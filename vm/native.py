@@ -147,9 +147,7 @@ def _version_of(package: str) -> str:
     with contextlib.suppress(OSError):
         if spec is not None and spec.origin is not None:
             return hashlib.sha256(Path(spec.origin).with_name("_version.py").read_bytes()).hexdigest()[:16]
-    from importlib import metadata
-
-    return metadata.version(package)
+    return _installed(package)
 
 
 @once
@@ -228,20 +226,37 @@ def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
 
 def _compile(source: Source, symbol: str, target: NativeTarget) -> tuple[Any, str]:
     """The optimised LLVM module of a function and its name in there."""
-    from numba.core.errors import NumbaError
-
-    from . import frontend
-
     llvm = _llvm()
     try:
-        texts, entry = frontend.lower(*source) if isinstance(source, tuple) else (source(target), symbol)
-    except NumbaError as error:
-        raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
+        texts, entry = _lowered(source, symbol, target)
+    except (AttributeError, ImportError, TypeError) as error:  # what the insides of another version give
+        from . import internals
+
+        found = f"Numba {_installed('numba')} is not as Treadle expects, or Treadle is at fault"
+        raise CompileError(f"{found}: {type(error).__name__}: {error}; {internals.ADVICE}") from error
     module = llvm.parse_assembly(texts[0])
     for text in texts[1:]:
         module.link_in(llvm.parse_assembly(text))
     _optimise(module, _target_machine(target))
     return module, entry
+
+
+def _lowered(source: Source, symbol: str, target: NativeTarget) -> tuple[list[str], str]:
+    """The LLVM texts of a function and of those it calls, and its name in there."""
+    from numba.core.errors import NumbaError
+
+    from . import frontend
+
+    try:
+        return frontend.lower(*source) if isinstance(source, tuple) else (source(target), symbol)
+    except NumbaError as error:
+        raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
+
+
+def _installed(package: str) -> str:
+    from importlib import metadata
+
+    return metadata.version(package)
 
 
 def _optimise(module: Any, machine: Any) -> None:
