@@ -63,7 +63,7 @@ def environment(cpu: Cpu, emulator: list[str]) -> dict[str, str]:
     if cpu.target:
         found["TREADLE_TARGET"] = cpu.target
     if cpu.numpy:
-        found["PYTHONPATH"] = str(PARTS / cpu.numpy)
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PARTS / cpu.numpy), os.environ.get("PYTHONPATH")]))
     return found
 
 

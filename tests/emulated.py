@@ -12,6 +12,7 @@ import shlex
 import subprocess
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from treadle.compiler.kernels import compile_pool, worker
 from treadle.tools import forbidden_pages
 from treadle.vm import core, native, processes
@@ -46,4 +47,6 @@ def begin() -> None:
     compile_pool._on_workers = workers.kept
     # QEMU 7 reads all of a vector where AVX reads some lanes of it: there, pages are forbidden to writers
     forbidden_pages._NONE = mmap.PROT_READ
+    settings.register_profile("emulated", suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("emulated")
     core.engine()  # so that children find it in the cache
