@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
-from treadle.compiler.kernels.compile_pool import Text, _Client
+from treadle.compiler.kernels.compile_pool import Result, Text, _Client
+from treadle.formats.errors import CompileError
 from treadle.vm.native import NativeTarget
 
 
@@ -14,7 +15,10 @@ def _client(target: NativeTarget) -> _Client:
     return _Client(target)
 
 
-def kept(texts: Sequence[Text], target: NativeTarget, jobs: int) -> Iterator[tuple[Text, bytes]]:
-    """In place of `compile_pool._on_workers`."""
+def kept(texts: Sequence[Text], target: NativeTarget, jobs: int, until: float) -> Iterator[tuple[Text, Result]]:
+    """In place of `compile_pool._on_workers`; it takes whatever time it takes."""
     for text in texts:
-        yield text, _client(target)._compile(text)
+        try:
+            yield text, _client(target)._compile(text)
+        except CompileError as error:
+            yield text, error

@@ -9,12 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from treadle.compiler.evaluate import evaluate_definition
-from treadle.compiler.kernels import compile_pool
 from treadle.compiler.kernels.target import Target, host
 from treadle.compiler.operators import TABLE, lookup
 from treadle.formats import dims
@@ -24,7 +22,6 @@ from treadle.tools import forbidden_pages
 from treadle.tools.forbidden_pages import call, kernel_of
 from treadle.vm.library import BuiltKernel
 
-from ... import workers
 from . import instruction_sets
 
 __all__ = ["call"]
@@ -82,8 +79,7 @@ def definition_of(operator: str, params: Sequence[TensorType], **attributes: obj
 
 def built(definition: PrimitiveDefinition, target: Target = TARGET) -> BuiltKernel | None:
     """The compiled kernel, from the user's cache of kernels if it was built before."""
-    with mock.patch.object(compile_pool, "_on_workers", workers.kept):
-        return kernel_of(definition, target)
+    return kernel_of(definition, target)
 
 
 def run_kernel(
