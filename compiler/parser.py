@@ -227,7 +227,10 @@ class _Parser(TableParser):
             name = scanner.word("an element type")
             if name not in DType.__members__:
                 scanner.fail(f"there is no element type {name!r}", start)
-            return ir.Constant(self.literal(DType[name]).value, weak=True)
+            number = self.literal(DType[name]).value
+            if number.ndim:
+                scanner.fail("a weak literal is one number, as in ~float32(0.5)", start)
+            return ir.Constant(number, weak=True)
         quoted = scanner.peek('"')
         name = scanner.name("a variable or a constant")
         if not quoted and name in DType.__members__:
