@@ -15,14 +15,18 @@ from pathlib import Path
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
+def allowed_count() -> int:
+    """The CPUs that this thread may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cpu_count() -> int:
     """The CPUs that this thread may run on, or fewer if the process's control groups have less time on them.
 
     A quota is rounded up: 1.5 CPUs' time takes two threads to use, of which one would leave a third unused.
     """
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota()
-    return count if quota is None else max(1, min(count, math.ceil(quota)))
+    return allowed_count() if quota is None else max(1, min(allowed_count(), math.ceil(quota)))
 
 
 def cpu_quota(process: Path = Path("/proc/self")) -> float | None:

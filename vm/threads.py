@@ -19,7 +19,7 @@ from ..formats.errors import ArgumentError
 from . import core, knobs
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 from .once import Lock, once
-from .processors import cpu_count
+from .processors import allowed_count, cpu_count
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
@@ -59,7 +59,11 @@ class Pool:
     def start(self) -> None:
         """Starts the workers, if this process has none yet: it is new, or a child of fork; and more of them, if nobody has chosen
         their number and there are more CPUs than there were."""
-        if self._is_started and (self._words[POOL.CHOSEN] or _default_threads() <= self._words[POOL.THREADS]):
+        threads = self._words[POOL.THREADS]
+        # asked in turn: to read the quotas takes half a millisecond
+        if self._is_started and (
+            self._words[POOL.CHOSEN] or allowed_count() <= threads or _default_threads() <= threads
+        ):
             return
         with self._lock:
             wanted = self._wanted or _default_threads()
