@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..formats.errors import FormatError
+from ..formats.errors import FormatError, OutOfMemoryError
 from .once import kept, once
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -166,6 +166,8 @@ def load(files: Sequence[bytes]) -> list[dict[str, int]] | None:
         return _filled(objects, size)
     except (struct.error, IndexError, ValueError) as error:
         raise FormatError(f"not an object file: {error}") from error
+    except MemoryError as error:
+        raise OutOfMemoryError("the system has no memory for native code") from error
 
 
 def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:
