@@ -167,6 +167,7 @@ TABLES = {
     "attributes within attributes, too": (with_attribute((1, (m,))), "uses the dimension variable 'm'"),
     "attributes are values": (with_attribute({1}), "has a value of the kind set"),
     "attributes nest moderately": (with_attribute(eval("(" * 80 + "1" + ",)" * 80)), "nests deeper"),
+    "no words belong to no function": (replace(GOOD, code=np.append(GOOD.code, 9)), "words together, but there are"),
     "no function is empty": (replace(GOOD, functions=(replace(BODY, length=0), replace(MAIN, start=0, length=len(GOOD.code)))),
                              "expected at least one word"),
 }  # fmt: skip
