@@ -85,12 +85,22 @@ def test_a_definition_that_lies_about_its_types_never_gets_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
-    lie = PrimitiveDefinition(
-        (tensor("float32", (4,)),), (PrimitiveNode("exp", (0,), (tensor("float32", (1,)),)),), (1,)
+    program = parse_assembly(
+        """
+        prim lie(%0: float32[4]) -> float32[1] {
+          %1 = exp(%0) : float32[1]
+          return %1
+        }
+        func @main(x: float32[4]) -> float32[1] {
+          alloc_tensor r1, float32[1]
+          call lie (r0) -> (r1)
+          ret r1
+        }"""
     )
+    lie = program.primitives[0].definition
     for _ in range(2):
         with pytest.raises(InferenceError, match="primitive 'lie'"):
-            VirtualMachine(Executable(program_of(lie, "lie")))
+            VirtualMachine(Executable(program))
     assert library.find_kernels([library.definition_key(lie, library.compiler().target_key())]) == {}
 
 
