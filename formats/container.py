@@ -35,7 +35,7 @@ from typing import BinaryIO, Union
 from . import limits
 from .codec import Buffer, Integer, Scalar, Sequence, Text, row
 from .constants import aligned, aligned_empty
-from .errors import ChecksumError, FormatError, LimitError, VersionError
+from .errors import ChecksumError, FileError, FormatError, LimitError, VersionError
 
 MAGIC = b"\x89TRDL\r\n\x1a"
 FORMAT_VERSION = 1
@@ -91,7 +91,7 @@ def layout(contents: Mapping[str, list[Buffer]], required: Mapping[str, bool]) -
 def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     """Write a file that is there whole or not at all: whatever happens, `path` is the old file or the new one.
 
-    Raises OSError (FileNotFoundError, PermissionError, …), with the old file unchanged.
+    Raises FileError, with the old file unchanged.
     """
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
@@ -105,8 +105,8 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
-            message = f"{error.strerror or error} while saving; what was there before is unchanged"
-            raise OSError(error.errno, message, str(path)) from error
+            doing = f"an error while saving; what was there before is unchanged: {str(path)!r}"
+            raise FileError.of(error, doing, str(path)) from error
         raise
     _sync_folder(target.parent)
 
@@ -151,7 +151,10 @@ class Container:
     def __init__(
         self, source: Source, known: frozenset[str], deferred: frozenset[str] = frozenset(), *, plain: bool = False
     ) -> None:
-        self.name, self.data = _open(source, plain)
+        try:
+            self.name, self.data = _open(source, plain)
+        except OSError as error:
+            raise FileError.of(error, f"{source} cannot be read") from error
         self.entries = _read_index(self.data, self.name)
         for entry in self.entries.values():
             if entry.required and entry.name not in known:

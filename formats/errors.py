@@ -89,7 +89,7 @@ class FileError(TreadleError, OSError):
     """A file cannot be opened, read or written. `errno`, `strerror` and `filename` are those of the system's error."""
 
     @staticmethod
-    def of(error: OSError, doing: str) -> FileError:
+    def of(error: OSError, doing: str, filename: str | None = None) -> FileError:
         """The system's error as ours, which is also a FileNotFoundError or a PermissionError where that one is."""
         kind = FileError
         if isinstance(error, FileNotFoundError):
@@ -97,7 +97,7 @@ class FileError(TreadleError, OSError):
         elif isinstance(error, PermissionError):
             kind = FileAccessError
         ours = kind(f"{doing}: {error.strerror or error}")
-        ours.errno, ours.strerror, ours.filename = error.errno, error.strerror, error.filename
+        ours.errno, ours.strerror, ours.filename = error.errno, error.strerror, filename or error.filename
         return ours
 
 

@@ -25,7 +25,7 @@ from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
-from .errors import ChecksumError, FormatError, UnknownFunctionError
+from .errors import ChecksumError, FileError, FormatError, UnknownFunctionError
 from .library import Library
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .tuning import Tuning
@@ -87,7 +87,7 @@ class Executable:
         return b"".join(self._pieces(self._native))
 
     def export_library(self, path: str | os.PathLike) -> None:
-        """Write the file, atomically: whatever happens, `path` holds the old file or the new one, whole. Raises OSError."""
+        """Write the file, atomically: whatever happens, `path` holds the old file or the new one, whole. Raises FileError."""
         container.save(path, self._pieces(self._native))
 
     def save(self) -> tuple[bytes, bytes]:
@@ -130,7 +130,7 @@ class Executable:
         """This executable with its constants of `byte_limit` bytes and more moved into the constants file `path`.
 
         Several executables may share a file: equal constants are stored once, others are added. An executable that is
-        saved then must lie in the same folder as the file, or be loaded with `constants=path`. Raises OSError, FormatError.
+        saved then must lie in the same folder as the file, or be loaded with `constants=path`. Raises FileError, FormatError.
         """
         moved = [
             i
@@ -241,7 +241,7 @@ def load(source: Source, *, constants: str | os.PathLike | None = None, trust_na
 
     `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name.
     `trust_native` vouches for the native code in the file, which machines otherwise ignore.
-    Raises FormatError (VersionError, ChecksumError, LimitError) and OSError.
+    Raises FormatError (VersionError, ChecksumError, LimitError) and FileError.
     """
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
     opened.require(name for name, required in _REQUIRED.items() if required)
@@ -270,7 +270,7 @@ class _Binder:
                 self.files[str(path)] = ConstantsFile(path)
             except FileNotFoundError as error:
                 message = f"the executable needs the constants file {str(path)!r}; load it with constants=path"
-                raise FileNotFoundError(error.errno, message, str(path)) from None
+                raise FileError.of(error, message, str(path)) from None
         array = self.files[str(path)].arrays.get(constant.key)
         if array is None:
             raise FormatError(f"{path} has no constant {constant.key!r}")

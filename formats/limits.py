@@ -30,7 +30,7 @@ DIMENSION = (1 << 47) - 1  # elements along an axis; also the largest number of 
 DIM_BYTES = 1024  # of the text of a symbolic dimension
 DIM_TERMS = 64  # in one symbolic dimension
 DIM_NESTING = 16
-# Arithmetic on symbolic dimensions: products of terms in one operation (15 ms), factors of a term, and all atoms of an
+# Arithmetic on symbolic dimensions: products of terms in one operation, factors of a term, and all atoms of an
 # expression written out. Stored dimensions are far smaller; what is computed from them on the way may be larger.
 DIM_PRODUCTS = 4096
 DIM_FACTORS = 128
@@ -41,7 +41,7 @@ TEXT_BYTES = 1 << 33  # of an assembly or IR text
 
 TABLE_BYTES = 1 << 28  # a section other than code, constants and native code
 # Values in all tables of a file together: reading one takes about a microsecond and 100 bytes, so tables of tiny values, such as
-# three million empty tuples, would take longer than their bytes say. The largest models of the zoo have some 30,000.
+# three million empty tuples, would take longer than their bytes say. DenseNet-121, of 191 primitives, has 23,087.
 TABLE_SCALARS = 1 << 20
 METADATA = 4096  # entries
 SOURCES = 1 << 24  # entries of the source map

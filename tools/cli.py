@@ -59,7 +59,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, ParseError):
         return str(error)
     text = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and not isinstance(error, TreadleError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, BudgetExceededError) and error.budget:  # as the command line calls it
         return text.replace(f"max_{error.budget}", f"--max-{error.budget}")

@@ -23,7 +23,8 @@ from .compile_pool import Result, Text, UnfinishedError, try_texts
 from .kernel import Kernel
 from .target import Target, host
 
-# Steps of arithmetic on symbolic dimensions that checking and lowering may take. Those of the zoo take 100 a definition.
+# Steps of arithmetic on symbolic dimensions that checking and lowering may take. All those of a
+# symbolic network of the zoo take 680 at most.
 _BASE_STEPS, _STEPS = 100_000, 1000
 
 _SYMBOL = "kernel_"  # what the functions in object code are called, before their object key

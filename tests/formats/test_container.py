@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import treadle
 from treadle.formats import container, limits, schema
-from treadle.formats.container import Container
-from treadle.formats.errors import ChecksumError, FormatError, LimitError, VersionError
+from treadle.formats.container import Container, save
+from treadle.formats.errors import ChecksumError, FileError, FormatError, LimitError, VersionError
 from treadle.formats.executable import Executable, load
 from treadle.formats.program import Program
 
@@ -235,3 +236,17 @@ def test_a_killed_save_leaves_a_whole_file(tmp_path: Path) -> None:
         executable = load(path)
         executable.check_constants()
         assert (executable.constants[0] == float(executable.program.metadata["k"])).all()
+
+
+def test_what_cannot_be_read_or_written_is_an_error_of_ours(tmp_path):
+    """And still the built-in that it was."""
+    for path, kind in ((tmp_path / "none.trdl", FileNotFoundError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(FileError, match="cannot be read") as caught:
+            treadle.load(path)
+        assert (caught.value.filename, isinstance(caught.value, FileNotFoundError)) == (
+            str(path),
+            kind is FileNotFoundError,
+        )
+    with pytest.raises(FileError, match="while saving") as caught:
+        save(tmp_path / "no" / "folder.trdl", [b""])
+    assert isinstance(caught.value, FileNotFoundError)
