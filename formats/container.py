@@ -154,7 +154,7 @@ class Container:
         try:
             self.name, self.data = _open(source, plain)
         except OSError as error:
-            raise FileError.of(error, f"{source} cannot be read") from error
+            raise FileError.of(error, f"{source!s} cannot be read") from error
         self.entries = _read_index(self.data, self.name)
         for entry in self.entries.values():
             if entry.required and entry.name not in known:

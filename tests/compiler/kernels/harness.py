@@ -87,15 +87,17 @@ def run_kernel(
     arrays: Sequence[np.ndarray],
     sizes: Mapping[str, int] | None = None,
     parts: int = 1,
-    target: Target = TARGET,
+    target: Target | None = None,
+    slack: int = 0,
     **options: Any,
 ) -> tuple[int, list[np.ndarray]]:
     """`forbidden_pages.run_kernel`, where this CPU has what the kernel needs."""
+    target = target or TARGET
     if target.native != TARGET.native:
         kernel = built(definition, target)
         assert kernel is not None, f"no kernel for {definition}"
         instruction_sets.require(kernel.code)
-    return forbidden_pages.run_kernel(definition, arrays, sizes, parts, target, **options)
+    return forbidden_pages.run_kernel(definition, arrays, sizes, parts, target, slack, **options)
 
 
 def check(

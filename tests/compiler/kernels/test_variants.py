@@ -8,15 +8,16 @@ from treadle.compiler.kernels import build as building
 from treadle.compiler.kernels.lower import lower, space
 from treadle.compiler.operators import TABLE
 from treadle.formats.assembly import parse_assembly
+from treadle.formats.assembly_printer import print_primitive
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import CompileError
 from treadle.formats.executable import Executable
 from treadle.formats.primitive import Primitive, PrimitiveDefinition
 from treadle.formats.types import TensorType
+from treadle.tools import forbidden_pages
 from treadle.vm import library
 from treadle.vm.machine import VirtualMachine
 
-from . import harness
 from .harness import TARGET, Builder, check, definition_of, random_array, run_kernel
 
 
@@ -69,7 +70,7 @@ def test_variants_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch)
             (kernel,) = building.build([definition], TARGET, variants=[variant], progress=False)
         except CompileError:  # one choice may make another one impossible
             continue
-        monkeypatch.setattr(harness, "built", lambda definition, target, kernel=kernel: kernel)
+        monkeypatch.setattr(forbidden_pages, "kernel_of", lambda definition, target, kernel=kernel: kernel)
         for parts in (1, 3):
             code, got = run_kernel(definition, arrays, parts=parts)
             assert code == 0
@@ -91,12 +92,22 @@ def test_other_choices_are_refused(variant: str) -> None:
 
 
 def test_a_file_cannot_ask_for_what_no_template_offers() -> None:
-    text = "func @main(x: float32[4]) -> float32[4] {\n ret r0\n}"
+    x, weights, bias = DEFINITIONS["product"].params
+    (result,) = DEFINITIONS["product"].results
+    primitive = Primitive("product", DEFINITIONS["product"])
+    text = f"""
+    {print_primitive(primitive)}
+    func @main(x: {x}, weights: {weights}, bias: {bias}) -> {result} {{
+      alloc_tensor r3, {result}
+      call product (r0, r1, r2) -> (r3)
+      ret r3
+    }}"""
     program = parse_assembly(text)
-    object.__setattr__(program, "primitives", (Primitive("product", DEFINITIONS["product"]),))
     key = library.definition_key(DEFINITIONS["product"], TARGET.key)
     executable = Executable(program, tuning={TARGET.key: {key: "tile=99x99"}})
     with pytest.raises(CompileError, match="tile=99x99 is none of the template's"):
         VirtualMachine(executable)
     other = Executable(program, tuning={"another target": {key: "tile=99x99"}})
-    assert np.array_equal(VirtualMachine(other)["main"](np.ones(4, np.float32)), np.ones(4))
+    arrays = operands("product")
+    (wanted,) = run_kernel(DEFINITIONS["product"], arrays)[1]
+    assert np.array_equal(VirtualMachine(other)["main"](*arrays), wanted)
