@@ -16,14 +16,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import multiprocessing
 import os
+import queue
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -33,6 +33,7 @@ import numpy as np
 
 from ..compiler.passes import optional_passes
 from ..formats.errors import CompileError, InferenceError, TreadleError
+from ..vm import processes
 from .random_module import Sample, random_module
 
 CALLS = 2  # sizes that a program is called with
@@ -261,9 +262,51 @@ def _batch(work: tuple[int, int, int, bool]) -> list[tuple[int, str]]:
     return [(number, try_program(seed, number, off)) for number in range(start, stop)]
 
 
-def _for_target(name: str | None) -> None:
-    if name:
-        os.environ["TREADLE_TARGET"] = name
+class _Pool:
+    """Child processes that try batches for one target, each fed by a thread of this process."""
+
+    def __init__(self, count: int, target: str | None) -> None:
+        self._threads = ThreadPoolExecutor(count)
+        environment = os.environ | ({"TREADLE_TARGET": target} if target else {})
+        code = processes.module(__spec__.name)
+        self._children = [
+            processes.start(
+                code, "--serve", stdin=processes.PIPE, stdout=processes.PIPE, text=True, env=environment, bufsize=1
+            )
+            for _ in range(count)
+        ]
+        self._idle: queue.SimpleQueue[processes.Process[str]] = queue.SimpleQueue()
+        for child in self._children:
+            self._idle.put(child)
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.kill()
+            child.wait()
+        self._threads.shutdown(cancel_futures=True)
+
+    def submit(self, item: tuple[int, int, int, bool]) -> Future[list[tuple[int, str]]]:
+        return self._threads.submit(self._try, item)
+
+    def _try(self, item: tuple[int, int, int, bool]) -> list[tuple[int, str]]:
+        child = self._idle.get()
+        child.stdin.write(json.dumps(item) + "\n")  # type: ignore[union-attr]
+        answer = child.stdout.readline()  # type: ignore[union-attr]
+        if not answer:
+            raise RuntimeError(f"a child died with status {child.wait()} on programs {item[1]} to {item[2]}")
+        self._idle.put(child)
+        return [(number, outcome) for number, outcome in json.loads(answer)]
+
+
+def _serve() -> int:
+    """The life of a child: batches come on standard input, a line each, and what came of them goes to standard output."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        print(json.dumps(_batch(tuple(json.loads(line)))), file=answers, flush=True)
+    return 0
 
 
 def _outcomes(state: State, count: int, jobs: int, off: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
@@ -273,16 +316,12 @@ def _outcomes(state: State, count: int, jobs: int, off: bool) -> Iterator[tuple[
     if jobs == 1 and not off:
         yield from ((item[2], _batch(item)) for item in work)
         return
-    context = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:
         targets = TARGETS if off else (None,)
-        pools = [
-            stack.enter_context(ProcessPoolExecutor(-(-jobs // len(targets)), context, _for_target, (target,)))
-            for target in targets
-        ]
+        pools = [stack.enter_context(_Pool(-(-jobs // len(targets)), target)) for target in targets]
         for group in range(0, len(work), 3 * jobs):  # few at a time, so that little is lost when the run is stopped
             items = work[group : group + 3 * jobs]
-            running = [pools[item[1] // BATCH % len(pools)].submit(_batch, item) for item in items]
+            running = [pools[item[1] // BATCH % len(pools)].submit(item) for item in items]
             for item, future in zip(items, running, strict=True):
                 yield item[2], future.result()
 
@@ -295,7 +334,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, help="a file that keeps how far the run has come")
     parser.add_argument("--off", action="store_true", help="leave out passes, vary widths, threads and kernels")
     parser.add_argument("--only", type=int, help="show and try this one program")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.serve:
+        return _serve()
     if options.only is not None:
         return _show(options.seed, options.only, options.off)
     state = State.read(options.state, options.seed) if options.state else State(options.seed)
@@ -321,7 +363,8 @@ def _show(seed: int, number: int, off: bool) -> int:
     sample = sample_of(seed, number)
     print(print_module(sample.module))
     print(f"witness {sample.witness}")
-    _for_target(target_of(number) if off else None)
+    if off and (target := target_of(number)):
+        os.environ["TREADLE_TARGET"] = target
     outcome = try_program(seed, number, off)
     print(f"program {number}: {outcome}")
     return 1 if outcome.startswith(BAD) else 0

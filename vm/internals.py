@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..formats.errors import TreadleError
+from .native import ADVICE
 
 # Modules and what is taken of them, apart from the public `numba.njit`, `numba.types` and `numba.extending.intrinsic`
 NAMES = {
@@ -44,10 +45,6 @@ NAMES = {
     "numba.core.untyped_passes": ("FixupArgs", "IRProcessing", "ReconstructSSA", "TranslateByteCode"),
     "numba.cpython": ("numbers",),
 }
-
-# The newest Numba that the tests have passed with; pyproject.toml says the same
-NUMBA_BELOW = "0.69"
-ADVICE = f"install another version: pip install 'numba<{NUMBA_BELOW}'; `treadle doctor` names all that is missing"
 
 # Functions of the interpreter that ctypes finds by name
 PYTHON_FUNCTIONS = (

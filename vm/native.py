@@ -27,6 +27,10 @@ __all__ = ["ObjectCache", "cache"]
 
 # A code blob is: MAGIC, the length of the names (u32), the names of its symbols joined by line feeds, an object file.
 MAGIC = b"TRDLOBJ1"
+
+# The newest Numba that the tests have passed with; pyproject.toml says the same
+NUMBA_BELOW = "0.69"
+ADVICE = f"install another version: pip install 'numba<{NUMBA_BELOW}'; `treadle doctor` names all that is missing"
 _LENGTH = struct.Struct("<I")
 
 
@@ -230,10 +234,8 @@ def _compile(source: Source, symbol: str, target: NativeTarget) -> tuple[Any, st
     try:
         texts, entry = _lowered(source, symbol, target)
     except (AttributeError, ImportError, TypeError) as error:  # what the insides of another version give
-        from . import internals
-
         found = f"Numba {_installed('numba')} is not as Treadle expects, or Treadle is at fault"
-        raise CompileError(f"{found}: {type(error).__name__}: {error}; {internals.ADVICE}") from error
+        raise CompileError(f"{found}: {type(error).__name__}: {error}; {ADVICE}") from error
     module = llvm.parse_assembly(texts[0])
     for text in texts[1:]:
         module.link_in(llvm.parse_assembly(text))

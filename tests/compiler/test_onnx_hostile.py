@@ -206,7 +206,7 @@ def test_whatever_an_importer_raises_becomes_an_error_of_ours(error: Exception, 
     def broken(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("treadle.compiler.frontend.onnx.find", lambda *_: broken)
+    monkeypatch.setitem(from_onnx.__globals__, "find", lambda *_: broken)
     content = model([NODE("Relu", ["x"], ["y"], name="the node")])
     with pytest.raises(TreadleError) as caught:
         from_onnx(content)

@@ -91,5 +91,5 @@ def test_the_bound_of_numba_is_the_packages() -> None:
     import importlib.metadata
 
     (declared,) = (each for each in importlib.metadata.requires("treadle") or [] if each.startswith("numba"))
-    assert f"<{internals.NUMBA_BELOW}" in declared
+    assert f"<{native.NUMBA_BELOW}" in declared
     assert SpecifierSet(declared.removeprefix("numba")).contains(importlib.metadata.version("numba"))
