@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from llvmlite import ir
@@ -159,12 +160,20 @@ _Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]  # the result's typ
 _operations: dict[tuple[Any, ...], _Operation] = {}  # by context, function and its operands' types
 
 
+_features: ContextVar[frozenset[str]] = ContextVar("features")  # of the CPU that a function is made for: LLVM's list
+
+
+def has_feature(name: str) -> bool:
+    """Whether the CPU that a function is being made for (`Lowering.active`) has the feature of LLVM's name `name`."""
+    return f"+{name}" in _features.get()
+
+
 class Lowering:
     """A function of Numba's convention that is made instruction by instruction, and what Numba knows of operations on numbers.
     LLVM's names say for which CPU."""
 
     def __init__(self, symbol: str, cpu_name: str, features: str) -> None:
-        self._context = _context(cpu_name, features)
+        self._context, self._features = _context(cpu_name, features), frozenset(features.split(","))
         self._context.refresh()
         self._library = _Modules(self._context.codegen(), symbol)
         self._module = self._library.create_ir_module(symbol)
@@ -172,8 +181,12 @@ class Lowering:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """While the function is made."""
-        with global_compiler_lock, self._context.push_code_library(self._library):
-            yield
+        token = _features.set(self._features)
+        try:
+            with global_compiler_lock, self._context.push_code_library(self._library):
+                yield
+        finally:
+            _features.reset(token)
 
     def declare(self, symbol: str, result: Any, arguments: Sequence[Any]) -> ir.Function:
         """The function; its first two arguments belong to the convention."""

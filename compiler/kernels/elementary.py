@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from llvmlite import ir
-from numba.core import cgutils, config, types
+from numba.core import cgutils, types
 
+from ...vm.frontend import has_feature
 from . import elementary_double as double
 from .lanes import (
     I32,
@@ -118,13 +119,9 @@ def _times_power(a: Lanes, shifted: Lanes) -> Lanes:
 _SCALED_LANES = 16  # of the instructions that multiply with powers of two, and that find what lies behind the point
 
 
-def _has_scaling(a: Lanes, feature: str = "+avx512f") -> bool:
+def _has_scaling(a: Lanes, feature: str = "avx512f") -> bool:
     """Whether the CPU that code is generated for has those instructions."""
-    return a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0 and _has(feature)
-
-
-def _has(feature: str) -> bool:
-    return feature in (config.CPU_FEATURES or "").split(",")  # type: ignore[attr-defined]
+    return a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0 and has_feature(feature)
 
 
 def _scaled(a: Lanes, exponent: Lanes) -> Lanes:
@@ -178,7 +175,7 @@ def weight_of(x: Lanes) -> Lanes:
 
     So the error is |x| units in the last place, and two.
     """
-    if not _has_scaling(x, "+avx512dq"):
+    if not _has_scaling(x, "avx512dq"):
         return exp_of_negative(x)
     return _power_of_two_about(x * LOG2_E)
 
@@ -267,7 +264,7 @@ def gelu(x: Lanes) -> Lanes:
 
 def _power_of_two_about(q: Lanes) -> Lanes:
     """2**q for q <= 0, with an error of 10**-7 of it at most; where the result is no normal number, it may be 0."""
-    if _has_scaling(q, "+avx512dq"):
+    if _has_scaling(q, "avx512dq"):
         return _scaled(polynomial(_behind_point(q), *_POWERS), q)
     q = maximum(q.of(-127.0), q)  # there 2**q comes out as 0
     shifted = q + ROUNDER
@@ -462,7 +459,7 @@ def fmod(a: Lanes, b: Lanes) -> Lanes:
     """a - b trunc(a / b)."""
     if not a.is_float:
         return a - b * _quotient(a, b)
-    if not a.lanes or not _has("+fma"):
+    if not a.lanes or not has_feature("fma"):
         return c_library("fmod", a, b)
     rest, is_exact = _remainder(a, b)
     result = cgutils.alloca_once_value(a.builder, rest.value)

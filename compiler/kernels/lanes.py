@@ -15,6 +15,8 @@ from typing import Any, Union
 from llvmlite import ir
 from numba.core import types
 
+from ...vm.frontend import has_feature
+
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
@@ -293,11 +295,8 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
 
 def _converts_float16() -> bool:
     """Whether the CPU that is compiled for has instructions from float16 and to it. LLVM would call functions that nobody has."""
-    import numba.core.config
-
-    config: Any = numba.core.config
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return not is_x86 or "+f16c" in (config.CPU_FEATURES or "").split(",")
+    return not is_x86 or has_feature("f16c")
 
 
 def _from_float16(a: Lanes) -> Lanes:

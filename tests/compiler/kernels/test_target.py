@@ -1,9 +1,17 @@
 """What kernels are told of a CPU, and which tiles of products its registers hold."""
 
+from functools import partial
+
 import pytest
+from treadle.compiler.kernels.lower import lower
 from treadle.compiler.kernels.target import of
 from treadle.compiler.kernels.tile import Tile, symbolic_tiles
-from treadle.vm.native import NativeTarget
+from treadle.compiler.kernels.worker import lowered
+from treadle.formats.dtypes import DType
+from treadle.formats.types import TensorType
+from treadle.vm.native import NativeTarget, compile_text
+
+from .harness import definition_of
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
@@ -29,3 +37,17 @@ def test_vectors_and_the_largest_tile(
     assert (target.vector_bytes, target.vector_registers) == vectors
     assert target.has_fma == has_fma
     assert symbolic_tiles([99], 2, target) == [tile]
+
+
+@pytest.mark.parametrize(
+    ("features", "instructions"),
+    [("+avx512f,+avx512dq,+fma,+f16c", {"vscalefps", "vfmadd"}), ("+avx2,+fma,+f16c", {"vfmadd"}), ("", set())],
+    ids=["avx512", "avx2", "baseline"],
+)
+def test_elementary_functions_are_made_of_what_the_target_has(features: str, instructions: set[str]) -> None:
+    """Silently slow otherwise: what the target has is asked while a kernel is made, far from whoever names the target."""
+    target = of(NativeTarget(X86, "x86-64", features))
+    kernel = lower(definition_of("silu", [TensorType(DType.float32, (4096,))]), target)
+    assert kernel is not None
+    text = compile_text({"k": partial(lowered, "k", kernel.source, kernel.lanes)}, target.native, "asm")
+    assert {name for name in ("vscalefps", "vfmadd") if name in text} == instructions
