@@ -1,6 +1,6 @@
 """Calls end within 50 ms of their deadline, of a cancel and of Ctrl-C, in the middle of kernels that take much longer.
 
-The best of some tries counts: other programs may have the cores. Each operator runs for a second or more, undisturbed.
+The best of some tries counts: other programs may have the cores. Each operator runs for several times `BEGUN`, undisturbed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from treadle.formats.errors import BudgetExceededError, CancelledError
 
 pytestmark = pytest.mark.serial
 
+BEGUN = 0.04  # seconds after which a call is to end
 SOON = 0.05  # seconds
 TRIES = 8
 
@@ -40,8 +41,8 @@ CASES: dict[str, tuple[Callable, list[Shape]]] = {
         lambda x: op.sum(op.cumulative_sum(op.exp(op.broadcast_to(x, shape=(1 << 28,))), axis=0)),
         [(1,)],
     ),
-    "images of many lines": (lambda x: op.resize(x, axis=2, size=16384), [(1, 64, 512, 512)]),
-    "many windows": (lambda x: op.max_pool(x, kernel=(63, 63)), [(1, 64, 512, 512)]),
+    "images of many lines": (lambda x: op.resize(x, axis=2, size=16384), [(1, 128, 512, 512)]),
+    "many windows": (lambda x: op.max_pool(x, kernel=(63, 63)), [(1, 128, 1024, 1024)]),
 }
 
 
@@ -63,26 +64,27 @@ def made(machines: dict, name: str) -> tuple[VirtualMachine, list[np.ndarray]]:
 
 @contextlib.contextmanager
 def later(act: Callable[[], object]) -> Iterator[list[float]]:
-    """Does it after a tenth of a second; the time when it was done."""
+    """Does it when the call has begun; the time when it was done. Nothing is done to a call that has ended before."""
     at: list[float] = []
 
     def do() -> None:
         at.append(time.monotonic())
         act()
 
-    timer = threading.Timer(0.1, do)
+    timer = threading.Timer(BEGUN, do)
     timer.start()
     try:
         yield at
     finally:
+        timer.cancel()
         timer.join()
 
 
 def past_the_deadline(vm: VirtualMachine, arguments: list[np.ndarray]) -> float:
     start = time.monotonic()
-    with pytest.raises(BudgetExceededError, match=r"more than 0\.1 s"):
-        vm.call("main", arguments, max_seconds=0.1)
-    return time.monotonic() - start - 0.1
+    with pytest.raises(BudgetExceededError, match=rf"more than {BEGUN} s"):
+        vm.call("main", arguments, max_seconds=BEGUN)
+    return time.monotonic() - start - BEGUN
 
 
 def after_a_cancel(vm: VirtualMachine, arguments: list[np.ndarray]) -> float:
