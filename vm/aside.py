@@ -1,7 +1,8 @@
 """Work on another thread than the caller's, which can leave it behind: a long call of NumPy's cannot be stopped.
 
 The caller waits, and looks now and then whether the work is still wanted. If not, it goes; the work is ended as soon as Python
-can, between two of its bytecodes, and what it reads must stay until then.
+can, between two of its bytecodes, and what it reads must stay until then. While many are left behind, no other work is begun:
+each keeps a thread, a core and its call's memory.
 """
 
 from __future__ import annotations
@@ -13,13 +14,20 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from ..formats.errors import ExecutionError
 from .once import Lock
 
+MOST_LEFT = 16  # jobs of a process that nobody waits for, from which on no other begins; those that run then may still join them
 _PERIOD = 0.01  # seconds between two looks whether the work is still wanted
 
 
 class _Abandoned(SystemExit):
     """Raised in a thread whose work nobody waits for."""
+
+
+def too_many_left() -> bool:
+    """Whether no job may begin now."""
+    return len(_left) >= MOST_LEFT
 
 
 class Job:
@@ -37,8 +45,13 @@ class Job:
 
     def run(self, look: Callable[[], None]) -> Any:
         """The work's result, or its exception. Leaves it behind where `look`, called now and then, raises, or a signal's
-        handler does."""
+        handler does. Raises ExecutionError, and begins nothing, while too many jobs are left behind."""
         try:
+            if too_many_left():
+                raise ExecutionError(
+                    f"{len(_left)} operators of calls that ended before them are still at work, and no more than {MOST_LEFT} "
+                    "may be; call again when they have ended, and give such calls more max_seconds"
+                )
             _a_helper().jobs.put(self)
             while not self._over.wait(_PERIOD):
                 look()
@@ -59,7 +72,10 @@ class Job:
     def _abandon(self) -> None:
         with self._lock:
             self._is_abandoned = True
-            if self._thread and not self._over.is_set():
+            if not self._thread:  # nor will it begin, with or without a helper
+                self._over.set()
+            elif not self._over.is_set():
+                _left.add(self)
                 raise_in(ctypes.c_ulong(self._thread), ctypes.py_object(_Abandoned))
 
     def do(self) -> bool:
@@ -83,8 +99,11 @@ class Job:
             pass
         self._work = lambda: None  # what it refers to goes
         with self._lock:
+            if self._is_abandoned:  # an error that somebody keeps refers to this
+                self._result = self._failure = None
             self._over.set()
             then = self._then
+        _left.discard(self)
         if then is not None:
             then()
         return not self._is_abandoned
@@ -111,6 +130,8 @@ def _a_helper() -> _Helper:
 
 raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _idle: list[_Helper] = []
+_left: set[Job] = set()  # that nobody waits for, and that go on
 
-if hasattr(os, "register_at_fork"):
+if hasattr(os, "register_at_fork"):  # a child has none of these threads
     os.register_at_fork(after_in_child=_idle.clear)
+    os.register_at_fork(after_in_child=_left.clear)

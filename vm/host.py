@@ -29,7 +29,7 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, TensorType
 from . import library
 from .array_memory import bounded
-from .aside import Job
+from .aside import Job, too_many_left
 from .context import UNLIMITED, Context
 from .convert import new_tensor, release
 from .failures import Place, error
@@ -144,7 +144,7 @@ def _is_long(context: Context, elements: int) -> bool:
     """Whether an operator may take so long that it matters that the call can end meanwhile."""
     if context.clock.may_end:
         return elements > _TINY
-    return elements > _SHORT and threading.current_thread() is threading.main_thread()
+    return elements > _SHORT and threading.current_thread() is threading.main_thread() and not too_many_left()
 
 
 def _aside(context: Context, evaluate: Callable[[], list[np.ndarray] | None]) -> list[np.ndarray] | None:

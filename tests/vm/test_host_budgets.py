@@ -6,11 +6,12 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from treadle.formats.errors import BudgetExceededError, CancelledError
+from treadle.formats.errors import BudgetExceededError, CancelledError, ExecutionError
 from treadle.vm import aside, context, library
 from treadle.vm.budgets import CancelToken
 
@@ -96,6 +97,39 @@ def test_a_call_ends_soon_within_a_host_operator(slow, end: Callable) -> None:
     await_helpers()
     assert context.live_bytes() == before
     assert slow["main"](X).shape == (1, 4, 226, 226)  # in peace
+
+
+@pytest.mark.serial
+def test_few_operators_are_left_behind_at_a_time(slow, monkeypatch) -> None:
+    monkeypatch.setattr(aside, "MOST_LEFT", 3)
+    before, arguments = context.live_bytes(), [X.copy() for _ in range(3)]
+    kept = [weakref.ref(array) for array in arguments]
+    while arguments:
+        with pytest.raises(BudgetExceededError, match="max_seconds"):
+            slow.call("main", (arguments.pop(),), max_seconds=0.02)
+    assert all(array() is not None for array in kept)  # operators still read them
+    with pytest.raises(ExecutionError, match=r"3 operators of calls that ended .* still at work") as raised:
+        slow.call("main", (X,), max_seconds=10)
+    assert raised.value.function == "main"
+    assert slow["main"](X[:]).shape == (1, 4, 226, 226)  # calls that nothing can end keep their operators themselves
+    await_helpers()
+    assert [array() for array in kept] == [None] * 3
+    assert context.live_bytes() == before
+    assert slow.call("main", (X,), max_seconds=10).shape == (1, 4, 226, 226)
+
+
+def test_a_call_that_gets_no_thread_gives_its_memory_back(slow, monkeypatch) -> None:
+    monkeypatch.setattr(aside, "_idle", [])
+    monkeypatch.setattr(aside.threading.Thread, "start", no_thread)
+    before, count = context.live_bytes(), len(slow._calls._idle)
+    with pytest.raises(ExecutionError, match="can't start new thread"):
+        slow.call("main", (X,), max_seconds=10)
+    assert context.live_bytes() == before
+    assert len(slow._calls._idle) == max(1, count)
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_temporaries_of_an_operator_count_for_the_memory_budget(machine, monkeypatch) -> None:
