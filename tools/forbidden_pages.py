@@ -98,11 +98,13 @@ def run_kernel(
     over: int | None = None,
     at_start: bool = False,
     fill: int = POISON,
+    kernel: BuiltKernel | None = None,
 ) -> tuple[int, list[np.ndarray]]:
-    """The kernel's code (0 for success) and the outputs, made by so many parts one after the other, or each by a thread. The
-    first output lies `over` an input, where one is named. `slack` and `at_start` say where tensors lie: see `Fenced`. Outputs are
-    full of `fill` before. Raises AssertionError for a kernel that writes beside its tensors, within a page."""
-    kernel, sizes = kernel_of(definition, target or host()), sizes or {}
+    """The code (0 for success) and the outputs of a kernel, by default of the definition's own, made by so many parts one after
+    the other, or each by a thread. The first output lies `over` an input, where one is named. `slack` and `at_start` say where
+    tensors lie: see `Fenced`. Outputs are full of `fill` before. Raises AssertionError for a kernel that writes beside its
+    tensors, within a page."""
+    kernel, sizes = kernel or kernel_of(definition, target or host()), sizes or {}
     assert kernel is not None, f"no kernel for {definition}"
 
     def fenced(array: np.ndarray, slack: int = 0, writable: bool = True) -> Fenced:

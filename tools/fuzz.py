@@ -17,16 +17,14 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import queue
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -42,6 +40,7 @@ from ..formats.tables_text import print_primitive
 from ..formats.types import TensorType, TupleType, Type
 from ..vm import processes
 from .fuzz_definitions import try_definition
+from .fuzz_state import State
 from .fuzz_targets import is_fault, known_definitions
 from .mutate import mutate_bytes, mutate_program, mutate_section
 from .mutate_definitions import mutate_definition
@@ -56,7 +55,6 @@ BUILDING = "building"  # what a child says before it compiles, and before it run
 START_SECONDS = 300.0  # for a child to import everything and run the originals, the engine's first build included
 MEMORY = 256 << 20
 BUDGETS: dict[str, Any] = {"max_steps": 20_000, "max_seconds": 0.5, "max_memory": MEMORY, "max_depth": 200}
-BAD = ("crash", "hang", "bug", "wrong")  # how the outcomes start that must not happen
 
 
 # ---- the originals ----
@@ -363,45 +361,6 @@ def _collect(process: processes.Process[str], lines: queue.Queue[str | None]) ->
 
 
 # ---- the parent ----
-
-
-@dataclass
-class State:
-    """How far a run has come; kept in a file."""
-
-    seed: int = 0
-    next: int = 0
-    tally: Counter[str] = field(default_factory=Counter)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-
-    @staticmethod
-    def read(path: Path, seed: int) -> State:
-        if not path.exists():
-            return State(seed)
-        saved = json.loads(path.read_text())
-        if saved["seed"] != seed:
-            raise SystemExit(f"{path} is of a run with seed {saved['seed']}; give that seed, or another file")
-        return State(seed, saved["next"], Counter(saved["tally"]), saved["findings"])
-
-    def write(self, path: Path) -> None:
-        saved = {
-            "seed": self.seed,
-            "next": self.next,
-            "tally": dict(sorted(self.tally.items())),
-            "findings": self.findings,
-        }
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(saved, indent=1) + "\n")
-        temporary.replace(path)
-
-    def add(self, number: int, outcome: str) -> None:
-        self.tally[outcome] += 1
-        if is_bad(outcome):
-            self.findings.append({"number": number, "outcome": outcome})
-
-
-def is_bad(outcome: str) -> bool:
-    return outcome.partition(": ")[2].startswith(BAD) or outcome.startswith(BAD)
 
 
 def fuzz(

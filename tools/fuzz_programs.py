@@ -21,10 +21,9 @@ import queue
 import sys
 import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -34,6 +33,7 @@ import numpy as np
 from ..compiler.passes import optional_passes
 from ..formats.errors import CompileError, InferenceError, TreadleError
 from ..vm import processes
+from .fuzz_state import State, is_bad
 from .random_module import Sample, random_module
 
 CALLS = 2  # sizes that a program is called with
@@ -44,7 +44,6 @@ THREADS = (1, 2, 3, 4)
 BATCH = 100  # programs that a process is given at once
 TOLERANCE, COARSE = 2e-4, 4e-2  # relative to the greatest magnitude; with float16
 BUDGETS: dict[str, Any] = {"max_seconds": 20.0, "max_steps": 2_000_000}
-BAD = ("finding",)
 
 
 def sample_of(seed: int, number: int) -> Sample:
@@ -225,38 +224,6 @@ def _compare(got: Any, expected: Any, exact: tuple[bool, ...], tolerance: float)
 # ---- many of them ----
 
 
-@dataclass
-class State:
-    """How far a run has come; kept in a file."""
-
-    seed: int = 0
-    next: int = 0
-    seconds: float = 0.0
-    tally: Counter[str] = field(default_factory=Counter)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-
-    @staticmethod
-    def read(path: Path, seed: int) -> State:
-        if not path.exists():
-            return State(seed)
-        saved = json.loads(path.read_text())
-        if saved["seed"] != seed:
-            raise SystemExit(f"{path} is of a run with seed {saved['seed']}; give that seed, or another file")
-        return State(seed, saved["next"], saved["seconds"], Counter(saved["tally"]), saved["findings"])
-
-    def write(self, path: Path) -> None:
-        saved = {"seed": self.seed, "next": self.next, "seconds": round(self.seconds, 1)}
-        temporary = path.with_suffix(".tmp")
-        tally = dict(sorted(self.tally.items()))
-        temporary.write_text(json.dumps({**saved, "tally": tally, "findings": self.findings}, indent=1) + "\n")
-        temporary.replace(path)
-
-    def add(self, number: int, outcome: str) -> None:
-        self.tally["finding" if outcome.startswith(BAD) else outcome] += 1
-        if outcome.startswith(BAD):
-            self.findings.append({"number": number, "outcome": outcome[:1000]})
-
-
 def _batch(work: tuple[int, int, int, bool]) -> list[tuple[int, str]]:
     seed, start, stop, off = work
     return [(number, try_program(seed, number, off)) for number in range(start, stop)]
@@ -344,8 +311,8 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     for following, outcomes in _outcomes(state, options.count, options.jobs, options.off):
         for number, outcome in outcomes:
-            state.add(number, outcome)
-            if outcome.startswith(BAD):
+            state.add(number, outcome, "finding" if is_bad(outcome) else None)
+            if is_bad(outcome):
                 print(f"program {number}: {outcome[:300]}", flush=True)
         state.next = following
         state.seconds, start = state.seconds + time.monotonic() - start, time.monotonic()
@@ -367,7 +334,7 @@ def _show(seed: int, number: int, off: bool) -> int:
         os.environ["TREADLE_TARGET"] = target
     outcome = try_program(seed, number, off)
     print(f"program {number}: {outcome}")
-    return 1 if outcome.startswith(BAD) else 0
+    return 1 if is_bad(outcome) else 0
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.target import Target
 from treadle.compiler.passes import optional_passes
 from treadle.formats.errors import TreadleError
-from treadle.tools.fuzz_programs import BAD, TARGETS, Setting, sample_of, try_program, try_sample, using
+from treadle.tools.fuzz_programs import TARGETS, Setting, sample_of, try_program, try_sample, using
+from treadle.tools.fuzz_state import is_bad
 
 from .kernels import harness
 from .kernels.harness import ON_X86
 
-PROGRAMS = range(
-    12
-)  # of seed 1, for each pass; `python -m treadle.tools.fuzz_programs --off` tries as many as it is told
+# Of seed 1, for each pass; `python -m treadle.tools.fuzz_programs --off` tries as many as it is told.
+PROGRAMS = range(12)
 KERNELS = range(6)
 
 CHILD = """
@@ -91,4 +91,4 @@ def test_programs_on_narrow_vectors(target: str) -> None:
 
 def test_programs_with_something_off() -> None:
     outcomes = [try_program(3, number, off=True) for number in range(1, 25)]
-    assert not [outcome for outcome in outcomes if outcome.startswith(BAD)]
+    assert not [outcome for outcome in outcomes if is_bad(outcome)]

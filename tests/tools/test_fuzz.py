@@ -10,6 +10,7 @@ from treadle.formats.assembly import parse_assembly
 from treadle.formats.errors import TreadleError
 from treadle.formats.executable import Executable, load
 from treadle.tools import fuzz
+from treadle.tools.fuzz_state import is_bad
 from treadle.tools.mutate import mutate_bytes, mutate_program, mutate_section, tweak
 from treadle.tools.random_program import random_program
 from treadle.vm.context import live_bytes
@@ -47,7 +48,7 @@ def test_a_dead_child_is_a_finding_and_is_replaced(tmp_path: Path, monkeypatch: 
     outcomes = list(child.run(0, 2)) + list(child.run(0, 1))
     child.stop()
     assert outcomes == [(0, "program: ran, same result"), (1, "crash -11"), (0, "program: ran, same result")]
-    assert fuzz.is_bad("crash -11")
+    assert is_bad("crash -11")
 
 
 def test_a_child_that_builds_a_kernel_may_take_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ What templates are given here need not have the form that definitions from outsi
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,22 +84,19 @@ def built(definition: PrimitiveDefinition, target: Target = TARGET) -> BuiltKern
     return kernel_of(definition, target)
 
 
-def run_kernel(
-    definition: PrimitiveDefinition,
-    arrays: Sequence[np.ndarray],
-    sizes: Mapping[str, int] | None = None,
-    parts: int = 1,
-    target: Target | None = None,
-    slack: int = 0,
-    **options: Any,
-) -> tuple[int, list[np.ndarray]]:
+@functools.wraps(forbidden_pages.run_kernel)
+def run_kernel(*args: Any, **options: Any) -> tuple[int, list[np.ndarray]]:
     """`forbidden_pages.run_kernel`, where this CPU has what the kernel needs."""
-    target = target or TARGET
+    given = _SIGNATURE.bind(*args, **options).arguments
+    target = given.get("target") or TARGET
     if target.native != TARGET.native:
-        kernel = built(definition, target)
-        assert kernel is not None, f"no kernel for {definition}"
+        kernel = built(given["definition"], target)
+        assert kernel is not None, f"no kernel for {given['definition']}"
         instruction_sets.require(kernel.code)
-    return forbidden_pages.run_kernel(definition, arrays, sizes, parts, target, slack, **options)
+    return forbidden_pages.run_kernel(*args, **options)
+
+
+_SIGNATURE = inspect.signature(forbidden_pages.run_kernel)
 
 
 def check(

@@ -13,8 +13,8 @@ from treadle.formats.types import tensor
 from treadle.vm.library import BuiltKernel
 
 from .examples import Example, examples
-from .harness import TARGET, Builder, definition_of
-from .trial import failures, kernels, run, trials
+from .harness import TARGET, Builder, definition_of, run_kernel
+from .trial import failures, kernels, trials
 
 _EACH = 6
 
@@ -90,8 +90,8 @@ def test_an_axis_of_any_length_beside_one_of_no_elements_takes_no_time() -> None
 
 
 def fails(example: Example, kernel: BuiltKernel, code: int) -> None:
-    assert run(kernel, example.definition, example.arrays, example.sizes, 0xA5, True, 1)[0] == code
+    assert run_kernel(example.definition, example.arrays, example.sizes, kernel=kernel)[0] == code
 
 
 def runs(example: Example, kernel: BuiltKernel) -> None:
-    run(kernel, example.definition, example.arrays, example.sizes, 0xA5, True, 1)
+    run_kernel(example.definition, example.arrays, example.sizes, kernel=kernel)

@@ -3,8 +3,6 @@ of another: what dies, hangs, writes elsewhere, leaves bytes unwritten or differ
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import pickle
 import signal
@@ -16,72 +14,13 @@ import numpy as np
 from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.build import compiled
 from treadle.compiler.kernels.target import Target
-from treadle.formats import dims
 from treadle.formats.primitive import PrimitiveDefinition
-from treadle.vm.layout import ARGUMENT_HEAD, NOTE_WORDS
 from treadle.vm.library import BuiltKernel
 
 from .examples import Example
-from .harness import TARGET, call
+from .harness import TARGET, run_kernel
 
-_libc = ctypes.CDLL(None, use_errno=True)
 _SECONDS = 20  # that a trial may take
-_PAGE = mmap.PAGESIZE
-
-
-class Fenced:
-    """Memory of an array between two forbidden pages, at the end or at the beginning of what lies between; the rest is known."""
-
-    def __init__(self, shape: Sequence[int], dtype: np.dtype, fill: int, at_end: bool) -> None:
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        between = -(-max(size, 1) // _PAGE) * _PAGE
-        self._memory = mmap.mmap(-1, between + 2 * _PAGE)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        for place in (0, between + _PAGE):
-            assert _libc.mprotect(ctypes.c_void_p(base + place), _PAGE, 0) == 0
-        self._bytes = np.frombuffer(self._memory, np.uint8, between, _PAGE)
-        self._bytes[:] = fill
-        begin = (between - size) // 4 * 4 if at_end else 0
-        self._rest = [self._bytes[:begin], self._bytes[begin + size :]]
-        self.fill, self.size = fill, size
-        self.array = self._bytes[begin : begin + size].view(dtype).reshape(shape)
-        self.address = base + _PAGE + begin
-
-    def is_clean(self) -> bool:
-        """Whether the bytes around the array are what they were."""
-        return all(bool((rest == self.fill).all()) for rest in self._rest)
-
-
-def run(
-    kernel: BuiltKernel,
-    definition: PrimitiveDefinition,
-    arrays: Sequence[np.ndarray],
-    sizes: dict[str, int],
-    fill: int,
-    at_end: bool,
-    parts: int,
-) -> tuple[int, list[np.ndarray]]:
-    """The kernel's code and outputs, which were full of `fill` before. Raises AssertionError for writes elsewhere."""
-    shapes = [tuple(dims.evaluate(dim, sizes) for dim in type_.shape) for type_ in definition.results]
-    inputs = [Fenced(array.shape, array.dtype, fill, at_end) for array in arrays]
-    for fenced, array in zip(inputs, arrays, strict=True):
-        fenced.array[...] = array
-    outputs = [
-        Fenced(shape, type_.dtype.numpy, fill, at_end) for shape, type_ in zip(shapes, definition.results, strict=True)
-    ]
-    scratch = Fenced((-(-kernel.scratch_bytes // 64) * 64,), np.dtype(np.uint8), 255, False)
-    words = np.array([*kernel.words, 0], np.int64)
-    variables = [sizes[name] for name in definition.variables]
-    addresses = [fenced.address for fenced in (*inputs, *outputs)]
-    head = [0] * ARGUMENT_HEAD
-    args = np.array([*head, words.ctypes.data, *addresses, *variables, *[0] * NOTE_WORDS], np.int64)[ARGUMENT_HEAD:]
-    call(kernel, args.ctypes.data, 0, -1, 2)
-    codes = [call(kernel, args.ctypes.data, scratch.address, part, parts) for part in range(parts)]
-    for number, fenced in enumerate((*inputs, *outputs, scratch)):
-        assert fenced.is_clean(), f"it wrote beside tensor {number}"
-    for number, (fenced, array) in enumerate(zip(inputs, arrays, strict=True)):
-        assert fenced.array.tobytes() == np.ascontiguousarray(array).tobytes(), f"it wrote into input {number}"
-    return max(codes), [fenced.array for fenced in outputs]
 
 
 def kernels(definitions: Sequence[PrimitiveDefinition], target: Target = TARGET) -> list[BuiltKernel | None]:
@@ -93,7 +32,8 @@ def trial(example: Example, kernel: BuiltKernel) -> None:
     """A kernel writes every byte of every output, and nothing else, and gives what the reference gives, or else fails."""
     definition, arrays, sizes = example.definition, example.arrays, example.sizes
     runs = [
-        run(kernel, definition, arrays, sizes, *how) for how in ((0xA5, True, 1), (0x5A, False, 1), (0x5A, True, 3))
+        run_kernel(definition, arrays, sizes, parts, fill=fill, at_start=at_start, kernel=kernel)
+        for fill, at_start, parts in ((0xA5, False, 1), (0x5A, True, 1), (0x5A, False, 3))
     ]
     (code, outputs), *others = runs
     for other, _ in others:
