@@ -30,7 +30,7 @@ from .memory import word
 from .python_layout import python_layout
 from .tensor import Tensor
 from .values import Closure
-from .watch import WATCH
+from .watch import WATCH, entrance
 
 _DONE = (TRAP.RETURNED, TRAP.IN_PLACE)
 
@@ -74,6 +74,7 @@ class Calls:
 
     # ---- any call ----
 
+    @entrance
     def call(self, number: int, values: Sequence[Any], budget: Budget, closure: Closure | None = None) -> Any:
         """Calls a function with one value for each parameter; those that a closure has captured come out of it."""
         context = self._enter(budget)
@@ -166,6 +167,7 @@ class Calls:
         in_place, returned, unusual = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL
         take = self._results.take_arrays if self._gives_arrays(number) else self._results.take
 
+        @entrance
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs or self.hooked is not None:
                 return otherwise(*args, **kwargs)
@@ -206,6 +208,7 @@ class Calls:
 
     # ---- traps ----
 
+    @entrance
     def _finish(self, context: Context, trap: int, clock: _Clock, place: np.ndarray | None) -> Any:
         """Does what traps ask for until the function has returned; its result."""
         try:
@@ -239,6 +242,7 @@ class Calls:
         elif trap != TRAP.SLICE:
             raise error(context, trap)
 
+    @entrance
     def _run_one(self, context: Context) -> int:
         """Executes one instruction, for which there is fuel. The trap that ends the call, or _GO_ON."""
         trap = self._engine.run(context.address)
