@@ -135,9 +135,8 @@ CONTEXT = _names("CONTEXT", """
     PINNED      how many of them there are
 """)  # fmt: skip
 
-CHUNKS = (
-    CONTEXT.WORDS
-)  # then the arena's chunks, [what malloc gave, bytes] each, every one at least twice the one before
+# Then the arena's chunks, [what malloc gave, bytes] each, every one at least twice the one before.
+CHUNKS = CONTEXT.WORDS
 MAX_CHUNKS = 48
 FREE = CHUNKS + 2 * MAX_CHUNKS  # then the heads of the free lists, one a size class
 CLASSES = 4 * 64
@@ -242,11 +241,8 @@ PYTHON = _names("PYTHON", """
     SET_BASE    PyArray_SetBaseObject
 """)  # fmt: skip
 
-READABLE, WRITEABLE, OWNER = (
-    0x101,
-    0x400,
-    0x4,
-)  # of NumPy's flags: C-contiguous and aligned; writeable; owns its elements
+# Of NumPy's flags: C-contiguous and aligned; writeable; owns its elements.
+READABLE, WRITEABLE, OWNER = 0x101, 0x400, 0x4
 
 # A capsule of Python, behind what all objects begin with.
 CAPSULE = _names("CAPSULE", """

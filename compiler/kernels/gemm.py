@@ -203,10 +203,9 @@ class _Product:
     def stripe(self) -> int:
         """Blocks whose panels are copied at a time: as many as fill half of the second cache, since rows of a band are read once
         for all of them. Where all rows stay there, a few, which are still near when they are used."""
-        assert isinstance(self.depth, int)
         has_bands = not isinstance(self.rows, int) or self.rows > self._most_tiles * self.tiles[0].rows
         space = self.target.l2_bytes // (2 if has_bands else 8)
-        most = max(1, space // max(1, VECTOR_BYTES * self.blocks * self.depth))
+        most = max(1, space // max(1, VECTOR_BYTES * self.blocks * self._copied_depth))
         if isinstance(self.columns, int):
             most = min(most, max(1, -(-self.columns // (BLOCK * self.blocks))))
         return most * self.blocks
@@ -542,8 +541,14 @@ class _Product:
     def _panel_bytes(self) -> int:
         if not self.copies_panels:
             return 0
+        return VECTOR_BYTES * self.stripe * self._copied_depth
+
+    @property
+    def _copied_depth(self) -> int:
+        """Of panels or rows that are copied, which they only are where it is known: see `_choose_panels`, `is_possible` and
+        `_is_copying_rows`. The scratch memory's size is that of the copies."""
         assert isinstance(self.depth, int)
-        return VECTOR_BYTES * self.stripe * self.depth
+        return self.depth
 
     @property
     def _gathered_bytes(self) -> int:
@@ -558,7 +563,8 @@ class _Product:
     def _scratch_bytes(self) -> int:
         rows = 0
         if self.copies_rows:
-            assert isinstance(self.depth, int)
             held = self.band * self.tiles[0].rows
-            rows = (min(held, self.rows) if isinstance(self.rows, int) else held) * (4 * self.depth + VECTOR_BYTES)
+            rows = (min(held, self.rows) if isinstance(self.rows, int) else held) * (
+                4 * self._copied_depth + VECTOR_BYTES
+            )
         return self.epilogue.buffer_bytes + self._panel_bytes + rows + self._unpacked_bytes + self._gathered_bytes
