@@ -14,8 +14,9 @@ import signal
 import sys
 import threading
 import time
-from types import CodeType, FunctionType
-from typing import TypeVar
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, TypeVar
 
 from .context import Context
 from .once import Lock
@@ -28,12 +29,12 @@ _PATIENCE = 1.0
 # thread is, and costs that call nothing: a register of running calls would take a twentieth of a small model's time.
 _ENTRANCES: set[CodeType] = set()
 
-_F = TypeVar("_F", bound=FunctionType)
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def entrance(function: _F) -> _F:
     """Marks a function that runs native code for the call of its local variable `context`: Ctrl-C ends that code."""
-    code = function.__code__
+    code: CodeType = function.__code__
     if "context" not in code.co_varnames:
         raise TypeError(f"{function.__qualname__} has no local variable `context`")
     _ENTRANCES.add(code)
