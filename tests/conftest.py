@@ -37,11 +37,14 @@ class Shared:
         self.folder.cleanup()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if "TREADLE_EMULATOR" in os.environ:
-        from . import emulated
+# before other folders' conftest.py, which ask what the target is
+if "TREADLE_EMULATOR" in os.environ:
+    from . import emulated
 
-        emulated.begin()
+    emulated.begin()
+
+
+def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(Shared())
 

@@ -29,16 +29,18 @@ sys.stdout.buffer.write(core._compiled(native.NativeTarget(*sys.argv[1:])))
 
 def begin() -> None:
     """Called once, where the environment names an emulator."""
-    emulator, native_python = shlex.split(os.environ["TREADLE_EMULATOR"]), os.environ["TREADLE_NATIVE_PYTHON"]
+    emulator, native_python = (shlex.split(os.environ[name]) for name in ("TREADLE_EMULATOR", "TREADLE_NATIVE_PYTHON"))
     emulated_command = processes._command
     build_kernels = processes.module(worker.__name__)
 
     def command(code: str, arguments: tuple[object, ...]) -> list[str]:
-        return [native_python, "-c", code] if code == build_kernels else [*emulator, *emulated_command(code, arguments)]
+        return (
+            [*native_python, "-c", code] if code == build_kernels else [*emulator, *emulated_command(code, arguments)]
+        )
 
     def engine(*_: Any) -> bytes:
         target = native.host_target()
-        arguments = [native_python, "-c", BUILD_ENGINE, target.triple, target.cpu, target.features]
+        arguments = [*native_python, "-c", BUILD_ENGINE, target.triple, target.cpu, target.features]
         return subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout
 
     processes._command = command

@@ -23,6 +23,7 @@ from numba.core.registry import cpu_target
 from numba.core.typing import BaseContext, templates
 from numba.core.typing.templates import RegistryLoader
 
+from .native import NativeTarget
 from .once import once
 
 _PASSES = (
@@ -118,10 +119,12 @@ MODELS: dict[type, Any] = {}
 
 
 class _Codegen(JITCPUCodegen):
-    """Numba's, for a CPU that is told, and not by the settings that hold for the user's own functions."""
+    """Numba's, for a CPU that is told, and not by the settings that hold for the user's own functions. Of another kind of machine
+    than this process's it knows nothing, and need not: what it makes is not optimised yet (`native.py`)."""
 
-    def __init__(self, cpu_name: str, features: str) -> None:
-        self._cpu_name, self._cpu_features = cpu_name, features
+    def __init__(self, target: NativeTarget) -> None:
+        known = target.is_of_this_process
+        self._cpu_name, self._cpu_features = (target.cpu, target.features) if known else ("", "")
         super().__init__("treadle")
 
     def _get_host_cpu_name(self) -> str:
@@ -152,28 +155,27 @@ class _Operations(cpu.CPUContext):
 
 
 @once
-def _context(cpu_name: str, features: str) -> Any:
-    return compiler._make_subtarget(_Operations(_Types(), _Codegen(cpu_name, features)), _flags())
+def _context(target: NativeTarget) -> Any:
+    return compiler._make_subtarget(_Operations(_Types(), _Codegen(target)), _flags())
 
 
 _Operation = tuple[Any, tuple[Any, ...], Callable[..., Any]]  # the result's type, what operands become first, the code
 _operations: dict[tuple[Any, ...], _Operation] = {}  # by context, function and its operands' types
 
 
-_features: ContextVar[frozenset[str]] = ContextVar("features")  # of the CPU that a function is made for: LLVM's list
+_target: ContextVar[NativeTarget] = ContextVar("target")
 
 
-def has_feature(name: str) -> bool:
-    """Whether the CPU that a function is being made for (`Lowering.active`) has the feature of LLVM's name `name`."""
-    return f"+{name}" in _features.get()
+def active_target() -> NativeTarget:
+    """What a function is being made for (`Lowering.active`), which need not be the CPU of this process."""
+    return _target.get()
 
 
 class Lowering:
-    """A function of Numba's convention that is made instruction by instruction, and what Numba knows of operations on numbers.
-    LLVM's names say for which CPU."""
+    """A function of Numba's convention that is made instruction by instruction, and what Numba knows of operations on numbers."""
 
-    def __init__(self, symbol: str, cpu_name: str, features: str) -> None:
-        self._context, self._features = _context(cpu_name, features), frozenset(features.split(","))
+    def __init__(self, symbol: str, target: NativeTarget) -> None:
+        self._context, self._target = _context(target), target
         self._context.refresh()
         self._library = _Modules(self._context.codegen(), symbol)
         self._module = self._library.create_ir_module(symbol)
@@ -181,12 +183,12 @@ class Lowering:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """While the function is made."""
-        token = _features.set(self._features)
+        token = _target.set(self._target)
         try:
             with global_compiler_lock, self._context.push_code_library(self._library):
                 yield
         finally:
-            _features.reset(token)
+            _target.reset(token)
 
     def declare(self, symbol: str, result: Any, arguments: Sequence[Any]) -> ir.Function:
         """The function; its first two arguments belong to the convention."""

@@ -6,8 +6,6 @@ file is imported only where the engine is built.
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +14,12 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from . import machine_code
+
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 INT = types.int64
 
-_PAGE, _MADV_HUGEPAGE = 4096, 14  # Linux's, on all machines that Numba knows
+_PAGE = 1 << 16  # bytes, the most that systems on 64-bit ARM have; elsewhere pages are 4 KiB or 16
 
 
 def _typed(arguments: int, emit: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
@@ -144,35 +144,26 @@ def call_function(typing, function, a, b):  # type: ignore[no-untyped-def]
     return _typed(3, emit)
 
 
-_MACHINE = platform.machine().lower()
-
-
 @intrinsic
 def relax(typing):  # type: ignore[no-untyped-def]
     """Tells the processor that this is a loop that waits."""
-
-    def emit(builder: Any) -> None:
-        if _MACHINE in ("x86_64", "amd64"):
-            _libc(builder, "llvm.x86.sse2.pause", ir.VoidType(), [], [])
-        elif _MACHINE in ("aarch64", "arm64"):
-            _libc(builder, "llvm.aarch64.hint", ir.VoidType(), [I32], [ir.Constant(I32, 1)])  # yield
-
-    return _typed(0, emit)
+    return _typed(0, lambda builder: _of_the_machine(builder, machine_code.RELAX, [], []))
 
 
 @intrinsic
 def clock(typing):  # type: ignore[no-untyped-def]
     """The processor's clock: it runs evenly, in units that are to be measured. 0 where we know none that is free to be read."""
+    return _typed(0, lambda builder: _of_the_machine(builder, machine_code.CLOCK, [], []))
 
-    def emit(builder: Any) -> Any:
-        if _MACHINE in ("x86_64", "amd64"):
-            return _libc(builder, "llvm.readcyclecounter", I64, [], [])
-        if _MACHINE in ("aarch64", "arm64"):
-            # cntvct_el0, which programs may read; the cycle counter, which they may not, is `llvm.readcyclecounter`
-            return _libc(builder, "llvm.readsteadycounter", I64, [], [])
-        return None
 
-    return _typed(0, emit)
+def _of_the_machine(builder: Any, name: str, kinds: list[Any], values: list[Any]) -> Any:
+    """Calls what only the target knows how to do (`machine_code.py`), for a word. Until it is linked, a weak function of that
+    name does nothing: Numba generates code of what the engine calls, for this process, whatever the target is."""
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(I64, kinds), name)
+    if function.is_declaration:
+        function.linkage = "weak"
+        ir.IRBuilder(function.append_basic_block()).ret(ir.Constant(I64, 0))
+    return builder.call(function, values)
 
 
 def _libc(builder: Any, name: str, result: Any, kinds: list[Any], values: list[Any]) -> Any:
@@ -202,12 +193,9 @@ def advise_large_pages(typing, address, size):  # type: ignore[no-untyped-def]
     """Asks for large pages for those that lie wholly in this memory."""
 
     def emit(builder: Any, address: Any, size: Any) -> None:
-        if sys.platform != "linux":
-            return
         first = builder.and_(builder.add(address, ir.Constant(I64, _PAGE - 1)), ir.Constant(I64, -_PAGE))
         inside = builder.sub(builder.add(address, size), first)
-        values = [builder.inttoptr(first, I8.as_pointer()), inside, ir.Constant(I32, _MADV_HUGEPAGE)]
-        _libc(builder, "madvise", I32, [I8.as_pointer(), I64, I32], values)
+        _of_the_machine(builder, machine_code.ADVISE_LARGE_PAGES, [I64, I64], [first, inside])
 
     return _typed(2, emit)
 

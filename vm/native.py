@@ -8,6 +8,7 @@ Object code is a function of the sources, the target CPU and the versions of Num
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import platform
 import re
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from ..formats.errors import CompileError, FormatError, TreadleError
-from . import knobs, loader
+from . import knobs, loader, machine_code
 from .cache import ObjectCache, cache
 from .once import Lock, kept, once
 
@@ -49,7 +50,32 @@ class NativeTarget:
 
     def has(self, feature: str) -> bool:
         """True if the CPU has the feature of LLVM's name `feature`. The last mention of it counts, as LLVM takes it."""
-        return next((each[0] == "+" for each in reversed(self.features.split(",")) if each[1:] == feature), False)
+        return _switches(self.features).get(feature, False)
+
+    @property
+    def architecture(self) -> str:
+        """Linux's name of the instruction set: x86_64, aarch64, or whatever the triple says of others."""
+        name = self.triple.partition("-")[0]
+        return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+    @property
+    def is_x86(self) -> bool:
+        return self.architecture == "x86_64"
+
+    @property
+    def is_arm(self) -> bool:
+        return self.architecture == "aarch64"
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """True if LLVM's names of CPUs and features are those of this process's instruction set."""
+        return self.architecture == NativeTarget(_llvm().get_process_triple(), "", "").architecture
+
+
+@functools.cache
+def _switches(features: str) -> dict[str, bool]:
+    """LLVM's list, of which the last mention of a name counts."""
+    return {each[1:]: each[0] == "+" for each in features.split(",") if each}
 
 
 def host_target() -> NativeTarget:
@@ -123,20 +149,35 @@ def _processor() -> NativeTarget:
     return found
 
 
-# Of /proc/cpuinfo, what LLVM's answer depends on
-_IDENTITY = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")
+# Of /proc/cpuinfo, what LLVM's answer depends on, by what Python calls the machine
+_IDENTITY = {
+    "x86_64": {"vendor_id", "cpu family", "model", "model name", "stepping", "flags"},
+    "aarch64": {"CPU implementer", "CPU variant", "CPU part", "Features"},
+}
+_DESCRIPTION = 1 << 18  # bytes: of some hundred cores of ARM, which need not be equal
 
 
 def processor_identity() -> str:
     """Text that differs where LLVM would name the CPU differently; empty where there is none at hand."""
+    machine = platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
-            first = file.read(1 << 14).partition("\n\n")[0]
+            text = file.read(_DESCRIPTION if machine == "aarch64" else 1 << 14)
     except OSError:
         return ""
-    facts = dict(line.partition(":")[::2] for line in first.splitlines())
-    found = [value for name, value in facts.items() if name.strip() in _IDENTITY]
-    return "\n".join([platform.machine(), *found]) if len(found) == len(_IDENTITY) else ""
+    return _identity(text, machine)
+
+
+def _identity(text: str, machine: str) -> str:
+    """The same of a description by Linux. On x86, cores are equal, and the first one is enough."""
+    wanted = _IDENTITY.get(machine, set())
+    lines = (text if machine == "aarch64" else text.partition("\n\n")[0]).splitlines()
+    found = [
+        tuple(part.strip() for part in line.split(":", 1)) for line in lines if line.partition(":")[0].strip() in wanted
+    ]
+    if not wanted or {name for name, *_ in found} != wanted:
+        return ""
+    return "\n".join([machine, *dict.fromkeys(value for _, value in found)])
 
 
 @once
@@ -198,7 +239,11 @@ def compile_text(functions: Functions, target: NativeTarget | None = None, form:
 
 
 def _target_machine(target: NativeTarget) -> Any:
-    machine = _llvm().Target.from_triple(target.triple)
+    llvm = _llvm()
+    if not target.is_of_this_process:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(target.triple)
     # what Numba generates code with; the large code model reaches libm from wherever the code is loaded
     return machine.create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="default", codemodel="jitdefault", jit=True
@@ -213,14 +258,11 @@ def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
 
     `aligns`: they align the stack for what they keep there.
     """
-    llvm = _llvm()
     with _compiler_lock:
         parts = [_renamed(*_compile(source, symbol, target), symbol) for symbol, source in functions.items()]
     if aligns:
         parts = [_aligning(part, symbol) for part, symbol in zip(parts, functions, strict=True)]
-    module = llvm.parse_assembly(parts[0])
-    for part in parts[1:]:
-        module.link_in(llvm.parse_assembly(part))
+    module = _linked(parts)
     module.verify()
     for function in module.functions:
         if function.is_declaration and not _resolves(function.name):
@@ -230,17 +272,26 @@ def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
 
 def _compile(source: Source, symbol: str, target: NativeTarget) -> tuple[Any, str]:
     """The optimised LLVM module of a function and its name in there."""
-    llvm = _llvm()
     try:
         texts, entry = _lowered(source, symbol, target)
     except (AttributeError, ImportError, TypeError) as error:  # what the insides of another version give
         found = f"Numba {_installed('numba')} is not as Treadle expects, or Treadle is at fault"
         raise CompileError(f"{found}: {type(error).__name__}: {error}; {ADVICE}") from error
-    module = llvm.parse_assembly(texts[0])
-    for text in texts[1:]:
-        module.link_in(llvm.parse_assembly(text))
-    _optimise(module, _target_machine(target))
+    machine = _target_machine(target)
+    module = _linked(texts, machine)
+    _optimise(module, machine)
     return module, entry
+
+
+def _linked(texts: Sequence[str], machine: Any = None) -> Any:
+    """One LLVM module of several, all for `machine` where one is given, whatever they say."""
+    llvm = _llvm()
+    modules = [llvm.parse_assembly(text) for text in texts]
+    for each in modules if machine else ():
+        each.triple, each.data_layout = machine.triple, str(machine.target_data)
+    for each in modules[1:]:
+        modules[0].link_in(each)
+    return modules[0]
 
 
 def _lowered(source: Source, symbol: str, target: NativeTarget) -> tuple[list[str], str]:
@@ -250,9 +301,12 @@ def _lowered(source: Source, symbol: str, target: NativeTarget) -> tuple[list[st
     from . import frontend
 
     try:
-        return frontend.lower(*source) if isinstance(source, tuple) else (source(target), symbol)
+        texts, entry = frontend.lower(*source) if isinstance(source, tuple) else (source(target), symbol)
     except NumbaError as error:
         raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
+    if any(name in text for name in machine_code.NAMES for text in texts):
+        texts = [*texts, machine_code.text(target)]
+    return texts, entry
 
 
 def _installed(package: str) -> str:

@@ -16,7 +16,7 @@ from functools import partial
 from llvmlite import ir
 from numba.core import cgutils, types
 
-from ...vm.frontend import has_feature
+from ...vm.frontend import active_target
 from . import elementary_double as double
 from .lanes import (
     I32,
@@ -121,7 +121,7 @@ _SCALED_LANES = 16  # of the instructions that multiply with powers of two, and 
 
 def _has_scaling(a: Lanes, feature: str = "avx512f") -> bool:
     """Whether the CPU that code is generated for has those instructions."""
-    return a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0 and has_feature(feature)
+    return a.dtype == types.float32 and a.lanes > 0 and a.lanes % _SCALED_LANES == 0 and active_target().has(feature)
 
 
 def _scaled(a: Lanes, exponent: Lanes) -> Lanes:
@@ -459,7 +459,7 @@ def fmod(a: Lanes, b: Lanes) -> Lanes:
     """a - b trunc(a / b)."""
     if not a.is_float:
         return a - b * _quotient(a, b)
-    if not a.lanes or not has_feature("fma"):
+    if not a.lanes or not active_target().has("fma"):
         return c_library("fmod", a, b)
     rest, is_exact = _remainder(a, b)
     result = cgutils.alloca_once_value(a.builder, rest.value)

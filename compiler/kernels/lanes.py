@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
-import platform
 from collections.abc import Callable
 from typing import Any, Union
 
 from llvmlite import ir
 from numba.core import types
 
-from ...vm.frontend import has_feature
+from ...vm.frontend import active_target
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -295,8 +294,8 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
 
 def _converts_float16() -> bool:
     """Whether the CPU that is compiled for has instructions from float16 and to it. LLVM would call functions that nobody has."""
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return not is_x86 or has_feature("f16c")
+    target = active_target()
+    return not target.is_x86 or target.has("f16c")
 
 
 def _from_float16(a: Lanes) -> Lanes:

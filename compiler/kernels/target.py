@@ -54,7 +54,7 @@ class Target:
     @property
     def has_fma(self) -> bool:
         """True if multiplying and adding is one instruction; without it, a fused one is a slow library call."""
-        return self.native.has("fma") or _has_neon(self.native) or self.native.cpu in _NAMED
+        return self.native.has("fma") or self.native.is_arm or self.native.cpu in _NAMED
 
     @property
     def looks_up(self) -> bool:
@@ -72,7 +72,7 @@ class Target:
             return f"dot_{8 * self.vector_bytes}"
         if self.native.has("avxvnni"):
             return f"dot_{8 * min(self.vector_bytes, 32)}"
-        if not self.native.triple.startswith(("x86_64", "amd64")):
+        if not self.native.is_x86:
             return "dot_plain"
         if self.vector_bytes == 64 and not self.native.has("avx512bw"):
             return "dot_pairs_256"
@@ -112,12 +112,7 @@ def _vectors(native: NativeTarget) -> tuple[int, int]:
             return vector_bytes, registers
     if not native.features and native.cpu in _NAMED:
         return _NAMED[native.cpu]
-    return 16, 32 if _has_neon(native) else 16
-
-
-def _has_neon(native: NativeTarget) -> bool:
-    """True on every 64-bit ARM, also where LLVM lists no features."""
-    return native.triple.startswith(("aarch64", "arm64"))
+    return 16, 32 if native.is_arm else 16  # NEON is on every 64-bit ARM, also where LLVM lists no features
 
 
 @functools.cache

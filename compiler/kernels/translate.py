@@ -63,7 +63,7 @@ def translate(symbol: str, source: str, names: Mapping[str, Any], target: Native
     `names` are the functions and numbers that the text may use. Raises CompileError.
     """
     function = _parsed(symbol, source)
-    lowering = Lowering(symbol, target.cpu, target.features)
+    lowering = Lowering(symbol, target)
     with lowering.active():
         _Translation(symbol, function, names, lowering).run()
     return lowering.texts()

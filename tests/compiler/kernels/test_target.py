@@ -8,6 +8,7 @@ from treadle.compiler.kernels.target import of
 from treadle.compiler.kernels.tile import Tile, symbolic_tiles
 from treadle.compiler.kernels.worker import lowered
 from treadle.formats.dtypes import DType
+from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType
 from treadle.vm.native import NativeTarget, compile_text
 
@@ -46,8 +47,28 @@ def test_vectors_and_the_largest_tile(
 )
 def test_elementary_functions_are_made_of_what_the_target_has(features: str, instructions: set[str]) -> None:
     """Silently slow otherwise: what the target has is asked while a kernel is made, far from whoever names the target."""
-    target = of(NativeTarget(X86, "x86-64", features))
-    kernel = lower(definition_of("silu", [TensorType(DType.float32, (4096,))]), target)
-    assert kernel is not None
-    text = compile_text({"k": partial(lowered, "k", kernel.source, kernel.lanes)}, target.native, "asm")
+    silu = definition_of("silu", [TensorType(DType.float32, (4096,))])
+    text = assembly(silu, NativeTarget(X86, "x86-64", features))
     assert {name for name in ("vscalefps", "vfmadd") if name in text} == instructions
+
+
+@pytest.mark.parametrize(
+    ("native", "instructions"),
+    [
+        (NativeTarget(X86, "haswell", "+avx,+avx2,+f16c"), {"vcvtps2ph"}),
+        (NativeTarget(X86, "x86-64", ""), set()),
+        (NativeTarget(ARM, "cortex-a72", ""), {"fcvtn"}),
+    ],
+    ids=lambda value: value.cpu if isinstance(value, NativeTarget) else None,
+)
+def test_float16_is_made_by_the_instruction_of_the_target(native: NativeTarget, instructions: set[str]) -> None:
+    """Whatever CPU compiles: it was asked itself, and code for ARM that was made elsewhere shifted bits."""
+    text = assembly(definition_of("cast", [TensorType(DType.float32, (4096,))], dtype=DType.float16), native)
+    assert {name for name in ("vcvtps2ph", "fcvtn") if name in text} == instructions
+
+
+def assembly(definition: PrimitiveDefinition, native: NativeTarget) -> str:
+    target = of(native)
+    kernel = lower(definition, target)
+    assert kernel is not None
+    return compile_text({"k": partial(lowered, "k", kernel.source, kernel.lanes)}, target.native, "asm")
