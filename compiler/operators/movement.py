@@ -17,6 +17,7 @@ from .shapes import (
     axis_of,
     broadcast,
     element_count,
+    is_nonnegative,
     lift,
     match_dim,
     maximum,
@@ -176,10 +177,14 @@ def _split(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> tuple[np.ndarray
 
 
 def placed(bound: Dim, length: Dim) -> Dim:
-    """A bound of a slice of `length` elements, counted from the front. Symbolic bounds are so already."""
+    """A bound of a slice of `length` elements, counted from the front. One below 0 counts from the end, also where only the
+    values of variables tell."""
     if isinstance(bound, int) and abs(bound) >= limits.DIMENSION:  # as models write "to the end" and "to the start"
         return length if bound > 0 else -1
-    return dims.add(bound, length) if isinstance(bound, int) and bound < 0 else bound
+    if is_nonnegative(bound):
+        return bound
+    is_negative = maximum(minimum(dims.multiply(bound, -1), 1), 0)  # 1 or 0
+    return dims.add(bound, dims.multiply(length, is_negative))
 
 
 def _sliced(length: Dim, start: Dim, end: Dim, step: int) -> Dim:

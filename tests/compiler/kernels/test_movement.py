@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.kernel import FEW
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
@@ -180,6 +181,22 @@ def test_slices_of_symbolic_axes(n):
     for start, end in ((1, 2**62), (-3, 2**62), (0, -2), (2, 7)):
         x = tensor("float32", ("n", 5))
         check_random(definition_of("slice", [x], starts=(start,), ends=(end,), axes=(0,)), {"n": n})
+
+
+@pytest.mark.parametrize("step", [1, 2, -1, -2])
+def test_symbolic_bounds_below_zero_count_from_the_end(step):
+    at = dims.variable("at")
+    for start, end in ((at - 4, at - 1), (at - 4, 2**62), (1, -at), (-at - 1, at - 6)):
+        attributes = {"starts": (start,), "ends": (end,), "axes": (0,), "steps": (step,)}
+        definition = definition_of("slice", [tensor("float32", ("n", 5))], **attributes)
+        for n, place in itertools.product((0, 1, 4, 7), range(10)):
+            x, sizes = random_array(definition.params[0], sizes={"n": n}), {"n": n, "at": place}
+            picked = slice(*(dims.evaluate(bound, sizes) for bound in (start, end)), step)
+            code, (got,) = run_kernel(definition, [x], sizes)
+            assert code == 0
+            np.testing.assert_array_equal(got, x[picked])
+            (wanted,) = evaluate_definition(definition, [x], [sizes[name] for name in definition.variables])
+            np.testing.assert_array_equal(got, wanted)
 
 
 pad = st.sampled_from([0, 0, 1, 3])
