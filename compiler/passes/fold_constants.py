@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...formats.errors import ExecutionError
+from ...formats.errors import ExecutionError, InferenceError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType, TupleType
 from .. import effort, ir
@@ -67,11 +67,11 @@ class _Folder(Rewriter):
         if PrimitiveDefinition.variables_of((), values):
             return None
         arrays = [arg.value for arg in call.args if isinstance(arg, ir.Constant)]
-        if not self._is_small(lookup(call.operator), call, arrays):
-            return None
         try:
+            if not self._is_small(lookup(call.operator), call, arrays):
+                return None
             return lookup(call.operator).evaluate(arrays, call.attributes)
-        except ExecutionError:
+        except (ExecutionError, InferenceError):
             return None  # it fails when, and if, the program comes there
 
     def _is_small(self, operator: Operator, call: ir.OperatorCall, arrays: list[np.ndarray]) -> bool:

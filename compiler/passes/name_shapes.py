@@ -4,7 +4,9 @@ A kernel is compiled for shapes that are expressions over variables; a tensor wh
 `MatchShape` that binds a new variable to that dimension. Inference lets ? pass where an operator needs equal dimensions, a name
 it does not: where one dimension alone will do in place of the name, and not 1 as well, the `MatchShape` asks for that one, so
 that the program fails where the operator would. Where the operator cannot be typed with names (two unknown shapes that may or
-may not broadcast), it takes operands of the types that inference gave them, and will run as a host operator.
+may not broadcast), it takes operands of the types that inference gave them, and will run as a host operator. So does one that
+cannot be right: what stood for ? may have been found by another pass, such as the branch of an `If` that is always taken, and
+not fit. The program then fails where it comes to the operator.
 
 What an operator finds in its operand is counted first, so that the size of its result has a name as well, and a kernel may put
 there what is found.
@@ -15,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import ChainMap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +53,9 @@ class _Namer(Emitter):
         used = set(dimension_uses(ir.Binding(ir.Var(""), function)))
         self.names = (name for number in itertools.count() if (name := f"s{number}") not in used)
         self.given: dict[str, int] = {}  # the names that are given here, and their order
+        self._typed: dict[
+            tuple[Any, ...], bool
+        ] = {}  # calls that have been looked at, by operator, operands' types and attributes
         self.inferred: dict[ir.Var, Type | None] = {}  # the types that variables which have others now had before
         return super().function(function)
 
@@ -70,7 +75,7 @@ class _Namer(Emitter):
         if call.operator in _COUNTED and not _has_unknown(tensor_type(call.args[0])):
             return self._counted(binding, call)
         if not self._is_unknown(call, binding.var.type):
-            if binding is came:
+            if binding is came and self._is_typed(call):
                 return (binding,)
         elif not lookup(call.operator).data_dependent:
             found = self._with_names(binding, call)
@@ -124,20 +129,42 @@ class _Namer(Emitter):
             return False
         return not any(map(_has_unknown, results))
 
+    def _is_typed(self, call: ir.OperatorCall) -> bool:
+        """Whether the operator takes tensors of its operands' types."""
+        types = tuple(map(tensor_type, call.args))
+        key = call.operator, types, call.attributes
+        if key not in self._typed:
+            try:
+                lookup(call.operator).result_types(types, call.attributes)
+                self._typed[key] = True
+            except InferenceError:
+                self._typed[key] = False
+        return self._typed[key]
+
     def _as_it_is(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
-        """The operator on its operands; where it does not take their new types, by those that inference gave them."""
+        """The operator on its operands; where it does not take their new types, by those that inference gave them, or by none."""
         try:
             return self._typed_anew(binding, call)
         except InferenceError:
-            aliases = {arg: self._without_names(arg) for arg in call.args if isinstance(arg, ir.Var)}
-            args = tuple(aliases[arg].var if arg in aliases else arg for arg in call.args)
-            new = [alias for arg, alias in aliases.items() if alias.var is not arg]
-            return (*new, *self._typed_anew(binding, dataclasses.replace(call, args=args)))
+            pass
+        try:
+            return self._by_aliases(binding, call, self._inferred)
+        except InferenceError:
+            return self._by_aliases(binding, call, _without_sizes)
 
-    def _without_names(self, var: ir.Var) -> ir.Binding:
-        """The tensor by the type that inference gave it."""
-        type_ = self.inferred.get(var, var.type)
-        return ir.Binding(var if type_ == var.type else ir.Var(var.name, type_), var)
+    def _by_aliases(
+        self, binding: ir.Binding, call: ir.OperatorCall, type_of: Callable[[ir.Atom], Type | None]
+    ) -> Iterable[ir.Binding]:
+        """The operator on the same tensors by other types."""
+        aliases = {arg: ir.Var(getattr(arg, "name", "constant"), type_of(arg)) for arg in call.args}
+        aliases = {arg: alias for arg, alias in aliases.items() if alias.type != tensor_type(arg)}
+        new = [ir.Binding(alias, arg) for arg, alias in aliases.items()]
+        args = tuple(aliases.get(arg, arg) for arg in call.args)
+        return (*new, *self._typed_anew(binding, dataclasses.replace(call, args=args)))
+
+    def _inferred(self, atom: ir.Atom) -> Type | None:
+        """The type that inference gave a tensor."""
+        return self.inferred.get(atom, tensor_type(atom)) if isinstance(atom, ir.Var) else tensor_type(atom)
 
     def _typed_anew(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
         """The call on operands that have other types now. A dimension that was known keeps its name."""
@@ -196,6 +223,12 @@ class _Namer(Emitter):
 
 def _has_unknown(type_: Type | None) -> bool:
     return isinstance(type_, TensorType) and UNKNOWN in type_.shape
+
+
+def _without_sizes(atom: ir.Atom) -> TensorType:
+    """The type of a tensor of which nobody knows how large it is."""
+    type_ = tensor_type(atom)
+    return TensorType(type_.dtype, (UNKNOWN,) * type_.rank)
 
 
 def _with_sizes(type_: TensorType, values: Mapping[str, Dim]) -> TensorType:

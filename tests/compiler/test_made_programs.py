@@ -7,11 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 from treadle.compiler import ir, memory
-from treadle.compiler.builder import Module, function, global_function, match_shape, named, op, tuple_, var, while_loop
+from treadle.compiler.builder import (
+    Module,
+    constant,
+    function,
+    global_function,
+    if_,
+    match_shape,
+    named,
+    op,
+    tuple_,
+    var,
+    while_loop,
+)
 from treadle.compiler.driver import compile_module
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.infer import infer_types
-from treadle.formats.errors import MiscompilationError
+from treadle.formats import dims
+from treadle.formats.errors import CompileError, MiscompilationError, TreadleError
 from treadle.tools.zoo.catalogue import CATALOGUE
 from treadle.vm.verify import verify
 
@@ -50,6 +63,15 @@ def test_a_shape_that_was_checked_for_a_call_does_not_rename_the_argument() -> N
     check(Module(main=function([x], tuple_(called, op.softmax(x))), inner=inner), floats(2, 3))
 
 
+@pytest.mark.parametrize("count", [0, 2, 3, 4, 5, 9])
+def test_a_slice_that_begins_before_the_first_element_begins_at_the_end(count: int) -> None:
+    x, y = var("x", ("n", 3)), var("y", ("m",))
+    last = op.slice(x, starts=(dims.variable("m") - 4,), ends=(2**62,), axes=(0,))
+    arrays = floats(5, 3), np.zeros(count, np.float32)
+    check(Module(main=function([x, y], last * 2.0)), *arrays)
+    assert_equal(evaluate(infer_types(Module(main=function([x, y], last))), "main", *arrays), arrays[0][count - 4 :])
+
+
 def test_sizes_known_before_nested_loops_are_known_in_them() -> None:
     x = var("x", ("n", 8))
 
@@ -59,6 +81,39 @@ def test_sizes_known_before_nested_loops_are_known_in_them() -> None:
         return i + 1, op.slice(grown, starts=(0,), ends=(3,)), op.slice(inner, starts=(1,), ends=(5,))
 
     check(Module(main=function([x], while_loop(lambda i, a, b: i < 3, outer, [0, x, x])[2])), floats(2, 8))
+
+
+def numbers_of(array: np.ndarray) -> Any:
+    """Where an array is not zero."""
+    return op.squeeze(op.nonzero(constant(array)), axes=(0,))
+
+
+FOUND = {
+    "the branch of an if": lambda x: if_(constant(np.array(False)), x, op.concat(x, x)),
+    "a constant's elements": lambda x: op.take(constant(np.ones((3, 4), np.float32)), numbers_of(np.ones(3)), axis=0),
+    "a field of a tuple": lambda x: if_(constant(np.array(False)), tuple_(x), tuple_(op.concat(x, x)))[0],
+}
+USES = {
+    "broadcast": lambda y, x: op.softmax(y) * x,
+    "concat": lambda y, x: op.concat(y, x, axis=1),
+    "where": lambda y, x: op.where(y > x, x, y),
+    "reshape": lambda y, x: op.reshape(y, shape=(2, 4)) * 0.5,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("found", FOUND)
+@pytest.mark.parametrize("rows", [2, "n"])
+def test_what_can_only_fail_fails_when_the_program_comes_to_it(found: str, use: str, rows: int | str) -> None:
+    """Inference lets ? pass; what other passes put in its place may not fit."""
+    x = var("x", (rows, 4))
+    y = FOUND[found](x)
+    module = Module(main=function([x], if_(op.sum(x) > 0, x, USES[use](y, x))))
+    check(module, np.ones((2, 4), np.float32))
+    for level in (0, 1, 2):
+        with pytest.raises(TreadleError) as raised:
+            run(saved(module, opt_level=level), np.zeros((2, 4), np.float32))
+        assert not isinstance(raised.value, CompileError)
 
 
 @pytest.mark.parametrize("name", ["unet", "swin", "efficientnet-b0", "convnext-atto", "gpt2-decode"])
