@@ -82,9 +82,10 @@ def pin_array(context, array):
     """Keeps an array's elements where they are until the call is over: NumPy refuses to resize an array that has weak references,
     also where it is told not to look at the strong ones. 0 where Python has raised an error.
 
-    `ndarray.__setstate__` and assigning to `data` free an array's elements whoever uses them: NumPy's own views of it dangle then,
-    and so does what a call reads. No reference or flag of NumPy's prevents that, so a program that does it to an array in use is
-    wrong with any library; nothing in a file or a tensor can make it do so."""
+    `ndarray.__setstate__` and assigning to `data` free an array's elements whoever uses them: NumPy's own views of it dangle,
+    and so does what a call reads. No reference or flag of NumPy's prevents that, so a program that does it to an array in use
+    is wrong with any library; nothing in a file or a tensor can make it do so.
+    """
     layout = load(context, CONTEXT.PYTHON)
     if load32(array + load(layout, PYTHON.FLAGS)) & OWNER == 0:
         array = load(array + load(layout, PYTHON.BASE), 0)

@@ -26,9 +26,9 @@ from . import worker
 # Starting a worker costs about as much as compiling two kernels: fewer texts than these are compiled in this process.
 _WORTH_WORKERS = 3
 
-# Only texts of fewer characters than these, together, are compiled in this process, where nothing can stop it. Measured on an EPYC
-# at 2.6 GHz: templates take 10 to 60 us a character, chains of pow and sin, the slowest, 125 to 155. So it is over in two seconds at
-# most; a worker has started in one.
+# Only texts of fewer characters than these, together, are compiled in this process, where nothing can stop it. Measured on an
+# EPYC of 2.6 GHz: templates take 10 to 60 us a character, chains of pow and sin, the slowest, 125 to 155. So it is over in two
+# seconds at most; a worker has started in one.
 _SHORT = 12_000
 
 # A process that dies may have been killed for memory that others used; a text that kills two is at fault.
