@@ -152,7 +152,7 @@ class Container:
         self, source: Source, known: frozenset[str], deferred: frozenset[str] = frozenset(), *, plain: bool = False
     ) -> None:
         try:
-            self.name, self.data = _open(source, plain)
+            self.name, self.data = open_mapped(source, plain)
         except OSError as error:
             raise FileError.of(error, f"{source!s} cannot be read") from error
         self.entries = _read_index(self.data, self.name)
@@ -181,7 +181,7 @@ class Container:
             raise FormatError(f"{self.name} has no section {', '.join(map(repr, missing))}", section="index")
 
 
-def _open(source: Source, plain: bool) -> tuple[str, memoryview]:
+def open_mapped(source: Source, plain: bool = False) -> tuple[str, memoryview]:
     """A name for messages, and the bytes: mapped where the file can be mapped, and is nobody else's to change.
 
     Who shortens a file that is mapped ends the process that reads it (SIGBUS). A file that others may write is copied.

@@ -112,6 +112,17 @@ def constants(data: bytes) -> None:
     ConstantsFile(_saved(data, ".constants")).check()
 
 
+def params(data: bytes) -> None:
+    """A parameter file of TVM's; what is read is written as it was, but for names of element types that have two codes."""
+    from ..formats.param_dict import load_param_dict, save_param_dict
+
+    found = load_param_dict(data)
+    again = load_param_dict(save_param_dict(found))
+    for name, array in found.items():
+        if again[name].dtype != array.dtype or again[name].tobytes() != array.tobytes():
+            raise AssertionError(f"{name!r} reads back as another")
+
+
 def _saved(data: bytes, suffix: str) -> str:
     """The path of a file that holds the bytes, the same one for each process and kind."""
     import os
@@ -124,7 +135,7 @@ def _saved(data: bytes, suffix: str) -> str:
 
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (file, sections, assembly, module, definition, onnx, argument, array, constants)
+    for target in (file, sections, assembly, module, definition, onnx, argument, array, constants, params)
 }
 
 
