@@ -1,7 +1,7 @@
 """Parameter files of Apache TVM's own newest package, both ways. Skipped where that is not installed.
 
-TVM runs in a process of its own, away from this checkout, whose folder `tvm` also answers to `import tvm`. TREADLE_TEST_TVM may name
-the Python that has it.
+TVM runs in a process of its own, away from this checkout, whose folder `tvm` also answers to `import tvm`. TREADLE_TEST_TVM may
+name the Python that has it.
 """
 
 import os
