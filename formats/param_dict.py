@@ -72,8 +72,8 @@ def save_param_dict_to_file(params: Mapping[str, Any], path: str | os.PathLike) 
 def _pieces(params: Mapping[str, Any]) -> Iterator[Buffer]:
     names = [_name(name) for name in params]
     yield _HEAD.pack(LIST_MAGIC, 0) + _U64.pack(len(names))
-    for name in names:
-        yield _U64.pack(len(name)) + name
+    for text in names:
+        yield _U64.pack(len(text)) + text
     yield _U64.pack(len(names))
     for name, value in params.items():
         yield from tensor_pieces(name, value)
@@ -105,13 +105,13 @@ def tensor_pieces(name: str, value: Any) -> Iterator[Buffer]:
         + b"".join(map(_I64.pack, array.shape))
         + _I64.pack(array.nbytes)
     )
-    yield memoryview(array.reshape(-1).view(np.uint8)) if array.nbytes else b""
+    yield memoryview(array.reshape(-1).view(np.uint8)) if array.nbytes else b""  # type: ignore[arg-type]
 
 
 # ---- reading ----
 
 
-def load_param_dict(data: Buffer) -> dict[str, np.ndarray]:
+def load_param_dict(data: Buffer | bytearray) -> dict[str, np.ndarray]:
     """The parameters in the bytes of a file; the arrays are copies. Raises FormatError, which says at what byte."""
     reader = TensorReader(memoryview(data).cast("B"))
     names = reader.names()
