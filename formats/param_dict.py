@@ -21,6 +21,7 @@ import numpy as np
 
 from . import limits
 from .codec import Buffer
+from .constants import aligned_copy
 from .container import open_mapped, save
 from .data_type import DataTypeCode, bfloat16
 from .errors import FileError, FormatError, LimitError
@@ -187,7 +188,7 @@ class TensorReader:
             raise self.error(
                 f"{what}: truth values are the bytes 0 and 1, others came (8-bit floats are not supported)"
             )
-        return np.frombuffer(elements, kind).reshape(shape).astype(kind.newbyteorder("="), copy=True)
+        return aligned_copy(np.frombuffer(elements, kind).reshape(shape))
 
     def count(self, what: str, least: int) -> int:
         """A number of things, each of which takes `least` bytes at least."""

@@ -125,7 +125,7 @@ class Arguments:
 
     def _as_array(self, value: Any, type_: TensorType) -> np.ndarray:
         if isinstance(value, Tensor):
-            return value.numpy()
+            return value.array
         if isinstance(value, (np.ndarray, np.generic)):
             return self._known(np.asarray(value), type_)
         if isinstance(value, (bool, int, float, list, tuple)):
@@ -217,6 +217,8 @@ class Arguments:
     def _parts(self, value: Any, type_: Type) -> tuple[int, tuple[Type, ...], tuple]:
         """Tag, field types and fields of a value that Python built."""
         if isinstance(type_, TupleType):
+            if isinstance(value, DataValue) and value.tag == 0 and not value.type_name:  # TVM's tuple
+                value = value.fields
             if not isinstance(value, (tuple, list)) or len(value) != len(type_.fields):
                 came = f"{len(value)} values" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
                 raise ArgumentError(f"{self._place()}: expected the tuple {type_}, {came} came")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..formats import limits
+from ..formats.constants import aligned_copy, aligned_empty
 from ..formats.dtypes import DType
+from ..formats.errors import ArgumentError, DTypeError, ShapeError
 from .device import Device, cpu
 
 
@@ -21,6 +27,50 @@ class Tensor:
     def numpy(self) -> np.ndarray:
         """The elements, not copied. Read-only where the program still uses them: constants, parts of data values."""
         return self._array
+
+    @property
+    def array(self) -> np.ndarray:
+        """The elements where they lie."""
+        return self._array
+
+    def copyto(self, target: Tensor | Device) -> Tensor:
+        """Copies the elements into a tensor of the same shape and element type, which is returned, or into a new one on a device.
+
+        Raises ShapeError, DTypeError, ArgumentError.
+        """
+        if isinstance(target, Device):
+            require_cpu(target, "copyto")
+            return type(self)(aligned_copy(self._array))
+        if not isinstance(target, Tensor):
+            raise ArgumentError(f"copyto: expected a tensor or a device, a {type(target).__name__} came")
+        if target._array.dtype != self._array.dtype:
+            raise DTypeError(f"copyto: {self._array.dtype} elements do not go into {target._array.dtype}; convert them")
+        target.copyfrom(self)
+        return target
+
+    def copyfrom(self, source: Any) -> Tensor:
+        """Overwrites the elements with those of an array of the same shape, or of lists, converted to this element type; this
+        tensor. Raises ShapeError, ArgumentError."""
+        try:
+            given = np.asarray(source)
+            given = given if given.dtype == self._array.dtype else given.astype(self._array.dtype)
+        except (TypeError, ValueError):
+            kind = type(source).__name__
+            raise ArgumentError(f"copyfrom: expected an array of {self._array.dtype} elements, a {kind} came") from None
+        if given.shape != self._array.shape:
+            raise ShapeError(
+                f"copyfrom: array shape do not match the shape of NDArray: {given.shape} came, expected {self._array.shape}"
+            )
+        if not self._array.flags.writeable:
+            raise ArgumentError("copyfrom: this tensor is read-only: the program still uses it; copy it first")
+        self._array[...] = given
+        return self
+
+    def __setitem__(self, place: slice, value: Any) -> None:
+        """`tensor[:] = value` overwrites all elements. Raises ValueError for a part; set that in `tensor.numpy()`."""
+        if not isinstance(place, slice) or place != slice(None):
+            raise ShapeError("Array only support set from numpy array: tensor[:] = value; set a part in tensor.numpy()")
+        self.copyfrom(np.broadcast_to(value, self.shape) if np.ndim(value) == 0 else value)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
@@ -76,3 +126,24 @@ class Tensor:
     def __repr__(self) -> str:
         body = np.array2string(self._array, separator=", ", prefix="Tensor(", threshold=100)
         return f"Tensor({body}, dtype={self.dtype.name}, device={self.device!r})"
+
+
+def require_cpu(device: Device, function: str) -> None:
+    """Raises ArgumentError for a device that no memory is on."""
+    if not isinstance(device, Device):
+        raise ArgumentError(f"{function}: expected a device, {device!r} came")
+    if not device.exist:
+        raise ArgumentError(f"{function}: {device!r} does not exist here; there is cpu(0)")
+
+
+def empty(shape: Sequence[int] | int, dtype: np.dtype) -> np.ndarray:
+    """New memory for a tensor, zeros, so that nobody sees what was there before. Raises ShapeError."""
+    sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+    size = math.prod(sizes) * dtype.itemsize
+    if any(not 0 <= dim <= limits.DIMENSION for dim in sizes) or len(sizes) > limits.RANK or size > limits.DIMENSION:
+        raise ShapeError(
+            f"empty({sizes}): expected up to {limits.RANK} sizes from 0 on, {limits.DIMENSION} bytes at most"
+        )
+    memory = aligned_empty(size)
+    memory[:] = 0
+    return memory.view(dtype).reshape(sizes)

@@ -1,0 +1,137 @@
+"""`tvm.nd`: tensors, and the devices that they may be on."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...formats.constants import aligned_copy
+from ...formats.data_type import DataType, DataTypeCode
+from ...vm import device as devices
+from ...vm import tensor
+from ...vm.device import Device
+from ...vm.dlpack import import_dlpack
+from ...vm.tensor import Tensor, require_cpu
+
+__all__ = ["DataType", "DataTypeCode", "Device", "NDArray", "array", "cpu", "device", "empty", "from_dlpack"]
+
+
+class NDArray(Tensor):
+    """A tensor as TVM has it: `dtype` is text, `numpy()` copies, `==` asks whether both are one tensor."""
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self._array.dtype.name
+
+    ctx = Tensor.device  # as it was called before 0.8
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The address of its elements."""
+        return ctypes.c_void_p(self._array.ctypes.data)
+
+    is_view = False
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the elements."""
+        return self._array.copy()
+
+    def asnumpy(self) -> np.ndarray:
+        """`numpy()`, as it was called before."""
+        warnings.warn("NDArray.asnumpy is deprecated; use NDArray.numpy", DeprecationWarning, stacklevel=2)
+        return self.numpy()
+
+    def same_as(self, other: object) -> bool:
+        """Whether both have the same elements in the same memory."""
+        if not isinstance(other, Tensor):
+            return False
+        ours, theirs = self._array, other.array
+        return ours is theirs or ours.__array_interface__ == theirs.__array_interface__
+
+    def __eq__(self, other: object) -> bool:
+        return self.same_as(other)
+
+    def __hash__(self) -> int:
+        return hash(self._array.ctypes.data)
+
+    def to_dlpack(self) -> Any:
+        """A capsule of DLPack's."""
+        return self.__dlpack__()
+
+    def _create_view(self, shape: Sequence[int]) -> NDArray:
+        """The same memory in another shape."""
+        return NDArray(self._array.reshape(tuple(shape)))
+
+    def __str__(self) -> str:
+        return str(self._array)
+
+    def __repr__(self) -> str:
+        return f"<tvm.nd.NDArray shape={self.shape}, {self.device}>\n{self._array!r}"
+
+    def __reduce__(self) -> tuple:
+        return NDArray, (self._array,)
+
+
+NDArrayBase = NDArray
+
+
+def device(dev_type: str | int, dev_id: int = 0) -> Device:
+    """The device that text such as "cuda:1" names, or a code. Raises FormatError, a ValueError, ArgumentError, a TypeError."""
+    return devices.device(dev_type, dev_id)
+
+
+def cpu(dev_id: int = 0) -> Device:
+    """The CPU, under whatever number."""
+    return Device("cpu", dev_id)
+
+
+def array(arr: Any, device: Device | None = None, mem_scope: str | None = None) -> NDArray:
+    """A new tensor with the elements of an array, a tensor, or lists. Raises ArgumentError for a device that does not exist."""
+    require_cpu(device or cpu(), "array")
+    source = arr.array if isinstance(arr, Tensor) else np.asarray(arr)
+    return NDArray(aligned_copy(source))
+
+
+def empty(
+    shape: Sequence[int] | int, dtype: Any = "float32", device: Device | None = None, mem_scope: str | None = None
+) -> NDArray:
+    """A new tensor, which holds zeros. Raises ShapeError, FormatError for an element type, ArgumentError for a device."""
+    require_cpu(device or cpu(), "empty")
+    return NDArray(tensor.empty(shape, DataType(dtype).numpy))
+
+
+def from_dlpack(dltensor: Any) -> NDArray:
+    """A tensor over the memory of another library's tensor, or of a capsule of DLPack's. Raises ArgumentError."""
+    return NDArray(import_dlpack(dltensor))
+
+
+def numpyasarray(np_data: np.ndarray) -> NDArray:
+    """A tensor over an array's memory."""
+    return NDArray(np_data)
+
+
+def gpu(dev_id: int = 0) -> Device:
+    """`cuda`, as it was called before 0.8."""
+    warnings.warn("tvm.gpu is deprecated; use tvm.cuda", DeprecationWarning, stacklevel=2)
+    return Device("cuda", dev_id)
+
+
+def _named(kind: str) -> Any:
+    def make(dev_id: int = 0) -> Device:
+        return Device(kind, dev_id)
+
+    make.__name__ = make.__qualname__ = kind
+    make.__doc__ = f"A device of the kind {kind}: a name, which does not exist here."
+    return make
+
+
+cuda, rocm, opencl, metal, vpi, vulkan, ext_dev, hexagon, webgpu = map(
+    _named, ("cuda", "rocm", "opencl", "metal", "vpi", "vulkan", "ext_dev", "hexagon", "webgpu")
+)
+cl, mtl = opencl, metal
