@@ -13,7 +13,7 @@ test: $(VENV)/ready
 	$(RUN) -m pytest -n auto --maxprocesses 8
 
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
-cpus: $(VENV)/cpus/numpy-sse2
+cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
 	$(RUN) tests/cpus.py $(CPUS)
 
 networks: $(VENV)/ready
@@ -66,6 +66,10 @@ $(VENV)/fuzzers: $(VENV)/ready
 # the newest NumPy that a CPU without SSE4 can run
 $(VENV)/cpus/numpy-sse2: $(VENV)/ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --target $@ 'numpy<2.4'
+
+# Python for ARM, where Debian's packages can be had; without it, the other CPUs are emulated
+$(VENV)/cpus/aarch64: $(VENV)/ready
+	-$(RUN) tests/aarch64.py $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

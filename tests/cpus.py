@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -33,50 +34,69 @@ class Cpu:
     name: str
     model: str
     target: str = ""
-    numpy: str = ""  # a folder in PARTS with a NumPy that the CPU can run
+    path: str = (
+        ""  # a folder in PARTS with what Python imports first: a NumPy that the CPU can run, or all that it needs
+    )
     architecture: str = "x86_64"
 
 
 CPUS = [
-    Cpu("sse2", "qemu64", "x86-64", numpy="numpy-sse2"),
+    Cpu("sse2", "qemu64", "x86-64", path="numpy-sse2"),
     Cpu("sse4.2", "Nehalem"),
     Cpu("haswell", "Haswell"),
     Cpu("zen3", "EPYC-Milan"),
+    Cpu("neon", "cortex-a72", "cortex-a72", path="aarch64/site", architecture="aarch64"),
 ]
 
 
 def missing(cpu: Cpu) -> str:
     """What is not there to emulate a CPU, and where it comes from; empty if nothing is."""
-    emulator = f"qemu-{cpu.architecture}"
-    if shutil.which(emulator) is None:
-        return f"{emulator} is not installed (Debian: apt-get install qemu-user)"
-    if cpu.numpy and not (PARTS / cpu.numpy).is_dir():
-        return f"{PARTS / cpu.numpy} is not there (run make cpus)"
+    qemu = f"qemu-{cpu.architecture}"
+    if shutil.which(qemu) is None:
+        return f"{qemu} is not installed (Debian: apt-get install qemu-user)"
+    if cpu.path and not (PARTS / cpu.path).is_dir():
+        return f"{PARTS / cpu.path} is not there (make cpus makes it, and says why it cannot)"
     return ""
 
 
-def environment(cpu: Cpu, emulator: list[str]) -> dict[str, str]:
-    found = {**os.environ, "TREADLE_EMULATOR": shlex.join(emulator), "TREADLE_NATIVE_PYTHON": sys.executable}
+def emulator(cpu: Cpu) -> list[str]:
+    found = [str(shutil.which(f"qemu-{cpu.architecture}")), "-cpu", cpu.model]
+    return found if cpu.architecture == platform.machine() else [*found, "-L", str(PARTS / cpu.architecture / "root")]
+
+
+def python(cpu: Cpu) -> str:
+    """The one that is emulated."""
+    if cpu.architecture == platform.machine():
+        return sys.executable
+    return str(PARTS / cpu.architecture / f"root/usr/bin/python3.{sys.version_info.minor}")
+
+
+def environment(cpu: Cpu) -> dict[str, str]:
+    native_python = ["env", "-u", "PYTHONPATH", sys.executable]  # whose packages are of another kind
+    found = {
+        **os.environ,
+        "TREADLE_EMULATOR": shlex.join(emulator(cpu)),
+        "TREADLE_NATIVE_PYTHON": shlex.join(native_python),
+    }
     # a cache of its own: the CPU that the system's files describe is not the one that is emulated
     found["TREADLE_CACHE"] = str(PARTS / "cache" / cpu.name)
     found.pop("TREADLE_TARGET", None)
     if cpu.target:
         found["TREADLE_TARGET"] = cpu.target
-    if cpu.numpy:
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PARTS / cpu.numpy), os.environ.get("PYTHONPATH")]))
+    if cpu.path:
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PARTS / cpu.path), os.environ.get("PYTHONPATH")]))
     return found
 
 
 def run(cpu: Cpu, everything: bool) -> int:
     """Pytest's exit status under emulation."""
-    emulator = [str(shutil.which(f"qemu-{cpu.architecture}")), "-cpu", cpu.model]
     tests = SAMPLE + MORE * everything
     options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-o", f"timeout={LIMIT}"]
     options += ["-m", "slow or not slow"] * everything
     process = subprocess.Popen(
-        [*emulator, sys.executable, "-m", "pytest", *options, *tests],
+        [*emulator(cpu), python(cpu), "-m", "pytest", *options, *tests],
         cwd=ROOT,
-        env=environment(cpu, emulator),
+        env=environment(cpu),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -10,6 +10,7 @@ from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.target import of
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
+from treadle.vm import native
 
 from . import instruction_sets
 from .harness import ON_X86, TARGET, Builder, definition_of, random_array, run_kernel
@@ -61,6 +62,33 @@ def test_what_instructions_need_is_seen(cpu, feature):
     (kernel,) = build([integer_product(9, 20, 40, ((40,),))], of(instruction_sets.target(cpu)), progress=False)
     (floats,) = build([SAMPLE[1]], of(instruction_sets.target(cpu)), progress=False)
     assert feature in instruction_sets.needed(kernel.code) | instruction_sets.needed(floats.code)
+
+
+VECTORS = "define i64 @text(ptr %p) {{\n%a = load {0}, ptr %p\n%b = {1}\nstore {2} %b, ptr %p\nret i64 0\n}}\n{3}"
+DOT = (
+    "call <4 x i32> @llvm.aarch64.neon.{0}.v4i32.v16i8(<4 x i32> zeroinitializer, <16 x i8> %a, <16 x i8> %a)",
+    "declare <4 x i32> @llvm.aarch64.neon.{0}.v4i32.v16i8(<4 x i32>, <16 x i8>, <16 x i8>)",
+)
+TEXTS_FOR_ARM = {
+    "": VECTORS.format("<4 x float>", "fadd <4 x float> %a, %a", "<4 x float>", ""),
+    "dotprod": VECTORS.format("<16 x i8>", DOT[0].format("udot"), "<4 x i32>", DOT[1].format("udot")),
+    "i8mm": VECTORS.format("<16 x i8>", DOT[0].format("usdot"), "<4 x i32>", DOT[1].format("usdot")),
+    "fullfp16": VECTORS.format("<8 x half>", "fadd <8 x half> %a, %a", "<8 x half>", ""),
+    "fullfp16, alone": VECTORS.format("half", "fmul half %a, %a", "half", ""),
+    "bf16": VECTORS.format("<4 x float>", "fptrunc <4 x float> %a to <4 x bfloat>", "<4 x bfloat>", ""),
+    "lse": VECTORS.format("i64", "atomicrmw add ptr %p, i64 %a seq_cst", "i64", ""),
+    "lse, compared": VECTORS.format("i64", "cmpxchg ptr %p, i64 %a, i64 7 seq_cst seq_cst", "{i64, i1}", ""),
+    "rcpc": VECTORS.format("i64", "load atomic i64, ptr %p acquire, align 8", "i64", ""),
+    "sve": VECTORS.format("<vscale x 4 x i32>", "mul <vscale x 4 x i32> %a, %a", "<vscale x 4 x i32>", ""),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS_FOR_ARM)
+def test_what_instructions_of_arm_need_is_seen(name):
+    feature = name.partition(",")[0]
+    target = native.NativeTarget(instruction_sets.ARM, "generic", feature and f"+{feature}")
+    code = native.compile_object({"text": lambda target: [TEXTS_FOR_ARM[name]]}, target)
+    assert instruction_sets.needed(code) == ({feature} if feature else set())
 
 
 def test_a_kernel_that_this_cpu_cannot_run_is_not_run(monkeypatch):
