@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = f"python3.{sys.version_info.minor}"  # this one's: wheels and native code are shared with it
 WHEELS = ("numpy", "numba", "msgpack", "platformdirs", "tqdm", "onnx", "ml_dtypes")
-TEST_WHEELS = ("pytest", "pytest-timeout", "hypothesis")
+TEST_WHEELS = ("pytest", "pytest-timeout", "hypothesis", "scikit-learn")
 GLIBC = range(17, 37)  # minor versions that wheels may be made for: manylinux2014's to that of Debian 12
 
 # APT's settings: its own lists, no packages that are installed already, and no root needed

@@ -3,7 +3,7 @@
     python tests/cpus.py [--all] [NAME …]
 
 Everything is compiled natively, for the CPU that is emulated (tests/emulated.py), and only run slowly. Without `--all`, it is a
-sample of some minutes: the kernels' contract and the demo. It installs nothing: what is missing is said, and is left out.
+sample of some minutes: the kernels' contract, each instruction and the demo. It installs nothing: what is missing is said, and is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ROOT / ".venv" / "cpus"  # made by the Makefile
-SAMPLE = ["tests/compiler/kernels/test_contract.py", "tests/compiler/test_cpus.py"]
+SAMPLE = ["tests/compiler/kernels/test_contract.py", "tests/vm/test_instructions.py", "tests/compiler/test_cpus.py"]
 MORE = ["tests/compiler/kernels/test_quantized.py", "tests/compiler/kernels/test_dequantized.py"]
 LIMIT = 3600  # seconds for one CPU
 CHATTER = "warning: TCG doesn't support requested feature"

@@ -52,6 +52,7 @@ ENTRIES: dict[str, Entry] = {
     "work": Entry("parallel", 3, releases_gil=True),
     "wake": Entry("parallel", 2),
     "own": Entry("parallel", 1),
+    "leave": Entry("parallel", 1),
     "rest": Entry("parallel", 1),
 }
 

@@ -76,7 +76,9 @@ def load8(typing, address):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def atomic_load(typing, address, index):  # type: ignore[no-untyped-def]
-    return _typed(2, lambda builder, *at: builder.load_atomic(_word(builder, *at), "acquire", 8))
+    """Word `index` at `address`, read after what this thread has changed by `atomic_add` or `atomic_replace`: who says that it
+    sleeps looks then. On x86 any load is; on ARM, one that only acquires need not be."""
+    return _typed(2, lambda builder, *at: builder.load_atomic(_word(builder, *at), "seq_cst", 8))
 
 
 @intrinsic

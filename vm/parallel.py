@@ -122,6 +122,13 @@ def own(pool):
     return atomic_replace(pool, POOL.BUSY, 0, 1)
 
 
+@native
+def leave(pool):
+    """Lets others have the workers, who see all that was changed before: a plain store of Python's promises that on x86 alone."""
+    atomic_store(pool, POOL.BUSY, 0)
+    return 0
+
+
 @inlined
 def free_threads(pool):
     """How many threads a call may use: those that other calls run on would only be shared."""

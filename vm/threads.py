@@ -98,14 +98,14 @@ class Pool:
             words[POOL.THREADS] = words[POOL.LIMIT] = min(threads, 1 + len(self._workers))
             words[POOL.CHOSEN] = bool(self._wanted or knobs.get("TREADLE_NUM_THREADS"))
             self._see_processors()
-            words[POOL.BUSY] = 0
+            core.engine().leave(self.address)
 
     def stop(self) -> None:
         """Ends the workers. What runs afterwards runs on its own thread."""
         self._own()
         self._words[POOL.THREADS], self._words[POOL.LIMIT], self._words[POOL.STOP] = 1, 1, 1
         self._take_in()
-        self._words[POOL.BUSY] = 0
+        core.engine().leave(self.address)
         core.engine().wake(self.address, len(self._workers))
         for worker in self._workers:
             worker.join()

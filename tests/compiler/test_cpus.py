@@ -10,11 +10,14 @@ import onnx
 import pytest
 import treadle
 from onnx import numpy_helper
-from treadle.tools import demo, zoo
+from treadle.tools import demo, digits, zoo
 from treadle.tools.zoo.light import light_path
 
 
 def test_the_demo_recognises_digits(capfd: pytest.CaptureFixture) -> None:
+    treadle.VirtualMachine(
+        treadle.compile(digits.MODEL, progress=False)
+    )  # builds the kernels, which the demo's child finds
     assert demo.main() == 0
     assert "accuracy" in capfd.readouterr().out
 

@@ -19,6 +19,10 @@ def advises(a, b):
     return 0
 
 
+def looks(a, b):
+    return intrinsics.atomic_load(a, b)
+
+
 def assembly(function, target: native.NativeTarget) -> str:
     return native.compile_text({"function": (function, SIGNATURE)}, target, "asm")
 
@@ -38,6 +42,13 @@ def test_what_a_target_has_no_code_for_does_nothing() -> None:
     text = native.compile_text({"function": (waits, SIGNATURE)}, native.NativeTarget("riscv64-unknown-elf", "", ""))
     assert "store i64 0" in text
     assert "call" not in text
+
+
+def test_who_says_that_it_sleeps_looks_afterwards() -> None:
+    """ARM's `ldapr`, of acquiring loads, may be done before a store to another word: a worker would miss what wakes it."""
+    text = assembly(looks, native.NativeTarget(ARM, "neoverse-n1", ""))
+    assert "ldar\t" in text
+    assert "ldapr" not in text
 
 
 @pytest.mark.parametrize(("triple", "is_asked"), [(X86, True), (ARM, True), ("arm64-apple-darwin24.0.0", False)])
