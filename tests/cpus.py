@@ -3,7 +3,8 @@
     python tests/cpus.py [--all] [NAME …]
 
 Everything is compiled natively, for the CPU that is emulated (tests/emulated.py), and only run slowly. Without `--all`, it is a
-sample of some minutes: the kernels' contract, each instruction and the demo. It installs nothing: what is missing is said, and is left out.
+sample of some minutes: the kernels' contract, each instruction and the demo. It installs nothing: what is missing is said and
+left out.
 """
 
 from __future__ import annotations

@@ -74,9 +74,15 @@ class Target:
             return f"dot_{8 * min(self.vector_bytes, 32)}"
         if not self.native.is_x86:
             return "dot_plain"
-        if self.vector_bytes == 64 and not self.native.has("avx512bw"):
-            return "dot_pairs_256"
-        return f"dot_pairs_{8 * self.vector_bytes}"
+        return f"dot_pairs_{8 * min(self.vector_bytes, self._pairs_bytes)}"
+
+    @property
+    def _pairs_bytes(self) -> int:
+        """The widest vectors whose 16-bit numbers x86 multiplies and adds in pairs. Kernels may be asked for wider ones."""
+        if self.native.has("avx512bw"):
+            return 64
+        is_named = not self.native.features and self.native.cpu in _NAMED
+        return 32 if self.native.has("avx2") or is_named else 16
 
     @property
     def multiplies_bytes(self) -> bool:

@@ -154,9 +154,11 @@ def test_what_is_not_finite_stays_so(zeros):
 def test_the_greatest_sums_are_exact(bits, group, least):
     arrays = operands(2, 512, 20, group, False, bits)
     arrays[0] = np.random.default_rng(1).uniform(least, 1, arrays[0].shape).astype(np.float32)
+    # where bytes are not multiplied, they are sums of float32, and rounded as those are
+    rtol = 1e-6 if TARGET.multiplies_bytes else 2e-6
     for word in (0, 0xFFFFFFFF):
         arrays[1][...] = word
-        check(product_of(arrays, 20, group, bits=bits), arrays, rtol=1e-6, atol=1e-4)
+        check(product_of(arrays, 20, group, bits=bits), arrays, rtol=rtol, atol=1e-4)
 
 
 def test_zeros_give_zeros():

@@ -1,5 +1,6 @@
 """What kernels are told of a CPU, and which tiles of products its registers hold."""
 
+import dataclasses
 from functools import partial
 
 import pytest
@@ -38,6 +39,22 @@ def test_vectors_and_the_largest_tile(
     assert (target.vector_bytes, target.vector_registers) == vectors
     assert target.has_fma == has_fma
     assert symbolic_tiles([99], 2, target) == [tile]
+
+
+@pytest.mark.parametrize(
+    ("features", "widths"),
+    [
+        ("", [128] * 3),
+        ("+avx2", [128, 256, 256]),
+        ("+avx2,+avx512f", [128, 256, 256]),
+        ("+avx2,+avx512bw", [128, 256, 512]),
+    ],
+)
+def test_products_of_bytes_take_instructions_that_the_target_has(features: str, widths: list[int]) -> None:
+    """Also for vectors that are several registers: LLVM dies of an instruction that there is not."""
+    target = of(NativeTarget(X86, "x86-64", features))
+    found = [dataclasses.replace(target, vector_bytes=size).dot for size in (16, 32, 64)]
+    assert found == [f"dot_pairs_{width}" for width in widths]
 
 
 @pytest.mark.parametrize(
