@@ -167,6 +167,10 @@ class UnknownFunctionError(ExecutionError, AttributeError, KeyError):
     """There is no function of that name."""
 
 
+class UnknownGlobalFunctionError(UnknownFunctionError, ValueError):
+    """No function of that name has been registered."""
+
+
 class OutOfMemoryError(ExecutionError, MemoryError):
     """The system has no more memory."""
 

@@ -35,7 +35,7 @@ def test_a_number_in_the_text_wins() -> None:
         ("quark", "Unknown device type"),
         ("cuda:x", "Invalid device id"),
         ("cuda:1:2", "Invalid device string"),
-        ("", ""),
+        ("", "Unknown device type"),
     ],
 )
 def test_other_text_is_a_value_error(text: str, message: str) -> None:

@@ -2,70 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from ...formats.errors import ArgumentError
+from ...vm.containers import Array, Map, Object, ShapeTuple, String
 from ...vm.tensor import Tensor
 from ...vm.values import DataValue
 from .ndarray import NDArray
-from .object import Object
 
-
-class String(str, Object):
-    """A string."""
-
-    __slots__ = ()
-
-
-class ShapeTuple(Object, Sequence):
-    """The sizes of a tensor: equal to any sequence of the same integers."""
-
-    __slots__ = ("_sizes",)
-
-    def __init__(self, shape: Iterable[int]) -> None:
-        """Raises ArgumentError for what is no integer."""
-        try:
-            self._sizes = tuple(operator.index(size) for size in shape)
-        except TypeError:
-            raise ArgumentError(f"ShapeTuple({shape!r}): expected integers") from None
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._sizes[index]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (ShapeTuple, tuple, list)):
-            return NotImplemented
-        return self._sizes == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._sizes)
-
-    def __repr__(self) -> str:
-        return f"[{', '.join(map(str, self._sizes))}]"
-
-
-class Array(tuple, Object):
-    """A list that does not change."""
-
-    __slots__ = ()
-
-    def __getitem__(self, index: Any) -> Any:
-        found = tuple.__getitem__(self, index)
-        return Array(found) if isinstance(index, slice) else found
-
-    def __repr__(self) -> str:
-        return f"[{', '.join(map(repr, self))}]"
-
-
-class Map(dict, Object):
-    """A mapping."""
-
-    __slots__ = ()
+__all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "tuple_object", "wrapped"]
 
 
 class ADT(DataValue, Object):

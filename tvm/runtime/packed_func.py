@@ -1,0 +1,5 @@
+"""`tvm.runtime.PackedFunc`."""
+
+from ...vm.registry import PackedFunc
+
+__all__ = ["PackedFunc"]
