@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats.dtypes import DType
-from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError
+from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.executable import Executable
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
@@ -85,17 +85,19 @@ def compile(
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
     """
-    target = target or host()
-    entries = (entry,) if isinstance(entry, str) else tuple(entry)
-    module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes)
-    generate_with = functools.partial(
-        compile_module, module, params=params, entries=entries, target=target, opt_level=opt_level
-    )
-    if tune is None and not tuned:
-        executable = Executable(generate_with(print_after=print_after).program)
-    else:
-        executable = _tuned(functools.partial(generate_with, print_after=print_after), target, tune, tuned, progress)
-    return with_kernels(executable, target, progress) if embed_native else executable
+    with naming("compiling"):
+        target = target or host()
+        entries = (entry,) if isinstance(entry, str) else tuple(entry)
+        module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes)
+        generate_with = functools.partial(
+            compile_module, module, params=params, entries=entries, target=target, opt_level=opt_level
+        )
+        if tune is None and not tuned:
+            executable = Executable(generate_with(print_after=print_after).program)
+        else:
+            generated = functools.partial(generate_with, print_after=print_after)
+            executable = _tuned(generated, target, tune, tuned, progress)
+        return with_kernels(executable, target, progress) if embed_native else executable
 
 
 @_uncollected()

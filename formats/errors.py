@@ -7,6 +7,9 @@ for programs that want them.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class TreadleError(Exception):
     """The base of every error that Treadle raises on purpose.
@@ -185,3 +188,23 @@ class BudgetExceededError(ExecutionError):
 
 class CancelledError(ExecutionError):
     """A call was cancelled from another thread."""
+
+
+# ---- what the system refuses ----
+
+
+@contextlib.contextmanager
+def naming(doing: str) -> Iterator[None]:
+    """Within this, what the system refuses (memory, files, pipes, threads) is an error of ours that says what it was for."""
+    try:
+        yield
+    except TreadleError:
+        raise
+    except MemoryError as error:
+        raise OutOfMemoryError(f"the system has no memory for {doing}") from error
+    except OSError as error:
+        raise FileError.of(error, f"the system refuses what {doing} needs") from error
+    except RuntimeError as error:
+        if type(error) is not RuntimeError or "thread" not in str(error):  # Python says "can't start new thread"
+            raise
+        raise ExecutionError(f"the system refuses what {doing} needs: {error}") from error

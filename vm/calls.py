@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError
+from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError, naming
 from ..formats.program import Function
 from ..formats.types import TensorType, TupleType
 from . import core, library
@@ -121,12 +121,9 @@ class Calls:
         return context
 
     def _new_context(self) -> Context:
-        WATCH.await_signals()
-        try:
+        with naming(f"a call, for whose kernels {self.image.scratch_bytes} bytes are taken"):
+            WATCH.await_signals()
             return Context(self.image)
-        except MemoryError:
-            needed = self.image.scratch_bytes
-            raise OutOfMemoryError(f"the system has no memory for a call, {needed} bytes of it for kernels") from None
 
     def _prepare(self, context: Context, budget: Budget, hooked: HookedCode | None) -> None:
         words, live = context.words, context.words[CONTEXT.LIVE]

@@ -166,8 +166,8 @@ def load(files: Sequence[bytes]) -> list[dict[str, int]] | None:
         return _filled(objects, size)
     except (struct.error, IndexError, ValueError) as error:
         raise FormatError(f"not an object file: {error}") from error
-    except MemoryError as error:
-        raise OutOfMemoryError("the system has no memory for native code") from error
+    except (MemoryError, OSError) as error:
+        raise OutOfMemoryError(f"the system has no memory for native code: {error}") from error
 
 
 def _filled(objects: Sequence[_Object], size: int) -> list[dict[str, int]]:

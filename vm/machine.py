@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, UnknownFunctionError
+from ..formats.errors import ArgumentError, UnknownFunctionError, naming
 from ..formats.executable import Executable
 from . import knobs, library
 from .budgets import DEFAULT_DEPTH, Budget, CancelToken
@@ -65,12 +65,13 @@ class VirtualMachine:
         trusted = exe.native if trust_native or exe.trust_native else None
         self._program = exe.program
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
-        verified = verify(exe.program)
-        with _meanwhile(exe.check_constants):
-            called = verified.called_primitives()
-            linked = library.link(exe.program, kernels, trusted, exe.tuning, called, _build_seconds(max_build_seconds))
-            image = Image(verified, linked)
-        self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
+        with naming("a machine"):
+            verified = verify(exe.program)
+            called, seconds = verified.called_primitives(), _build_seconds(max_build_seconds)
+            with _meanwhile(exe.check_constants):
+                linked = library.link(exe.program, kernels, trusted, exe.tuning, called, seconds)
+                image = Image(verified, linked)
+            self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
         self._listeners: tuple[Listener, ...] = ()
         self._listening = Lock()
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}

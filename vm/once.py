@@ -60,7 +60,10 @@ if hasattr(os, "register_at_fork"):
 
 def kept(thing: _T) -> _T:
     """The same object, which now stays for the life of the process, also while Python ends and threads still run."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    try:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    except ctypes.ArgumentError as error:  # there was no memory for the argument
+        raise MemoryError from error
     return thing
 
 

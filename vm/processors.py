@@ -15,9 +15,17 @@ from pathlib import Path
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
+def allowed() -> set[int]:
+    """The numbers of the CPUs that this thread may run on; of all, where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        with contextlib.suppress(OSError):
+            return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
 def allowed_count() -> int:
-    """The CPUs that this thread may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many CPUs this thread may run on."""
+    return len(allowed())
 
 
 def cpu_count() -> int:

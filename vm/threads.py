@@ -19,7 +19,7 @@ from ..formats.errors import ArgumentError
 from . import core, knobs
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 from .once import Lock, once
-from .processors import allowed_count, cpu_count
+from .processors import allowed, allowed_count, cpu_count
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
 _WORKER_SECONDS = 200e-6  # that a worker spins: from one parallel kernel to the next, also across a call from Python
@@ -97,8 +97,8 @@ class Pool:
         finally:
             words[POOL.THREADS] = words[POOL.LIMIT] = min(threads, 1 + len(self._workers))
             words[POOL.CHOSEN] = bool(self._wanted or knobs.get("TREADLE_NUM_THREADS"))
-            self._see_processors()
             core.engine().leave(self.address)
+            self._see_processors()
 
     def stop(self) -> None:
         """Ends the workers. What runs afterwards runs on its own thread."""
@@ -182,7 +182,7 @@ class Pool:
     def _see_processors(self) -> None:
         """Sets the bits of the processors that the process may use; from here on, the engine follows them."""
         if self._words[POOL.ASK]:
-            bits = sum(1 << processor for processor in os.sched_getaffinity(0) if processor < MAX_PROCESSORS)
+            bits = sum(1 << processor for processor in allowed() if processor < MAX_PROCESSORS)
             ctypes.memmove(self._allowed, bits.to_bytes(MAX_PROCESSORS // 8, "little"), MAX_PROCESSORS // 8)
 
     def _make_lock(self, index: int) -> None:

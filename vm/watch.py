@@ -88,9 +88,14 @@ class _Watch:
         with self._lock:
             if self._pipe is None:
                 pipe = os.pipe()
-                for end in pipe:
-                    os.set_blocking(end, False)
-                threading.Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
+                try:
+                    for end in pipe:
+                        os.set_blocking(end, False)
+                    threading.Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
+                except BaseException:
+                    for end in pipe:
+                        os.close(end)
+                    raise
                 self._pipe = pipe
             return self._pipe[1]
 

@@ -127,6 +127,8 @@ def _caches() -> tuple[int, int, int]:
     sizes = {1: 32 << 10, 2: 512 << 10, 3: 4 << 20}
     try:
         found = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"))
+    except OSError:  # of a system that shows nothing of the kind
+        found = []
     except MemoryError as error:
         raise OutOfMemoryError("no memory to look at the processor's caches") from error
     for index in found:
