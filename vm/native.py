@@ -8,7 +8,6 @@ Object code is a function of the sources, the target CPU and the versions of Num
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import platform
 import re
@@ -72,7 +71,7 @@ class NativeTarget:
         return self.architecture == NativeTarget(_llvm().get_process_triple(), "", "").architecture
 
 
-@functools.cache
+@once
 def _switches(features: str) -> dict[str, bool]:
     """LLVM's list, of which the last mention of a name counts."""
     return {each[1:]: each[0] == "+" for each in features.split(",") if each}
