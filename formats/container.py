@@ -91,9 +91,11 @@ def layout(contents: Mapping[str, list[Buffer]], required: Mapping[str, bool]) -
 def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     """Write a file that is there whole or not at all: whatever happens, `path` is the old file or the new one.
 
-    Raises FileError, with the old file unchanged.
+    Raises FileError, with the old file unchanged, and for what is there and no regular file: a device would be replaced by one.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(named(path)))
+    if target.exists() and not target.is_file():
+        raise FileError(f"{str(path)!r} cannot be written: it is a folder, a pipe or a device")
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
@@ -188,7 +190,7 @@ def open_mapped(source: Source, plain: bool = False) -> tuple[str, memoryview]:
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return "the data", memoryview(bytes(source) if isinstance(source, bytearray) else source).cast("B").toreadonly()
-    with open(source, "rb", opener=_open_plain if plain else None) as file:
+    with open(named(source), "rb", opener=_open_plain if plain else open_ending) as file:
         if _is_others(os.fstat(file.fileno())):
             return str(source), _copy(file)
         try:
@@ -199,6 +201,27 @@ def open_mapped(source: Source, plain: bool = False) -> tuple[str, memoryview]:
         with contextlib.suppress(OSError):  # systems without such pages
             mapped.madvise(mmap.MADV_HUGEPAGE)
     return str(source), memoryview(mapped)
+
+
+def named(path: str | os.PathLike) -> str:
+    """The path as text. Raises FileError for one that no file can have."""
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise FileError(f"{name!r} is no path: there is a zero byte in it")
+    return name
+
+
+def open_ending(path: str, flags: int) -> int:
+    """`os.open` for what somebody has named, and what comes to an end: a file, or a pipe, which is empty if nobody writes to it.
+    Raises FormatError for a device, which may never end, such as /dev/zero."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        os.close(descriptor)
+        raise FormatError(f"{path} is a device, which may never end; expected a file")
+    if stat.S_ISFIFO(mode):
+        os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _open_plain(path: str, flags: int) -> int:

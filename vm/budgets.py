@@ -50,7 +50,7 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_seconds", "max_memory", "max_depth"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
                 raise ArgumentError(f"{name}={value!r}: expected a number that is not negative, or None")
 
     @property

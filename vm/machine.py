@@ -265,7 +265,7 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
 
 def _build_seconds(seconds: float | None) -> float:
     seconds = knobs.get("TREADLE_MAX_BUILD_SECONDS") if seconds is None else seconds
-    if not seconds >= 0:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
         raise ArgumentError(f"max_build_seconds={seconds!r}: expected a number of seconds, 0 or more")
     return seconds
 

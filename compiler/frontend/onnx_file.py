@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
+from ...formats.container import named, open_ending
 from ...formats.errors import FileError, ModelError
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def read_model(source: ModelSource) -> ModelFile:
 
 def _mapped(path: Path) -> np.ndarray:
     """The bytes of a file, on its own pages."""
-    with path.open("rb") as file:
+    with open(named(path), "rb", opener=open_ending) as file:
         try:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         except (ValueError, OSError):  # it is empty, or a pipe

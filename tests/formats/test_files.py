@@ -2,11 +2,13 @@
 
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from treadle.formats.errors import FormatError
+import treadle
+from treadle.formats.errors import FileError, FormatError, TreadleError
 from treadle.formats.executable import Executable, load
 from treadle.formats.program import Program
 from treadle.vm import processes
@@ -93,3 +95,45 @@ def test_a_file_that_only_its_user_can_write_is_mapped(model: Path) -> None:
     assert str(weights) in Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else True
     weights.chmod(0o666)
     assert np.array_equal(load(model).constants[0], array)
+
+
+# ---- what its user names ----
+
+
+def read_model(path: str) -> None:
+    treadle.compile(path, progress=False)
+
+
+@pytest.mark.parametrize("read", [load, read_model])
+def test_a_device_is_refused_since_it_may_never_end(read: Callable) -> None:
+    with pytest.raises(FormatError, match="is a device, which may never end"):
+        read("/dev/zero")
+
+
+@pytest.mark.parametrize("read", [load, read_model])
+def test_a_pipe_that_nobody_writes_to_is_empty(read: Callable, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TreadleError):
+        read(str(tmp_path / "pipe"))
+
+
+EMPTY = Executable(Program((), (), (), np.empty(0, np.int64), (), ()))
+
+
+@pytest.mark.parametrize("use", [load, read_model, EMPTY.export_library])
+def test_a_path_with_a_zero_byte_is_an_error_of_ours(use: Callable) -> None:
+    with pytest.raises(FileError, match="zero byte"):
+        use("a\0b")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_only_files_are_written_over(make: Callable, tmp_path: Path) -> None:
+    """A rename would put a file in the place of a pipe or a device."""
+    there = tmp_path / "there"
+    make(there)
+    kind = there.stat().st_mode
+    (tmp_path / "link").symlink_to(there)
+    for path in (there, tmp_path / "link"):
+        with pytest.raises(FileError, match="a folder, a pipe or a device"):
+            EMPTY.export_library(path)
+    assert there.stat().st_mode == kind
