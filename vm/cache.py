@@ -41,10 +41,16 @@ class ObjectCache:
     """
 
     def __init__(self, folder: Path | None, limit: int | None = None) -> None:
-        self.folder = None if folder is None else Path(os.path.abspath(folder))
+        self._warned = self._tidied = False
+        try:
+            self.folder = None if folder is None else Path(os.path.abspath(folder))
+        except OSError as error:
+            self.folder = None
+            self._warn(
+                f"{folder} lies in the working directory, which is not there ({error}); set TREADLE_CACHE to a whole path"
+            )
         self.limit = limit or knobs.KNOBS["TREADLE_CACHE_SIZE"].default
         self._store = _store(self.folder) if self.folder is not None else None
-        self._warned = self._tidied = False
 
     def get(self, key: str) -> bytes | None:
         """The blob of that key, or None."""

@@ -254,7 +254,12 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
             raised.append(error)
 
     thread = threading.Thread(target=run)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more threads
+        work()
+        yield
+        return
     try:
         yield
     finally:

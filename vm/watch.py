@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, TypeVar
 
+from ..formats.errors import ExecutionError
 from .context import Context
 from .once import Lock
 
@@ -51,9 +52,14 @@ class _Watch:
         self._pipe: tuple[int, int] | None = None  # once the thread runs
 
     def add(self, context: Context, deadline: float) -> None:
-        """Stops a call at a time of the monotonic clock."""
+        """Stops a call at a time of the monotonic clock. Raises ExecutionError where nobody can watch that."""
+        try:
+            write = self._started()
+        except (OSError, RuntimeError) as error:
+            raise ExecutionError(
+                f"a call's time cannot be bounded: the system has no thread or pipe for that ({error})"
+            ) from error
         self._deadlines[context.address] = deadline, context
-        write = self._started()
         if self._is_idle:
             self._is_idle = False
             os.write(write, b"\0")
@@ -63,10 +69,13 @@ class _Watch:
 
     def await_signals(self) -> None:
         """Has Python tell this thread of signals, unless it tells someone else. The main thread alone may say so: nothing
-        happens on others."""
+        happens on others, nor where the system has no thread or pipe for that now; each new context asks again."""
         if threading.current_thread() is not threading.main_thread():
             return
-        write = self._started()
+        try:
+            write = self._started()
+        except (OSError, RuntimeError):
+            return
         before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         if before not in (-1, write):
             signal.set_wakeup_fd(before)

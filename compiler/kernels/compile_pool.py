@@ -97,8 +97,8 @@ def _on_workers(texts: Sequence[Text], target: NativeTarget, jobs: int, until: f
         waiting.put(text)
     clients = [_Client(target) for _ in range(jobs)]
     try:
-        for client in clients:
-            client.start(waiting, finished)
+        if not sum(client.start(waiting, finished) for client in clients):
+            clients[0].work(waiting, finished)
         missing = dict.fromkeys(texts)
         while missing:
             try:
@@ -126,12 +126,17 @@ class _Client:
 
     def start(
         self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
-    ) -> None:
-        """Compiles texts, in a thread of its own, until none wait."""
-        self._thread = threading.Thread(target=self._run, args=(waiting, finished), daemon=True)
-        self._thread.start()
+    ) -> bool:
+        """Compiles texts, in a thread of its own, until none wait. Whether the system has a thread for that."""
+        thread = threading.Thread(target=self.work, args=(waiting, finished), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._thread = thread
+        return True
 
-    def _run(
+    def work(
         self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
     ) -> None:
         """Whatever goes wrong with a text is its result."""
