@@ -75,10 +75,21 @@ class Calls:
     # ---- any call ----
 
     @entrance
-    def call(self, number: int, values: Sequence[Any], budget: Budget, closure: Closure | None = None) -> Any:
-        """Calls a function with one value for each parameter; those that a closure has captured come out of it."""
+    def call(
+        self,
+        number: int,
+        values: Sequence[Any],
+        budget: Budget,
+        closure: Closure | None = None,
+        listener: Listener | None = None,
+    ) -> Any:
+        """Calls a function with one value for each parameter; those that a closure has captured come out of it. `listener` is
+        told of this call alone."""
         context = self._enter(budget)
         try:
+            if listener is not None:
+                others = self.hooked.listeners if self.hooked is not None else ()
+                self._prepare(context, budget, HookedCode(self.image, (*others, listener)))
             self._set_arguments(context, number, values, closure)
             clock = _Clock(context, budget)
             trap = self._engine.start(context.address, number)

@@ -72,6 +72,18 @@ class Event:
         return value if isinstance(value, tuple) else (value,)
 
     @property
+    def tensors(self) -> tuple[int, ...]:
+        """The registers of a call's tensors: inputs, then outputs."""
+        outputs = "outputs" if self.operation.name == "call" else "dst"
+        return self.registers("inputs") + self.registers(outputs)
+
+    def describe(self, register: int) -> str:
+        """The element type and shape of the tensor in a reference register, as "float32[2, 3]". Raises ArgumentError where the
+        register holds no tensor."""
+        view = self._view(register)
+        return f"{view.dtype.name}[{', '.join(map(str, view.shape))}]"
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The values of the dimension variables of a call of a primitive."""
         return tuple(map(self._place.integer, self.registers("dims")))

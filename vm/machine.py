@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,9 +25,11 @@ from .device import Device, cpu
 from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
 from .image import Image
 from .once import Lock
-from .profile import Profiler, ProfileRow
 from .values import Closure
 from .verify import verify
+
+if TYPE_CHECKING:
+    from .profile import MetricCollector, Profile
 
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
 
@@ -51,8 +54,9 @@ class VirtualMachine:
     ) -> None:
         """Verifies the program and links its primitives.
 
-        `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive". `kernels` is "build", or
-        "cached": then nothing is compiled, and primitives that the cache lacks run by their reference implementation, slowly.
+        `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive". `profile`, which is TVM's,
+        changes nothing. `kernels` is "build", or "cached": then nothing is compiled, and primitives that the cache lacks run by
+        their reference implementation, slowly.
         `trust_native` lets native code in the executable's file run; it can do anything this process can. The bounds hold for
         every call. `max_build_seconds` bounds how long kernels are built now (None: TREADLE_MAX_BUILD_SECONDS); what no call can
         come to is not built. Raises VerificationError, ChecksumError, ArgumentError, CompileError, BudgetExceededError.
@@ -78,7 +82,6 @@ class VirtualMachine:
         self._callables: dict[str, Callable[..., Any]] = {}
         self._inputs: dict[str, list[Any]] = {}
         self._outputs: dict[str, Any] = {}
-        self._profiles = profile
 
     # ---- calling ----
 
@@ -195,15 +198,24 @@ class VirtualMachine:
             instruments = [each for each in self._listeners if isinstance(each, Instrument)]
             self._listen(remove=instruments, add=() if callback is None else [Instrument(callback)])
 
-    def profile(self, name: str, *args: Any, **kwargs: Any) -> list[ProfileRow]:
-        """How long each primitive takes in one call of a function, the longest first. For a machine made with profile=True,
-        whose other calls are as fast as any machine's."""
-        if not self._profiles:
-            raise ArgumentError("profile: make the machine with profile=True")
-        profiler = Profiler()
-        with self.listening(profiler):
-            self[name](*args, **kwargs)
-        return profiler.rows
+    def profile(self, name: str, *args: Any, **kwargs: Any) -> Profile:
+        """Calls a function once to warm up, and once to see how long what it does takes; without arguments, with those of
+        `set_input` if there are any. Other calls are as fast as before."""
+        return self.profile_with((), name, *args, **kwargs)
+
+    def profile_with(self, collectors: Sequence[MetricCollector], name: str, *args: Any, **kwargs: Any) -> Profile:
+        """`profile`, where collectors measure something else besides."""
+        number = self._number(name)
+        if not args and not kwargs and name in self._inputs:
+            args = tuple(self._inputs[name])
+        values = self._bind(number, args, kwargs)
+        self._calls.call(number, values, self._budget)
+        from .profile import Profile, Profiler  # who runs a model does not pay for these
+
+        profiler = Profiler(collectors)
+        start = time.perf_counter()
+        self._calls.call(number, values, self._budget, listener=profiler)
+        return Profile(profiler, time.perf_counter() - start)
 
     def _listen(self, *, remove: Sequence[Listener] = (), add: Sequence[Listener] = ()) -> None:
         """Threads may come and go in any order: each takes away what it has added, and no more."""
