@@ -6,6 +6,7 @@ Everything is a function of the random generator that is given, so that a mutant
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -88,6 +89,48 @@ def _copy(random: Random, data: bytearray) -> None:
 
 
 _BYTE_CHANGES: Sequence[Callable[[Random, bytearray], None]] = (_flip, _flip, _set, _set_word, _cut, _insert, _copy)
+
+
+# ---- JSON ----
+
+
+def mutate_json(random: Random, text: str) -> str:
+    """A JSON text with one to four values in it changed, left out, moved or doubled."""
+    document = json.loads(text)
+    for _ in range(random.choice((1, 1, 1, 2, 4))):
+        _change_value(random, document)
+    return json.dumps(document)
+
+
+def _change_value(random: Random, document: Any) -> None:
+    """Goes down from the document's root, at each step to any part, and changes something in the container where it ends."""
+    place = document
+    while True:
+        inner = [
+            part for part in (place.values() if isinstance(place, dict) else place) if isinstance(part, (dict, list))
+        ]
+        if not inner or random.random() < 0.15:
+            break
+        place = random.choice(inner)
+    keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+    if not keys:
+        return
+    key = random.choice(keys)
+    choice = random.randrange(8)
+    if choice == 0:
+        del place[key]
+    elif choice == 1:
+        place[random.choice(keys)] = place[key]
+    elif choice == 2 and isinstance(place, list):
+        place.append(place[key])
+    elif choice == 3:
+        place[key] = random.choice((None, True, 1.5, "", -1, [], {}, [[]], "1", 1 << 70, *NAMES))
+    elif isinstance(place[key], bool) or not isinstance(place[key], int):
+        text = place[key]
+        is_number = isinstance(text, str) and text.isdigit()
+        place[key] = str(tweak(random, int(text))) if is_number else random.choice(NAMES)
+    else:
+        place[key] = tweak(random, place[key])
 
 
 # ---- sections ----
