@@ -205,12 +205,60 @@ class Calls:
         fields = result.fields if isinstance(result, TupleType) else (result,)
         return python_layout().makes_arrays and all(isinstance(field, TensorType) for field in fields)
 
-    def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray) -> Any:
+    def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray | None) -> Any:
         """The rest of a call that did not simply return its result in place."""
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
                 raise _start_error(trap, self.image.program.functions[number])
             return self._finish(context, trap, _Clock(context, self._budget, is_running=True), result)
+        finally:
+            self._leave(context)
+
+    # ---- calls that are bound before ----
+
+    def bound_callable(self, number: int) -> Callable[[int, int, object], Any]:
+        """`call(arguments, places, kept)`: calls a function with registers filled before, as `engine.call_bound` takes them, and
+        keeps `kept` alive meanwhile. Its result, or None where `places` says where it is made.
+
+        What the words say of memory is the caller's to know: nothing is checked.
+        """
+        idle, call_bound = self._idle, self._engine.call_bound
+        in_place, returned = TRAP.IN_PLACE, TRAP.RETURNED
+
+        @entrance
+        def call(arguments: int, places: int, kept: object) -> Any:
+            if self.hooked is not None or not self._budget.is_depth_alone:
+                return self._call_watched(number, arguments, places)
+            try:
+                context = idle.pop()
+            except IndexError:
+                context = self._enter(self._budget)
+            trap = call_bound(context.address, number, arguments, places)
+            if trap == in_place:
+                idle.append(context)
+                return None
+            if trap == returned:
+                value = self._results.take(context)
+                idle.append(context)
+                return value
+            return self._finish_arrays(context, trap, number, None)
+
+        return call
+
+    @entrance
+    def _call_watched(self, number: int, arguments: int, places: int) -> Any:
+        """A bound call of which listeners are told, or whose bounds are looked at."""
+        context = self._enter(self._budget)
+        try:
+            count = len(self.image.program.functions[number].param_names)
+            for position in range(count):
+                context.set_argument(position, word(arguments, 2 * position), word(arguments, 2 * position + 1))
+            self._engine.give_places(context.address, places)
+            clock = _Clock(context, self._budget)
+            trap = self._engine.start(context.address, number)
+            if trap:
+                raise _start_error(trap, self.image.program.functions[number])
+            return self._finish(context, self._engine.run(context.address), clock, None)
         finally:
             self._leave(context)
 
@@ -233,8 +281,7 @@ class Calls:
                 listener.error(failure)
             raise
         if trap == TRAP.IN_PLACE:
-            assert place is not None
-            return Tensor(place)
+            return None if place is None else Tensor(place)
         return self._results.take(context)
 
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:

@@ -91,7 +91,7 @@ class Context:
 
     def unwind(self) -> None:
         """Releases what a call that will not go on has left."""
-        self.words[CONTEXT.BUFFER], self.words[CONTEXT.RESULT_AT] = 0, -1
+        self.words[CONTEXT.BUFFER], self.words[CONTEXT.RESULT_AT], self.words[CONTEXT.PLACES] = 0, -1, 0
         self._engine.unwind(self.address)
 
     @property

@@ -32,6 +32,8 @@ class Entry(NamedTuple):
 ENTRIES: dict[str, Entry] = {
     "run": Entry("engine", 1, releases_gil=True),
     "call_arrays": Entry("engine", 4),  # releases it itself, once the arrays are read
+    "call_bound": Entry("engine", 4, releases_gil=True),
+    "give_places": Entry("engine", 2),
     "take_arrays": Entry("arrays", 1, result=ctypes.py_object),
     "drop_owned": Entry("arrays", 1),
     "start": Entry("engine", 2),

@@ -257,12 +257,18 @@ def fill_items(record, items, refs):
 
 @inlined
 def take_result_memory(context, frame, at, model):
-    """The result's tensor object, in the memory that the caller gave for it; 0 if this is not the place for it."""
+    """A result's tensor object, in the memory that the caller gave for it; 0 if this is not the place for one."""
     if at != load(context, CONTEXT.RESULT_AT) or load(frame, FRAME.CALLER) != 0:
         return 0
-    store(context, CONTEXT.RESULT_AT, -1)
+    buffer, places = load(context, CONTEXT.BUFFER), load(context, CONTEXT.PLACES)
+    if places == 0:
+        store(context, CONTEXT.RESULT_AT, -1)
+    else:
+        store(context, CONTEXT.RESULT_AT, load(places, 0))
+        store(context, CONTEXT.BUFFER, load(places, 1))
+        store(context, CONTEXT.PLACES, places + 2 * WORD)
     rank = load(model, OBJECT.COUNT)
-    tensor = new_view(context, load(model, OBJECT.TAG), rank, load(context, CONTEXT.BUFFER), 0)
+    tensor = new_view(context, load(model, OBJECT.TAG), rank, buffer, 0)
     if tensor > 0:
         copy(tensor + OBJECT_HEAD, model + OBJECT_HEAD, WORD * rank)
     return tensor
@@ -563,10 +569,11 @@ def execute(context):
 @native
 def finish(context, data, reference):
     """Hands the result over."""
-    buffer = load(context, CONTEXT.BUFFER)
+    buffer, places = load(context, CONTEXT.BUFFER), load(context, CONTEXT.PLACES)
     store(context, CONTEXT.BUFFER, 0)  # the next call may have none
     store(context, CONTEXT.RESULT_AT, -1)
-    if data == buffer and data != 0:
+    store(context, CONTEXT.PLACES, 0)
+    if places != 0 or (data == buffer and data != 0):
         release(context, reference)
         return TRAP.IN_PLACE
     store(context, CONTEXT.RESULT, data)
@@ -610,6 +617,34 @@ def give_up(context, arguments, count):
     for k in range(count):
         release(context, load(arguments, 2 * k + 1))
     unpin_arrays(context)
+
+
+@native
+def call_bound(context, index, arguments, places):
+    """Calls a function with registers that were filled before, in memory that nobody changes meanwhile; runs until a trap.
+
+    At `places`, [RESULT_AT, BUFFER] for each tensor of its result in the order of the code, then [-1, 0]. Where that is 0, the
+    results are new ones.
+    """
+    count = load(load(context, CONTEXT.FUNCTIONS) + WORD * FUNCTION.WORDS * index, FUNCTION.PARAMETERS)
+    target = load(context, CONTEXT.ARGUMENTS)
+    store(target, STOP_WORD, 0)
+    copy(target, arguments, REGISTER * count)
+    store(context, CONTEXT.FUEL, load(context, CONTEXT.SLICE))
+    give_places(context, places)
+    trap = start(context, index)
+    return run(context) if trap == 0 else trap
+
+
+@native
+def give_places(context, places):
+    """Has the next call make its results in the caller's memory. See `call_bound`."""
+    if places == 0:
+        return 0
+    store(context, CONTEXT.RESULT_AT, load(places, 0))
+    store(context, CONTEXT.BUFFER, load(places, 1))
+    store(context, CONTEXT.PLACES, places + 2 * WORD)
+    return 0
 
 
 @native

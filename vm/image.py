@@ -11,11 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..formats.bytecode import Decoded, jump_target
+from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.dtypes import DType
 from ..formats.limits import ALIGNMENT
-from ..formats.program import Program
-from ..formats.types import TensorType, Type, erase_dims
+from ..formats.program import Function, Program
+from ..formats.types import TensorType, TupleType, Type, erase_dims
 from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
 from .memory import pinned
@@ -113,6 +113,11 @@ class Image:
         """True if `call_arrays` may be tried on a function."""
         return self._arrays[function] is not None
 
+    def result_places(self, function: int) -> tuple[int, ...]:
+        """Where a function makes the tensors of its result, if a caller may have memory for all of them. See `result_places`."""
+        facts = self.program.functions[function]
+        return result_places(self.program, facts, tuple(scan(function_words(self.program, facts))))
+
     def makes_result_in_place(self, function: int) -> bool:
         """True if a call of the function writes its result where the caller says."""
         return bool(self.functions[function, FUNCTION.RESULT_AT] >= 0)
@@ -185,27 +190,49 @@ def _argument_words(verified: Verified) -> int:
 
 
 def _result_place(program: Program, facts: VerifiedFunction) -> int:
-    """Where the function makes its result: byte offset in the code of an alloc_tensor from which control runs straight to the
-    function's only ret, which returns it; -1 when it is not that simple, and for a large one."""
-    returns = [at for at, found in enumerate(facts.instructions) if found.operation.name == "ret"]
-    if len(returns) != 1:
-        return -1
-    targets = {jump_target(instruction) for instruction in facts.instructions}
-    register = facts.instructions[returns[0]].values[0]
+    """Where the function makes its one result, a tensor; -1 when it is not that simple, and for a large one."""
     result = facts.function.type.result
-    if isinstance(result, TensorType) and result.is_static and result.nbytes >= LARGE:
-        return -1  # the heap has memory for it whose pages are there already
-    for instruction, following in reversed(list(pairwise(facts.instructions[: returns[0] + 1]))):
+    if not isinstance(result, TensorType) or (result.is_static and result.nbytes >= LARGE):
+        return -1  # for a large one, the heap has memory whose pages are there already
+    places = result_places(program, facts.function, facts.instructions)
+    return places[0] if places else -1
+
+
+def result_places(program: Program, function: Function, instructions: Sequence[Decoded]) -> tuple[int, ...]:
+    """Where the function makes its result, a tensor or a tuple of tensors: for each, the byte offset in the code of an
+    alloc_tensor from which control runs straight to the function's only ret, which returns it. Empty when it is not that simple.
+    """
+    returns = [at for at, found in enumerate(instructions) if found.operation.name == "ret"]
+    if len(returns) != 1:
+        return ()
+    targets = {jump_target(instruction) for instruction in instructions}
+    result = function.type.result
+    wanted = {instructions[returns[0]].values[0]: -1}  # which result a register holds, -1 for the tuple of all
+    types: tuple[Type, ...] = (result,)
+    if isinstance(result, TupleType):
+        types = result.fields
+    else:
+        wanted = dict.fromkeys(wanted, 0)
+    found: dict[int, int] = {}
+    for instruction, following in reversed(list(pairwise(instructions[: returns[0] + 1]))):
         if following.offset in targets or instruction.operation.ends_block:
-            return -1
-        if register in _written(instruction):
-            name = instruction.operation.name
-            if name == "alloc_tensor" and program.types[instruction.values[1]] == result:  # type: ignore[index]
-                return (facts.function.start + instruction.offset) * WORD
-            if name != "move":
-                return -1
-            register = instruction.values[1]
-    return -1
+            return ()
+        for register in set(_written(instruction)) & set(wanted):
+            which, name = wanted.pop(register), instruction.operation.name
+            if name == "alloc_tensor" and which >= 0 and program.types[instruction.values[1]] == types[which]:  # type: ignore[index]
+                found[which] = (function.start + instruction.offset) * WORD
+                continue
+            sources: tuple[int, ...] = ()
+            if name == "move":
+                sources, results = (instruction.values[1],), [which]  # type: ignore[assignment]
+            elif name == "alloc_data" and which < 0:
+                sources, results = instruction.values[3], list(range(len(types)))  # type: ignore[assignment]
+            if not sources or len(set(sources)) < len(sources) or not wanted.keys().isdisjoint(sources):
+                return ()
+            wanted |= zip(sources, results, strict=True)
+        if not wanted:
+            return tuple(found[which] for which in range(len(types)))
+    return ()
 
 
 def _written(instruction: Decoded) -> tuple[int, ...]:

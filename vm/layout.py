@@ -127,6 +127,7 @@ CONTEXT = _names("CONTEXT", """
     ARGUMENTS   address of the memory for kernels' arguments and, two words each, functions' arguments
     BUFFER      address of memory for the result that the caller gives, 0 when there is none
     RESULT_AT   the RESULT_AT of the function that was called while BUFFER is free, else -1
+    PLACES      where the caller has memory for all results: address of the next RESULT_AT and BUFFER, at last [-1, 0]; else 0
     RESULT      the result: address of elements
     RESULT_REF  … and reference
     DETAIL      a kernel's failure code

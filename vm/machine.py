@@ -129,6 +129,14 @@ class VirtualMachine:
             raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
         return self._calls.call_closure(closure, args, self._budget)
 
+    def bind(
+        self, name: str, arguments: Sequence[np.ndarray], results: Sequence[np.ndarray] | None = None
+    ) -> Callable[[], Any]:
+        """A call of a function that always reads these arrays and writes its results into those; see `bound.bind`."""
+        from .bound import bind
+
+        return bind(self._calls, self._number(name), arguments, results)
+
     # ---- stateful calls ----
 
     def set_input(self, name: str, *args: Any, **kwargs: Any) -> None:

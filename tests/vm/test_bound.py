@@ -1,0 +1,212 @@
+"""A bound call reads and writes given arrays, wherever the program makes its results."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from treadle.formats.assembly import parse_assembly
+from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError
+from treadle.formats.executable import Executable
+from treadle.vm.bound import bind
+from treadle.vm.hooks import Listener
+from treadle.vm.machine import VirtualMachine
+
+pytestmark = pytest.mark.usefixtures("no_leak")
+
+PROGRAM = """
+prim double(%0: float32[2]) -> float32[2] {
+  %1 = add(%0, %0) : float32[2]
+  return %1
+}
+
+func @one(x: float32[2]) -> float32[2] {
+  alloc_tensor r1, float32[2]
+  call double (r0) -> (r1)
+  move r2, r1
+  ret r2
+}
+
+func @two(x: float32[2]) -> (float32[2], float32[2]) {
+  alloc_tensor r1, float32[2]
+  call double (r0) -> (r1)
+  alloc_tensor r2, float32[2]
+  call double (r1) -> (r2)
+  alloc_data r3, (float32[2], float32[2]), 0 (r2, r1)
+  ret r3
+}
+
+func @same(x: float32[2]) -> (float32[2], float32[2]) {
+  alloc_tensor r1, float32[2]
+  call double (r0) -> (r1)
+  alloc_data r3, (float32[2], float32[2]), 0 (r1, r1)
+  ret r3
+}
+
+func @chosen(n: int64[], x: float32[2]) -> float32[2] {
+  alloc_tensor r2, float32[2]
+  call double (r1) -> (r2)
+  if r0, other
+  ret r2
+other:
+  alloc_tensor r2, float32[2]
+  call double (r1) -> (r2)
+  ret r2
+}
+
+func @keeps(x: float32[2]) -> float32[2] {
+  ret r0
+}
+
+func @nested(x: float32[2]) -> (float32[2], float32[2]) {
+  alloc_tensor r5, float32[2]
+  call double (r0) -> (r5)
+  invoke r4, @two (r5)
+  get_field r4, r4, 0, 0
+  alloc_tensor r1, float32[2]
+  call double (r4) -> (r1)
+  alloc_tensor r2, float32[2]
+  call double (r1) -> (r2)
+  alloc_data r3, (float32[2], float32[2]), 0 (r1, r2)
+  ret r3
+}
+"""
+X = np.array([1, 2], np.float32)
+
+
+def made(machine: VirtualMachine, name: str, arguments: list, results: list | None):
+    return bind(machine._calls, machine._number(name), arguments, results)
+
+
+def zeros(count: int) -> list[np.ndarray]:
+    return [np.zeros(2, np.float32) for _ in range(count)]
+
+
+@pytest.fixture(params=["reference", "native"])
+def vm(machine, request):
+    return machine(PROGRAM) if request.param == "reference" else VirtualMachine(Executable(parse_assembly(PROGRAM)))
+
+
+def test_the_result_is_written_into_the_given_array_at_each_call(vm):
+    x, (out,) = X.copy(), zeros(1)
+    run = made(vm, "one", [x], [out])
+    assert run() is None
+    assert out.tolist() == [2, 4]
+    x[:] = 5
+    run()
+    assert out.tolist() == [10, 10]
+
+
+def test_parts_of_a_tuple_are_written_where_each_belongs_whatever_the_order_of_the_code(vm):
+    first, second = zeros(2)
+    made(vm, "two", [X], [first, second])()
+    assert (first.tolist(), second.tolist()) == ([4, 8], [2, 4])
+
+
+def test_without_results_new_ones_are_returned(vm):
+    run = made(vm, "two", [X], None)
+    (a, b), (c, _) = run(), run()
+    assert [a.numpy().tolist(), b.numpy().tolist()] == [[4, 8], [2, 4]]
+    assert not np.shares_memory(a.numpy(), c.numpy())
+
+
+def test_calls_of_other_functions_make_their_results_elsewhere(vm):
+    first, second = zeros(2)
+    made(vm, "nested", [X], [first, second])()
+    assert (first.tolist(), second.tolist()) == ([16, 32], [32, 64])
+    assert vm["two"](X)[0].numpy().tolist() == [4, 8]
+
+
+@pytest.mark.parametrize("name", ["same", "chosen"])
+def test_results_that_are_no_tensors_of_their_own_in_a_straight_line_cannot_be_placed(vm, name):
+    arguments = [np.array(1), X] if name == "chosen" else [X]
+    with pytest.raises(ArgumentError, match="does not make its"):
+        made(vm, name, arguments, zeros(2 if name == "same" else 1))
+
+
+def test_an_argument_that_the_function_hands_on_cannot_be_bound(vm):
+    with pytest.raises(ArgumentError, match="cannot hand an argument on"):
+        made(vm, "keeps", [X], None)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(2), np.zeros(3, np.float32), np.zeros(4, np.float32)[::2], np.zeros(2, ">f4")]
+)
+def test_arrays_must_be_of_the_very_type(vm, array):
+    with pytest.raises(ArgumentError, match=r"one\(x\): expected float32\[2\] in C order"):
+        made(vm, "one", [array], zeros(1))
+    with pytest.raises(ArgumentError, match="one: result 0: expected float32"):
+        made(vm, "one", [X], [array])
+
+
+def test_a_bound_call_keeps_its_arrays_alive_and_where_they_are(vm):
+    x, (out,) = X.copy(), zeros(1)
+    alive = weakref.ref(out)
+    run = made(vm, "one", [x], [out])
+    with pytest.raises(ValueError, match="resize"):
+        x.resize(1000, refcheck=False)
+    del out
+    gc.collect()
+    assert alive() is not None
+    run()
+    assert alive().tolist() == [2, 4]
+
+
+def test_listeners_are_told_and_the_results_are_where_they_belong(vm):
+    seen = []
+
+    class Seen(Listener):
+        operations = frozenset({"call"})
+
+        def after(self, event):
+            seen.append(event.tensor(event.registers("outputs")[0]).tolist())
+
+    first, second = zeros(2)
+    run = made(vm, "two", [X], [first, second])
+    with vm.listening(Seen()):
+        run()
+    assert seen == [[2, 4], [4, 8]]
+    assert (first.tolist(), second.tolist()) == ([4, 8], [2, 4])
+
+
+def test_bounds_of_the_machine_hold(machine):
+    vm = machine(PROGRAM, max_steps=2)
+    run = made(vm, "two", [X], zeros(2))
+    with pytest.raises(BudgetExceededError):
+        run()
+    out = zeros(1)[0]
+    with pytest.raises(BudgetExceededError):
+        made(vm, "one", [X], [out])()
+
+
+def test_a_call_that_failed_leaves_nothing_to_the_next_one(machine, monkeypatch):
+    vm = machine(PROGRAM)
+    first, second = zeros(2)
+    run = made(vm, "two", [X], [first, second])
+    double = vm._calls._evaluators
+
+    def broken(arrays, sizes):
+        raise ValueError("broken")
+
+    double[0] = broken
+    with pytest.raises(ExecutionError, match="broken"):
+        run()
+    del double[0]
+    assert vm["two"](X)[0].numpy().tolist() == [4, 8]
+    assert first.tolist() == [0, 0]
+
+
+def test_threads_may_call_at_once(vm):
+    calls = []
+    for number in range(4):
+        out = zeros(1)[0]
+        calls.append((made(vm, "one", [np.full(2, number, np.float32)], [out]), out))
+    threads = [threading.Thread(target=lambda run=run: [run() for _ in range(300)]) for run, _ in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [out.tolist() for _, out in calls] == [[2 * n, 2 * n] for n in range(4)]

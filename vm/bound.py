@@ -1,0 +1,70 @@
+"""A call that is bound once and made many times: where its tensors lie is settled before, and nothing is looked at again.
+
+run = bind(calls, number, arguments, results)
+run()          # reads the arrays `arguments`, writes into the arrays `results`
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..formats.dtypes import DType
+from ..formats.errors import ArgumentError
+from ..formats.types import TensorType, TupleType
+from .calls import Calls
+from .memory import pinned
+
+
+def bind(
+    calls: Calls, number: int, arguments: Sequence[np.ndarray], results: Sequence[np.ndarray] | None = None
+) -> Callable[[], Any]:
+    """A call of function `number` with these arrays, which stay alive and where they are as long as it does. Without
+    `results`, it returns new ones.
+
+    Arrays must be C-contiguous, aligned, and of the very types of the function, which are static. Raises ArgumentError for a
+    function that may keep an argument, and, with `results`, for one whose results cannot be made in given memory.
+    """
+    image = calls.image
+    function = image.program.functions[number]
+    words = np.zeros((max(1, len(arguments)), 2), np.int64)
+    for row, array, type_, name, escapes in zip(
+        words, arguments, function.type.params, function.param_names, image.escaping[number], strict=False
+    ):
+        _check(f"{function.name}({name})", array, type_)
+        if escapes:
+            raise ArgumentError(
+                f"{function.name}({name}): a bound call cannot hand an argument on; copy it in the program"
+            )
+        row[:] = array.ctypes.data, image.types.find(type_)  # type: ignore[arg-type]
+    places = np.zeros((0 if results is None else len(results) + 1, 2), np.int64)
+    if results is not None:
+        result = function.type.result
+        types = result.fields if isinstance(result, TupleType) else (result,)
+        offsets = image.result_places(number)
+        if len(offsets) != len(results):
+            raise ArgumentError(
+                f"{function.name}: the function does not make its {len(types)} results as separate tensors"
+            )
+        for index, (array, type_) in enumerate(zip(results, types, strict=True)):
+            _check(f"{function.name}: result {index}", array, type_)
+        order = sorted(range(len(results)), key=offsets.__getitem__)
+        places[:-1] = [(offsets[index], results[index].ctypes.data) for index in order]
+        places[-1] = -1, 0
+    everything = [*arguments, *(results or ())]
+    kept = (words, places, everything, [pinned(array) for array in everything])
+    at = places.ctypes.data if results else 0
+    return functools.partial(calls.bound_callable(number), words.ctypes.data, at, kept)
+
+
+def _check(place: str, array: np.ndarray, type_: object) -> None:
+    if not isinstance(type_, TensorType) or not type_.is_static:
+        raise ArgumentError(f"{place}: a bound call needs tensors of static types, this is {type_}")
+    flags = array.flags
+    fits = array.dtype == type_.dtype.numpy and array.shape == type_.shape
+    if not (fits and flags.c_contiguous and flags.aligned and array.dtype.isnative):
+        shape = ", ".join(map(str, array.shape))
+        raise ArgumentError(f"{place}: expected {type_} in C order, {DType.of(array.dtype).name}[{shape}] came")
