@@ -31,7 +31,19 @@ Mutate = Callable[[bytes, int], bytes]  # libFuzzer's own: of an input, and the 
 Mutator = Callable[[bytes, int, int], bytes]  # the same with a seed
 
 # What reads, by module. Numba compiles nothing of these here: kernels are lowered, no more.
-TARGETS = ("file", "sections", "assembly", "module", "definition", "onnx", "argument", "array", "constants", "params")
+TARGETS = (
+    "file",
+    "sections",
+    "assembly",
+    "module",
+    "definition",
+    "onnx",
+    "argument",
+    "array",
+    "constants",
+    "params",
+    "graph",
+)
 INSTRUMENTED = (
     "treadle.formats",
     "treadle.vm.verify",

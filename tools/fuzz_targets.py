@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..formats.codec import Buffer
 from ..formats.container import Container, layout
 from ..formats.errors import FormatError, InferenceError, TreadleError
-from ..formats.primitive import PrimitiveDefinition
+from ..formats.primitive import Primitive, PrimitiveDefinition
 from ..formats.schema import BY_NAME, SECTIONS
 from ..formats.sections import decode_definition
 
@@ -123,6 +124,37 @@ def params(data: bytes) -> None:
             raise AssertionError(f"{name!r} reads back as another")
 
 
+def graph(data: bytes) -> None:
+    """A graph JSON: read, written, read again; as far as its functions are known here, made a program, which is verified."""
+    from ..formats.graph_json import parse_graph
+    from ..vm.graph_program import make_program
+    from ..vm.verify import verify
+
+    found = parse_graph(data.decode(errors="replace"))
+    again = found.as_text()
+    if parse_graph(again) != found:
+        raise AssertionError("a printed graph reads back as another")
+    verify(make_program(found, _primitives(), python=("python",)).program)
+
+
+@functools.cache
+def _primitives() -> tuple[Primitive, ...]:
+    """What the graphs of the corpus call."""
+    from ..formats.assembly import parse_assembly
+
+    text = """
+    prim add(%0: float32[4, 8], %1: float32[4, 8]) -> float32[4, 8] {
+      %2 = add(%0, %1) : float32[4, 8]
+      return %2
+    }
+    prim scale[n](%0: float32[n, 8]) -> float32[n, 8] {
+      %1 = add(%0, %0) : float32[n, 8]
+      return %1
+    }
+    """
+    return parse_assembly(text).primitives
+
+
 def _saved(data: bytes, suffix: str) -> str:
     """The path of a file that holds the bytes, the same one for each process and kind."""
     import os
@@ -135,7 +167,7 @@ def _saved(data: bytes, suffix: str) -> str:
 
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (file, sections, assembly, module, definition, onnx, argument, array, constants, params)
+    for target in (file, sections, assembly, module, definition, onnx, argument, array, constants, params, graph)
 }
 
 

@@ -1,0 +1,475 @@
+"""The graph executor: a graph JSON, bound to memory, that runs again and again.
+
+    executor = GraphExecutor(graph_json, executable)
+    executor.set_input("x", x)
+    executor.run()
+    y = executor.get_output(0)
+
+It is no second engine: `graph_program.py` makes functions of the machine of what the executable has as primitives; only nodes
+that call Python's functions lie between. All is bound before the first run (`bound.py`): a run allocates nothing, and looks at
+nothing. Parameters, outputs and what one step leaves for another are arrays of the executor's, or of the user's where they were
+handed over to be used in place; those are kept alive as long as they are in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Union
+
+import numpy as np
+
+from ..formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
+from ..formats.executable import Executable
+from ..formats.graph_json import COPY, NOP, Graph, parse_graph
+from ..formats.param_dict import load_param_dict
+from ..formats.program import Program
+from ..formats.types import TensorType
+from .device import Device, cpu
+from .graph_program import GraphProgram, Step, make_program
+from .machine import VirtualMachine
+from .memory import pinned
+from .tensor import Tensor, empty
+
+Function = Callable[..., Any]
+Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for one that there is not
+
+# What `executor[name]` gives, by TVM's names.
+_FUNCTIONS = (
+    "benchmark",
+    "debug_get_output",
+    "get_input",
+    "get_input_index",
+    "get_input_info",
+    "get_num_inputs",
+    "get_num_outputs",
+    "get_output",
+    "load_params",
+    "run",
+    "run_from_inputs",
+    "set_input",
+    "set_input_zero_copy",
+    "set_output_zero_copy",
+    "share_params",
+    "time_evaluator",
+)
+
+
+class GraphExecutor:
+    """A graph, linked and bound. One thread at a time sets, runs and gets; executors share what `share_params` says alone."""
+
+    type_key = "GraphExecutor"
+
+    def __init__(
+        self,
+        graph: Graph | str,
+        executable: Executable | None = None,
+        device: Device | None = None,
+        *,
+        find: Find = lambda name: None,
+        params: Mapping[str, np.ndarray] | None = None,
+        tensor: Callable[[np.ndarray], Tensor] = Tensor,
+    ) -> None:
+        """Links the graph's functions: primitives of `executable`, then what `find` gives. Parameters start as zeros, or as the
+        read-only arrays of `params`, which are not copied. `tensor` makes what is handed out.
+
+        A function of Python's is called with a tensor for each input, then for each output, which it writes; or it returns what
+        the outputs are to be. Raises FormatError, UnknownFunctionError with all functions that are missing, DTypeError,
+        VerificationError for a node that does not fit its primitive, and what VirtualMachine raises.
+        """
+        self.graph = parse_graph(graph) if isinstance(graph, str) else graph
+        self.device = device or cpu()
+        self._check_devices()
+        primitives = () if executable is None else executable.program.primitives
+        names = {node.function for node in self.graph.nodes if node.function not in (None, NOP, COPY)}
+        found = {name: find(name) for name in names - {primitive.name for primitive in primitives}}
+        self._python = {name: function for name, function in found.items() if function is not None}
+        self._plan = self._make_plan(primitives, self._python)
+        self._machine = _machine(self._plan.program, executable)
+        self._tensor = tensor
+        self._inputs = {
+            name: self.graph.row_ptr[n] for name, n in zip(self.graph.names, self.graph.arg_nodes, strict=True)
+        }
+        self._outputs = [self.graph.number(head) for head in self.graph.heads]
+        self._output_names = self._names_of_outputs()
+        self._params = set(params or ()) & self._inputs.keys()  # names of those that are no inputs to users
+        self._arrays: dict[
+            int, np.ndarray
+        ] = {}  # by entry: the memory of parameters, outputs and what lies between steps
+        self._foreign: set[int] = set()  # entries whose memory is not the executor's to write to
+        self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
+        self._copied: dict[int, np.ndarray] = {}  # outputs that are copied behind each run
+        self._bound: Callable[[], Any] | None = None
+        self._allocate()
+        for name in self._params:
+            self._point(self._inputs[name], self._exact(f"params[{name!r}]", params[name], self._inputs[name]))  # type: ignore[index]
+
+    def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:
+        return make_program(self.graph, primitives, python)
+
+    def _check_devices(self) -> None:
+        if not isinstance(self.device, Device):
+            raise ArgumentError(f"GraphExecutor: expected a device, {self.device!r} came")
+        for kind in {*(self.graph.device_types or ()), self.device.device_type}:
+            if kind != cpu().device_type:
+                raise ArgumentError(
+                    f"GraphExecutor: the graph wants a device of type {kind}; there is cpu(0), of type 1, alone"
+                )
+
+    def _names_of_outputs(self) -> dict[str, int]:
+        """By "node:index", and for the first result of a node by its name alone."""
+        names: dict[str, int] = {}
+        for index, head in enumerate(self.graph.heads):
+            name = self.graph.nodes[head.node].name
+            names.setdefault(f"{name}:{head.index}", index)
+            if head.index == 0:
+                names.setdefault(name, index)
+        return names
+
+    # ---- memory ----
+
+    def _allocate(self) -> None:
+        """Zeros for parameters and outputs; what lies between steps shares memory by its storage."""
+        graph, roots = self.graph, self._plan.roots
+        outputs = {roots[entry] for entry in self._outputs}
+        pools: dict[int, int] = {}
+        between = [entry for step in self._plan.steps for entry in step.writes if entry not in outputs]
+        for entry in between:
+            storage = graph.storage_ids[entry]
+            pools[storage] = max(pools.get(storage, 0), graph.types[entry].nbytes)
+        memory = {storage: empty((size,), np.dtype(np.uint8)) for storage, size in pools.items()}
+        for entry in between:
+            type_ = graph.types[entry]
+            part = memory[graph.storage_ids[entry]][: type_.nbytes]
+            self._arrays[entry] = part.view(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
+        made = {entry for step in self._plan.steps for entry in step.writes}
+        for entry in outputs & made:
+            self._arrays[entry] = self._new(entry)
+
+    def _new(self, entry: int) -> np.ndarray:
+        type_ = self.graph.types[entry]
+        return empty(type_.shape, type_.dtype.numpy)  # type: ignore[arg-type]
+
+    def _array(self, entry: int) -> np.ndarray:
+        """Where an entry's elements are, in its shape."""
+        root = self._plan.roots[entry]
+        if root not in self._arrays:
+            self._arrays[root] = self._new(root)  # a parameter that nobody has set
+        array = self._arrays[root]
+        return array if root == entry else array.reshape(self.graph.shapes[entry])
+
+    def _point(self, entry: int, array: np.ndarray) -> None:
+        """From now on an entry, its own root, lies in memory of somebody else's."""
+        self._arrays[entry] = array
+        self._foreign.add(entry)
+        self._bound = None
+
+    # ---- parameters ----
+
+    def _input(self, function: str, key: int | str) -> int:
+        """The entry of a parameter."""
+        if isinstance(key, str) and key in self._inputs:
+            return self._inputs[key]
+        if isinstance(key, (int, np.integer)) and 0 <= key < len(self._inputs):
+            return self.graph.row_ptr[self.graph.arg_nodes[key]]
+        known = ", ".join(self._inputs) or "none"
+        raise ArgumentError(f"{function}: Could not find {key!r} in graph's inputs; there are {known}")
+
+    def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+        """Copies the elements of arrays, tensors or lists into parameters, one by its name or index and any by their names.
+
+        An array is converted where its kind of number allows it (float64 to float32, but not to int32); a tensor must have the
+        parameter's element type. Nothing is set unless all fits. Raises ArgumentError for a name that there is not, ShapeError,
+        DTypeError.
+        """
+        pairs = [] if key is None else [(key, value)]
+        fitting = []
+        for name, each in [*pairs, *params.items()]:
+            entry = self._input("set_input", name)
+            fitting.append((entry, self._fitting(f"set_input({name!r})", each, entry)))
+        for entry, source in fitting:
+            self._copy_in(entry, source)
+
+    def _copy_in(self, entry: int, source: np.ndarray) -> None:
+        if entry in self._foreign:
+            self._foreign.discard(entry)
+            self._arrays[entry] = self._new(entry)
+            self._bound = None
+        np.copyto(self._array(entry), source, casting="same_kind")
+
+    def set_input_zero_copy(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
+        """Has parameters lie where the user's arrays or tensors lie, which are kept alive. They must have the parameter's shape
+        and element type, and be contiguous; what is written into them later, the next run reads. `set_input` copies into memory
+        of the executor's again. Raises ArgumentError, ShapeError, DTypeError."""
+        pairs = [] if key is None else [(key, value)]
+        fitting = []
+        for name, each in [*pairs, *params.items()]:
+            entry = self._input("set_input_zero_copy", name)
+            fitting.append((entry, self._exact(f"set_input_zero_copy({name!r})", each, entry)))
+        for entry, array in fitting:
+            self._point(entry, array)
+
+    def get_input(self, index: int | str, out: Any = None) -> Any:
+        """A parameter as it lies there: what is written into it, the next run reads. None for a name that there is not. With
+        `out`, a copy in there."""
+        if isinstance(index, str) and index not in self._inputs:
+            return None
+        return self._handed_out(f"get_input({index!r})", self._array(self._input("get_input", index)), out)
+
+    def get_input_index(self, name: str) -> int:
+        """The index of a parameter, -1 for a name that there is not."""
+        return list(self._inputs).index(name) if name in self._inputs else -1
+
+    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+        """Shapes and element types of the parameters that nobody has given weights for, by `params`, `load_params` or
+        `share_params`."""
+        entries = {name: entry for name, entry in self._inputs.items() if name not in self._params}
+        types = {name: self.graph.types[entry] for name, entry in entries.items()}
+        return {name: type_.shape for name, type_ in types.items()}, {name: t.dtype.name for name, t in types.items()}  # type: ignore[misc]
+
+    def get_num_inputs(self) -> int:
+        """How many parameters there are, weights included."""
+        return len(self._inputs)
+
+    def load_params(self, params_bytes: bytes | bytearray) -> None:
+        """Copies the weights of a parameter file; those that the graph does not have are ignored. Raises FormatError for
+        bytes that are no such file, ShapeError, DTypeError."""
+        loaded = load_param_dict(params_bytes)
+        known = {name: array for name, array in loaded.items() if name in self._inputs}
+        fitting = {
+            name: self._fitting(f"load_params: {name!r}", array, self._inputs[name]) for name, array in known.items()
+        }
+        for name, array in fitting.items():
+            self._copy_in(self._inputs[name], array)
+        self._params |= known.keys()
+
+    def share_params(self, other: GraphExecutor, params_bytes: bytes | bytearray) -> None:
+        """Has the weights that a parameter file names, and both graphs have, lie where another executor's lie. Raises
+        ArgumentError, ShapeError, DTypeError."""
+        other = getattr(other, "module", other)
+        if not isinstance(other, GraphExecutor):
+            raise ArgumentError(f"share_params: type_key must be GraphExecutor; a {type(other).__name__} came")
+        names = [name for name in load_param_dict(params_bytes) if name in self._inputs and name in other._inputs]
+        shared = {name: other._array(other._inputs[name]) for name in names}
+        for name, array in shared.items():
+            self._exact(f"share_params: {name!r}", array, self._inputs[name])
+        for name, array in shared.items():
+            self._point(self._inputs[name], array)
+        self._params |= shared.keys()
+
+    # ---- outputs ----
+
+    def _output(self, function: str, key: int | str) -> int:
+        """The index of an output."""
+        if isinstance(key, str) and key in self._output_names:
+            return self._output_names[key]
+        if isinstance(key, (int, np.integer)) and 0 <= key < len(self._outputs):
+            return int(key)
+        known = ", ".join(name for name in self._output_names if ":" in name) or "none"
+        raise ArgumentError(
+            f"{function}: Invalid output node: {key!r}; there are {len(self._outputs)} outputs: {known}"
+        )
+
+    def set_output_zero_copy(self, key: int | str, value: Any) -> None:
+        """Has an output be made where the user's array or tensor lies, which is kept alive. It must have the output's shape and
+        element type, be contiguous and writeable, and share no memory with parameters and other outputs. Raises ArgumentError,
+        ShapeError, DTypeError."""
+        index = self._output("set_output_zero_copy", key)
+        place = f"set_output_zero_copy({key!r})"
+        entry = self._outputs[index]
+        root = self._plan.roots[entry]
+        array = self._exact(place, value, entry)
+        if not array.flags.writeable:
+            raise ArgumentError(f"{place}: expected memory that may be written to; this is read-only")
+        others = [each for at, each in self._arrays.items() if at != root]
+        if any(np.may_share_memory(array, each) for each in [*others, *self._copied.values()]):
+            raise ArgumentError(f"{place}: this memory is a parameter's or another output's; give memory of its own")
+        if root in self._inputs.values() or self._given.get(root, index) != index:
+            self._copied[index] = array  # a parameter that is an output too, or one tensor that is two outputs
+            return
+        self._given[root] = index
+        self._arrays[root] = array.reshape(self.graph.shapes[root])
+        self._bound = None
+
+    def get_output(self, index: int | str, out: Any = None) -> Any:
+        """An output as it lies there: the next run writes into it. With `out`, a copy in there. The index is a number, or
+        "node:index". Raises ArgumentError, ShapeError, DTypeError."""
+        number = self._output("get_output", index)
+        array = self._copied.get(number)
+        array = self._array(self._outputs[number]) if array is None else array
+        return self._handed_out(f"get_output({index!r})", array, out)
+
+    def get_num_outputs(self) -> int:
+        return len(self._outputs)
+
+    # ---- running ----
+
+    def run(self, **inputs: Any) -> None:
+        """Computes the outputs from the parameters, some of which may be set before."""
+        if inputs:
+            self.set_input(**inputs)
+        (self._bound or self._bind())()
+
+    def run_from_inputs(self, device_type: int, device_id: int, *inputs: Any) -> list[Any]:
+        """Copies parameters, given as a name and a value one behind the other, runs, and copies the outputs out."""
+        names, values = inputs[::2], inputs[1::2]
+        for name in names:
+            if name not in self._inputs:
+                raise ArgumentError(f"run_from_inputs: {name!r} is not a valid input name")
+        if len(names) != len(values):
+            raise ArgumentError("run_from_inputs: expected a value behind each name")
+        self.set_input(**dict(zip(names, values, strict=True)))
+        self.run()
+        return [self._tensor(self.get_output(index).array.copy()) for index in range(len(self._outputs))]
+
+    def debug_get_output(self, node: int | str, out: Any = None) -> NoReturn:
+        raise NotImplementedError("Please use debugger.debug_executor as graph_executor instead.")
+
+    def _bind(self) -> Callable[[], Any]:
+        """Binds all steps to where their tensors lie now."""
+        calls = [self._call(step) for step in self._plan.steps]
+        if self._copied:
+            calls.append(self._copy_outputs)
+        self._bound = calls[0] if len(calls) == 1 else _in_turn(calls)
+        return self._bound
+
+    def _call(self, step: Step) -> Callable[[], Any]:
+        reads = [self._array(entry) for entry in step.reads]
+        writes = [self._array(entry) for entry in step.writes]
+        if step.function is not None:
+            assert self._machine is not None
+            return self._machine.bind(step.function, reads, writes)
+        node = self.graph.nodes[step.nodes[0]]
+        inputs = [self._array(self.graph.number(entry)) for entry in node.inputs]
+        if node.function == NOP:
+            return lambda: None
+        if node.function == COPY:
+            return lambda: np.copyto(writes[0], inputs[0], casting="no")
+        assert node.function is not None
+        return _python_call(node.name, self._python[node.function], inputs, writes, self._tensor, node.flatten)
+
+    def _copy_outputs(self) -> None:
+        for index, array in self._copied.items():
+            np.copyto(array, self._array(self._outputs[index]), casting="no")
+
+    # ---- what comes from outside ----
+
+    def _exact(self, place: str, value: Any, entry: int) -> np.ndarray:
+        """The array of a value, in place, if it is of the very type of an entry."""
+        array = _array_of(place, value)
+        type_ = self.graph.types[entry]
+        self._check_shape(place, array, type_)
+        if array.dtype != type_.dtype.numpy or not array.dtype.isnative:
+            raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; it is used in place")
+        if not (array.flags.c_contiguous and array.flags.aligned):
+            raise ArgumentError(
+                f"{place}: expected contiguous elements at their natural alignment; it is used in place"
+            )
+        return array
+
+    def _fitting(self, place: str, value: Any, entry: int) -> np.ndarray:
+        """An array that can be copied into an entry."""
+        type_ = self.graph.types[entry]
+        try:
+            array = _array_of(place, value) if hasattr(value, "__dlpack__") else np.asarray(value)
+        except ValueError as error:
+            raise ArgumentError(f"{place}: expected {type_}: {error}") from None
+        self._check_shape(place, array, type_)
+        rule = "no" if isinstance(value, Tensor) else "same_kind"
+        if array.size and not np.can_cast(array.dtype, type_.dtype.numpy, rule):  # type: ignore[arg-type]
+            raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; convert it with astype")
+        return array
+
+    def _check_shape(self, place: str, array: np.ndarray, type_: TensorType) -> None:
+        if array.shape != type_.shape:
+            raise ShapeError(f"{place}: array shape do not match the shape of NDArray {array.shape} vs {type_.shape}")
+
+    def _handed_out(self, place: str, array: np.ndarray, out: Any) -> Any:
+        if out is None:
+            return self._tensor(array)
+        target = _array_of(place, out)
+        if target.shape != array.shape:
+            raise ShapeError(f"{place}: array shape do not match the shape of NDArray {array.shape} vs {target.shape}")
+        if target.dtype != array.dtype:
+            raise DTypeError(f"{place}: out has elements of {target.dtype}, expected {array.dtype}")
+        if not target.flags.writeable:
+            raise ArgumentError(f"{place}: out is read-only")
+        np.copyto(target, array)
+        return out
+
+    # ---- as a module ----
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """A method by its name. Raises UnknownFunctionError, an AttributeError."""
+        return self.get_function(name)
+
+    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
+        if name not in self._function_names():
+            raise UnknownFunctionError(f"Module has no function {name!r}; it has {', '.join(self._function_names())}")
+        return getattr(self, name)
+
+    def _function_names(self) -> tuple[str, ...]:
+        return tuple(name for name in _FUNCTIONS if hasattr(self, name))
+
+
+def _machine(program: Program, executable: Executable | None) -> VirtualMachine | None:
+    """The machine of a graph's functions, whose native code comes with the primitives."""
+    if not program.functions:
+        return None
+    made = Executable(program)
+    if executable is None:
+        return VirtualMachine(made)
+    made = made.with_native(executable.native).with_tuning(executable.tuning)
+    return VirtualMachine(made, trust_native=executable.trust_native)
+
+
+def _in_turn(calls: list[Callable[[], Any]]) -> Callable[[], None]:
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def _array_of(place: str, value: Any) -> np.ndarray:
+    """The array of a tensor, or of what hands its memory over."""
+    if isinstance(value, Tensor):
+        return value.array
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        from .dlpack import import_dlpack
+
+        return import_dlpack(value)
+    raise ArgumentError(f"{place}: expected a tensor or an array, a {type(value).__name__} came")
+
+
+def _python_call(
+    name: str,
+    function: Callable[..., Any],
+    inputs: list[np.ndarray],
+    outputs: list[np.ndarray],
+    tensor: Callable[[np.ndarray], Tensor],
+    flatten: bool,
+) -> Callable[[], None]:
+    """A call of a function of the user's: inputs, then outputs, which it writes; or it returns them."""
+    arrays = [*inputs, *outputs]
+    tensors = [tensor(array.reshape(-1) if flatten else array) for array in arrays]
+    pins = [pinned(array) for array in arrays]
+
+    def call() -> None:
+        _ = pins
+        given = function(*tensors)
+        if given is None:
+            return
+        results = given if isinstance(given, (tuple, list)) else (given,)
+        if len(results) != len(outputs):
+            raise ExecutionError(f"the function returned {len(results)} values; expected {len(outputs)}", node=name)
+        for result, output in zip(results, outputs, strict=True):
+            array = result.array if isinstance(result, Tensor) else np.asarray(result)
+            if array.dtype != output.dtype or array.size != output.size:
+                came, wanted = f"{array.dtype}{list(array.shape)}", f"{output.dtype}{list(output.shape)}"
+                raise ExecutionError(f"the function returned {came}; expected {wanted}", node=name)
+            if array.ctypes.data != output.ctypes.data:
+                np.copyto(output, array.reshape(output.shape))
+
+    return call
