@@ -118,12 +118,14 @@ def take_arrays(context):
     result = described(reference)
     if load(result, OBJECT.KIND) == KIND.TENSOR:
         if is_plain(reference) == 1:
+            store(context, CONTEXT.RESULT_REF, 0)
             return array_of(context, layout, reference, load(context, CONTEXT.RESULT))
     elif counted(reference) and load(result, OBJECT.REFERENCES) == 1:
         fields = 0
         while fields < load(result, OBJECT.COUNT) and is_plain(load(result, OBJECT.ITEMS + fields)) == 1:
             fields += 1
         if fields == load(result, OBJECT.COUNT):
+            store(context, CONTEXT.RESULT_REF, 0)
             arrays = tuple_of(context, layout, result)
             release(context, reference)
             return arrays

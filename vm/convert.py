@@ -308,7 +308,9 @@ class Results:
 
     def take(self, context: Context) -> Any:
         """The result of a call that has returned, whose reference becomes Python's."""
-        return self._taken(context, context.words[CONTEXT.RESULT_REF], context.words[CONTEXT.RESULT])
+        reference = context.words[CONTEXT.RESULT_REF]
+        context.words[CONTEXT.RESULT_REF] = 0
+        return self._taken(context, reference, context.words[CONTEXT.RESULT])
 
     def _taken(self, context: Context, reference: int, data: int) -> Any:
         """The value of a reference that is handed over; `data` is where a tensor's elements are."""

@@ -599,7 +599,8 @@ def start(context, index):
 
 @native
 def unwind(context):
-    """Releases every frame of a call that will not go on, and what it has pinned. Called with the GIL."""
+    """Releases every frame of a call that will not go on, a result that Ctrl-C has kept from being taken, and what it has pinned.
+    Called with the GIL."""
     offset = load(context, CONTEXT.FRAME)
     while offset >= 0:
         frame = load(context, CONTEXT.STACK) + offset
@@ -607,6 +608,10 @@ def unwind(context):
         pop(context, frame)
         offset = offset - caller if caller != 0 else -1
     store(context, CONTEXT.FRAME, -1)
+    reference = load(context, CONTEXT.RESULT_REF)
+    if reference != 0:
+        store(context, CONTEXT.RESULT_REF, 0)
+        release(context, reference)
     unpin_arrays(context)
     return 0
 

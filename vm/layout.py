@@ -129,7 +129,7 @@ CONTEXT = _names("CONTEXT", """
     RESULT_AT   the RESULT_AT of the function that was called while BUFFER is free, else -1
     PLACES      where the caller has memory for all results: address of the next RESULT_AT and BUFFER, at last [-1, 0]; else 0
     RESULT      the result: address of elements
-    RESULT_REF  … and reference
+    RESULT_REF  … and reference, 0 once it is taken
     DETAIL      a kernel's failure code
     POOL        address of the thread pool's words
     PINS        address of a word for each parameter: weak references, which keep NumPy from moving arrays that a call reads

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import _thread
+import gc
 import signal
 import threading
 import time
 
 import numpy as np
 import pytest
+import treadle
 from treadle.formats.errors import BudgetExceededError, CancelledError
 from treadle.vm.budgets import CancelToken
+from treadle.vm.context import live_bytes
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -191,3 +194,24 @@ def test_ctrl_c(vm):
         vm["spin"]()
     assert time.monotonic() - start < 2
     check(vm)
+
+
+@pytest.mark.parametrize("shape", [("n",), (1 << 16,)])
+def test_a_result_that_ctrl_c_keeps_from_being_taken_is_released(shape, monkeypatch) -> None:
+    x = treadle.var("x", shape)
+    y = treadle.op.exp(x)
+    module = treadle.Module(main=treadle.function([x], treadle.tuple_(y, y + 1.0)), one=treadle.function([x], y))
+    vm = treadle.VirtualMachine(treadle.compile(module, entry=("main", "one"), progress=False))
+
+    def interrupted(context):
+        raise KeyboardInterrupt
+
+    for name in ("take", "take_arrays"):
+        monkeypatch.setattr(vm._calls._results, name, interrupted)
+    array, before = np.zeros(1 << 16, np.float32), live_bytes()
+    for name in ("main", "one") if shape == ("n",) else ("main",):  # the other one makes its result in place
+        for call in (lambda name=name: vm[name](array), lambda name=name: vm[name](x=array)):
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            gc.collect()
+            assert live_bytes() == before
