@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 FAULTY = Path(__file__).with_name("faulty.py")
-ALL = 10_000
 ROUNDS = {
-    "starts": ["workers:starts:10000"],
+    "starts": ["workers:starts:10000", "run:starts:10000"],
     "calls": ["run:calls:10000", "save:calls:10000", "call:calls:10000", "build:calls:10000", "compile:calls:10000"],
     "blocks": ["run:blocks:10000", "build:blocks:10000", "call:blocks:10000"],
     "objects": ["run:objects:200", "save:objects:200", "call:objects:200", "compile:objects:40"],
 }
-SAMPLE = ["run:calls:6", "save:calls:8", "call:blocks:8", "run:objects:12"]
+SAMPLE = ["run:starts:3", "run:calls:6", "save:calls:8", "call:blocks:8", "run:objects:12"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is called differs elsewhere")
 
