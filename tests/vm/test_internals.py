@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from treadle.tools import doctor
 from treadle.vm import internals, native
 
 ROOT = Path(treadle.__file__).parent
+READS_OBJECTS = {"layout of arrays and tuples", "functions of numpy"}
 PUBLIC = {"numba.njit", "numba.types", "numba.extending.intrinsic", "llvmlite.binding"}
 
 
@@ -56,7 +58,10 @@ def test_every_function_of_python_that_is_called_by_name_is_probed() -> None:
 
 @pytest.mark.parametrize("reliance", internals.RELIANCES, ids=lambda each: each.name)
 def test_all_is_as_expected_here(reliance: internals.Reliance) -> None:
-    assert reliance.problem() == ""
+    """Without a GIL, native code may not read Python's objects: the slower way is the right one there."""
+    is_slower = reliance.name in READS_OBJECTS and not getattr(sys, "_is_gil_enabled", lambda: True)()
+    found = reliance.problem()
+    assert found.endswith(reliance.otherwise) if is_slower else found == ""
 
 
 def test_a_name_that_went_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
