@@ -102,11 +102,16 @@ def _is_short(node: ast.For) -> bool:
     return all(isinstance(number, int) and abs(number) <= _FEW_ROUNDS for number in numbers)
 
 
-def _depth(nodes: Iterable[ast.AST]) -> int:
-    """How deep loops are nested in there."""
-    return max(
-        (_depth(ast.iter_child_nodes(each)) + isinstance(each, (ast.For, ast.While)) for each in nodes), default=0
-    )
+def _depths(nodes: Iterable[ast.AST], found: dict[ast.AST, int]) -> int:
+    """How deep loops are nested in there; in each of them likewise, in `found`."""
+    deepest = 0
+    for each in nodes:
+        depth = _depths(ast.iter_child_nodes(each), found)
+        if isinstance(each, (ast.For, ast.While)):
+            found[each] = depth
+            depth += 1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 class _Loop(NamedTuple):
@@ -129,6 +134,8 @@ class _Translation:
         self._variables: dict[str, _Typed] = {}
         self._recent: dict[str, ir.Value] = {}  # what this block knows of variables in memory
         self._loops: list[_Loop] = []
+        self._depths: dict[ast.AST, int] = {}  # of the loops in each loop
+        _depths(function.body, self._depths)
         self._stop_word: ir.Value | None = None  # its address
         self._stop: ir.Block | None = None  # where a loop goes that finds the stop word set
         self._line = 0
@@ -257,8 +264,8 @@ class _Translation:
         count = self._rounds(start, stop, step)
         if _is_short(node):
             self._rounds_of(node, start, step, count)
-        elif _depth(node.body) < len(_UNCHECKED_ROUNDS):
-            self._pieces_of(node, start, step, count, _UNCHECKED_ROUNDS[_depth(node.body)])
+        elif self._depths[node] < len(_UNCHECKED_ROUNDS):
+            self._pieces_of(node, start, step, count, _UNCHECKED_ROUNDS[self._depths[node]])
         else:
             self._rounds_of(node, start, step, count, looks=True)
 
@@ -345,6 +352,17 @@ class _Translation:
 
     def _rounds(self, start: ir.Value, stop: ir.Value, step: ir.Value) -> ir.Value:
         """How many rounds a loop has: none if the number is not positive, or the step is 0."""
+        if not isinstance(step, ir.Constant):
+            return self._rounds_of_any(start, stop, step)
+        at, size = self._at, abs(step.constant)
+        way = at.sub(stop, start) if step.constant > 0 else at.sub(start, stop)
+        if size <= 1:
+            return at.mul(way, I64(size))
+        rounds = at.add(at.sdiv(at.sub(way, I64(1)), I64(size)), I64(1))
+        return at.select(at.icmp_signed(">", way, I64(0)), rounds, I64(0))
+
+    def _rounds_of_any(self, start: ir.Value, stop: ir.Value, step: ir.Value) -> ir.Value:
+        """The same where the text does not say the step."""
         at = self._at
         way = at.sub(stop, start)
         ahead, before = at.icmp_signed(">", way, I64(0)), at.block
@@ -456,6 +474,8 @@ class _Translation:
         raise self._error(f"{ast.unparse(node)} is not known")
 
     def _call(self, function: Callable[..., Any], operands: Sequence[_Typed]) -> _Typed:
+        if function in _DIVISIONS and all(kind == types.int64 for kind, _ in operands):
+            return _Typed(types.int64, _DIVISIONS[function](self._at, *[value for _, value in operands]))
         return _Typed(*self._lowering.call(self._at, function, operands))
 
     def _called(self, node: ast.Call) -> _Typed:
@@ -496,6 +516,54 @@ class _Translation:
         self._go(end)
         return _Typed(kinds[0], self._either(cases[0][0].type, *cases))
 
+
+def _divided(at: ir.IRBuilder, number: ir.Value, by: ir.Value) -> ir.Value:
+    """The floor of a quotient; 0 where the divisor is 0. Numba's own way takes thirty instructions and eight blocks."""
+    shift = _power_of_two(by)
+    if shift is not None:
+        return at.ashr(number, I64(shift))
+    divisor, is_special = _divisor(at, by)
+    down = _rounds_down(at, at.srem(number, divisor), divisor)
+    quotient = at.sub(at.sdiv(number, divisor), at.zext(down, I64))
+    return quotient if is_special is None else at.select(is_special, at.mul(number, by), quotient)
+
+
+def _remainder(at: ir.IRBuilder, number: ir.Value, by: ir.Value) -> ir.Value:
+    """What the floor of a quotient leaves; 0 where the divisor is 0."""
+    shift = _power_of_two(by)
+    if shift is not None:
+        return at.and_(number, I64((1 << shift) - 1))
+    divisor, _ = _divisor(at, by)
+    rest = at.srem(number, divisor)
+    return at.select(_rounds_down(at, rest, divisor), at.add(rest, divisor), rest)
+
+
+def _power_of_two(value: ir.Value) -> int | None:
+    """Its logarithm, of a number in the text that is one."""
+    number = value.constant if isinstance(value, ir.Constant) else 0
+    return number.bit_length() - 1 if number > 0 and number & (number - 1) == 0 else None
+
+
+def _divisor(at: ir.IRBuilder, by: ir.Value) -> tuple[ir.Value, ir.Value | None]:
+    """What the CPU may divide by, without a trap: 1 in place of 0, and of -1, by which the least integer cannot be divided; and
+    whether that was so, unless the text tells. The quotient is the product then."""
+    if isinstance(by, ir.Constant) and by.constant > 0:
+        return by, None
+    is_special = at.icmp_unsigned("<", at.add(by, I64(1)), I64(2))
+    return at.select(is_special, I64(1), by), is_special
+
+
+def _rounds_down(at: ir.IRBuilder, rest: ir.Value, divisor: ir.Value) -> ir.Value:
+    """Whether the floor is one less than what the CPU gives, which rounds to zero."""
+    if isinstance(divisor, ir.Constant):
+        return at.icmp_signed("<", rest, I64(0))
+    return at.and_(at.icmp_signed("!=", rest, I64(0)), at.icmp_signed("<", at.xor(rest, divisor), I64(0)))
+
+
+_DIVISIONS: dict[Callable[..., Any], Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]] = {
+    operator.floordiv: _divided,
+    operator.mod: _remainder,
+}
 
 _STATEMENTS: dict[type[ast.AST], Callable[[_Translation, Any], None]] = {
     ast.Assign: _Translation._assign,

@@ -143,6 +143,42 @@ def test_loops_end_when_the_stop_word_is_set(name: str):
     assert kernel(end, ctypes.addressof(scratch), 1 << 40, 5) == STOPPED
 
 
+EXTREMES = (-(1 << 63), -(1 << 63) + 1, -65, -1, 0, 1, 63, (1 << 63) - 1)
+
+
+@pytest.mark.parametrize("by", ["part", "1", "64", "7", "-1", "-64"])
+def test_any_integer_is_divided(by: str):
+    quotient, _ = compiled(f"return args // {by}")
+    rest, _ = compiled(f"return args % {by}")
+    for number in EXTREMES:
+        for divisor in EXTREMES if by == "part" else [int(by)]:
+            wanted = divmod(number, divisor) if divisor else (0, 0)
+            words = number, 0, divisor, 0
+            assert (quotient(*words), rest(*words)) == (ctypes.c_int64(wanted[0]).value, wanted[1]), words
+
+
+@pytest.mark.parametrize("step", [-(1 << 63), -3, -1, 1, 3, (1 << 63) - 1])
+def test_ranges_that_end_near_the_last_integer_have_the_right_number_of_rounds(step: int):
+    kernel, _ = compiled(
+        f"""
+        rounds = 0
+        for i in range(args, part, {step}):
+            rounds += 1
+        return rounds"""
+    )
+    last = (1 << 63) - 1
+    for start, stop in (
+        (last - 7, last),
+        (last, last - 7),
+        (-last, -last + 7),
+        (-last + 7, -last - 1),
+        (0, last),
+        (-1, -last - 1),
+    ):
+        if len(range(start, stop, step)) < 100:
+            assert kernel(start, 0, stop, 0) == len(range(start, stop, step)), (start, stop)
+
+
 def test_there_is_no_division_by_zero_and_no_loop_by_steps_of_zero():
     kernel, _ = compiled(
         """
