@@ -117,8 +117,13 @@ class Calls:
                 arguments.give(position, name, value, type_, escaping[position])
             if closure is not None:
                 arguments.give_captured(len(values), closure)
-        except BaseException:
+        except BaseException as failure:
             arguments.give_up()
+            if isinstance(failure, MemoryError) and not isinstance(failure, TreadleError):
+                message = (
+                    f"the system has no memory for a copy of an argument whose elements do not lie in order: {failure}"
+                )
+                raise OutOfMemoryError(message, function=function.name) from None
             raise
         context.arguments = arguments.kept
 

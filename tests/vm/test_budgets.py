@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import treadle
-from treadle.formats.errors import BudgetExceededError, CancelledError
+from treadle.formats.errors import BudgetExceededError, CancelledError, OutOfMemoryError
 from treadle.vm.budgets import CancelToken
 from treadle.vm.context import live_bytes
 
@@ -215,3 +215,11 @@ def test_a_result_that_ctrl_c_keeps_from_being_taken_is_released(shape, monkeypa
                 call()
             gc.collect()
             assert live_bytes() == before
+
+
+def test_an_argument_that_there_is_no_memory_to_copy(machine) -> None:
+    vm = machine("func @main(x: uint8[n]) -> uint8[n] {\n  ret r0\n}\n")
+    huge = np.lib.stride_tricks.as_strided(np.ones(1, np.uint8), (1 << 46,), (0,))
+    with pytest.raises(OutOfMemoryError, match="copy of an argument"):
+        vm["main"](huge)
+    assert vm["main"](np.ones(3, np.uint8)).shape == (3,)
