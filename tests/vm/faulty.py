@@ -460,7 +460,10 @@ def prepare(folder: Path) -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     faulthandler.enable()
-    count_blocks()
+    if not any(
+        ":objects:" in wanted for wanted in sys.argv[2:]
+    ):  # what counts blocks is Python, and needs objects itself
+        count_blocks()
     prepare(folder)
     count_calls()
     gc.collect()
