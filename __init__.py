@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .vm.threads import get_num_threads, set_num_threads
 
 vm.compiler_name = f"{__name__}.compiler.kernels.build"
+formats.library_writer = f"{__name__}.vm.module_kinds"
 formats.kernel_sources = f"{__name__}.compiler.kernels.source"
 
 __version__ = "0.1.0"

@@ -1,5 +1,6 @@
-"""Everything that is bytes or text. It knows nothing else of Treadle, and of the compiler only a name."""
+"""Everything that is bytes or text. It knows nothing else of Treadle, and of the compiler and of the linker only names."""
 
 from . import errors as errors  # treadle.errors
 
+library_writer = ""  # the module whose `export_executable(executable, path)` links a library; the package says which
 kernel_sources = ""  # the module whose `get_source(definition, form)` shows a kernel; the package says which

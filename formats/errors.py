@@ -108,6 +108,10 @@ class MissingFileError(FileError, FileNotFoundError):
     """There is no such file."""
 
 
+class MissingModuleError(MissingFileError, ValueError):
+    """There is no such file to load a module from."""
+
+
 class FileAccessError(FileError, PermissionError):
     """The system does not let this user do that with the file."""
 
@@ -137,6 +141,10 @@ class UnsupportedOperatorError(CompileError, NotImplementedError):
 
 class ModelError(CompileError, ValueError):
     """A model is malformed: a missing value, a cycle, a wrong attribute."""
+
+
+class LinkerError(CompileError, RuntimeError):
+    """The system's linker is not there, or failed."""
 
 
 class MiscompilationError(CompileError):

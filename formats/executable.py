@@ -9,6 +9,7 @@ the constants; nothing is run, and nothing is trusted: the machine verifies a pr
 
 from __future__ import annotations
 
+import importlib
 import os
 import zlib
 from collections import Counter
@@ -20,12 +21,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from . import container, limits, schema, sections
+from .. import formats
+from . import bundle, container, limits, schema, sections
 from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
-from .errors import ChecksumError, FileError, FormatError, UnknownFunctionError
+from .errors import ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .tuning import Tuning
@@ -34,6 +36,7 @@ from .types import TensorType
 __all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation", "load"]
 
 SUFFIX = ".trdl"
+BUNDLED = "executable"  # what a library calls it
 _T = TypeVar("_T")
 _REQUIRED = {section.name: section.required for section in schema.SECTIONS}
 _KNOWN = frozenset(_REQUIRED)
@@ -87,7 +90,16 @@ class Executable:
         return b"".join(self._pieces(self._native))
 
     def export_library(self, path: str | os.PathLike) -> None:
-        """Write the file, atomically: whatever happens, `path` holds the old file or the new one, whole. Raises FileError."""
+        """Write the file, atomically: whatever happens, `path` holds the old file or the new one, whole. Raises FileError.
+
+        A name that ends in .so, .dylib, .dll, .o or .tar asks for a library or object file with the executable as its data, and
+        its kernels under C names, which the system's linker makes; `load` takes that back. Raises LinkerError without one.
+        """
+        if Path(path).suffix in bundle.SUFFIXES:
+            if not formats.library_writer:
+                raise TreadleError("formats alone cannot link a library; import treadle")
+            importlib.import_module(formats.library_writer).export_executable(self, path)
+            return
         container.save(path, self._pieces(self._native))
 
     def save(self) -> tuple[bytes, bytes]:
@@ -235,17 +247,21 @@ class Executable:
 
 
 def load(source: Source, *, constants: str | os.PathLike | None = None, trust_native: bool = False) -> Executable:
-    """The executable in a file or bytes. Its constants are mapped, not read (see `Executable.check_constants`): a file in
-    use may be replaced, as `export_library` does, but must not be written over in place: to shorten it would end this process.
-    A file that other users can write is therefore read, not mapped.
+    """The executable in a file or bytes, or in a library that `export_library` made, of which the data alone is read.
+
+    Its constants are mapped, not read (see `Executable.check_constants`): a file in use may be replaced, as `export_library`
+    does, but must not be written over in place: to shorten it would end this process. A file that other users can write is
+    therefore read, not mapped.
 
     `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name.
     `trust_native` vouches for the native code in the file, which machines otherwise ignore.
     Raises FormatError (VersionError, ChecksumError, LimitError) and FileError.
     """
+    folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
+    if not isinstance(source, (bytes, bytearray, memoryview)) and Path(source).suffix in bundle.SUFFIXES:
+        source = bundle.only(source, BUNDLED)
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
     opened.require(name for name, required in _REQUIRED.items() if required)
-    folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
     program, late_bound, native, tuning = sections.decode(opened.contents, _Binder(folder, constants))
     executable = object.__new__(Executable)
     executable._program = program

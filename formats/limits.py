@@ -46,6 +46,8 @@ TABLE_SCALARS = 1 << 20
 METADATA = 4096  # entries
 SOURCES = 1 << 24  # entries of the source map
 
+MODULES = 4096  # in one library
+
 TARGETS = 64  # in the native section
 KERNELS = 1 << 20  # of a target
 OBJECT_BYTES = 1 << 30  # of native code, each
