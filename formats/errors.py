@@ -182,6 +182,10 @@ class UnknownGlobalFunctionError(UnknownFunctionError, ValueError):
     """No function of that name has been registered."""
 
 
+class UnknownNodeError(ExecutionError, AttributeError):
+    """A graph has no node of that name."""
+
+
 class OutOfMemoryError(ExecutionError, MemoryError):
     """The system has no more memory."""
 

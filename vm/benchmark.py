@@ -58,12 +58,7 @@ def measure(
     the first one among them, the thread sleeps for `cooldown_interval_ms`. Raises ArgumentError.
     """
     least = min_repeat_ms or 0
-    _require("number", number, 1)
-    _require("repeat", repeat, 1)
-    _require("min_repeat_ms", least, 0)
-    _require("limit_zero_time_iterations", limit_zero_time_iterations, 0)
-    _require("cooldown_interval_ms", cooldown_interval_ms, 0)
-    _require("repeats_to_cooldown", repeats_to_cooldown, 1)
+    check_options(number, repeat, least, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown)
     function()
     results = []
     for turn in range(repeat):
@@ -81,6 +76,23 @@ def measure(
         if cooldown_interval_ms and turn % repeats_to_cooldown == 0:
             time.sleep(cooldown_interval_ms / 1000)
     return BenchmarkResult(results)
+
+
+def check_options(
+    number: int,
+    repeat: int,
+    min_repeat_ms: float,
+    limit_zero_time_iterations: int,
+    cooldown_interval_ms: float,
+    repeats_to_cooldown: int,
+) -> None:
+    """Raises ArgumentError for options that `measure` cannot take."""
+    _require("number", number, 1)
+    _require("repeat", repeat, 1)
+    _require("min_repeat_ms", min_repeat_ms, 0)
+    _require("limit_zero_time_iterations", limit_zero_time_iterations, 0)
+    _require("cooldown_interval_ms", cooldown_interval_ms, 0)
+    _require("repeats_to_cooldown", repeats_to_cooldown, 1)
 
 
 def _timed(function: Callable[[], Any], number: int, clock: Callable[[], float]) -> float:

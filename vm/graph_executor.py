@@ -13,8 +13,9 @@ handed over to be used in place; those are kept alive as long as they are in use
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from ..formats.graph_json import COPY, NOP, Graph, parse_graph
 from ..formats.param_dict import load_param_dict
 from ..formats.program import Program
 from ..formats.types import TensorType
+from .benchmark import BenchmarkResult, measure
 from .device import Device, cpu
 from .graph_program import GraphProgram, Step, make_program
 from .machine import VirtualMachine
@@ -33,31 +35,29 @@ from .tensor import Tensor, empty
 Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for one that there is not
 
-# What `executor[name]` gives, by TVM's names.
-_FUNCTIONS = (
-    "benchmark",
-    "debug_get_output",
-    "get_input",
-    "get_input_index",
-    "get_input_info",
-    "get_num_inputs",
-    "get_num_outputs",
-    "get_output",
-    "load_params",
-    "run",
-    "run_from_inputs",
-    "set_input",
-    "set_input_zero_copy",
-    "set_output_zero_copy",
-    "share_params",
-    "time_evaluator",
-)
-
 
 class GraphExecutor:
     """A graph, linked and bound. One thread at a time sets, runs and gets; executors share what `share_params` says alone."""
 
     type_key = "GraphExecutor"
+    functions: tuple[str, ...] = (  # what `executor[name]` gives, by TVM's names
+        "benchmark",
+        "debug_get_output",
+        "get_input",
+        "get_input_index",
+        "get_input_info",
+        "get_num_inputs",
+        "get_num_outputs",
+        "get_output",
+        "load_params",
+        "run",
+        "run_from_inputs",
+        "set_input",
+        "set_input_zero_copy",
+        "set_output_zero_copy",
+        "share_params",
+        "time_evaluator",
+    )
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class GraphExecutor:
         the outputs are to be. Raises FormatError, UnknownFunctionError with all functions that are missing, DTypeError,
         VerificationError for a node that does not fit its primitive, and what VirtualMachine raises.
         """
-        self.graph = parse_graph(graph) if isinstance(graph, str) else graph
+        self.graph = graph if isinstance(graph, Graph) else parse_graph(graph)
         self.device = device or cpu()
         self._check_devices()
         primitives = () if executable is None else executable.program.primitives
@@ -99,6 +99,7 @@ class GraphExecutor:
         self._given: dict[int, int] = {}  # entry → the output for whose sake it lies in memory of the user's
         self._copied: dict[int, np.ndarray] = {}  # outputs that are copied behind each run
         self._bound: Callable[[], Any] | None = None
+        self._steps: tuple[Callable[[], Any], ...] = ()
         self._allocate()
         for name in self._params:
             self._point(self._inputs[name], self._exact(f"params[{name!r}]", params[name], self._inputs[name]))  # type: ignore[index]
@@ -134,16 +135,20 @@ class GraphExecutor:
         pools: dict[int, int] = {}
         between = [entry for step in self._plan.steps for entry in step.writes if entry not in outputs]
         for entry in between:
-            storage = graph.storage_ids[entry]
+            storage = self._storage(entry)
             pools[storage] = max(pools.get(storage, 0), graph.types[entry].nbytes)
         memory = {storage: empty((size,), np.dtype(np.uint8)) for storage, size in pools.items()}
         for entry in between:
             type_ = graph.types[entry]
-            part = memory[graph.storage_ids[entry]][: type_.nbytes]
+            part = memory[self._storage(entry)][: type_.nbytes]
             self._arrays[entry] = part.view(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
         made = {entry for step in self._plan.steps for entry in step.writes}
         for entry in outputs & made:
             self._arrays[entry] = self._new(entry)
+
+    def _storage(self, entry: int) -> int:
+        """Which memory between steps is an entry's."""
+        return self.graph.storage_ids[entry]
 
     def _new(self, entry: int) -> np.ndarray:
         type_ = self.graph.types[entry]
@@ -321,16 +326,72 @@ class GraphExecutor:
         self.run()
         return [self._tensor(self.get_output(index).array.copy()) for index in range(len(self._outputs))]
 
-    def debug_get_output(self, node: int | str, out: Any = None) -> NoReturn:
+    def debug_get_output(self, node: int | str, out: Any = None) -> Any:
         raise NotImplementedError("Please use debugger.debug_executor as graph_executor instead.")
+
+    def time_evaluator(
+        self,
+        func_name: str,
+        dev: Device | None = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: float = 0,
+        repeats_to_cooldown: int = 1,
+        cache_flush_bytes: int = 0,
+        f_preproc: str = "",
+    ) -> Callable[..., BenchmarkResult]:
+        """A function of the arguments of method `func_name` that measures how long a call takes. See `benchmark.measure`."""
+        function = self.get_function(func_name)
+        options = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+
+        def evaluate(*args: Any) -> BenchmarkResult:
+            return measure(functools.partial(function, *args), *options)
+
+        return evaluate
+
+    def benchmark(
+        self,
+        device: Device | None = None,
+        func_name: str = "run",
+        repeat: int = 5,
+        number: int = 5,
+        min_repeat_ms: float | None = None,
+        limit_zero_time_iterations: int = 100,
+        end_to_end: bool = False,
+        cooldown_interval_ms: float = 0,
+        repeats_to_cooldown: int = 1,
+        **inputs: Any,
+    ) -> BenchmarkResult:
+        """How long a run takes; `end_to_end`, with the inputs copied in and the outputs out each time."""
+        options = (
+            number,
+            repeat,
+            min_repeat_ms or 0,
+            limit_zero_time_iterations,
+            cooldown_interval_ms,
+            repeats_to_cooldown,
+        )
+        if end_to_end:
+            pairs = [part for pair in inputs.items() for part in pair]
+            return self.time_evaluator("run_from_inputs", device, *options)(self.device.device_type, 0, *pairs)
+        if inputs:
+            self.set_input(**inputs)
+        return self.time_evaluator(func_name, device, *options)()
 
     def _bind(self) -> Callable[[], Any]:
         """Binds all steps to where their tensors lie now."""
-        calls = [self._call(step) for step in self._plan.steps]
-        if self._copied:
-            calls.append(self._copy_outputs)
+        self._steps = tuple(map(self._call, self._plan.steps))
+        calls = [*self._steps, self._copy_outputs] if self._copied else list(self._steps)
         self._bound = calls[0] if len(calls) == 1 else _in_turn(calls)
         return self._bound
+
+    def _calls(self) -> tuple[Callable[[], Any], ...]:
+        """What runs each step."""
+        if self._bound is None:
+            self._bind()
+        return self._steps
 
     def _call(self, step: Step) -> Callable[[], Any]:
         reads = [self._array(entry) for entry in step.reads]
@@ -403,12 +464,9 @@ class GraphExecutor:
         return self.get_function(name)
 
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
-        if name not in self._function_names():
-            raise UnknownFunctionError(f"Module has no function {name!r}; it has {', '.join(self._function_names())}")
+        if name not in self.functions:
+            raise UnknownFunctionError(f"Module has no function {name!r}; it has {', '.join(self.functions)}")
         return getattr(self, name)
-
-    def _function_names(self) -> tuple[str, ...]:
-        return tuple(name for name in _FUNCTIONS if hasattr(self, name))
 
 
 def _machine(program: Program, executable: Executable | None) -> VirtualMachine | None:

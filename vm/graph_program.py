@@ -7,6 +7,7 @@ executor keeps (`Step.reads`, `Step.writes`); the others lie in the frame of a f
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -197,7 +198,7 @@ class _Builder:
         code.emit("ret", src=source)
         words, nodes = code.finish()
         params = tuple(graph.types[entry] for entry in step.reads)
-        names = tuple(f"entry_{entry}" for entry in step.reads)
+        names = tuple(self._name_of(entry) for entry in step.reads)
         assert step.function is not None
         start, number = sum(map(len, self._words)), len(self._functions)
         type_ = FunctionType(params, result)
@@ -206,6 +207,16 @@ class _Builder:
         )
         self._origins += [SourceLocation(number, offset, node) for offset, node in nodes if node]
         self._words.append(words)
+
+    def _name_of(self, entry: int) -> str:
+        """What a function calls a tensor that it reads: parameters keep their names."""
+        node = bisect.bisect_right(self._graph.row_ptr, entry) - 1
+        if self._graph.nodes[node].is_input:
+            return self._graph.nodes[node].name
+        name = f"entry_{entry}"
+        while name in self._graph.names:
+            name += "_"
+        return name
 
     def _type(self, type_: Type) -> int:
         return self._types.setdefault(type_, len(self._types))

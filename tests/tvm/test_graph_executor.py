@@ -1,0 +1,326 @@
+"""TVM's graph executor by its names, as its own tests use it (tvm_spec.md, 5.8)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import treadle
+import treadle.tvm as tvm
+from treadle.formats.executable import Executable
+from treadle.formats.graph_json import parse_graph
+from treadle.formats.param_dict import save_param_dict
+from treadle.tvm.contrib import graph_executor, graph_runtime
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
+from treadle.tvm.runtime.container import ShapeTuple, String
+
+from ..formats.graphs import simple
+
+RNG = np.random.default_rng(3)
+
+
+def compiled(result: treadle.compiler.builder.Expression, *params: treadle.compiler.builder.Expression) -> Executable:
+    return treadle.compile(treadle.Module(main=treadle.function(list(params), result)), progress=False)
+
+
+def factory(executable: Executable) -> GraphExecutorFactoryModule:
+    return GraphExecutorFactoryModule(executable)
+
+
+@pytest.fixture(scope="module")
+def addition() -> GraphExecutorFactoryModule:
+    x, y = treadle.var("x", (1, 10)), treadle.var("y", (1, 10))
+    return factory(compiled(x + y, x, y))
+
+
+@pytest.fixture(scope="module")
+def dense() -> GraphExecutorFactoryModule:
+    x = treadle.var("data", (2, 8))
+    hidden = treadle.op.relu(x @ RNG.standard_normal((8, 16)).astype(np.float32))
+    return factory(compiled(hidden @ RNG.standard_normal((16, 4)).astype(np.float32), x))
+
+
+def rows() -> np.ndarray:
+    return RNG.random((1, 10), np.float32)
+
+
+# ---- test_runtime_graph.py ----
+
+
+def test_graph_simple() -> None:
+    class Library(dict):
+        """Functions by name."""
+
+    def myadd(x: tvm.nd.NDArray, out: tvm.nd.NDArray) -> None:
+        out[:] = x.numpy() + 1
+
+    module = graph_executor.create(json.dumps(simple()), Library(myadd=myadd), tvm.cpu(0))
+    a = np.arange(4, dtype=np.float32)
+    module.run(x=a)
+    out = module.get_output(0, tvm.nd.empty((4,)))
+    assert np.array_equal(out.numpy(), a + 1)
+
+
+def test_graph_of_a_registered_function() -> None:
+    name = "tests.graph.plus_one"
+    tvm.register_func(name, lambda x, out: out.copyfrom(x.numpy() + 1))
+    found = simple()
+    found["nodes"][1]["attrs"]["func_name"] = name
+    try:
+        module = graph_runtime.create(json.dumps(found), None, tvm.cpu())
+    finally:
+        tvm.runtime.remove_global_func(name)
+    module.run(x=np.ones(4, np.float32))
+    assert module.get_output(0).numpy().tolist() == [2, 2, 2, 2]
+
+
+def test_sharing() -> None:
+    x = np.ones((1, 10), np.float32)
+    y = treadle.var("y", (1, 10))
+    lib = factory(compiled(y + x, y))
+    params = lib.get_params()
+    blob = save_param_dict({name: value.array for name, value in params.items()})
+    parent = graph_executor.create(lib.get_graph_json(), lib.get_lib(), tvm.cpu(0))
+    parent.load_params(blob)
+    children = [graph_executor.create(lib.get_graph_json(), lib.get_lib(), tvm.cpu(0)) for _ in range(10)]
+    for child in children:
+        child.share_params(parent, blob)
+    del parent
+    a = rows()
+    for child in children:
+        child.run(y=a)
+        assert np.array_equal(child.get_output(0, tvm.nd.empty((1, 10))).numpy(), x + a)
+
+
+def test_load_unexpected_params(addition: GraphExecutorFactoryModule) -> None:
+    module = graph_executor.create(addition.get_graph_json(), addition.get_lib(), tvm.cpu(0))
+    module.load_params(save_param_dict({"y_unknown": np.ones((1,), np.float32)}))
+
+
+# ---- test_backend_graph_executor.py ----
+
+
+@pytest.mark.parametrize("shape", [(), (1, 10), (1, 1), (10,)])
+def test_add_op_scalar_tensor_broadcast(shape: tuple[int, ...]) -> None:
+    x, y = treadle.var("x", (1, 10)), treadle.var("y", shape)
+    module = graph_executor.GraphModule(factory(compiled(x + y, x, y))["default"](tvm.cpu()))
+    a, b = rows(), RNG.random(shape).astype(np.float32)
+    module.run(x=a, y=b)
+    assert np.array_equal(module.get_output(0).numpy(), a + b)
+
+
+def test_add_op_scalar_int() -> None:
+    x, y = treadle.var("x", (), "int32"), treadle.var("y", (), "int32")
+    module = graph_executor.GraphModule(factory(compiled(x + y, x, y))["default"](tvm.cpu()))
+    module.run(x=2, y=np.int32(3))
+    assert module.get_output(0).numpy() == 5
+
+
+def test_with_params(dense: GraphExecutorFactoryModule) -> None:
+    with pytest.warns(DeprecationWarning, match="legacy graph executor behavior"):
+        graph, lib, params = dense
+    module = graph_executor.create(graph, lib, tvm.cpu(0))
+    data = RNG.standard_normal((2, 8)).astype(np.float32)
+    module.set_input(**params)
+    module.set_input(data=data)
+    module.run()
+    expected = treadle.VirtualMachine(dense.executable)["main"](data)
+    assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
+
+
+def test_a_chain_takes_no_storage_for_each_node() -> None:
+    x = treadle.var("x", (1, 64))
+    y = x
+    for _ in range(6):
+        y = treadle.op.softmax(y)
+    graph = parse_graph(factory(compiled(y, x)).get_graph_json())
+    assert len(graph.nodes) == 7
+    assert len(set(graph.storage_ids)) == 4  # x, two in turn, the output
+
+
+def test_nested_tuples_are_outputs_in_a_row() -> None:
+    x = treadle.var("x", (10,))
+    parts = [x + float(i) for i in range(1, 5)]
+    nested = treadle.tuple_(parts[0], treadle.tuple_(parts[1], treadle.tuple_(parts[2], parts[3])))
+    module = graph_executor.GraphModule(factory(compiled(nested, x))["default"](tvm.cpu()))
+    a = RNG.random(10, np.float32)
+    module.run(x=a)
+    assert module.get_num_outputs() == 4
+    for index in range(4):
+        assert np.array_equal(module.get_output(index).numpy(), a + np.float32(index + 1))
+
+
+def test_an_empty_tuple_has_no_outputs() -> None:
+    x = treadle.var("x", (16,))
+    module = graph_executor.GraphModule(factory(compiled(treadle.tuple_(), x))["default"](tvm.cpu()))
+    module.run()
+    assert module.get_num_outputs() == 0
+
+
+def test_graph_executor_api(addition: GraphExecutorFactoryModule) -> None:
+    module = graph_executor.GraphModule(addition["default"](tvm.cpu(0)))
+    assert [module.get_input_index(name) for name in ("y", "x", "Invalid")] == [1, 0, -1]
+    shapes, dtypes = module.get_input_info()
+    assert shapes["x"] == ShapeTuple((1, 10))
+    assert isinstance(shapes["x"], ShapeTuple)
+    assert dtypes["y"] == String("float32")
+    assert isinstance(dtypes["y"], String)
+    assert module.get_num_inputs() == 2
+
+
+def test_benchmark(addition: GraphExecutorFactoryModule) -> None:
+    module = graph_executor.GraphModule(addition["default"](tvm.cpu()))
+    data = tvm.nd.array(rows())
+    result = module.benchmark(tvm.cpu(), x=data, y=data, number=5, repeat=3)
+    assert len(result.results) == 3
+    assert result.mean == np.mean(result.results)
+    assert np.array_equal(module.get_output(0).numpy(), data.numpy() * 2)
+
+
+def test_benchmark_end_to_end(addition: GraphExecutorFactoryModule) -> None:
+    module = graph_executor.GraphModule(addition["default"](tvm.cpu()))
+    data = tvm.nd.array(rows())
+    result = module.benchmark(tvm.cpu(), x=data, y=data, number=5, repeat=3, end_to_end=True)
+    assert len(result.results) == 3
+    assert result.mean > 0
+    with pytest.raises(tvm.TVMError, match="'z' is not a valid input name"):
+        module.benchmark(tvm.cpu(), z=data, end_to_end=True)
+
+
+# ---- test_set_input_zero_copy.py ----
+
+
+@pytest.mark.parametrize("kind", ["simple_graph", "input_in_output", "reshape_after_input"])
+def test_zero_copy_gives_what_copies_give(kind: str) -> None:
+    a, b = treadle.var("a", (1, 10)), treadle.var("b", (1, 10))
+    if kind == "input_in_output":
+        result = treadle.tuple_(a, a + b)
+    elif kind == "reshape_after_input":
+        result = treadle.tuple_(treadle.op.reshape(a, shape=(2, 5)), a + b)
+    else:
+        result = treadle.tuple_(a + b, a * b)
+    lib = factory(compiled(result, a, b))
+    copied, placed = (graph_executor.GraphModule(lib["default"](tvm.cpu())) for _ in range(2))
+    x, y = tvm.nd.array(rows()), tvm.nd.array(rows())
+    copied.run(a=x, b=y)
+    placed.set_input_zero_copy("a", x)
+    placed.set_input_zero_copy(b=y)
+    placed.run()
+    assert copied.get_num_outputs() == 2
+    for index in range(2):
+        assert np.array_equal(copied.get_output(index).numpy(), placed.get_output(index).numpy())
+
+
+class Foreign:
+    """Another library's tensor, which speaks DLPack."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_graph_module_zero_copy(addition: GraphExecutorFactoryModule) -> None:
+    module = graph_executor.GraphModule(addition["default"](tvm.cpu()))
+    x, y, z = rows(), rows(), np.zeros((1, 10), np.float32)
+    module.set_input_zero_copy("x", tvm.nd.from_dlpack(Foreign(x)))
+    module.set_input_zero_copy("y", Foreign(y))
+    module.set_output_zero_copy(0, tvm.nd.from_dlpack(Foreign(z)))
+    module.run()
+    assert np.array_equal(z, x + y)
+
+
+# ---- test_runtime_module_based_interface.py ----
+
+
+def test_raw_functions_and_the_wrapper_agree(dense: GraphExecutorFactoryModule) -> None:
+    data = RNG.standard_normal((2, 8)).astype(np.float32)
+    raw = dense["default"](tvm.cpu())
+    raw["set_input"]("data", tvm.nd.array(data))
+    raw["run"]()
+    wrapped = graph_executor.GraphModule(dense["default"](tvm.cpu()))
+    wrapped.set_input("data", data)
+    wrapped.run()
+    assert np.array_equal(raw["get_output"](0).numpy(), wrapped.get_output(0).numpy())
+    assert isinstance(raw["get_output"](0), tvm.nd.NDArray)
+
+
+def test_graph_json_and_params_come_with_the_library(dense: GraphExecutorFactoryModule) -> None:
+    found = dense["get_graph_json"]()
+    assert isinstance(found, str)
+    assert dense.executable.primitive_ops[0] in found
+    params = dense["get_graph_params"]()
+    assert list(params) == ["p0", "p1"]
+    module = graph_executor.GraphModule(dense["default"](tvm.cpu()))
+    module.set_input(key="data", value=np.ones((2, 8), np.float32), **params)
+    module.run()
+
+
+def test_remove_package_params(dense: GraphExecutorFactoryModule) -> None:
+    bare = dense["remove_params"]()
+    assert bare.get_params() == {}
+    module = graph_executor.GraphModule(bare["default"](tvm.cpu()))
+    data = np.ones((2, 8), np.float32)
+    module.run(data=data)
+    assert not module.get_output(0).numpy().any()
+    module.load_params(save_param_dict({name: value.array for name, value in dense.get_params().items()}))
+    module.run(data=data)
+    expected = treadle.VirtualMachine(dense.executable)["main"](data)
+    assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
+
+
+def test_cuda_graphs_say_that_there_is_no_cuda(dense: GraphExecutorFactoryModule) -> None:
+    from treadle.tvm.contrib.cuda_graph import cuda_graph_executor
+
+    with pytest.raises(tvm.TVMError, match="no CUDA device here"):
+        dense["cuda_graph_create"](tvm.cuda())
+    with pytest.raises(tvm.TVMError, match="no CUDA device here"):
+        cuda_graph_executor.GraphModuleCudaGraph(None)
+
+
+# ---- construction ----
+
+
+def test_devices_are_one_or_a_list() -> None:
+    assert graph_executor.get_device(None, tvm.cpu(0)) == ([tvm.cpu(0)], 0, [1, 0])
+    assert graph_executor.get_device(None, [tvm.cpu(0), tvm.cuda(1)])[2] == [1, 0, 2, 1]
+    with pytest.raises(ValueError, match="dev has to be the type of Device or a list of Device"):
+        graph_executor.get_device(None, "cpu")
+    with pytest.raises(ValueError, match="Either all or none of the devices should be rpc"):
+        graph_executor.get_device(None, [tvm.cpu(0), tvm.runtime.Device(129, 0)])
+
+
+def test_the_graph_is_text_and_its_functions_exist(dense: GraphExecutorFactoryModule) -> None:
+    with pytest.raises(ValueError, match="expected the JSON as a str"):
+        graph_executor.create(json.loads(dense.get_graph_json()), dense, tvm.cpu())
+    with pytest.raises(tvm.TVMError, match="no such function in module: 'myadd'"):
+        graph_executor.create(json.dumps(simple()), dense, tvm.cpu())
+    with pytest.raises(tvm.TVMError, match="there is cpu"):
+        graph_executor.create(dense.get_graph_json(), dense, tvm.cuda())
+
+
+def test_the_debugger_alone_shows_what_nodes_give(dense: GraphExecutorFactoryModule) -> None:
+    module = graph_executor.GraphModule(dense["default"](tvm.cpu()))
+    with pytest.raises(NotImplementedError, match=r"Please use debugger\.debug_executor"):
+        module.debug_get_output(0, None)
+
+
+def test_a_warm_run_of_a_graph_imports_no_compiler(dense: GraphExecutorFactoryModule, tmp_path) -> None:
+    path = tmp_path / "model.trdl"
+    dense.executable.export_library(path)
+    program = f"""
+import sys, numpy, treadle, treadle.tvm as tvm
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
+module = tvm.contrib.graph_executor.GraphModule(GraphExecutorFactoryModule(treadle.load({str(path)!r}))["default"](tvm.cpu()))
+module.run(data=numpy.ones((2, 8), "float32"))
+print(module.get_output(0).numpy().shape, [name for name in ("numba", "treadle.compiler.driver") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "(2, 4) []"

@@ -1,0 +1,13 @@
+"""`tvm.contrib`: the graph executor, its debugger, and utilities."""
+
+from .._lazy import lazy
+
+_MODULES = {
+    "cuda_graph": ".cuda_graph",
+    "debugger": ".debugger",
+    "graph_executor": ".graph_executor",
+    "graph_runtime": ".graph_runtime",
+    "utils": ".utils",
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, {})

@@ -1,0 +1,115 @@
+"""`tvm.contrib.debugger.debug_executor`: a graph node by node. What it stands on: `vm/graph_debugger.py`, `vm/graph_dump.py`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from ....vm.benchmark import BenchmarkResult
+from ....vm.device import Device
+from ....vm.graph_debugger import DebugExecutor
+from ....vm.graph_dump import DebugResult
+from ....vm.graph_factory import executable_of, find_function
+from ....vm.profile import MetricCollector
+from ....vm.report import Report
+from ...runtime.ndarray import NDArray
+from ..graph_executor import GraphModule, get_device
+
+
+def create(
+    graph_json_str: str, libmod: Any, device: Device | Sequence[Device], dump_root: str | None = None
+) -> GraphModuleDebug:
+    """As `graph_executor.create`, node by node. Weights are set where `libmod` has some."""
+    devices, _, _ = get_device(libmod, device)
+    find = find_function(libmod)
+    params = find("get_graph_params")
+    weights = {name: tensor.array for name, tensor in params().items()} if params is not None else {}
+    executor = DebugExecutor(
+        graph_json_str, executable_of(libmod), devices[0], find=find, params=weights, tensor=NDArray
+    )
+    return GraphModuleDebug(executor, devices, graph_json_str, dump_root)
+
+
+class GraphModuleDebug(GraphModule):
+    """A graph module whose `run` measures each node and keeps what it gave. It writes into a folder: of its own, which `exit`
+    removes, or `dump_root`, of which `exit` removes what the module has written."""
+
+    def __init__(self, module: Any, device: Sequence[Device], graph_json_str: str, dump_root: str | None) -> None:
+        super().__init__(module)
+        self._is_own_root = not dump_root
+        self._dump_root = dump_root or tempfile.mkdtemp(prefix="tvmdbg_")
+        folder = str(device[0]).upper().replace("(", "_").replace(")", "").replace(":", "_")
+        self._dump_path = os.path.join(self._dump_root, f"_tvmdbg_device_{folder}")
+        os.makedirs(self._dump_path, 0o700, exist_ok=True)
+        self.debug_datum = DebugResult(graph_json_str, self._dump_path)
+
+    def run(
+        self,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: float = 1,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: float = 0,
+        repeats_to_cooldown: int = 1,
+        sort_by_time: bool = True,
+        **input_dict: Any,
+    ) -> None:
+        """Measures each node, keeps all tensors, writes both into the folder, and prints a table."""
+        if input_dict:
+            self.set_input(**input_dict)
+        times = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+        self.debug_datum.times = self.run_individual(*times)
+        self._keep_tensors()
+        self.debug_datum.dump_output_tensor()
+        self.debug_datum.dump_chrome_trace()
+        self.debug_datum.display_debug_result(sort_by_time)
+
+    def _keep_tensors(self) -> None:
+        nodes, tensors = self.debug_datum.get_graph_nodes(), []
+        for index, node in enumerate(nodes):
+            self.module["execute_node"](index)
+            count = self.debug_datum.get_graph_node_output_num(node)
+            tensors += [self.module["get_node_output"](index, output) for output in range(count)]
+        self.debug_datum.update_output_tensors(tensors)
+
+    def get_node_output(self, node: int | str, output: int = 0) -> Any:
+        """A copy of what a node gave when it was computed last."""
+        return self.module["get_node_output"](self.module.node_index(node), output)
+
+    def run_individual(
+        self,
+        number: int,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: float = 0,
+        repeats_to_cooldown: int = 1,
+    ) -> list[list[float]]:
+        """Seconds by node and repeat."""
+        times = repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+        return self.module["run_individual"](number, *times)
+
+    def run_individual_node(
+        self,
+        index: int,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: float = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: float = 0,
+        repeats_to_cooldown: int = 1,
+    ) -> BenchmarkResult:
+        """How long a node takes; no time for a parameter."""
+        times = repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
+        return self.module["run_individual_node"](index, number, *times)
+
+    def profile(self, collectors: Sequence[MetricCollector] | None = None, **input_dict: Any) -> Report:
+        """A report of one run, a row for each node."""
+        return self.module["profile"](collectors, **input_dict)
+
+    def exit(self) -> None:
+        """Removes the folder."""
+        shutil.rmtree(self._dump_root if self._is_own_root else self._dump_path, ignore_errors=True)

@@ -1,0 +1,47 @@
+"""What `relay.build` gives: executors by name, and its three parts, by TVM's names."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...formats.executable import Executable
+from ...vm.graph_factory import GraphFactory
+from ..runtime.ndarray import NDArray
+
+
+class GraphExecutorFactoryModule(GraphFactory):
+    """A compiled model for the graph executor."""
+
+    def __init__(self, executable: Executable, libmod_name: str = "default", **options: Any) -> None:
+        super().__init__(executable, libmod_name, tensor=NDArray, **options)
+
+    @property
+    def module(self) -> GraphExecutorFactoryModule:
+        """What executors are made by."""
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """For `graph, lib, params = relay.build(…)`."""
+        warnings.warn(
+            "legacy graph executor behavior of producing json / lib / params will be removed in the next release. "
+            "Please see documents of tvm.contrib.graph_executor.GraphModule for the new recommended usage.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return super().__iter__()
+
+
+def graph_executor_factory(
+    module: Any, params: Mapping[str, np.ndarray], name: str = "default", opt_level: int = 2, **options: Any
+) -> GraphExecutorFactoryModule:
+    """The factory of an IR module, compiled with these weights. Raises CompileError, and ArgumentError for a module that is no
+    graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
+    from ...compiler.driver import compile
+
+    return GraphExecutorFactoryModule(
+        compile(module, params=params, opt_level=opt_level, progress=False, **options), name
+    )
