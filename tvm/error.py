@@ -35,5 +35,9 @@ class RPCError(TVMError):
     """Something remote failed."""
 
 
+class RPCSessionTimeoutError(RPCError):
+    """A remote session has ended."""
+
+
 class DiagnosticError(TVMError):
     """A program is wrong; messages before this one said how."""

@@ -104,6 +104,7 @@ class Array(tuple, Object):
     """A list that does not change."""
 
     __slots__ = ()
+    type_key = "Array"
 
     def __getitem__(self, index: Any) -> Any:
         found = tuple.__getitem__(self, index)
@@ -117,3 +118,4 @@ class Map(dict, Object):
     """A mapping."""
 
     __slots__ = ()
+    type_key = "Map"

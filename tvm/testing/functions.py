@@ -1,0 +1,74 @@
+"""Functions on the other side of the border, for tests of the border."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ...vm.device import Device
+from ...vm.registry import PackedFunc, crossing
+from .. import error
+
+
+def echo(value: Any) -> Any:
+    """The value, after it has crossed."""
+    return crossing(value)
+
+
+def nop(*args: Any) -> None:
+    """Nothing."""
+
+
+def identity_cpp(value: Any) -> Any:
+    """The value, after it has crossed."""
+    return crossing(value)
+
+
+def device_test(dev: Device, device_type: int, device_id: int) -> Device:
+    """The device, which is of that type and number. Raises TVMError."""
+    if (dev.device_type, dev.device_id) != (device_type, device_id):
+        raise error.TVMError(f"device_test: {dev} is not of type {device_type} and number {device_id}")
+    return dev
+
+
+def object_use_count(value: Any) -> int:
+    """How many references there are to an object besides those of this call and its caller's argument."""
+    return sys.getrefcount(value) - 2
+
+
+def test_wrap_callback(function: Callable[..., Any]) -> PackedFunc:
+    """The function, behind one more border."""
+    return PackedFunc(PackedFunc.of(function))
+
+
+def test_raise_error_callback(message: str) -> PackedFunc:
+    """A function that raises the error that "Kind: text" names."""
+    return PackedFunc(lambda: _raise(message))
+
+
+def test_check_eq_callback(message: str) -> PackedFunc:
+    """A function of two values that raises the error where they differ."""
+    return PackedFunc(lambda x, y: None if x == y else _raise(f"{message}: Check failed: x == y ({x} vs. {y})"))
+
+
+def ErrorTest(x: int, y: int) -> None:
+    """Raises ValueError where the numbers differ, InternalError where they are equal."""
+    if x != y:
+        raise ValueError(f"Check failed: (x == y) is false: {x} vs. {y}")
+    raise error.InternalError("InternalError: no error was raised before")
+
+
+# pytest would take them for tests
+for _function in (test_wrap_callback, test_raise_error_callback, test_check_eq_callback):
+    vars(_function)["__test__"] = False
+
+
+def _raise(message: str) -> None:
+    kind, _, _ = message.partition(":")
+    found = getattr(error, kind, None)
+    if not isinstance(found, type):
+        found = {each.__name__: each for each in (ValueError, TypeError, IndexError, KeyError)}.get(
+            kind, error.TVMError
+        )
+    raise found(message)

@@ -1,0 +1,137 @@
+"""`tvm.testing.utils`: comparisons, and decorators that say what a test needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...vm.device import Device, device
+from ...vm.load_module import enabled
+from ...vm.tensor import Tensor
+from ..error import TVMError
+
+
+def assert_allclose(actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7) -> None:
+    """Raises AssertionError unless both have the same shape and nearly the same elements."""
+    ours, theirs = (np.asanyarray(each.array if isinstance(each, Tensor) else each) for each in (actual, desired))
+    np.testing.assert_equal(ours.shape, theirs.shape)
+    np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol, verbose=True)
+
+
+# ---- targets ----
+
+
+def enabled_targets() -> list[tuple[str, Device]]:
+    """Each target that there is here, and its device."""
+    return [("llvm", device("llvm"))]
+
+
+def device_enabled(target: Any) -> bool:
+    """Whether programs can be run for a target here."""
+    try:
+        return enabled(str(target).split(" ")[0])
+    except TVMError:
+        return False
+
+
+def parametrize_targets(*targets: Any) -> Any:
+    """A test is run for each target, or for each of those named; it is skipped for those that are not here."""
+    if len(targets) == 1 and callable(targets[0]):
+        return parametrize_targets()(targets[0])
+    return lambda test: _parametrized(test, [str(each) for each in targets] or [name for name, _ in enabled_targets()])
+
+
+def exclude_targets(*targets: str) -> Any:
+    """A test is run for each target but those."""
+    return lambda test: _parametrized(test, [name for name, _ in enabled_targets() if name not in targets])
+
+
+def known_failing_targets(*targets: str) -> Any:
+    """A test is expected to fail for those targets."""
+    return lambda test: test
+
+
+def _parametrized(test: Callable[..., Any], targets: list[str]) -> Any:
+    import pytest
+
+    names = [name for name in ("target", "dev") if name in inspect.signature(test).parameters]
+    rows = []
+    for target in targets:
+        values = {"target": target, "dev": device(target)}
+        marks = [] if device_enabled(target) else [pytest.mark.skip(reason=f"there is no {target} here")]
+        rows.append(pytest.param(*(values[name] for name in names), marks=marks, id=target))
+    return pytest.mark.parametrize(names, rows)(test) if names else test
+
+
+# ---- what a test needs ----
+
+
+def _needs(is_there: bool, what: str) -> Callable[..., Any]:
+    """A decorator, also with arguments that say more of what is needed."""
+
+    def decorate(*args: Any, **options: Any) -> Any:
+        import pytest
+
+        mark = pytest.mark.skipif(not is_there, reason=f"needs {what}")
+        if len(args) == 1 and (inspect.isfunction(args[0]) or inspect.isclass(args[0])):
+            return mark(args[0])
+        if not args and not options:
+            return mark
+        return lambda test: mark(test)
+
+    decorate.__doc__ = f"The test needs {what}."
+    return decorate
+
+
+requires_llvm = requires_llvm_minimum_version = requires_rpc = uses_gpu = skip_if_32bit = skip_if_wheel_test = slow = (
+    _needs(True, "nothing that is not here")
+)
+requires_gpu = requires_cuda = requires_cudagraph = requires_cudnn = requires_cublas = _needs(False, "a GPU")
+requires_nvptx = requires_nvcc_version = requires_cuda_compute_version = requires_rocm = requires_gpu
+requires_opencl, requires_vulkan, requires_metal, requires_hexagon, requires_corstone300 = (
+    _needs(False, what) for what in ("OpenCL", "Vulkan", "Metal", "a Hexagon", "a Corstone-300")
+)
+
+
+def requires_package(*packages: str) -> Any:
+    """The test needs packages of Python's."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    return _needs(not missing, f"the packages {', '.join(missing)}")
+
+
+# ---- parameters ----
+
+
+def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = None) -> Any:
+    """A fixture that takes each value in turn; `by_dict` names them."""
+    import pytest
+
+    if by_dict is not None:
+        values, ids = tuple(by_dict.values()), list(by_dict)
+
+    @pytest.fixture(params=list(values), ids=ids)
+    def made(request: Any) -> Any:
+        return request.param
+
+    return made
+
+
+def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
+    """A fixture; with `cache_return_value` it is made once a module."""
+    import pytest
+
+    make = pytest.fixture(scope="module" if cache_return_value else "function")
+    return make if func is None else make(func)
+
+
+def main() -> None:
+    """Runs the tests of the file that calls it."""
+    import pytest
+
+    file = inspect.getsourcefile(sys._getframe(1))
+    sys.exit(pytest.main([str(file), *sys.argv[1:]]))
