@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -65,10 +66,6 @@ for _function in (test_wrap_callback, test_raise_error_callback, test_check_eq_c
 
 
 def _raise(message: str) -> None:
-    kind, _, _ = message.partition(":")
-    found = getattr(error, kind, None)
-    if not isinstance(found, type):
-        found = {each.__name__: each for each in (ValueError, TypeError, IndexError, KeyError)}.get(
-            kind, error.TVMError
-        )
-    raise found(message)
+    name, _, _ = message.partition(":")
+    found = vars(error).get(name) or vars(builtins).get(name)
+    raise found(message) if isinstance(found, type) and issubclass(found, Exception) else error.TVMError(message)
