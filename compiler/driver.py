@@ -35,7 +35,6 @@ from .kernels.target import Target, host
 from .operators.winograd import WinogradChoice, best_tiles
 from .passes import Options, Timings, pipeline, run
 from .passes.rewriting import Rewriter
-from .weights import Weights
 
 if TYPE_CHECKING:
     from .tune import Session
@@ -69,7 +68,7 @@ def compile(
     embed_native: bool = True,
     tune: float | Session | None = None,
     tuned: bool = False,
-    named_weights: bool = False,
+    without: Collection[str] = (),
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, an onnx.ModelProto, or an IR module.
 
@@ -84,21 +83,24 @@ def compile(
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
                   A Session says afterwards what was found
     tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
-    named_weights  remember how constants are made of `params` and of the tensors of an ONNX model, so that a machine can take
-                  others with `load_params`. What weights hold decides less then: a bias of zeros is added, too
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
     """
-    weights = Weights() if named_weights else None
     with naming("compiling"):
         target = target or host()
         entries = (entry,) if isinstance(entry, str) else tuple(entry)
-        module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes, weights)
+        module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes)
         generate_with = functools.partial(
-            compile_module, module, params=params, entries=entries, target=target, opt_level=opt_level, weights=weights
+            compile_module,
+            module,
+            params=params,
+            entries=entries,
+            target=target,
+            opt_level=opt_level,
+            without=without,
         )
         if tune is None and not tuned:
-            executable = _executable(generate_with(print_after=print_after))
+            executable = Executable(generate_with(print_after=print_after).program)
         else:
             generated = functools.partial(generate_with, print_after=print_after)
             executable = _tuned(generated, target, tune, tuned, progress)
@@ -117,31 +119,23 @@ def compile_module(
     timings: Timings | None = None,
     winograd: WinogradChoice | None = None,
     without: Collection[str] = (),
-    weights: Weights | None = None,
 ) -> Generated:
-    """The program of a module, and the planner's reports; no kernel is built.
-
-    `winograd` chooses algorithms for convolutions, by default what a count says for the target's registers; `without` names
-    passes that are left out, to find what one does. `weights` are those of the module that keep their names; `params` join them.
-    """
+    """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions, by
+    default what a count says for the target's registers; `without` names passes that are left out, to find what one does."""
     target = target or host()
     winograd = winograd or functools.partial(best_tiles, registers=target.block_registers)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
     if params:
-        module = bind_parameters(module, entries[0], params, weights)
+        module = bind_parameters(module, entries[0], params)
     names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
     options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
         module = run(module, pipeline(opt_level, options, without), print_after=print_after, timings=timings)
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
     check_made(generated.program)
-    return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
-
-
-def _executable(generated: Generated) -> Executable:
-    return Executable(generated.program, weights=generated.weights)
+    return generated
 
 
 def check_made(program: Program) -> None:
@@ -178,11 +172,8 @@ def _result_names(function: ir.Function) -> list[str]:
     return [atom.name if isinstance(atom, ir.Var) else "" for atom in result]
 
 
-def bind_parameters(
-    module: ir.Module, name: str, params: Mapping[str, np.ndarray], weights: Weights | None = None
-) -> ir.Module:
-    """`module` with parameters of one function replaced by constants, which are `weights` if these are given. Raises CompileError
-    for one that does not fit."""
+def bind_parameters(module: ir.Module, name: str, params: Mapping[str, np.ndarray]) -> ir.Module:
+    """`module` with parameters of one function replaced by constants. Raises CompileError for one that does not fit."""
     function = module.functions[name]
     by_name = {param.name: param for param in function.params}
     rewriter = Rewriter(module)
@@ -190,14 +181,13 @@ def bind_parameters(
         if key not in by_name:
             known = ", ".join(by_name) or "none"
             raise CompileError(f"{name!r} has no parameter {key!r}; its parameters: {known}", function=name)
-        array = _array_for(by_name[key], np.asarray(value), name)
-        rewriter.atoms[by_name[key]] = ir.Constant(array) if weights is None else weights.add(key, array)
+        rewriter.atoms[by_name[key]] = _constant_for(by_name[key], np.asarray(value), name)
     kept = tuple(param for param in function.params if param.name not in params)
     bound = dataclasses.replace(rewriter.function(function), params=kept)
     return dataclasses.replace(module, functions={**module.functions, name: bound})
 
 
-def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
+def _constant_for(param: ir.Var, array: np.ndarray, function: str) -> ir.Constant:
     wanted = param.type
     if not isinstance(wanted, TensorType):
         raise CompileError(f"parameter {param.name!r} is {wanted}, not a tensor, and takes no array", function=function)
@@ -209,13 +199,11 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
         raise CompileError(f"parameter {param.name!r}: expected {wanted}, but {came} came", function=function)
     array = np.ascontiguousarray(array).reshape(array.shape).copy()
     array.flags.writeable = False
-    return array
+    return ir.Constant(array)
 
 
 @_uncollected()
-def _import(
-    model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None, weights: Weights | None
-) -> ir.Module:
+def _import(model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None) -> ir.Module:
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
         raise CompileError(
             f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
@@ -223,7 +211,7 @@ def _import(
     try:
         from .frontend.onnx import from_onnx
 
-        return from_onnx(model, shapes=shapes, entry=entry, weights=weights)
+        return from_onnx(model, shapes=shapes, entry=entry)
     except ModuleNotFoundError as error:
         if error.name != "onnx":
             raise
@@ -253,7 +241,7 @@ def _tuned(
         asked = Asked(target)
         memory = Memory.of(generated(winograd=asked, print_after=()).program, target)
         measured = measure(asked.problems, memory, target, session)
-    executable = _executable(generated(winograd=choice(target, measured, tuned)))
+    executable = Executable(generated(winograd=choice(target, measured, tuned)).program)
     if tuned:
         executable = with_known_variants(executable, target)
     return executable if session is None else tune_kernels(executable, target, session)

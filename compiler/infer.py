@@ -12,6 +12,7 @@ from typing import Any
 
 from ..formats import dims
 from ..formats.dims import SymbolicDim
+from ..formats.dtypes import DType
 from ..formats.errors import InferenceError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import (
@@ -69,11 +70,14 @@ class _Inference:
         self.results: dict[str, Type] = {}
         self.callers: dict[str, dict[str, None]] = {name: {} for name in module.functions}
         self.checked: dict[int, object] = {}  # definitions that passed, by identity, and kept alive
+        self.open: dict[ir.Var, Hole] = {}  # parameters of global functions whose type is to be found
         self.function = ""
 
     def run(self) -> ir.Module:
         functions = self.module.functions
         self.results = {name: function.result_type or NOTHING for name, function in functions.items()}
+        params = [param for function in functions.values() for param in function.params]
+        self.open = {param: self.unifier.hole() for param in params if param.type is None}
         waiting: dict[str, None] = dict.fromkeys(reversed(list(functions)))
         while waiting:
             name, _ = waiting.popitem()
@@ -81,6 +85,7 @@ class _Inference:
             if functions[name].result_type is None and result != self.results[name]:
                 self.results[name] = result
                 waiting.update(self.callers[name])
+        self._check_open()
         types = {var: self._final(type_) for var, type_ in self.types.items()}
         closures = {closure: self._final(type_) for closure, type_ in self.closure_results.items()}
         return retype(
@@ -105,10 +110,7 @@ class _Inference:
         """Types the body; the result, joined with what was known before if none is declared."""
         function = self.module.functions[name]
         self.function = name
-        for param in function.params:
-            if param.type is None:
-                raise InferenceError(f"parameter {param.name!r} needs a type", function=name)
-        scope = set(dim_variables(param.type for param in function.params if param.type is not None))
+        scope = set(dim_variables(self.unifier.deep(self._type_of_param(param)) for param in function.params))
         try:
             result = self._body(function, scope)
             if function.result_type is not None:
@@ -117,11 +119,23 @@ class _Inference:
         except InferenceError as error:
             raise _located(error, name, "") from None
 
+    def _type_of_param(self, param: ir.Var) -> Type:
+        return param.type or self.open[param]
+
+    def _check_open(self) -> None:
+        """Raises InferenceError for a parameter of which neither calls nor the body say what it is."""
+        for name, function in self.module.functions.items():
+            for param in function.params:
+                if param in self.open and any(
+                    isinstance(leaf, Hole) for leaf in leaves(self.unifier.deep(self.open[param]))
+                ):
+                    raise InferenceError(f"parameter {param.name!r} needs a type", function=name)
+
     # ---- functions and blocks ----
 
     def _body(self, function: ir.Function, scope: Scope) -> Type:
         for param in function.params:
-            self._declare(param, param.type or self.unifier.hole())
+            self._declare(param, param.type or self.open.get(param) or self.unifier.hole())
         result = self._block(function.body, scope)
         if function.result_type is not None:
             self._check_scope([function.result_type], scope)
@@ -196,7 +210,9 @@ class _Inference:
 
     def _scalar(self, atom: ir.Atom, what: str) -> None:
         type_ = self.atom(atom)
-        if type_ is not NOTHING and (not isinstance(type_, TensorType) or type_.rank):
+        if isinstance(type_, Hole) and type_ is not NOTHING:
+            self.unifier.flow(type_, TensorType(DType.bool, ()))
+        elif type_ is not NOTHING and (not isinstance(type_, TensorType) or type_.rank):
             raise mismatch(f"a scalar tensor as {what}", self.unifier.deep(type_))
 
     def _is_nothing(self, atoms: Iterable[ir.Atom]) -> bool:
@@ -265,7 +281,7 @@ class _Inference:
             raise InferenceError(f"there is no function {name!r} in this module; it has {known}")
         self.callers[name][self.function] = None
         function = self.module.functions[name]
-        params = tuple(param.type for param in function.params if param.type is not None)
+        params = tuple(self.unifier.deep(self._type_of_param(param)) for param in function.params)
         return self._instantiated(params, self.results[name])
 
     def _instantiated(self, params: tuple[Type, ...], result: Type) -> tuple[tuple[Type, ...], Type]:

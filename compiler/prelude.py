@@ -199,7 +199,7 @@ def with_prelude(module: ir.Module) -> ir.Module:
     used = dict.fromkeys(module.functions)
     waiting = list(module.functions)
     while waiting:
-        for name in _called(functions[waiting.pop()].body):
+        for name in called(functions[waiting.pop()].body):
             if name in functions and name not in used:
                 used[name] = None
                 waiting.append(name)
@@ -210,9 +210,9 @@ def with_prelude(module: ir.Module) -> ir.Module:
     )
 
 
-def _called(block: ir.Block) -> Iterable[str]:
+def called(block: ir.Block) -> Iterable[str]:
     """The global functions that a block refers to."""
     for expr in (*(binding.value for binding in block.bindings), block.result):
         yield from (atom.name for atom in ir.atoms_of(expr) if isinstance(atom, ir.GlobalRef))
         for inner in ir.blocks_of(expr):
-            yield from _called(inner)
+            yield from called(inner)

@@ -13,7 +13,7 @@ import importlib
 import os
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -32,8 +32,6 @@ from .library import Library
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .tuning import Tuning
 from .types import TensorType
-from .weights import WeightTable
-from .weights import check as check_weights
 
 __all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation", "load"]
 
@@ -48,31 +46,14 @@ _LIBRARY = "native"  # the one section of the second part of save()
 class Executable:
     """A program, its constants and native code. Immutable: methods that change something give a new executable."""
 
-    __slots__ = (
-        "_container",
-        "_is_checked",
-        "_late_bound",
-        "_native",
-        "_program",
-        "_trust_native",
-        "_tuning",
-        "_weights",
-    )
+    __slots__ = ("_container", "_is_checked", "_late_bound", "_native", "_program", "_trust_native", "_tuning")
 
-    def __init__(
-        self,
-        program: Program,
-        native: Native | None = None,
-        tuning: Tuning | None = None,
-        weights: WeightTable | None = None,
-    ) -> None:
+    def __init__(self, program: Program, native: Native | None = None, tuning: Tuning | None = None) -> None:
         """Copies constants that could change. Raises FormatError for tables that disagree."""
         sections.check(program)
         (code,) = _frozen([program.code])
         self._program = replace(program, constants=_frozen(program.constants), code=code)
         self._native, self._tuning = _read_only(native or {}), _read_only(tuning or {})
-        self._weights = weights or WeightTable()
-        check_weights(self._weights, [constant_type(array) for array in program.constants])
         self._late_bound: dict[int, LateBoundConstant] = {}
         self._container: Container | None = None  # the file that the constants are mapped from
         self._is_checked = True
@@ -94,11 +75,6 @@ class Executable:
         return self._tuning
 
     @property
-    def weights(self) -> WeightTable:
-        """How constants are made of weights that have names; empty unless it was compiled with `named_weights`."""
-        return self._weights
-
-    @property
     def trust_native(self) -> bool:
         """Whether the caller of `load` vouched for the native code in the file."""
         return self._trust_native
@@ -106,7 +82,7 @@ class Executable:
     # ---- saving ----
 
     def _pieces(self, native: Native | None) -> list[Buffer]:
-        contents = sections.encode(self._program, self._late_bound, native, self._tuning, self._weights)
+        contents = sections.encode(self._program, self._late_bound, native, self._tuning)
         return container.layout(contents, _REQUIRED)
 
     def as_bytes(self) -> bytes:
@@ -128,7 +104,7 @@ class Executable:
 
     def save(self) -> tuple[bytes, bytes]:
         """The executable in two parts, (code, lib): everything but native code, and native code."""
-        contents = sections.encode(self._program, self._late_bound, self._native, self._tuning, self._weights)
+        contents = sections.encode(self._program, self._late_bound, self._native, self._tuning)
         library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
         return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
 
@@ -183,6 +159,17 @@ class Executable:
             copy._late_bound[index] = LateBoundConstant(constant_type(array), checksum, file, key)
         return copy
 
+    def with_named_constants(self, names: Mapping[int, str]) -> Executable:
+        """This executable with constants, by index, that a file made of it has the names of alone: whoever loads it hands them
+        to `load` under these names."""
+        copy = self._copy()
+        copy._late_bound = {
+            index: LateBoundConstant(constant_type(array), zlib.crc32(constant_bytes(array)), "", name)
+            for index, name in names.items()
+            for array in [self._program.constants[index]]
+        }
+        return copy
+
     @property
     def late_bound_consts(self) -> dict[int, LateBoundConstant]:
         """The constants, by index, that lie in other files."""
@@ -202,9 +189,8 @@ class Executable:
         for index, constant in self._late_bound.items():
             found = zlib.crc32(constant_bytes(self._program.constants[index]))
             if found != constant.crc32:
-                message = (
-                    f"constant {index} in the file {constant.file!r} is not the one that this executable was made with"
-                )
+                place = f"in the file {constant.file!r}" if constant.file else f"of the name {constant.key!r}"
+                message = f"constant {index} {place} is not the one that this executable was made with"
                 raise ChecksumError(f"{message}: checksum {found:08x}, expected {constant.crc32:08x}")
         self._is_checked = True
 
@@ -270,14 +256,20 @@ class Executable:
         )
 
 
-def load(source: Source, *, constants: str | os.PathLike | None = None, trust_native: bool = False) -> Executable:
+def load(
+    source: Source,
+    *,
+    constants: str | os.PathLike | Mapping[str, np.ndarray] | None = None,
+    trust_native: bool = False,
+) -> Executable:
     """The executable in a file or bytes, or in a library that `export_library` made, of which the data alone is read.
 
     Its constants are mapped, not read (see `Executable.check_constants`): a file in use may be replaced, as `export_library`
     does, but must not be written over in place: to shorten it would end this process. A file that other users can write is
     therefore read, not mapped.
 
-    `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name.
+    `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name, or the
+    constants themselves, by name.
     `trust_native` vouches for the native code in the file, which machines otherwise ignore.
     Raises FormatError (VersionError, ChecksumError, LimitError) and FileError.
     """
@@ -286,14 +278,43 @@ def load(source: Source, *, constants: str | os.PathLike | None = None, trust_na
         source = bundle.only(source, BUNDLED)
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
     opened.require(name for name, required in _REQUIRED.items() if required)
-    program, late_bound, native, tuning, weights = sections.decode(opened.contents, _Binder(folder, constants))
+    binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants)
+    program, late_bound, native, tuning = sections.decode(opened.contents, binder)
     executable = object.__new__(Executable)
     executable._program = program
     executable._native, executable._tuning = _read_only(native), _read_only(tuning)
-    executable._weights, executable._late_bound = weights, late_bound
+    executable._late_bound = late_bound
     executable._container, executable._is_checked = opened, False
     executable._trust_native = trust_native
     return executable
+
+
+def late_bound_constants(source: Source) -> dict[int, LateBoundConstant]:
+    """The constants, by index, that an executable wants from elsewhere; nothing of them is read. Raises FormatError."""
+    opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
+    opened.require(name for name, required in _REQUIRED.items() if required)
+    return sections.decode(opened.contents, _stand_in)[1]
+
+
+def _stand_in(constant: LateBoundConstant) -> np.ndarray:
+    """An array of the constant's type that takes no memory."""
+    shape = tuple(dim for dim in constant.type.shape if isinstance(dim, int))
+    return np.broadcast_to(np.zeros((), constant.type.dtype.numpy), shape)
+
+
+def _named(arrays: Mapping[str, np.ndarray]) -> Callable[[LateBoundConstant], np.ndarray]:
+    def find(constant: LateBoundConstant) -> np.ndarray:
+        if constant.key not in arrays:
+            raise FormatError(
+                f"the executable needs a constant {constant.key!r}, which is not among those handed to it"
+            )
+        (array,) = _frozen([np.asarray(arrays[constant.key])])
+        found = constant_type(array)
+        if found != constant.type:
+            raise FormatError(f"constant {constant.key!r} is a {found}, expected {constant.type}")
+        return array
+
+    return find
 
 
 class _Binder:

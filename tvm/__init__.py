@@ -21,6 +21,7 @@ _MODULES = {
     "runtime": ".runtime",
     "support": ".support",
     "target": ".target",
+    "te": ".te",
     "testing": ".testing",
     "tir": ".tir",
     "transform": ".transform",

@@ -15,7 +15,6 @@ from typing import Any, Union
 from ...formats.errors import InferenceError
 from .. import ir
 from ..operators.table import lookup
-from ..weights import computed
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
 from .recognise_places import Places
@@ -132,7 +131,7 @@ def _joined(normal: ir.OperatorCall, operand: Any) -> ir.OperatorCall | None:
     if leading:
         if not isinstance(operand, ir.Constant):
             return None
-        operand = computed("reshape", operand, shape=shape)
+        operand = ir.Constant(operand.value.reshape(shape))
     return dataclasses.replace(normal, args=(*normal.args, operand))
 
 

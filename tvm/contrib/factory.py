@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...formats.executable import Executable
 from ...vm.graph_factory import GraphFactory
 from ..runtime.ndarray import NDArray
 
@@ -15,7 +16,8 @@ from ..runtime.ndarray import NDArray
 class GraphExecutorFactoryModule(GraphFactory):
     """A compiled model for the graph executor."""
 
-    tensor = NDArray
+    def __init__(self, executable: Executable, libmod_name: str = "default", **options: Any) -> None:
+        super().__init__(executable, libmod_name, tensor=NDArray, **options)
 
     @property
     def module(self) -> GraphExecutorFactoryModule:
@@ -43,8 +45,3 @@ def graph_executor_factory(
     return GraphExecutorFactoryModule(
         compile(module, params=params, opt_level=opt_level, progress=False, **options), name
     )
-
-
-def load_factory(data: memoryview, trust_native: bool = False) -> GraphFactory:
-    """A factory from a file, by TVM's names."""
-    return GraphExecutorFactoryModule.load(data)

@@ -1,0 +1,84 @@
+"""`tvm.relay`: programs as people wrote them for TVM, on Treadle's compiler."""
+
+from .._lazy import lazy
+from . import op as _operators
+from .adt import (  # noqa: F401
+    Clause,
+    Constructor,
+    Match,
+    Pattern,
+    PatternConstructor,
+    PatternTuple,
+    PatternVar,
+    PatternWildcard,
+    TypeData,
+)
+from .expr import (  # noqa: F401
+    Call,
+    Constant,
+    Expr,
+    ExprWithOp,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    RelayExpr,
+    Tuple,
+    TupleGetItem,
+    TupleWrapper,
+    Var,
+    bind,
+    const,
+    var,
+)
+from .module import IRModule, Module  # noqa: F401
+from .op import annotation, image, nn, vision  # noqa: F401
+from .prelude import Prelude  # noqa: F401
+from .scope_builder import ScopeBuilder  # noqa: F401
+from .ty import (  # noqa: F401
+    Any,
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeKind,
+    TypeVar,
+    scalar_type,
+)
+
+globals().update({name: getattr(_operators, name) for name in _operators.FUNCTIONS})
+
+_MODULES = {
+    "adt": ".adt",
+    "analysis": ".analysis",
+    "backend": ".backend",
+    "build_module": ".build_module",
+    "dataflow_pattern": ".dataflow_pattern",
+    "expr": ".expr",
+    "expr_functor": ".expr_functor",
+    "function": ".expr",
+    "loops": ".loops",
+    "param_dict": ".param_dict",
+    "prelude": ".prelude",
+    "scope_builder": ".scope_builder",
+    "testing": ".testing",
+    "transform": ".transform",
+    "ty": ".ty",
+    "vm": ".vm",
+}
+
+_NAMES = {
+    ".build_module": ("build", "create_executor", "optimize"),
+    ".fromtext": ("fromtext", "parse"),
+    ".expr_functor": ("ExprFunctor", "ExprMutator", "ExprVisitor"),
+    ".param_dict": ("load_param_dict", "save_param_dict"),
+    ".transform": ("build_config",),
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)

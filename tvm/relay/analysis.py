@@ -1,0 +1,54 @@
+"""`relay.analysis`: questions about expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .expr import Call, Expr, Function, Op, Var
+from .module import IRModule
+from .visit import all_vars, bound_vars, free_vars, postorder
+
+__all__ = ["all_vars", "bound_vars", "count_layers", "free_vars", "list_op_freqs", "post_order_visit", "well_formed"]
+
+
+def post_order_visit(expr: Expr, fvisit: Callable[[Expr], Any]) -> None:
+    """Calls `fvisit` with each expression, those in it first."""
+    for each in postorder(expr):
+        fvisit(each)
+
+
+def list_op_freqs(mod: Expr | IRModule) -> dict[str, int]:
+    """How often each operator is called."""
+    functions: Sequence[Any] = list(mod._functions.values()) if isinstance(mod, IRModule) else [mod]
+    counts: dict[str, int] = {}
+    for function in functions:
+        for each in postorder(function) if isinstance(function, Expr) else ():
+            if isinstance(each, Call) and isinstance(each.op, Op):
+                counts[each.op.name] = counts.get(each.op.name, 0) + 1
+    return counts
+
+
+def count_layers(expr: Expr | IRModule, valid_ops: Sequence[str]) -> int:
+    """How many calls of these operators lie at most one behind another."""
+    root = expr["main"] if isinstance(expr, IRModule) else expr
+    from .visit import children
+
+    depth: dict[int, int] = {}
+    for each in postorder(root):
+        below = max((depth[id(child)] for child in children(each)), default=0)
+        counts = isinstance(each, Call) and isinstance(each.op, Op) and each.op.name in valid_ops
+        depth[id(each)] = below + counts
+    return depth[id(root)]
+
+
+def well_formed(expr: Expr) -> bool:
+    """Whether each variable is bound at most once."""
+    seen: set[Var] = set()
+    for each in postorder(expr):
+        bound = each.params if isinstance(each, Function) else [each.var] if hasattr(each, "var") else []
+        for variable in bound:
+            if variable in seen:
+                return False
+            seen.add(variable)
+    return True

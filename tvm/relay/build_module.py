@@ -1,0 +1,220 @@
+"""`relay.build`, `relay.create_executor`, and what they share: from a Relay module to Treadle's executable."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...compiler.driver import compile
+from ...compiler.passes import optional_passes
+from ...formats.errors import ArgumentError
+from ...formats.executable import Executable
+from ..transform import PassContext
+from .expr import Expr, Function, GlobalVar, as_expr
+from .module import IRModule, as_module
+from .transform import build_config
+from .visit import free_vars
+
+__all__ = ["bind_params_by_name", "build", "build_config", "compiled", "create_executor", "optimize"]
+
+
+def array_of(value: Any) -> np.ndarray:
+    """A tensor's or an array's elements, or a number's."""
+    return np.asarray(value.array if hasattr(value, "array") else value.numpy() if hasattr(value, "numpy") else value)
+
+
+def check_target(target: Any) -> None:
+    """Raises ArgumentError for a target that Treadle makes no programs for."""
+    several = (
+        list(target.values())
+        if isinstance(target, Mapping)
+        else target
+        if isinstance(target, (list, tuple))
+        else [target]
+    )
+    for each in several:
+        text = str(getattr(each, "kind", each) if not isinstance(each, str) else each)
+        kind = text.split()[0] if text.split() else "llvm"
+        if each is not None and kind not in ("llvm", "cpu", "c", "stackvm", "hybrid", "None"):
+            raise ArgumentError(f"target={text!r}: Treadle makes programs for CPUs, which TVM calls llvm")
+
+
+def bind_params_by_name(function: Function, params: Mapping[str, Any]) -> Function:
+    """The function with parameters replaced by constants. Names that it lacks are told, and left out."""
+    from .expr import Constant
+    from .rewrite import substitute
+
+    by_name = {param.name_hint: param for param in function.params}
+    if unknown := [name for name in params if name not in by_name]:
+        warnings.warn(f"the function has no parameters {', '.join(unknown)}; they are left out", stacklevel=3)
+    values = {by_name[name]: Constant(array_of(value)) for name, value in params.items() if name in by_name}
+    made = substitute(function, values)
+    assert isinstance(made, Function)
+    return made
+
+
+def compiled(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> Executable:
+    """Treadle's executable of a module, by the innermost PassContext. Raises CompileError."""
+    check_target(target)
+    module = as_module(mod)
+    context = PassContext.current()
+    lowered = module.lowered("main")
+    names = {param.name for param in lowered.functions["main"].params}
+    if unknown := [name for name in params or {} if name not in names]:
+        warnings.warn(f"main has no parameters {', '.join(unknown)}; they are left out", stacklevel=3)
+    arrays = {name: array_of(value) for name, value in (params or {}).items() if name in names}
+    without = [name for name in context.disabled_pass if name in optional_passes()]
+    return compile(lowered, params=arrays, opt_level=context.level, progress=False, without=without)
+
+
+def optimize(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> tuple[IRModule, dict]:
+    """The module, parameters bound, and an empty dict: what follows is done by Treadle's passes when it is compiled."""
+    check_target(target)
+    module = as_module(mod).shallow_copy()
+    if params:
+        module["main"] = bind_params_by_name(module["main"], params)
+    return module, {}
+
+
+def build(
+    ir_mod: Any,
+    target: Any = None,
+    target_host: Any = None,
+    executor: Any = None,
+    runtime: Any = None,
+    workspace_memory_pools: Any = None,
+    constant_memory_pools: Any = None,
+    params: Mapping[str, Any] | None = None,
+    mod_name: str = "default",
+) -> Any:
+    """A module for the graph executor; it can be taken apart as `graph, lib, params` too. Raises CompileError."""
+    from ..contrib.factory import graph_executor_factory
+
+    check_target(target)
+    module = as_module(ir_mod)
+    context = PassContext.current()
+    arrays = {name: array_of(value) for name, value in (params or {}).items()}
+    return graph_executor_factory(module.lowered("main"), arrays, mod_name, context.level)
+
+
+# ---- running at once ----
+
+
+def bound_arguments(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """One value for each parameter. Raises ArgumentError, a TypeError, as TVM words it."""
+    values = list(args)
+    names = [param.name_hint for param in function.params]
+    for place, name in enumerate(names):
+        if name in kwargs:
+            if place < len(args):
+                raise ArgumentError(
+                    f"duplicate argument supplied in both positional args (at position: {place}), "
+                    f"and keyword argument (with name: {name})"
+                )
+            values.append(kwargs[name])
+    if unknown := [name for name in kwargs if name not in names]:
+        raise ArgumentError(f"unknown arguments {', '.join(unknown)}; the function's are {', '.join(names)}")
+    if len(values) != len(names):
+        raise ArgumentError(f"insufficient arguments, expected {len(names)}, provided {len(values)}")
+    return tuple(values)
+
+
+class Executor:
+    """`evaluate` gives a Python function of a program's main function, or the value of an expression."""
+
+    def __init__(
+        self,
+        mod: IRModule | None = None,
+        device: Any = None,
+        target: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_target(target)
+        self.mod, self.device, self.target = IRModule() if mod is None else mod, device, target
+        self.params = dict(params or {})
+
+    def evaluate(
+        self, expr: Expr | None = None, binds: Mapping[Any, Any] | None = None, params: Mapping[str, Any] | None = None
+    ) -> Any:
+        """A function, for a function or nothing; else the expression's value."""
+        if expr is None:
+            return self._callable(self.mod, self.mod["main"], params)
+        expr = as_expr(expr)
+        if isinstance(expr, GlobalVar):
+            function = self.mod[expr]
+            if not isinstance(function, Function):
+                raise ArgumentError(f"{expr.name_hint} is generic; call it in a function with types")
+            return self._callable(self._with_main(function), function, params)
+        if binds:
+            from .expr import bind
+
+            expr = bind(expr, binds)
+        if isinstance(expr, Function):
+            if free := free_vars(expr):
+                raise ArgumentError(f"the function has free variables: {', '.join(v.name_hint for v in free)}")
+            return self._callable(self._with_main(expr), expr, params)
+        function = Function([], expr)
+        return self._callable(self._with_main(function), function, params)()
+
+    def _with_main(self, function: Function) -> IRModule:
+        module = self.mod.shallow_copy()
+        module["main"] = function
+        return module
+
+    def _callable(self, module: IRModule, function: Function, params: Mapping[str, Any] | None) -> Callable[..., Any]:
+        from ...vm.machine import VirtualMachine
+        from ..runtime.arguments import argument
+        from ..runtime.container import wrapped
+
+        fixed = {**self.params, **(params or {})}
+        executable = compiled(module, self.target, fixed)
+        machine = VirtualMachine(executable)
+        main = machine["main"]
+        free = [param for param in function.params if param.name_hint not in fixed]
+        types = executable.function("main").type.params
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            values = bound_arguments(Function(free, function.body), args, kwargs)
+            return wrapped(main(*map(argument, values, types)))
+
+        return call
+
+
+class VMExecutor(Executor):
+    """Evaluates a module's main function on the machine."""
+
+    def __init__(
+        self, mod: IRModule | None, device: Any = None, target: Any = None, params: Mapping[str, Any] | None = None
+    ) -> None:
+        if mod is None:
+            raise RuntimeError("Must provide module to get VM executor.")
+        super().__init__(mod, device, target, params)
+
+
+_KINDS = ("vm", "graph", "debug", "aot")
+
+
+def create_executor(
+    kind: str = "debug",
+    mod: IRModule | None = None,
+    device: Any = None,
+    target: Any = "llvm",
+    params: Mapping[str, Any] | None = None,
+) -> Executor:
+    """What evaluates programs at once. There is one machine, so the kinds "vm", "graph", "debug" and "aot" differ in
+    their class alone.
+
+    Raises RuntimeError for another kind, ArgumentError for a device or target that does not exist.
+    """
+    from ...vm.tensor import require_cpu
+
+    if device is not None:
+        require_cpu(device, "create_executor")
+    if kind not in _KINDS:
+        raise RuntimeError(f"unknown execution strategy: {kind}; there are {', '.join(_KINDS)}")
+    if kind == "vm":
+        return VMExecutor(IRModule() if mod is None else mod, device, target, params)
+    return Executor(mod, device, target, params)

@@ -1,0 +1,345 @@
+"""From Relay's expressions to Treadle's: each becomes one of the builder's, operators by the table (`op/`).
+
+A function that a `let` binds and that calls itself, as a loop does, becomes a function of the module: what it uses
+from around it are parameters more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...compiler import builder, ir
+from ...compiler.builder import Expression, FunctionExpression
+from ...formats import types
+from ...formats.errors import InferenceError
+from . import adt
+from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
+from .op.table import TABLE
+from .op.weights import weight_types
+from .ty import to_type
+from .visit import Walk, free_vars, global_vars, run
+
+Environment = dict[Var, Expression]
+
+
+@dataclass(eq=False)
+class _Local:
+    """A recursive function that a `let` bound: the function that it became, and what it takes more."""
+
+    name: str
+    free: list[Expression]
+    count: int
+
+
+@dataclass
+class Lowering:
+    """The functions of a module as Treadle's, made as they are found to be needed."""
+
+    functions: Mapping[str, Function | ir.Function]
+    data_types: Mapping[str, builder.DataTypeBuilder]
+    made: dict[str, FunctionExpression] = field(default_factory=dict)
+    signatures: dict[str, types.FunctionType | None] = field(default_factory=dict)
+    expressions: dict[int, Expression] = field(default_factory=dict)  # of each expression of Relay, by identity
+    _kept: list[Expr] = field(default_factory=list)
+
+    def function(self, name: str) -> None:
+        """Lowers a function of the module, and those that it calls."""
+        waiting = [name]
+        while waiting:
+            name = waiting.pop()
+            source = self.functions.get(name)
+            if name in self.made or not isinstance(source, Function):
+                continue
+            self.signature(name)
+            self.made[name] = self._function(source, name)
+            waiting += global_vars(source)
+
+    def signature(self, name: str) -> types.FunctionType | None:
+        """The type of a function of the module, as far as it is known without inference."""
+        if name in self.signatures:
+            return self.signatures[name]
+        source = self.functions.get(name)
+        if source is None:
+            raise InferenceError(
+                f"there is no function {name!r} in the module; it has {', '.join(self.functions) or 'none'}"
+            )
+        if isinstance(source, ir.Function):
+            found = _signature([param.type for param in source.params], source.result_type)
+        else:
+            self.signatures[name] = None  # it calls itself, perhaps
+            found = _signature([to_type(p.type_annotation) for p in source.params], to_type(source.ret_type))
+            if found is None and name not in self.made:
+                made = self.made[name] = self._function(source, name)
+                found = made.type if isinstance(made.type, types.FunctionType) else None
+        self.signatures[name] = found
+        return found
+
+    def _function(self, source: Function, name: str = "") -> FunctionExpression:
+        return run(_Body(self, {}, name or "main").closure(source, name))
+
+    def name(self, hint: str) -> str:
+        """A name that no function has."""
+        count, name = 0, hint
+        while name in self.functions or name in self.made:
+            count += 1
+            name = f"{hint}_{count}"
+        return name
+
+
+def _signature(params: Sequence[types.Type | None], result: types.Type | None) -> types.FunctionType | None:
+    return None if result is None or None in params else types.FunctionType(tuple(params), result)  # type: ignore[arg-type]
+
+
+def variable(source: Var, name: str = "") -> Expression:
+    """A variable of Treadle's for one of Relay's."""
+    return builder.var(name or source.name_hint, to_type(source.type_annotation))
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names, numbered where one comes again: a function's parameters can be told apart by theirs."""
+    made: list[str] = []
+    for name in names:
+        count, candidate = 0, name
+        while candidate in made:
+            count += 1
+            candidate = f"{name}_{count}"
+        made.append(candidate)
+    return made
+
+
+class _Body:
+    """Lowers the expressions of one function. What an expression became is remembered: what is shared stays shared."""
+
+    def __init__(self, module: Lowering, variables: Mapping[Var, Expression], function: str) -> None:
+        self.module, self.function = module, function
+        self.variables: Environment = dict(variables)
+        self.locals: dict[Var, _Local] = {}
+        self.known: dict[int, Expression] = {}
+        self.kept: list[Expr] = []
+
+    def closure(self, source: Function, name: str = "") -> Walk:
+        names = _unique([param.name_hint for param in source.params])
+        params = [variable(param, each) for param, each in zip(source.params, names, strict=True)]
+        self.variables.update(zip(source.params, params, strict=True))
+        body = yield self.lower(source.body)
+        return builder.function(params, body, to_type(source.ret_type), name)
+
+    def lower(self, expr: Expr) -> Walk:
+        found = self.known.get(id(expr))
+        if found is None:
+            found = yield self._make(expr)
+            self.known[id(expr)] = self.module.expressions[id(expr)] = found
+            self.kept.append(expr)  # so that no other object takes its identity
+            self.module._kept.append(expr)
+        return found
+
+    def _make(self, expr: Expr) -> Walk:
+        rule = _RULES.get(type(expr))
+        if rule is None:
+            raise InferenceError(
+                f"{type(expr).__name__} is no expression of Relay that can be compiled", function=self.function
+            )
+        return (yield rule(self, expr))
+
+    def _many(self, several: Sequence[Expr]) -> Walk:
+        made = []
+        for each in several:
+            made.append((yield self.lower(each)))
+        return made
+
+    # ---- one kind of expression each ----
+
+    def var(self, expr: Var) -> Walk:
+        if expr in self.locals:
+            return self._local_value(self.locals[expr])
+        if expr not in self.variables:
+            raise InferenceError(f"the variable {expr.name_hint!r} is not bound here", function=self.function)
+        return self.variables[expr]
+        yield
+
+    def constant(self, expr: Constant) -> Walk:
+        return builder.constant(expr.array)
+        yield
+
+    def global_var(self, expr: GlobalVar) -> Walk:
+        return builder.global_function(expr.name_hint, self.module.signature(expr.name_hint))
+        yield
+
+    def tuple(self, expr: Tuple) -> Walk:
+        return builder.tuple_(*(yield self._many(expr.fields)))
+
+    def item(self, expr: TupleGetItem) -> Walk:
+        value = yield self.lower(expr.tuple_value)
+        return builder.field(value, expr.index)
+
+    def if_(self, expr: If) -> Walk:
+        condition, then, otherwise = yield self._many((expr.cond, expr.true_branch, expr.false_branch))
+        return builder.if_(condition, then, otherwise)
+
+    def let(self, expr: Let) -> Walk:
+        chain: Expr = expr
+        while isinstance(chain, Let):  # a chain may be long
+            if isinstance(chain.value, Function) and chain.var in set(free_vars(chain.value)):
+                yield self._recursive(chain.var, chain.value)
+            else:
+                self.variables[chain.var] = yield self.lower(chain.value)
+            chain = chain.body
+        return (yield self.lower(chain))
+
+    def call(self, expr: Call) -> Walk:
+        if isinstance(expr.op, Op):
+            args = yield self._many(expr.args)
+            self._type_weights(expr, args)
+            try:
+                return TABLE[expr.op.name](expr, args)
+            except InferenceError as error:
+                raise InferenceError(error.message, function=error.function or self.function, node=error.node) from None
+        if isinstance(expr.op, adt.Constructor):
+            args = yield self._many(expr.args)
+            return self._constructor(expr.op)(*args)
+        if isinstance(expr.op, Var) and expr.op in self.locals:
+            local = self.locals[expr.op]
+            args = yield self._many(expr.args)
+            return builder.global_function(local.name)(*args, *local.free)
+        callee, *args = yield self._many((expr.op, *expr.args))
+        return callee(*args)
+
+    def _type_weights(self, call: Call, args: Sequence[Expression]) -> None:
+        """Gives variables without a type the one that the operator says."""
+        open_ = [arg for arg in args if arg.type is None and isinstance(arg.atom, ir.Var)]
+        if not open_:
+            return
+        values = TABLE[call.op.name].bound(call, args)
+        for name, type_ in weight_types(call.op.name, values).items():
+            arg = values.get(name)
+            if isinstance(arg, Expression) and any(arg is each for each in open_):
+                assert isinstance(arg.atom, ir.Var)
+                arg.atom, arg.type = ir.Var(arg.atom.name, type_), type_
+
+    def function_value(self, expr: Function) -> Walk:
+        return (yield self.closure(expr))
+
+    def match(self, expr: adt.Match) -> Walk:
+        value = yield self.lower(expr.data)
+        clauses: list[tuple[Any, Expression]] = []
+        for clause in expr.clauses:
+            pattern = self._pattern(clause.lhs)
+            clauses.append((pattern, (yield self.lower(clause.rhs))))
+        used = [c.lhs.constructor for c in expr.clauses if isinstance(c.lhs, adt.PatternConstructor)]
+        made = builder.match_(value, clauses)
+        if used:
+            made.data_type = self._constructor(used[0]).definition
+        return made
+
+    def _pattern(self, pattern: adt.Pattern) -> ir.Pattern:
+        if isinstance(pattern, adt.PatternVar):
+            made = variable(pattern.var)
+            self.variables[pattern.var] = made
+            assert isinstance(made.atom, ir.Var)
+            return ir.Bind(made.atom)
+        if isinstance(pattern, adt.PatternConstructor):
+            return ir.ConstructorPattern(pattern.constructor.name_hint, tuple(map(self._pattern, pattern.patterns)))
+        if isinstance(pattern, adt.PatternTuple):
+            return ir.TuplePattern(tuple(map(self._pattern, pattern.patterns)))
+        return ir.Wildcard()
+
+    def _constructor(self, constructor: adt.Constructor) -> builder.ConstructorFunction:
+        name = constructor.belong_to.name_hint
+        if name not in self.module.data_types:
+            raise InferenceError(f"the data type {name!r} of {constructor.name_hint} is not in the module")
+        return getattr(self.module.data_types[name], constructor.name_hint)
+
+    # ---- functions that call themselves ----
+
+    def _recursive(self, name: Var, source: Function) -> Walk:
+        """`let name = fn … name(…) …` as a function of the module."""
+        outer = [each for each in free_vars(source) if each is not name]
+        reached = [(each, self.locals[each]) for each in outer if each in self.locals]
+        values = [self.variables[each] for each in outer if each not in self.locals]
+        variables = [each for each in outer if each not in self.locals]
+        inner_free = [builder.var(each.name_hint, value.type) for each, value in zip(variables, values, strict=True)]
+        local = self.module.name(name.name_hint)
+        self.module.made[local] = FunctionExpression()  # the name is taken
+        body = _Body(self.module, dict(zip(variables, inner_free, strict=True)), local)
+        extra: list[Expression] = []
+        for other, called in reached:
+            handed = [builder.var(f"{called.name}_{place}", free.type) for place, free in enumerate(called.free)]
+            body.locals[other] = _Local(called.name, handed, called.count)
+            extra += handed
+            values += called.free
+        free = [*inner_free, *extra]
+        body.locals[name] = _Local(local, free, len(source.params))
+        params = [variable(param) for param in source.params]
+        body.variables.update(zip(source.params, params, strict=True))
+        result = yield body.lower(source.body)
+        self.module.made[local] = builder.function([*params, *free], result, to_type(source.ret_type), local)
+        self.locals[name] = _Local(local, values, len(source.params))
+
+    def _local_value(self, local: _Local) -> Expression:
+        """Such a function as a value."""
+        callee = builder.global_function(local.name)
+        if not local.free:
+            return callee
+        params = [builder.var(f"argument_{place}", None) for place in range(local.count)]
+        return builder.function(params, callee(*params, *local.free))
+
+
+_RULES: dict[type, Any] = {
+    Var: _Body.var,
+    Constant: _Body.constant,
+    GlobalVar: _Body.global_var,
+    Tuple: _Body.tuple,
+    TupleGetItem: _Body.item,
+    If: _Body.if_,
+    Let: _Body.let,
+    Call: _Body.call,
+    Function: _Body.function_value,
+    adt.Match: _Body.match,
+}
+
+
+def lowered(
+    functions: Mapping[str, Function | ir.Function],
+    data_types: Mapping[str, types.DataTypeDefinition],
+    entries: Sequence[str],
+) -> ir.Module:
+    """The module that the entries reach. Raises InferenceError."""
+    return _module(functions, data_types, entries)[0]
+
+
+def _module(
+    functions: Mapping[str, Function | ir.Function],
+    data_types: Mapping[str, types.DataTypeDefinition],
+    entries: Sequence[str],
+    label: bool = False,
+) -> tuple[ir.Module, Lowering]:
+    """`label` marks, as the origin of its binding, each expression whose type only inference will find."""
+    builders = {name: builder.DataTypeBuilder(definition) for name, definition in data_types.items()}
+    lowering = Lowering(functions, builders)
+    for entry in entries:
+        lowering.function(entry)
+    for number, expression in enumerate(lowering.expressions.values() if label else ()):
+        if expression.type is None and expression.make is not None:
+            expression.origin = f"#{number}"
+    order = [*entries, *(name for name in lowering.made if name not in entries)]
+    module = builder.Module({name: lowering.made[name] for name in order}, data_types=list(builders.values()))
+    native = {name: each for name, each in functions.items() if isinstance(each, ir.Function)}
+    return _with_used(module, native), lowering
+
+
+def _with_used(module: ir.Module, library: Mapping[str, ir.Function]) -> ir.Module:
+    """The module with those functions of the library that it uses."""
+    from dataclasses import replace
+
+    from ...compiler.prelude import called
+
+    functions = dict(module.functions)
+    waiting = [name for function in functions.values() for name in called(function.body)]
+    while waiting:
+        name = waiting.pop()
+        if name in library and name not in functions:
+            functions[name] = library[name]
+            waiting += called(library[name].body)
+    return replace(module, functions=functions)

@@ -1,0 +1,38 @@
+"""`relay.op`: the operators. One table (`table.py`); each module registers a family."""
+
+from . import algorithm, annotation, image, nn, reduce, tensor, transform, vision  # noqa: F401
+from . import table as op  # noqa: F401
+from .algorithm import argsort, searchsorted, sort, topk  # noqa: F401
+from .reduce import (  # noqa: F401
+    all,
+    any,
+    argmax,
+    argmin,
+    logsumexp,
+    max,
+    mean,
+    mean_std,
+    mean_variance,
+    min,
+    prod,
+    std,
+    sum,
+    variance,
+)
+from .table import TABLE, get  # noqa: F401
+from .tensor import *  # noqa: F403
+from .transform import *  # noqa: F403
+
+# the operators that stand in `relay` itself too
+FUNCTIONS = [
+    *tensor.__all__,
+    *transform.__all__,
+    *("argsort", "searchsorted", "sort", "topk"),
+    *("all", "any", "argmax", "argmin", "logsumexp", "max", "mean", "mean_std", "mean_variance", "min", "prod"),
+    *("std", "sum", "variance"),
+]
+
+__all__ = [
+    *FUNCTIONS,
+    *("TABLE", "algorithm", "annotation", "get", "image", "nn", "op", "reduce", "tensor", "vision"),
+]

@@ -1,0 +1,131 @@
+"""`relay.image`: sizes of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....compiler.builder import Expression, op
+from ....formats.dims import Dim
+from ....formats.errors import InferenceError
+from ..ty import dtype_name
+from .layouts import transformed
+from .table import Tensor, as_dims, operator, type_of
+
+_METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
+_PLACES = {
+    "half_pixel": "half_pixel",
+    "pytorch_half_pixel": "pytorch_half_pixel",
+    "align_corners": "align_corners",
+    "asymmetric": "asymmetric",
+    "": "asymmetric",
+}
+_ROUNDING = {
+    "round": "round_prefer_ceil",
+    "round_prefer_floor": "round_prefer_floor",
+    "round_prefer_ceil": "round_prefer_ceil",
+    "floor": "floor",
+    "ceil": "ceil",
+}
+
+
+def resized(
+    data: Expression, sizes: Sequence[Dim], method: str, places: str, rounding: str, alpha: float, exclude: bool
+) -> Expression:
+    """An image of channels first in another size. Raises InferenceError for what is not in the tables above."""
+    for what, table in ((method, _METHODS), (places, _PLACES), (rounding or "floor", _ROUNDING)):
+        if what not in table:
+            raise InferenceError(f"{what!r} is not supported; there are {', '.join(filter(None, table))}")
+    rounding = rounding or ("round" if places == "align_corners" else "floor")
+    for axis, size in enumerate(sizes, 2):
+        if type_of(data).shape[axis] != size or places not in ("half_pixel", "align_corners", "asymmetric", ""):
+            data = op.resize(
+                data,
+                axis=axis,
+                size=size,
+                mode=_METHODS[method],
+                coordinates=_PLACES[places],
+                rounding=_ROUNDING[rounding],
+                cubic=float(alpha),
+                exclude_outside=bool(exclude),
+            )
+    return data
+
+
+def _resize(
+    data: Expression,
+    size: Any,
+    layout: str,
+    plain: str,
+    method: str,
+    places: str,
+    rounding: str,
+    alpha: float,
+    exclude: Any,
+    out_dtype: str | None,
+) -> Expression:
+    sizes = as_dims(size)
+    if sizes is None:
+        raise NotImplementedError("image.resize: a size that is computed; give numbers")
+    count = len(plain) - 2
+    sizes = sizes * count if len(sizes) == 1 else sizes
+    result = resized(transformed(data, layout, plain), sizes, method, places, rounding, alpha, bool(exclude))
+    result = transformed(result, plain, layout)
+    return op.cast(result, dtype=dtype_name(out_dtype)) if out_dtype else result
+
+
+@operator("image.resize1d")
+def resize1d(
+    data: Tensor,
+    size: Any,
+    roi: Any = None,
+    layout: str = "NCW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: str | None = None,
+) -> Expression:
+    """Sequences in another length."""
+    places = coordinate_transformation_mode
+    return _resize(data, size, layout, "NCW", method, places, rounding_method, cubic_alpha, cubic_exclude, out_dtype)
+
+
+@operator("image.resize2d")
+def resize2d(
+    data: Tensor,
+    size: Any,
+    roi: Any = None,
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: str | None = None,
+) -> Expression:
+    """Images in another size."""
+    places = coordinate_transformation_mode
+    return _resize(data, size, layout, "NCHW", method, places, rounding_method, cubic_alpha, cubic_exclude, out_dtype)
+
+
+@operator("image.resize3d")
+def resize3d(
+    data: Tensor,
+    size: Any,
+    roi: Any = None,
+    layout: str = "NCDHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "",
+    cubic_alpha: float = -0.5,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    out_dtype: str | None = None,
+) -> Expression:
+    """Volumes in another size."""
+    places = coordinate_transformation_mode
+    return _resize(data, size, layout, "NCDHW", method, places, rounding_method, cubic_alpha, cubic_exclude, out_dtype)

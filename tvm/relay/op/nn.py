@@ -1,0 +1,845 @@
+"""`relay.nn`: convolutions, pooling, normalisation, activations. Layouts other than channels first are transposed
+there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....compiler import builder
+from ....compiler.builder import Expression, op
+from ....formats import dims, types
+from ....formats.dtypes import DType
+from ....formats.errors import InferenceError
+from ..expr import TupleGetItem
+from ..ty import dtype_name
+from .layouts import transformed
+from .reduce import axes_of
+from .table import Tensor, axis_of, like, minus, operator, pair, rank_of, shape_of, type_of
+from .tensor import fast_exp, fast_tanh  # noqa: F401  (TVM has them here too)
+
+_LETTERS = {1: "W", 2: "HW", 3: "DHW"}
+
+
+# ---- convolution and products ----
+
+
+def _pads(padding: Any, count: int) -> tuple[int, ...]:
+    """Beginnings, then ends: from one number, one for each axis, or both for each."""
+    numbers = pair(padding, count)
+    if len(numbers) not in (count, 2 * count):
+        raise InferenceError(f"padding {padding!r}: expected 1, {count} or {2 * count} numbers")
+    return numbers * 2 if len(numbers) == count else numbers
+
+
+def _kinds(data: Expression, weight: Expression, out_dtype: str) -> tuple[Expression, Expression, DType, DType | None]:
+    """Operands to compute with, the type they have, and what the result is cast to, if anything."""
+    own, other = type_of(data).dtype, type_of(weight).dtype
+    result = DType[dtype_name(out_dtype)] if out_dtype else own
+    if own.is_float:
+        wide = result if result.is_float and result.itemsize > own.itemsize else own
+        data = data if own is wide else op.cast(data, dtype=wide)
+        weight = weight if other is wide else op.cast(weight, dtype=wide)
+        return data, weight, wide, None if result is wide else result
+    if own.itemsize == 1 and other.itemsize == 1:
+        return data, weight, own, None if result is DType.int32 else result
+    # sums of products of wider integers: float64 is exact up to 2 to the 53
+    return op.cast(data, dtype="float64"), op.cast(weight, dtype="float64"), DType.float64, result
+
+
+def _conv(
+    data: Expression,
+    weight: Expression,
+    count: int,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    data_layout: str,
+    kernel_layout: str,
+    out_layout: str,
+    out_dtype: str,
+) -> Expression:
+    spatial = _LETTERS[count]
+    data = transformed(data, data_layout, f"NC{spatial}")
+    depthwise_last = kernel_layout == f"{spatial}OI"  # depthwise: channels, then how many results each has
+    weight = transformed(weight, kernel_layout, f"OI{spatial}")
+    channels, shape = type_of(data).shape[1], type_of(weight).shape
+    if groups > 1 and groups == channels and shape[1] != 1 and (depthwise_last or shape[0] == channels):
+        weight = op.reshape(weight, shape=(dims.product(shape[:2]), 1, *shape[2:]))  # type: ignore[arg-type]
+    data, weight, kind, cast_to = _kinds(data, weight, out_dtype)
+    attributes = {
+        "strides": pair(strides, count),
+        "pads": _pads(padding, count),
+        "dilations": pair(dilation, count),
+        "groups": int(groups),
+    }
+    result = (op.conv if kind.is_float else op.conv_integer)(data, weight, **attributes)
+    result = result if cast_to is None else op.cast(result, dtype=cast_to)
+    return transformed(result, f"NC{spatial}", out_layout or data_layout)
+
+
+@operator("nn.conv1d")
+def conv1d(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCW",
+    kernel_layout: str = "OIW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> Expression:
+    """Convolution over one axis."""
+    return _conv(data, weight, 1, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype)
+
+
+@operator("nn.conv2d")
+def conv2d(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> Expression:
+    """Convolution over two axes."""
+    return _conv(data, weight, 2, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype)
+
+
+@operator("nn.conv3d")
+def conv3d(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = (1, 1, 1),
+    padding: Any = (0, 0, 0),
+    dilation: Any = (1, 1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "OIDHW",
+    out_layout: str = "",
+    out_dtype: str = "",
+) -> Expression:
+    """Convolution over three axes."""
+    return _conv(data, weight, 3, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype)
+
+
+def _conv_transpose(
+    data: Expression,
+    weight: Expression,
+    count: int,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    layouts: Sequence[str],
+    output_padding: Any,
+    out_dtype: str,
+) -> Expression:
+    spatial, (data_layout, kernel_layout, out_layout) = _LETTERS[count], layouts
+    data = transformed(data, data_layout, f"NC{spatial}")
+    weight = transformed(weight, kernel_layout, f"IO{spatial}")
+    data, weight, _, cast_to = _kinds(data, weight, out_dtype)
+    result = op.conv_transpose(
+        data,
+        weight,
+        strides=pair(strides, count),
+        pads=_pads(padding, count),
+        dilations=pair(dilation, count),
+        groups=int(groups),
+        output_padding=pair(output_padding, count),
+    )
+    result = result if cast_to is None else op.cast(result, dtype=cast_to)
+    return transformed(result, f"NC{spatial}", out_layout or data_layout)
+
+
+@operator("nn.conv1d_transpose")
+def conv1d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = (1,),
+    padding: Any = (0,),
+    dilation: Any = (1,),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCW",
+    kernel_layout: str = "IOW",
+    out_layout: str = "",
+    output_padding: Any = (0,),
+    out_dtype: str = "",
+) -> Expression:
+    """The transpose of convolution over one axis."""
+    layouts = (data_layout, "IOW" if kernel_layout == "OIW" else kernel_layout, out_layout)
+    return _conv_transpose(data, weight, 1, strides, padding, dilation, groups, layouts, output_padding, out_dtype)
+
+
+@operator("nn.conv2d_transpose")
+def conv2d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str = "",
+    output_padding: Any = (0, 0),
+    out_dtype: str = "",
+) -> Expression:
+    """The transpose of convolution over two axes."""
+    layouts = (data_layout, kernel_layout, out_layout)
+    return _conv_transpose(data, weight, 2, strides, padding, dilation, groups, layouts, output_padding, out_dtype)
+
+
+@operator("nn.conv3d_transpose")
+def conv3d_transpose(
+    data: Tensor,
+    weight: Tensor,
+    strides: Any = (1, 1, 1),
+    padding: Any = (0, 0, 0),
+    dilation: Any = (1, 1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "IODHW",
+    out_layout: str = "",
+    output_padding: Any = (0, 0, 0),
+    out_dtype: str = "",
+) -> Expression:
+    """The transpose of convolution over three axes."""
+    layouts = (data_layout, kernel_layout, out_layout)
+    return _conv_transpose(data, weight, 3, strides, padding, dilation, groups, layouts, output_padding, out_dtype)
+
+
+def _product(a: Expression, b: Expression, out_dtype: str) -> Expression:
+    a, b, kind, cast_to = _kinds(a, b, out_dtype)
+    result = (op.matmul if kind.is_float else op.matmul_integer)(a, b)
+    return result if cast_to is None else op.cast(result, dtype=cast_to)
+
+
+def _turned(x: Expression) -> Expression:
+    rank = rank_of(x)
+    return op.permute_dims(x, axes=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@operator("nn.matmul")
+def matmul(
+    tensor_a: Tensor,
+    tensor_b: Tensor,
+    units: int | None = None,
+    out_dtype: str = "",
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> Expression:
+    """The product of matrices."""
+    a = _turned(tensor_a) if transpose_a else tensor_a
+    return _product(a, _turned(tensor_b) if transpose_b else tensor_b, out_dtype)
+
+
+@operator("nn.dense")
+def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: str = "") -> Expression:
+    """data · weightᵀ."""
+    return _product(data, _turned(weight), out_dtype)
+
+
+@operator("nn.batch_matmul")
+def batch_matmul(
+    tensor_a: Tensor, tensor_b: Tensor, out_dtype: str = "", transpose_a: bool = False, transpose_b: bool = True
+) -> Expression:
+    """Products of matrices, one a batch; the second is transposed by default."""
+    a = _turned(tensor_a) if transpose_a else tensor_a
+    return _product(a, _turned(tensor_b) if transpose_b else tensor_b, out_dtype)
+
+
+# ---- pooling ----
+
+
+def _pool(
+    kind: str,
+    data: Expression,
+    count: int,
+    pool_size: Any,
+    strides: Any,
+    dilation: Any,
+    padding: Any,
+    layouts: tuple[str, str],
+    ceil_mode: bool,
+    **attributes: Any,
+) -> Expression:
+    plain = f"NC{_LETTERS[count]}"
+    result = getattr(op, kind)(
+        transformed(data, layouts[0], plain),
+        kernel=pair(pool_size, count),
+        strides=pair(strides, count),
+        pads=_pads(padding, count),
+        dilations=pair(dilation, count),
+        ceil_mode=bool(ceil_mode),
+        **attributes,
+    )
+    return transformed(result, plain, layouts[1] or layouts[0])
+
+
+@operator("nn.max_pool1d")
+def max_pool1d(
+    data: Tensor,
+    pool_size: Any = (1,),
+    strides: Any = (1,),
+    dilation: Any = (1,),
+    padding: Any = (0,),
+    layout: str = "NCW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+) -> Expression:
+    """The greatest element under each window."""
+    return _pool("max_pool", data, 1, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
+
+
+@operator("nn.max_pool2d")
+def max_pool2d(
+    data: Tensor,
+    pool_size: Any = (1, 1),
+    strides: Any = (1, 1),
+    dilation: Any = (1, 1),
+    padding: Any = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+) -> Expression:
+    """The greatest element under each window."""
+    return _pool("max_pool", data, 2, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
+
+
+@operator("nn.max_pool3d")
+def max_pool3d(
+    data: Tensor,
+    pool_size: Any = (1, 1, 1),
+    strides: Any = (1, 1, 1),
+    dilation: Any = (1, 1, 1),
+    padding: Any = (0, 0, 0),
+    layout: str = "NCDHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+) -> Expression:
+    """The greatest element under each window."""
+    return _pool("max_pool", data, 3, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
+
+
+@operator("nn.avg_pool1d")
+def avg_pool1d(
+    data: Tensor,
+    pool_size: Any = (1,),
+    strides: Any = (1,),
+    dilation: Any = (1,),
+    padding: Any = (0,),
+    layout: str = "NCW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Expression:
+    """The mean of the elements under each window."""
+    flags = {"count_include_pad": bool(count_include_pad)}
+    return _pool(
+        "average_pool", data, 1, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode, **flags
+    )
+
+
+@operator("nn.avg_pool2d")
+def avg_pool2d(
+    data: Tensor,
+    pool_size: Any = (1, 1),
+    strides: Any = (1, 1),
+    dilation: Any = (1, 1),
+    padding: Any = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Expression:
+    """The mean of the elements under each window."""
+    flags = {"count_include_pad": bool(count_include_pad)}
+    return _pool(
+        "average_pool", data, 2, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode, **flags
+    )
+
+
+@operator("nn.avg_pool3d")
+def avg_pool3d(
+    data: Tensor,
+    pool_size: Any = (1, 1, 1),
+    strides: Any = (1, 1, 1),
+    dilation: Any = (1, 1, 1),
+    padding: Any = (0, 0, 0),
+    layout: str = "NCDHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Expression:
+    """The mean of the elements under each window."""
+    flags = {"count_include_pad": bool(count_include_pad)}
+    return _pool(
+        "average_pool", data, 3, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode, **flags
+    )
+
+
+def _adaptive(kind: str, count: int, fixed: bool) -> Callable[..., Any]:
+    """Pooling to a size of the result, or, `fixed`, to 1."""
+    layout_, reduce = f"NC{_LETTERS[count]}", op.mean if kind == "avg" else op.max
+
+    def pooled(data: Expression, output_size: Any, layout: str, out_layout: str) -> Expression:
+        data = transformed(data, layout, layout_)
+        shape = type_of(data).shape[2:]
+        sizes = (None,) * count if output_size is None or output_size == () else pair(output_size, count)
+        for axis, (length, size) in enumerate(zip(shape, sizes, strict=True), 2):
+            wanted = length if size is None and output_size is not None else size
+            data = _pooled_along(data, axis, length, wanted, reduce)
+        return transformed(data, layout_, out_layout or layout)
+
+    if fixed:
+
+        def whole(data: Tensor, layout: str = layout_, out_layout: str = "") -> Expression:
+            return pooled(data, 1, layout, out_layout)
+
+        made, name = whole, f"global_{kind}_pool{count}d"
+    else:
+
+        def to_size(data: Tensor, output_size: Any = None, layout: str = layout_, out_layout: str = "") -> Expression:
+            return pooled(data, output_size, layout, out_layout)
+
+        made, name = to_size, f"adaptive_{kind}_pool{count}d"  # type: ignore[assignment]
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = "Pooling over all places" + ("." if fixed else ", or to a size of the result.")
+    return operator(f"nn.{name}")(made)
+
+
+def _pooled_along(data: Expression, axis: int, length: Any, size: Any, reduce: Any) -> Expression:
+    if size is None or size == length:
+        return data
+    if size == 1:
+        return reduce(data, axes=(axis,), keepdims=True)
+    if not isinstance(length, int):
+        raise NotImplementedError("adaptive pooling to a size needs a shape that is known")
+    parts = []
+    for place in range(size):
+        start, end = place * length // size, -(-(place + 1) * length // size)
+        part = op.slice(data, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
+        parts.append(reduce(part, axes=(axis,), keepdims=True))
+    return op.concat(*parts, axis=axis)
+
+
+global_max_pool1d, global_avg_pool1d = _adaptive("max", 1, True), _adaptive("avg", 1, True)
+global_max_pool2d, global_avg_pool2d = _adaptive("max", 2, True), _adaptive("avg", 2, True)
+global_max_pool3d, global_avg_pool3d = _adaptive("max", 3, True), _adaptive("avg", 3, True)
+adaptive_max_pool1d, adaptive_avg_pool1d = _adaptive("max", 1, False), _adaptive("avg", 1, False)
+adaptive_max_pool2d, adaptive_avg_pool2d = _adaptive("max", 2, False), _adaptive("avg", 2, False)
+adaptive_max_pool3d, adaptive_avg_pool3d = _adaptive("max", 3, False), _adaptive("avg", 3, False)
+
+
+# ---- activations ----
+
+
+@operator("nn.relu")
+def relu(data: Tensor) -> Expression:
+    """The greater of x and 0."""
+    return op.relu(data) if type_of(data).dtype.is_float else op.maximum(data, like(data, 0))
+
+
+@operator("nn.leaky_relu")
+def leaky_relu(data: Tensor, alpha: float = 0.01) -> Expression:
+    """x, of negative ones alpha x."""
+    return op.leaky_relu(data, alpha=float(alpha))
+
+
+def _channel(data: Expression, vector: Expression, axis: int) -> Expression:
+    """A vector along an axis of `data`."""
+    behind = rank_of(data) - axis_of(data, axis) - 1
+    return op.expand_dims(vector, axes=list(range(1, behind + 1))) if behind else vector
+
+
+@operator("nn.prelu")
+def prelu(data: Tensor, alpha: Tensor, axis: int = 1) -> Expression:
+    """x, of negative ones alpha x; an alpha for each channel."""
+    slope = _channel(data, alpha, axis)
+    return op.where(op.less(data, like(data, 0)), op.multiply(data, slope), data)
+
+
+@operator("nn.softmax")
+def softmax(data: Tensor, axis: int = -1) -> Expression:
+    """exp x / the sum of exp x along an axis."""
+    return op.softmax(data, axis=axis_of(data, axis))
+
+
+@operator("nn.fast_softmax")
+def fast_softmax(data: Tensor, axis: int = -1) -> Expression:
+    """`softmax`."""
+    return op.softmax(data, axis=axis_of(data, axis))
+
+
+@operator("nn.log_softmax")
+def log_softmax(data: Tensor, axis: int = -1) -> Expression:
+    """The logarithm of softmax."""
+    return op.log_softmax(data, axis=axis_of(data, axis))
+
+
+# ---- shapes ----
+
+
+@operator("nn.batch_flatten")
+def batch_flatten(data: Tensor) -> Expression:
+    """All axes but the first as one."""
+    data, shape = shape_of(data)
+    return op.reshape(data, shape=(shape[0], dims.product(shape[1:])))
+
+
+@operator("nn.bias_add")
+def bias_add(data: Tensor, bias: Tensor, axis: int = 1) -> Expression:
+    """A number added to each channel."""
+    return op.add(data, _channel(data, bias, axis))
+
+
+@operator("nn.pad")
+def pad(data: Tensor, pad_width: Any, pad_value: Any = 0, pad_mode: str = "constant") -> Expression:
+    """Elements around the tensor: (before, after) for each axis."""
+    if pad_mode not in ("constant", "edge", "reflect"):
+        raise InferenceError(f"pad_mode {pad_mode!r}; there are constant, edge and reflect")
+    if isinstance(pad_width, Expression):
+        width = getattr(pad_width.atom, "value", None)
+        if width is None:
+            return _padded_by(data, pad_width, pad_value, pad_mode)
+        pad_width = width
+    sides = [(int(each), int(each)) if np.ndim(each) == 0 else (int(each[0]), int(each[1])) for each in pad_width]
+    pads = [before for before, _ in sides] + [after for _, after in sides]
+    value = getattr(pad_value.atom, "value", None) if isinstance(pad_value, Expression) else pad_value
+    if value is None:
+        assert isinstance(pad_value, Expression)
+        ones = op.pad(_truths(data), pads=pads, value=False)
+        return op.where(ones, op.pad(data, pads=pads), op.cast(pad_value, dtype=type_of(data).dtype))
+    number = np.asarray(value).item()
+    kind = type_of(data).dtype
+    number = float(number) if kind.is_float else bool(number) if kind is DType.bool else int(number)
+    return op.pad(data, pads=pads, mode=pad_mode, value=number)
+
+
+def _truths(data: Expression) -> Expression:
+    """Truths in the shape of `data`."""
+    from .tensor import filled
+
+    return filled(data, builder.constant(True))
+
+
+def _padded_by(data: Expression, width: Expression, value: Any, mode: str) -> Expression:
+    """Padding whose widths a run computes."""
+    from .dynamic import sizes_of
+    from .table import behind
+
+    waits, sizes = sizes_of(op.reshape(op.permute_dims(width), shape=(2 * rank_of(data),)))
+    known = getattr(value.atom, "value", None) if isinstance(value, Expression) else value
+    if known is None:
+        raise NotImplementedError("nn.pad: a value and widths that are both computed")
+    number = np.asarray(known).item()
+    number = float(number) if type_of(data).dtype.is_float else int(number)
+    return behind("pad", data, waits, pads=sizes, mode=mode, value=number)
+
+
+@operator("nn.mirror_pad")
+def mirror_pad(data: Tensor, pad_width: Any, mode: str = "SYMMETRIC") -> Expression:
+    """Elements mirrored at the edges, with (SYMMETRIC) or without (REFLECT) the edge itself."""
+    if mode == "REFLECT":
+        pads = [int(before) for before, _ in pad_width] + [int(after) for _, after in pad_width]
+        return op.pad(data, pads=pads, mode="reflect")
+    for axis, (before, after) in enumerate(pad_width):
+        length = type_of(data).shape[axis]
+        if before or after:
+            if not isinstance(length, int):
+                raise NotImplementedError("nn.mirror_pad: SYMMETRIC needs a shape that is known")
+            places = np.pad(np.arange(length), (int(before), int(after)), mode="symmetric")
+            data = op.take(data, builder.constant(places), axis=axis)
+    return data
+
+
+@operator("nn.dilate")
+def dilate(data: Tensor, strides: Any, dilation_value: float = 0.0) -> Expression:
+    """Elements apart, with a value between them."""
+    data, shape = shape_of(data)
+    whole = type_of(data).dtype
+    value = float(dilation_value) if whole.is_float else int(dilation_value)
+    for axis, step in enumerate(pair(strides, len(shape))):
+        if step > 1:
+            pads = [0] * (2 * len(shape) + 2)
+            pads[len(shape) + 1 + axis + 1] = step - 1
+            size = minus(dims.multiply(shape[axis], step), step - 1)
+            now = type_of(data).shape
+            data = op.pad(op.expand_dims(data, axes=(axis + 1,)), pads=pads, value=value)
+            data = op.reshape(data, shape=(*now[:axis], dims.multiply(shape[axis], step), *now[axis + 1 :]))
+            data = op.slice(data, starts=(0,), ends=(size,), axes=(axis,), steps=(1,))
+    return data
+
+
+@operator("nn.depth_to_space")
+def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Expression:
+    """Blocks of channels side by side in space."""
+    data = transformed(data, layout, "NCHW")
+    if mode == "DCR":
+        result = op.depth_to_space(data, blocks=(block_size, block_size))
+    else:
+        data, (n, c, h, w) = shape_of(data)
+        channels = dims.floordiv(c, block_size * block_size)
+        parts = op.reshape(data, shape=(n, channels, block_size, block_size, h, w))
+        parts = op.permute_dims(parts, axes=(0, 1, 4, 2, 5, 3))
+        result = op.reshape(parts, shape=(n, channels, dims.multiply(h, block_size), dims.multiply(w, block_size)))
+    return transformed(result, "NCHW", layout)
+
+
+@operator("nn.space_to_depth")
+def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW") -> Expression:
+    """Neighbours in space as channels."""
+    data, (n, c, h, w) = shape_of(transformed(data, layout, "NCHW"))
+    high, wide = dims.floordiv(h, block_size), dims.floordiv(w, block_size)
+    parts = op.reshape(data, shape=(n, c, high, block_size, wide, block_size))
+    parts = op.permute_dims(parts, axes=(0, 3, 5, 1, 2, 4))
+    result = op.reshape(parts, shape=(n, dims.multiply(c, block_size * block_size), high, wide))
+    return transformed(result, "NCHW", layout)
+
+
+@operator("nn.space_to_batch_nd")
+def space_to_batch_nd(data: Tensor, block_shape: Any, paddings: Any, pad_value: float = 0) -> Expression:
+    """Blocks of space, padded, as batches."""
+    blocks = pair(block_shape, 1)
+    rest = rank_of(data) - len(blocks) - 1
+    before = [0, *(int(a) for a, _ in paddings), *[0] * rest]
+    after = [0, *(int(b) for _, b in paddings), *[0] * rest]
+    data, shape = shape_of(op.pad(data, pads=before + after, value=pad_value))
+    form: list[Any] = [shape[0]]
+    for dim, block in zip(shape[1:], blocks):  # noqa: B905
+        form += [dims.floordiv(dim, block), block]
+    form += shape[len(blocks) + 1 :]
+    count = len(blocks)
+    inner, outer = [2 * place + 2 for place in range(count)], [2 * place + 1 for place in range(count)]
+    parts = op.permute_dims(op.reshape(data, shape=form), axes=[*inner, 0, *outer, *range(2 * count + 1, len(form))])
+    sizes = [dims.floordiv(dim, block) for dim, block in zip(shape[1:], blocks)]  # noqa: B905
+    return op.reshape(parts, shape=(dims.product([*blocks, shape[0]]), *sizes, *shape[count + 1 :]))
+
+
+@operator("nn.batch_to_space_nd")
+def batch_to_space_nd(data: Tensor, block_shape: Any, crops: Any) -> Expression:
+    """Batches as blocks of space, cropped."""
+    blocks = pair(block_shape, 1)
+    data, shape = shape_of(data)
+    count = len(blocks)
+    batch = dims.floordiv(shape[0], int(np.prod(blocks)))
+    parts = op.reshape(data, shape=(*blocks, batch, *shape[1:]))
+    order = [count]
+    for place in range(count):
+        order += [count + 1 + place, place]
+    parts = op.permute_dims(parts, axes=[*order, *range(2 * count + 1, len(shape) + count)])
+    sizes = [dims.multiply(dim, block) for dim, block in zip(shape[1:], blocks)]  # noqa: B905
+    whole = op.reshape(parts, shape=(batch, *sizes, *shape[count + 1 :]))
+    starts = [int(a) for a, _ in crops]
+    ends = [minus(size, int(b)) for size, (_, b) in zip(sizes, crops, strict=True)]
+    return op.slice(whole, starts=starts, ends=ends, axes=list(range(1, count + 1)), steps=[1] * count)
+
+
+@operator("nn.upsampling")
+def upsampling(
+    data: Tensor,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+) -> Expression:
+    """An image so many times as high and wide."""
+    from .image import resized
+
+    data = transformed(data, layout, "NCHW")
+    data, shape = shape_of(data)
+    sizes = [
+        dims.multiply(dim, int(scale)) if float(scale).is_integer() else round(dim * scale)  # type: ignore[operator]
+        for dim, scale in zip(shape[2:], (scale_h, scale_w), strict=True)
+    ]
+    mode = "align_corners" if align_corners else "asymmetric"
+    if method != "nearest_neighbor" and not align_corners:
+        mode = "half_pixel"
+    names = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}
+    return transformed(resized(data, sizes, names[method], mode, "", -0.5, False), "NCHW", layout)
+
+
+# ---- normalisation ----
+
+
+def _scaled(x: Expression, gamma: Expression, beta: Expression, axis: int, scale: bool, center: bool) -> Expression:
+    x = op.multiply(x, _channel(x, gamma, axis)) if scale else x
+    return op.add(x, _channel(x, beta, axis)) if center else x
+
+
+@operator("nn.batch_norm", results=3)
+def batch_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expression:
+    """Channels normalised by the mean and variance given, which are results too."""
+    if axis_of(data, axis) == 1 and scale and center:
+        result = op.batch_normalization(data, gamma, beta, moving_mean, moving_var, epsilon=float(epsilon))
+    else:
+        spread = op.rsqrt(op.add(moving_var, like(moving_var, epsilon)))
+        factor = op.multiply(gamma, spread) if scale else spread
+        offset = op.negative(op.multiply(moving_mean, factor))
+        offset = op.add(beta, offset) if center else offset
+        result = op.add(op.multiply(data, _channel(data, factor, axis)), _channel(data, offset, axis))
+    return builder.tuple_(result, moving_mean, moving_var)
+
+
+def _normalised(data: Expression, axes: Sequence[int], epsilon: float) -> Expression:
+    middle = op.mean(data, axes=axes, keepdims=True)
+    away = op.subtract(data, middle)
+    spread = op.mean(op.square(away), axes=axes, keepdims=True)
+    return op.multiply(away, op.rsqrt(op.add(spread, like(data, epsilon))))
+
+
+@operator("nn.instance_norm")
+def instance_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expression:
+    """Each channel of each image normalised by its own mean and variance."""
+    if axis_of(data, axis) == 1 and scale and center:
+        return op.instance_normalization(data, gamma, beta, epsilon=float(epsilon))
+    axes = [each for each in range(1, rank_of(data)) if each != axis_of(data, axis)]
+    return _scaled(_normalised(data, axes, epsilon), gamma, beta, axis, scale, center)
+
+
+@operator("nn.layer_norm")
+def layer_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expression:
+    """Normalised by mean and variance along an axis."""
+    along = axis_of(data, axis)
+    if along == rank_of(data) - 1 and scale and center:
+        return op.layer_normalization(data, gamma, beta, axis=-1, epsilon=float(epsilon))
+    return _scaled(_normalised(data, [along], epsilon), gamma, beta, along, scale, center)
+
+
+@operator("nn.group_norm")
+def group_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    num_groups: int,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> Expression:
+    """Groups of channels normalised by their own mean and variance."""
+    if axis_of(data, axis) != 1 or not (scale and center):
+        data, shape = shape_of(data)
+        along = axis_of(data, axis)
+        form = [*shape[:along], num_groups, dims.floordiv(shape[along], num_groups), *shape[along + 1 :]]
+        axes = [each for each in range(1, len(form)) if each != along]
+        result = op.reshape(_normalised(op.reshape(data, shape=form), axes, epsilon), shape=shape)
+        return _scaled(result, gamma, beta, along, scale, center)
+    return op.group_normalization(data, gamma, beta, groups=int(num_groups), epsilon=float(epsilon))
+
+
+@operator("nn.lrn")
+def lrn(
+    data: Tensor, size: int = 5, axis: int = 1, bias: float = 2, alpha: float = 1e-5, beta: float = 0.75
+) -> Expression:
+    """Normalised by neighbouring channels."""
+    along = axis_of(data, axis)
+    order = list(range(rank_of(data)))
+    order[1], order[along] = order[along], order[1]
+    x = op.permute_dims(data, axes=order) if along != 1 else data
+    x = op.local_response_normalization(x, size=int(size), alpha=float(alpha), beta=float(beta), bias=float(bias))
+    return op.permute_dims(x, axes=order) if along != 1 else x
+
+
+@operator("nn.l2_normalize")
+def l2_normalize(data: Tensor, eps: float, axis: Any = None) -> Expression:
+    """x / the root of the sum of squares, which is not below eps."""
+    squares = op.sum_of_squares(data, axes=axes_of(data, axis), keepdims=True)
+    return op.divide(data, op.sqrt(op.maximum(squares, like(data, eps))))
+
+
+@operator("nn.dropout", results=2)
+def dropout_raw(data: Tensor, rate: float = 0.5) -> Expression:
+    """`data`, and a mask of ones: nothing is dropped when a model is run."""
+    return builder.tuple_(data, op.add(op.subtract(data, data), like(data, 1)))
+
+
+def dropout(data: Any, rate: float = 0.5) -> TupleGetItem:
+    """`data`: nothing is dropped when a model is run."""
+    return dropout_raw(data, rate)[0]
+
+
+dropout_raw.__name__ = "dropout_raw"
+
+
+# ---- losses ----
+
+
+@operator("nn.cross_entropy")
+def cross_entropy(predictions: Tensor, targets: Tensor) -> Expression:
+    """The mean over the batch of -sum(targets log predictions)."""
+    predictions, shape = shape_of(predictions)
+    total = op.negative(op.sum(op.multiply(op.log(predictions), targets)))
+    if not isinstance(shape[0], int):
+        raise NotImplementedError("nn.cross_entropy: the batch must be known")
+    return op.divide(total, like(predictions, shape[0]))
+
+
+@operator("nn.cross_entropy_with_logits")
+def cross_entropy_with_logits(predictions: Tensor, targets: Tensor) -> Expression:
+    """The mean over the batch of -sum(targets · predictions)."""
+    predictions, shape = shape_of(predictions)
+    total = op.negative(op.sum(op.multiply(predictions, targets)))
+    if not isinstance(shape[0], int):
+        raise NotImplementedError("nn.cross_entropy_with_logits: the batch must be known")
+    return op.divide(total, like(predictions, shape[0]))
+
+
+@operator("nn.fifo_buffer")
+def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Expression:
+    """The buffer, `data` put in behind, so much of its front left out."""
+    along = axis_of(buffer, axis)
+    joined = op.concat(buffer, data, axis=along)
+    count: Any = type_of(buffer).shape[along]
+    if count is types.UNKNOWN:
+        raise NotImplementedError("nn.fifo_buffer: the buffer's length must be known")
+    return op.slice(joined, starts=(dims.multiply(count, -1),), ends=(1 << 40,), axes=(along,), steps=(1,))

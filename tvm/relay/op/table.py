@@ -1,0 +1,203 @@
+"""Relay's operators: one table. An entry is a Python function whose signature is Relay's (argument names, order, defaults), and
+whose body says the same with Treadle's operators.
+
+    @operator("nn.leaky_relu")
+    def leaky_relu(data: Tensor, alpha: float = 0.01) -> Expression:
+        return op.leaky_relu(data, alpha=alpha)
+
+The decorator registers the body, and gives what users call: a function that makes a `Call`. Arguments that are
+expressions are the call's arguments, all others its attributes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+from ....compiler import builder
+from ....compiler.builder import Expression, op
+from ....formats import dims, types
+from ....formats.dims import Dim, SymbolicDim
+from ....formats.dtypes import DType
+from ....formats.errors import InferenceError
+from ..expr import Call, Expr, Op, TupleWrapper, as_expr
+
+__all__ = [
+    "TABLE",
+    "Expression",
+    "Row",
+    "Tensor",
+    "Tensors",
+    "as_dims",
+    "axis_of",
+    "like",
+    "op",
+    "operator",
+    "shape_of",
+]
+
+Tensor = Expression
+Tensors = Sequence[Expression]
+Results = Union[int, Callable[[dict[str, Any]], int], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operator: its name, its signature, and what it is here."""
+
+    name: str
+    function: Callable[..., Expression]
+    signature: inspect.Signature
+    results: Results  # of several: how many, perhaps by the arguments; None: one
+
+    def bound(self, call: Call, args: Sequence[Expression]) -> dict[str, Any]:
+        """The arguments by name, attributes among them."""
+        names = call.names or tuple(self.signature.parameters)[: len(args)]
+        return {**(call.attrs or {}), **dict(zip(names, args, strict=True))}
+
+    def __call__(self, call: Call, args: Sequence[Expression]) -> Expression:
+        """The call in Treadle's operators. Raises InferenceError."""
+        bound = self.bound(call, args)
+        for name, value in bound.items():
+            if str(self.signature.parameters[name].annotation) == "Tensors" and isinstance(value, Expression):
+                bound[name] = list(value)
+        try:
+            return self.function(**bound)
+        except InferenceError as error:
+            raise InferenceError(f"{self.name}: {error.message}", function=error.function, node=error.node) from None
+
+
+TABLE: dict[str, Row] = {}
+
+
+def operator(name: str, results: Results = None) -> Callable[[Callable[..., Expression]], Callable[..., Any]]:
+    """Registers an operator; see above."""
+
+    def register(function: Callable[..., Expression]) -> Callable[..., Any]:
+        row = Row(name, function, inspect.signature(function), results)
+        TABLE[name] = row
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return _call(row, args, kwargs)
+
+        return call
+
+    return register
+
+
+def _call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    bound = row.signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    operands, names, attributes = [], [], {}
+    for name, value in bound.arguments.items():
+        annotation = str(row.signature.parameters[name].annotation)
+        if isinstance(value, (Expr, TupleWrapper)) or (annotation.startswith("Tensor") and value is not None):
+            operands.append(as_expr(value))
+            names.append(name)
+        elif isinstance(value, (list, tuple)) and any(isinstance(each, Expr) for each in value):
+            raise TypeError(f"{row.name}: {name} must be one expression or a list of numbers; see relay.stack")
+        else:
+            attributes[name] = value
+    made = Call(Op.get(row.name), operands, attributes, names=names)
+    count = row.results(bound.arguments) if callable(row.results) else row.results
+    return made if count is None else TupleWrapper(made, count)
+
+
+# ---- for the bodies ----
+
+
+def type_of(x: Expression) -> types.TensorType:
+    """The type of a tensor. Raises InferenceError where only inference would know it."""
+    if not isinstance(x.type, types.TensorType):
+        raise InferenceError("the operand's type must be known here; give the variables that it comes from types")
+    return x.type
+
+
+def rank_of(x: Expression) -> int:
+    return type_of(x).rank
+
+
+def axis_of(x: Expression, axis: int, extra: int = 0) -> int:
+    """The axis, counted from the front. Raises InferenceError."""
+    rank = rank_of(x) + extra
+    if not -rank <= axis < rank:
+        raise InferenceError(f"axis {axis} of a tensor of rank {rank}")
+    return axis % rank
+
+
+_fresh = iter(range(1, 1 << 62))
+
+
+def fresh_dim() -> SymbolicDim:
+    """A symbolic dimension that nothing else has."""
+    made = dims.variable(f"size_{next(_fresh)}")
+    assert isinstance(made, SymbolicDim)
+    return made
+
+
+def minus(a: Dim, b: Dim) -> Dim:
+    """a - b."""
+    return dims.add(a, dims.multiply(b, -1))
+
+
+def shape_of(x: Expression) -> tuple[Expression, tuple[Dim, ...]]:
+    """The tensor and its shape, dimensions that were not known named."""
+    shape = type_of(x).shape
+    if not any(dim is types.UNKNOWN for dim in shape):
+        return x, shape  # type: ignore[return-value]
+    named: tuple[Any, ...] = tuple(fresh_dim() if dim is types.UNKNOWN else dim for dim in shape)
+    return builder.match_shape(x, named), named
+
+
+def behind(operator_name: str, x: Expression, waits: Sequence[Expression], **attributes: Any) -> Expression:
+    """An operator on `x` whose attributes use dimensions that `waits` bind: it comes behind them."""
+    from ....compiler import ir
+    from ....compiler.operators import TABLE as OPERATORS
+
+    operator_ = OPERATORS[operator_name]
+    canonical = operator_.canonical(attributes)
+    result = operator_.result_types([type_of(x)], canonical)[0]
+    return Expression(
+        lambda atoms, _: ir.OperatorCall(operator_name, atoms[:1], canonical),
+        (x, *waits),
+        type=result,
+        name=operator_name,
+    )
+
+
+def as_dims(value: Any) -> tuple[Any, ...] | None:
+    """Numbers from a list, an array or a constant expression; None for what only a run can tell."""
+    if isinstance(value, Expression):
+        array = getattr(value.atom, "value", None)
+        return None if array is None else tuple(int(number) for number in np.ravel(array))
+    if isinstance(value, (int, SymbolicDim)):
+        return (value,)
+    return tuple(dim if isinstance(dim, SymbolicDim) else int(dim) for dim in np.ravel(np.array(value, object)))
+
+
+def pair(value: Any, count: int) -> tuple[int, ...]:
+    """One number for each axis."""
+    if isinstance(value, (int, np.integer)):
+        return (int(value),) * count
+    numbers = tuple(map(int, value))
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def like(x: Expression, value: float) -> Expression:
+    """A number as a scalar of the tensor's element type."""
+    return builder.constant(value, type_of(x).dtype)
+
+
+def scalar(value: Any, dtype: DType) -> Expression:
+    return value if isinstance(value, Expression) else builder.constant(value, dtype)
+
+
+def get(name: str) -> Op:
+    """The operator of that name. Raises ValueError."""
+    return Op.get(name)

@@ -1,0 +1,592 @@
+"""Operators that move elements: shapes, parts, places."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....compiler import builder
+from ....compiler.builder import Expression, op
+from ....formats import dims
+from ....formats.dtypes import DType
+from ....formats.errors import InferenceError
+from ..ty import dtype_name
+from .dynamic import broadcast_to_like as _broadcast_to_like
+from .dynamic import full_of, reshaped_to, sizes_of
+from .reshaping import new_shape, reverse_shape
+from .table import (
+    Tensor,
+    Tensors,
+    as_dims,
+    axis_of,
+    behind,
+    like,
+    minus,
+    operator,
+    pair,
+    rank_of,
+    scalar,
+    shape_of,
+    type_of,
+)
+from .tensor import filled
+
+__all__ = [
+    "adv_index",
+    "arange",
+    "argwhere",
+    "broadcast_to",
+    "broadcast_to_like",
+    "cast",
+    "cast_like",
+    "collapse_sum_like",
+    "collapse_sum_to",
+    "cumsum",
+    "expand_dims",
+    "full",
+    "full_like",
+    "gather",
+    "gather_nd",
+    "invert_permutation",
+    "layout_transform",
+    "meshgrid",
+    "one_hot",
+    "repeat",
+    "reshape",
+    "reshape_like",
+    "reverse",
+    "reverse_reshape",
+    "reverse_sequence",
+    "scatter_elements",
+    "scatter_nd",
+    "sequence_mask",
+    "slice_like",
+    "sliding_window",
+    "split",
+    "squeeze",
+    "strided_set",
+    "strided_slice",
+    "take",
+    "tile",
+    "transpose",
+    "trilu",
+    "unravel_index",
+    "where",
+]
+
+
+@operator("cast")
+def cast(data: Tensor, dtype: str) -> Expression:
+    """The elements as another type."""
+    return op.cast(data, dtype=dtype_name(dtype))
+
+
+@operator("cast_like")
+def cast_like(data: Tensor, dtype_like: Tensor) -> Expression:
+    """The elements as the type of another tensor."""
+    return op.cast(data, dtype=type_of(dtype_like).dtype)
+
+
+@operator("expand_dims")
+def expand_dims(data: Tensor, axis: int, num_newaxis: int = 1) -> Expression:
+    """Axes of length 1 in front of an axis."""
+    if num_newaxis == 0:
+        return data
+    first = axis if axis >= 0 else axis + rank_of(data) + 1
+    return op.expand_dims(data, axes=[first + place for place in range(num_newaxis)])
+
+
+@operator("transpose")
+def transpose(data: Tensor, axes: Any = None) -> Expression:
+    """The axes in another order; by default in reverse."""
+    if axes is None or len(axes) == 0:
+        return op.permute_dims(data)
+    return op.permute_dims(data, axes=[axis_of(data, int(axis)) for axis in axes])
+
+
+@operator("squeeze")
+def squeeze(data: Tensor, axis: Any = None) -> Expression:
+    """Without axes of length 1: these, or all."""
+    if axis is None:
+        axes = [place for place, dim in enumerate(type_of(data).shape) if dim == 1]
+    else:
+        axes = [axis_of(data, each) for each in (axis if isinstance(axis, (list, tuple)) else [axis])]
+    return op.squeeze(data, axes=axes) if axes else data
+
+
+@operator("reshape")
+def reshape(data: Tensor, newshape: Any, allowzero: bool = False) -> Expression:
+    """The elements in another shape: numbers, of which some have meanings (`reshaping.py`), or a tensor."""
+    wanted = as_dims(newshape)
+    if wanted is None:
+        return reshaped_to(data, newshape)
+    if all(not isinstance(code, int) or code > 0 for code in wanted) or (
+        sorted(code for code in wanted if isinstance(code, int) and code <= 0) == [-1]
+    ):
+        return op.reshape(data, shape=wanted)  # needs no name for what is not known
+    data, shape = shape_of(data)
+    return behind("reshape", data, [], shape=new_shape(shape, wanted, bool(allowzero)))
+
+
+@operator("contrib_reverse_reshape")
+def reverse_reshape(data: Tensor, newshape: Any) -> Expression:
+    """As reshape, the meanings of numbers counted from the end."""
+    data, shape = shape_of(data)
+    return op.reshape(data, shape=reverse_shape(shape, as_dims(newshape) or ()))
+
+
+@operator("reshape_like")
+def reshape_like(
+    data: Tensor,
+    shape_like: Tensor,
+    lhs_begin: int = 0,
+    lhs_end: int | None = None,
+    rhs_begin: int = 0,
+    rhs_end: int | None = None,
+) -> Expression:
+    """The elements in the shape of another tensor, or a part of the axes in the shape of a part of its axes."""
+    data, own = shape_of(data)
+    shape_like, other = shape_of(shape_like)
+    end = len(own) if lhs_end is None else lhs_end
+    return behind("reshape", data, [shape_like], shape=(*own[:lhs_begin], *other[rhs_begin:rhs_end], *own[end:]))
+
+
+@operator("argwhere")
+def argwhere(condition: Tensor) -> Expression:
+    """The places of what is not zero, a row each."""
+    return op.cast(op.permute_dims(op.nonzero(condition), axes=(1, 0)), dtype="int32")
+
+
+_REDUCTIONS = {"update": "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
+
+
+@operator("scatter_elements")
+def scatter_elements(
+    data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, reduction: str = "update"
+) -> Expression:
+    """`data`, each update put in where its index says along the axis."""
+    return op.put_along_axis(data, indices, updates, axis=axis_of(data, axis), reduction=_reduction_of(reduction))
+
+
+def _reduction_of(name: str) -> str:
+    if name not in _REDUCTIONS:
+        raise InferenceError(f"reduction {name!r}; there are {', '.join(_REDUCTIONS)}")
+    return _REDUCTIONS[name]
+
+
+def _places_last(indices: Expression) -> Expression:
+    """Relay's places lie along the first axis."""
+    return op.permute_dims(indices, axes=[*range(1, rank_of(indices)), 0])
+
+
+@operator("scatter_nd")
+def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "update") -> Expression:
+    """`data`, updates put in at places that the first axis of the indices tells."""
+    return op.scatter_nd(data, _places_last(indices), updates, reduction=_reduction_of(mode))
+
+
+@operator("take")
+def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int = 0, mode: str = "clip") -> Expression:
+    """The parts of `data` at indices: out of range they are clipped (`clip`), counted round (`wrap`), or an error (`fast`)."""
+    if axis is None:
+        data, shape = shape_of(data)
+        data, axis = op.reshape(data, shape=(dims.product(shape),)), 0
+    axis = axis_of(data, axis)
+    length = type_of(data).shape[axis]
+    count = op.take(op.shape(data), builder.constant(axis), axis=0)
+    count = builder.constant(length) if isinstance(length, int) else count
+    whole = op.cast(indices, dtype="int64")
+    if mode == "clip":
+        indices = op.minimum(op.maximum(whole, builder.constant(0)), op.subtract(count, builder.constant(1)))
+    elif mode == "wrap":
+        indices = op.remainder(whole, count)
+    elif mode != "fast":
+        raise InferenceError(f"mode {mode!r}; there are clip, wrap and fast")
+    if not batch_dims:
+        return op.take(data, indices, axis=axis)
+    first = batch_dims % (rank_of(indices) + 1)
+    order = [*range(first), axis, *(each for each in range(first, rank_of(data)) if each != axis)]
+    found = op.gather_nd(
+        op.permute_dims(data, axes=order), op.expand_dims(indices, axes=(rank_of(indices),)), batch_axes=first
+    )
+    middle = rank_of(indices) - first
+    before = axis - first  # axes of `data` between the shared ones and the axis stand behind the indices' now
+    places = [*range(first), *range(first + middle, first + middle + before), *range(first, first + middle)]
+    return op.permute_dims(found, axes=[*places, *range(first + middle + before, rank_of(found))])
+
+
+@operator("full")
+def full(fill_value: Tensor, shape: Any = (), dtype: str = "") -> Expression:
+    """A tensor of one value, whose shape is numbers or a tensor."""
+    value = op.cast(fill_value, dtype=dtype_name(dtype)) if dtype else fill_value
+    return full_of(value, shape)
+
+
+@operator("full_like")
+def full_like(data: Tensor, fill_value: Tensor) -> Expression:
+    """A tensor of one value in the shape of another."""
+    return filled(data, op.cast(fill_value, dtype=type_of(data).dtype))
+
+
+def _number(value: Any) -> Any:
+    """A number, where it is known now."""
+    if isinstance(value, Expression):
+        array = getattr(value.atom, "value", None)
+        return value if array is None else array.item()
+    return value
+
+
+@operator("arange")
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: str = "float32") -> Expression:
+    """start, start + step, …, short of stop. With one argument it is the stop."""
+    if stop is None:
+        start, stop = 0, start
+    first, last, by = (_number(each) for each in (start, stop, 1 if step is None else step))
+    kind = DType[dtype_name(dtype)]
+    if not any(isinstance(each, Expression) for each in (first, last, by)):
+        return builder.constant(np.arange(first, last, by, dtype=kind.numpy))
+    first, last, by = (op.cast(scalar(each, kind), dtype="float64") for each in (first, last, by))
+    count = op.cast(op.ceil(op.divide(op.subtract(last, first), by)), dtype="int64")
+    waits, (length,) = sizes_of(op.reshape(op.maximum(count, builder.constant(0)), shape=(1,)))
+    ones = behind("broadcast_to", builder.constant(1, "int64"), waits, shape=(length,))
+    places = op.cast(op.cumulative_sum(ones, axis=0, exclusive=True), dtype="float64")
+    return op.cast(op.add(first, op.multiply(places, by)), dtype=kind)
+
+
+@operator("meshgrid", results=lambda bound: len(bound["data"]))
+def meshgrid(data: Tensors, indexing: str = "ij") -> Expression:
+    """Vectors, each over the grid of all."""
+    sizes = [shape_of(each)[1][0] if rank_of(each) else 1 for each in data]
+    order = list(range(len(data)))
+    if indexing == "xy" and len(data) > 1:
+        order[:2] = [1, 0]
+    shape = [sizes[place] for place in order]
+    made = []
+    for place, vector in enumerate(data):
+        form: list[Any] = [1] * len(data)
+        form[order.index(place)] = sizes[place]
+        made.append(op.broadcast_to(op.reshape(vector, shape=form), shape=shape))
+    return builder.tuple_(*made)
+
+
+@operator("repeat")
+def repeat(data: Tensor, repeats: int, axis: int) -> Expression:
+    """Each element so often along an axis."""
+    axis = axis_of(data, axis)
+    data, shape = shape_of(data)
+    wider = op.expand_dims(data, axes=(axis + 1,))
+    wider = op.broadcast_to(wider, shape=(*shape[: axis + 1], repeats, *shape[axis + 1 :]))
+    return op.reshape(wider, shape=(*shape[:axis], dims.multiply(shape[axis], repeats), *shape[axis + 1 :]))
+
+
+@operator("tile")
+def tile(data: Tensor, reps: Any) -> Expression:
+    """The tensor side by side along its axes, so often."""
+    times = as_dims(reps)
+    waits: list[Expression] = []
+    if times is None:
+        waits, times = sizes_of(reps)
+    rank = builtins.max(rank_of(data), len(times))
+    if rank_of(data) < rank:
+        data = op.expand_dims(data, axes=list(range(rank - rank_of(data))))
+    times = (1,) * (rank - len(times)) + tuple(times)
+    return behind("tile", data, waits, repetitions=times)
+
+
+@operator("reverse")
+def reverse(data: Tensor, axis: int) -> Expression:
+    """An axis from its end to its beginning."""
+    last = -(1 << 40)
+    return op.slice(data, starts=(-1,), ends=(last,), axes=(axis_of(data, axis),), steps=(-1,))
+
+
+@operator("where")
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Expression:
+    """Elements of `x` where the condition is not zero, else of `y`."""
+    if type_of(condition).dtype is not DType.bool:
+        condition = op.not_equal(condition, like(condition, 0))
+    return op.where(condition, x, y)
+
+
+@operator("broadcast_to")
+def broadcast_to(data: Tensor, shape: Any) -> Expression:
+    """The tensor, axes of length 1 repeated."""
+    known = as_dims(shape)
+    waits: list[Expression] = []
+    if known is None:
+        waits, known = sizes_of(shape)
+    return behind("broadcast_to", data, waits, shape=known)
+
+
+@operator("broadcast_to_like")
+def broadcast_to_like(data: Tensor, broadcast_type: Tensor) -> Expression:
+    """The tensor in the shape of another."""
+    return _broadcast_to_like(data, broadcast_type)
+
+
+def _collapsed(data: Expression, shape: Sequence[Any]) -> Expression:
+    data, own = shape_of(data)
+    lead = len(own) - len(shape)
+    axes = [*range(lead), *(lead + place for place, dim in enumerate(shape) if dim == 1 and own[lead + place] != 1)]
+    summed = op.sum(data, axes=axes, keepdims=True) if axes else data
+    return op.squeeze(summed, axes=list(range(lead))) if lead else summed
+
+
+@operator("collapse_sum_to")
+def collapse_sum_to(data: Tensor, shape: Any) -> Expression:
+    """The sum over axes that broadcasting to `shape` would repeat."""
+    known = as_dims(shape)
+    if known is None:
+        raise NotImplementedError("collapse_sum_to: the shape must be known")
+    return _collapsed(data, known)
+
+
+@operator("collapse_sum_like")
+def collapse_sum_like(data: Tensor, collapse_type: Tensor) -> Expression:
+    """The sum over axes that broadcasting to the shape of another tensor would repeat."""
+    return _collapsed(data, type_of(collapse_type).shape)
+
+
+def _parts(bound: dict[str, Any]) -> int:
+    sections = bound["indices_or_sections"]
+    return int(sections) if isinstance(sections, (int, np.integer)) else len(sections) + 1
+
+
+@operator("split", results=_parts)
+def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
+    """Equal parts, so many, or parts between places."""
+    axis = axis_of(data, axis)
+    data, shape = shape_of(data)
+    length = shape[axis]
+    if isinstance(indices_or_sections, (int, np.integer)):
+        count = int(indices_or_sections)
+        if isinstance(length, int) and length % count:
+            raise InferenceError(f"an axis of {length} cannot be parted into {count} equal parts")
+        sizes: list[Any] = [dims.floordiv(length, count)] * count
+    else:
+        places = [0, *map(int, indices_or_sections), length]
+        sizes = [minus(b, a) for a, b in itertools.pairwise(places)]
+    if len(sizes) == 1:
+        return builder.tuple_(data)
+    return op.split(data, axis=axis, sizes=sizes)
+
+
+@operator("strided_slice")
+def strided_slice(
+    data: Tensor, begin: Any, end: Any, strides: Any = None, axes: Any = None, slice_mode: str = "end"
+) -> Expression:
+    """begin:end:stride along axes, as in Python; with `size`, `end` is how many elements, -1 for all that follow."""
+    waits: list[Expression] = []
+    bounds = []
+    for value in (begin, end):
+        known = as_dims(
+            [_DEFAULT if each is None else each for each in value] if isinstance(value, (list, tuple)) else value
+        )
+        if known is None:
+            more, known = sizes_of(value)
+            waits += more
+        bounds.append(known)
+    steps = as_dims([1] if strides is None else strides)
+    if steps is None:
+        raise NotImplementedError("strided_slice: strides must be known")
+    first, last = (tuple(each) for each in bounds)
+    along = [axis_of(data, int(axis)) for axis in axes] if axes is not None else list(range(len(first)))
+    steps = steps * len(first) if len(steps) == 1 else steps + (1,) * (len(first) - len(steps))
+    if slice_mode == "size":
+        shape = type_of(data).shape
+        last = tuple(
+            shape[axis] if size == -1 else dims.add(start, size)
+            for axis, start, size in zip(along, first, last, strict=True)
+        )
+        steps = (1,) * len(first)
+    first = tuple((_LAST if step < 0 else 0) if at == _DEFAULT else at for at, step in zip(first, steps, strict=True))
+    last = last + (_LAST,) * (len(first) - len(last))
+    last = tuple(
+        (-_LAST if step < 0 else _LAST) if at == _DEFAULT else at for at, step in zip(last, steps, strict=True)
+    )
+    return behind("slice", data, waits, starts=first, ends=last, axes=along, steps=steps)
+
+
+_LAST = 1 << 40  # behind every end
+_DEFAULT = -(1 << 41)  # a bound that was left out
+
+
+@operator("strided_set")
+def strided_set(data: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = None) -> Expression:
+    """`data` with a slice of it replaced. Its shape and the bounds must be known."""
+    shape = type_of(data).shape
+    bounds = [as_dims(each) for each in (begin, end, [1] if strides is None else strides)]
+    if not all(isinstance(dim, int) for dim in shape) or None in bounds:
+        raise NotImplementedError("strided_set: shape and bounds must be known")
+    first, last, steps = bounds
+    assert first is not None
+    assert last is not None
+    assert steps is not None
+    steps = steps * len(first) if len(steps) == 1 else steps
+    lengths: list[Any] = list(shape)
+    axes = [np.arange(dim)[a:b:c] for dim, a, b, c in zip(lengths, first, last, steps)]  # noqa: B905
+    axes += [np.arange(dim) for dim in lengths[len(axes) :]]
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    return op.scatter_nd(data, builder.constant(places), v)
+
+
+@operator("slice_like")
+def slice_like(data: Tensor, shape_like: Tensor, axes: Any = None) -> Expression:
+    """The beginning of the tensor, as long as another along these axes, or all."""
+    along = [axis_of(data, int(axis)) for axis in (axes or range(rank_of(shape_like)))]
+    shape_like, shape = shape_of(shape_like)
+    ends = [shape[axis] for axis in along]
+    return behind("slice", data, [shape_like], starts=[0] * len(along), ends=ends, axes=along, steps=[1] * len(along))
+
+
+@operator("layout_transform")
+def layout_transform(data: Tensor, src_layout: str, dst_layout: str) -> Expression:
+    """The tensor in another layout: letters in another order, or parts of an axis (`NCHW4c`) as an axis."""
+    from .layouts import transformed
+
+    return transformed(data, src_layout, dst_layout)
+
+
+@operator("gather")
+def gather(data: Tensor, axis: int, indices: Tensor) -> Expression:
+    """For each place of the indices the element of `data` there, but along the axis where the index says."""
+    axis = axis_of(data, axis)
+    own, wanted = type_of(data).shape, type_of(indices).shape
+    others = [place for place in range(len(own)) if place != axis and own[place] != wanted[place]]
+    if others:
+        indices, sizes = shape_of(indices)
+        starts, steps = [0] * len(others), [1] * len(others)
+        ends = [sizes[place] for place in others]
+        data = behind("slice", data, [indices], starts=starts, ends=ends, axes=others, steps=steps)
+    return op.take_along_axis(data, indices, axis=axis)
+
+
+@operator("gather_nd")
+def gather_nd(data: Tensor, indices: Tensor, batch_dims: int = 0, index_rank: int | None = None) -> Expression:
+    """The parts of `data` at places that the first axis of the indices tells."""
+    return op.gather_nd(data, _places_last(indices), batch_axes=batch_dims)
+
+
+@operator("sequence_mask")
+def sequence_mask(data: Tensor, valid_length: Tensor, mask_value: float = 0, axis: int = 0) -> Expression:
+    """What lies behind each sequence's length replaced. Sequences lie along `axis`, 0 or 1, batches along the other."""
+    data, shape = shape_of(data)
+    steps = op.reshape(op.arange(stop=shape[axis]), shape=(-1, 1) if axis == 0 else (1, -1))
+    lengths = op.expand_dims(op.cast(valid_length, dtype="int64"), axes=(0,) if axis == 0 else (1,))
+    inside = op.less(steps, lengths)
+    inside = op.expand_dims(inside, axes=list(range(2, len(shape)))) if len(shape) > 2 else inside
+    return op.where(inside, data, like(data, mask_value))
+
+
+@operator("reverse_sequence")
+def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch_axis: int = 0) -> Expression:
+    """Each sequence from its end to its beginning; what lies behind it stays."""
+    along, batch = axis_of(data, seq_axis), axis_of(data, batch_axis)
+    data, shape = shape_of(data)
+    form: list[Any] = [1] * len(shape)
+    form[along] = shape[along]
+    places = op.reshape(op.arange(stop=shape[along]), shape=form)
+    form = [1] * len(shape)
+    form[batch] = shape[batch]
+    lengths = op.reshape(op.cast(seq_lengths, dtype="int64"), shape=form)
+    turned = op.subtract(op.subtract(lengths, builder.constant(1)), places)
+    indices = op.where(op.less(places, lengths), turned, places)
+    return op.take_along_axis(data, op.broadcast_to(indices, shape=shape), axis=along)
+
+
+@operator("one_hot")
+def one_hot(indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Any, axis: int, dtype: str) -> Expression:
+    """A new axis, `on_value` where the index says."""
+    known = as_dims(depth)
+    waits: list[Expression] = []
+    if known is None:
+        waits, known = sizes_of(op.reshape(depth, shape=(1,)))
+    along = rank_of(indices) if axis == -1 else axis
+    ones = behind("broadcast_to", builder.constant(1, "int64"), waits, shape=(known[0],))
+    places = op.cumulative_sum(ones, axis=0, exclusive=True)
+    form = [known[0], *[1] * (rank_of(indices) - along)]
+    places = behind("reshape", places, waits, shape=form)
+    hot = op.equal(op.expand_dims(op.cast(indices, dtype="int64"), axes=(along,)), places)
+    kind = dtype_name(dtype)
+    return op.where(hot, op.cast(on_value, dtype=kind), op.cast(off_value, dtype=kind))
+
+
+@operator("unravel_index")
+def unravel_index(indices: Tensor, shape: Tensor) -> Expression:
+    """Places in a flat tensor as places in one of this shape, along a new first axis."""
+    sizes = as_dims(shape)
+    if sizes is None:
+        raise NotImplementedError("unravel_index: the shape must be known")
+    rest, found = indices, []
+    for size in reversed(sizes):
+        found.append(op.remainder(rest, like(rest, size)))
+        rest = op.floor_divide(rest, like(rest, size))
+    return op.stack(*found[::-1], axis=0)
+
+
+@operator("adv_index")
+def adv_index(inputs: Tensors) -> Expression:
+    """NumPy's advanced indexing by integer tensors, which are broadcast together."""
+    data, *indices = inputs
+    together = indices[0]
+    for each in indices[1:]:
+        together = op.add(together, each)
+    parts = [op.add(op.subtract(together, together), each) for each in indices]
+    return op.gather_nd(data, op.stack(*parts, axis=rank_of(together)))
+
+
+@operator("cumsum")
+def cumsum(
+    data: Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None
+) -> Expression:
+    """The sums of the elements up to each place; of all of them in order where no axis is given."""
+    if axis is None:
+        data, axis = op.reshape(data, shape=(-1,)), 0
+    kind = type_of(data).dtype if not dtype else DType[dtype_name(dtype)]
+    if kind is DType.bool:
+        kind = DType.int32
+    return op.cumulative_sum(op.cast(data, dtype=kind), axis=axis_of(data, axis), exclusive=bool(exclusive))
+
+
+@operator("trilu")
+def trilu(data: Tensor, k: Any, upper: bool = True) -> Expression:
+    """The upper or lower triangle of matrices, with the diagonal `k`; zero elsewhere."""
+    data, shape = shape_of(data)
+    diagonal = k if isinstance(k, Expression) else builder.constant(int(k))
+    rows = op.reshape(op.arange(stop=shape[-2]), shape=(-1, 1))
+    columns = op.subtract(op.arange(stop=shape[-1]), op.cast(diagonal, dtype="int64"))
+    kept = (op.less_equal if upper else op.greater_equal)(rows, columns)
+    return op.where(kept, data, like(data, 0))
+
+
+@operator("invert_permutation")
+def invert_permutation(data: Tensor) -> Expression:
+    """The permutation that undoes another."""
+    data, shape = shape_of(data)
+    places = op.cast(op.arange(stop=shape[0]), dtype=type_of(data).dtype)
+    return op.scatter_nd(filled(data, like(data, 0)), op.expand_dims(data, axes=(1,)), places)
+
+
+@operator("sliding_window")
+def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> Expression:
+    """Windows over the axes from `axis` on: where they start, then what lies in them."""
+    axis = axis_of(data, axis)
+    window = pair(window_shape, 1)
+    steps = pair(strides, len(window))
+    shape = type_of(data).shape
+    for place, (size, step) in enumerate(zip(window, steps, strict=True)):
+        length = shape[axis + place]
+        if not isinstance(length, int):
+            raise NotImplementedError("sliding_window: the shape must be known")
+        starts = np.arange(0, length - size + 1, step)
+        # the axis becomes two: starts, and places in a window, which go behind what the others have become
+        indices = starts[:, None] + np.arange(size)[None]
+        data = op.take(data, builder.constant(indices), axis=axis + place)
+        rank = rank_of(data)
+        moved = axis + place + 1
+        data = op.permute_dims(data, axes=[*(a for a in range(rank) if a != moved), moved])
+    return data

@@ -1,0 +1,36 @@
+"""`relay.vision`: regions of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....compiler.builder import Expression, op
+from .layouts import transformed
+from .table import Tensor, operator, pair
+
+
+@operator("vision.roi_align")
+def roi_align(
+    data: Tensor,
+    rois: Tensor,
+    pooled_size: Any,
+    spatial_scale: float,
+    sample_ratio: int = -1,
+    layout: str = "NCHW",
+    mode: str = "avg",
+) -> Expression:
+    """Regions [image, x, y, x, y] of images, each parted into bins."""
+    images = op.cast(
+        op.squeeze(op.slice(rois, starts=(0,), ends=(1,), axes=(1,), steps=(1,)), axes=(1,)), dtype="int64"
+    )
+    boxes = op.slice(rois, starts=(1,), ends=(5,), axes=(1,), steps=(1,))
+    found = op.roi_align(
+        transformed(data, layout, "NHWC"),
+        boxes,
+        images,
+        size=pair(pooled_size, 2),
+        samples=max(int(sample_ratio), 0),
+        scale=float(spatial_scale),
+        mode=mode,
+    )
+    return transformed(found, "NHWC", layout)

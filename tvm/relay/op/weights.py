@@ -1,0 +1,81 @@
+"""What operators say of the types of their weights: variables that a program leaves without a type
+(`relay.var("fc1_weight")`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ....compiler.builder import Expression
+from ....formats.dims import floordiv
+from ....formats.types import TensorType
+from .layouts import parse
+from .table import axis_of, pair
+
+Types = dict[str, TensorType]
+
+
+def _vector(data: Expression, axis: int, *names: str) -> Types:
+    """A number for each channel."""
+    assert isinstance(data.type, TensorType)
+    return dict.fromkeys(names, TensorType(data.type.dtype, (data.type.shape[axis_of(data, axis)],)))
+
+
+def _of(values: Mapping[str, Any], letters: str, sizes: Mapping[str, Any]) -> Types:
+    assert isinstance(values["data"].type, TensorType)
+    return {"weight": TensorType(values["data"].type.dtype, tuple(sizes[letter] for letter, _ in parse(letters)))}
+
+
+def _conv(spatial: str, transposed: bool) -> Callable[[Mapping[str, Any]], Types]:
+    def weight(values: Mapping[str, Any]) -> Types:
+        layout, kernel = values["data_layout"], values["kernel_layout"]
+        channels, size, groups = values["channels"], values["kernel_size"], int(values["groups"])
+        lower = any(letter.islower() for letter, _ in (*parse(layout), *parse(kernel)))
+        if channels is None or size is None or lower:
+            return {}
+        inputs = values["data"].type.shape[[letter for letter, _ in parse(layout)].index("C")]
+        sizes: dict[str, Any] = dict(zip(spatial, pair(size, len(spatial)), strict=True))
+        if transposed:
+            sizes |= {"I": inputs, "O": channels // groups}
+        elif groups > 1 and groups == inputs and (kernel.endswith("OI") or kernel.startswith("OI")):
+            sizes |= {"O": inputs, "I": channels // groups}  # depthwise: how many results each channel has
+        else:
+            sizes |= {"O": channels, "I": floordiv(inputs, groups)}
+        return _of(values, kernel, sizes)
+
+    return weight
+
+
+def _dense(values: Mapping[str, Any]) -> Types:
+    data, units = values["data"].type, values["units"]
+    return {} if units is None else {"weight": TensorType(data.dtype, (units, data.shape[-1]))}
+
+
+def _normalisation(*names: str) -> Callable[[Mapping[str, Any]], Types]:
+    return lambda values: _vector(values["data"], values["axis"], *names)
+
+
+_RULES: dict[str, Callable[[Mapping[str, Any]], Types]] = {
+    "nn.conv1d": _conv("W", transposed=False),
+    "nn.conv2d": _conv("HW", transposed=False),
+    "nn.conv3d": _conv("DHW", transposed=False),
+    "nn.conv1d_transpose": _conv("W", transposed=True),
+    "nn.conv2d_transpose": _conv("HW", transposed=True),
+    "nn.conv3d_transpose": _conv("DHW", transposed=True),
+    "nn.dense": _dense,
+    "nn.bias_add": _normalisation("bias"),
+    "nn.prelu": _normalisation("alpha"),
+    "nn.batch_norm": _normalisation("gamma", "beta", "moving_mean", "moving_var"),
+    "nn.instance_norm": _normalisation("gamma", "beta"),
+    "nn.layer_norm": _normalisation("gamma", "beta"),
+    "nn.group_norm": _normalisation("gamma", "beta"),
+}
+
+
+def weight_types(name: str, values: Mapping[str, Any]) -> Types:
+    """The types of an operator's weights, by parameter, as far as the other arguments say them."""
+    rule = _RULES.get(name)
+    data = values.get("data")
+    if rule is None or not isinstance(data, Expression) or not isinstance(data.type, TensorType):
+        return {}
+    return rule(values)

@@ -1,0 +1,51 @@
+"""`relay.testing`: networks to try things with. `get_workload` gives a module and weights, the same ones each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..expr import Expr, Function
+from ..module import IRModule
+from ..prelude import Prelude
+from ..transform import infer_module
+from . import (  # noqa: F401
+    dcgan,
+    densenet,
+    dqn,
+    inception_v3,
+    init,
+    layers,
+    lstm,
+    mlp,
+    mobilenet,
+    resnet,
+    squeezenet,
+    synthetic,
+    vgg,
+)
+from .init import create_workload  # noqa: F401
+
+
+def enabled_targets() -> list[tuple[str, Any]]:
+    """The targets that programs can be compiled for and run on."""
+    from ...runtime.ndarray import cpu
+
+    return [("llvm", cpu(0))]
+
+
+def run_opt_pass(expr: Expr, opt_pass: Any, import_prelude: bool = False) -> Expr:
+    """What a pass makes of an expression."""
+    module = IRModule.from_expr(expr)
+    if import_prelude:
+        Prelude(module)
+    main = opt_pass(infer_module(module))["main"]
+    return main if isinstance(expr, Function) else main.body
+
+
+def run_infer_type(expr: Expr) -> Expr:
+    """The expression, typed."""
+    main = infer_module(IRModule.from_expr(expr))["main"]
+    return main if isinstance(expr, Function) else main.body
+
+
+infer_type = run_infer_type

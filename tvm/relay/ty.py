@@ -1,0 +1,210 @@
+"""Relay's types, and the way between them and Treadle's.
+
+Dimensions are integers, symbolic ones (`te.var("n")`, a dimension of Treadle's), or `Any()`. Types are equal by structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from ...formats import types
+from ...formats.dims import SymbolicDim
+from ...formats.dtypes import DType
+from ..tir import Any, IntImm
+
+__all__ = [
+    "Any",
+    "FuncType",
+    "GlobalTypeVar",
+    "IncompleteType",
+    "TensorType",
+    "TupleType",
+    "Type",
+    "TypeCall",
+    "TypeKind",
+    "TypeVar",
+    "scalar_type",
+]
+
+Dim = Union[int, SymbolicDim, Any]
+
+
+class TypeKind:
+    """What a type variable stands for."""
+
+    Type, ShapeVar, BaseType, Constraint, AdtHandle, TypeData = 0, 1, 2, 4, 5, 6
+
+
+class Type:
+    """Any type of Relay."""
+
+    def same_as(self, other: object) -> bool:
+        return self is other
+
+
+def _dim(dim: object) -> Dim:
+    if isinstance(dim, (SymbolicDim, Any)):
+        return dim
+    return IntImm("int32", int(dim))  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class TensorType(Type):
+    """A tensor: its shape and its element type's name."""
+
+    shape: tuple[Dim, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        shape = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+        object.__setattr__(self, "shape", tuple(map(_dim, shape)))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+
+    @property
+    def concrete_shape(self) -> tuple[int, ...]:
+        """The shape, as integers. Raises TypeError if a dimension is not known."""
+        if not all(isinstance(dim, int) for dim in self.shape):
+            raise TypeError(f"the shape of {self} is not known before the program runs")
+        return tuple(int(dim) for dim in self.shape)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        inner = ", ".join(map(str, self.shape)) + ("," if len(self.shape) == 1 else "")
+        return f"Tensor[({inner}), {self.dtype}]"
+
+
+@dataclass(frozen=True)
+class TupleType(Type):
+    fields: tuple[Type, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.fields))}{',' if len(self.fields) == 1 else ''})"
+
+
+@dataclass(frozen=True)
+class TypeVar(Type):
+    """A type variable of a generic function or data type."""
+
+    name_hint: str
+    kind: int = TypeKind.Type
+
+    def __str__(self) -> str:
+        return self.name_hint
+
+
+@dataclass(frozen=True)
+class GlobalTypeVar(Type):
+    """A data type of the module, by name."""
+
+    name_hint: str
+    kind: int = TypeKind.AdtHandle
+
+    @property
+    def name(self) -> str:
+        return self.name_hint
+
+    def __call__(self, *args: Type) -> TypeCall:
+        return TypeCall(self, args)
+
+    def __str__(self) -> str:
+        return self.name_hint
+
+
+@dataclass(frozen=True)
+class TypeCall(Type):
+    """A data type with its arguments: `List[Tensor[(), int32]]`."""
+
+    func: Type
+    args: tuple[Type, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "args", tuple(self.args))
+
+    def __str__(self) -> str:
+        return f"{self.func}[{', '.join(map(str, self.args))}]" if self.args else str(self.func)
+
+
+@dataclass(frozen=True)
+class FuncType(Type):
+    arg_types: tuple[Type, ...]
+    ret_type: Type
+    type_params: tuple[TypeVar, ...] = ()
+    type_constraints: tuple = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arg_types", tuple(self.arg_types))
+        object.__setattr__(self, "type_params", tuple(self.type_params or ()))
+        object.__setattr__(self, "type_constraints", tuple(self.type_constraints or ()))
+
+    def __str__(self) -> str:
+        return f"fn ({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
+
+
+class IncompleteType(Type):
+    """A type that inference is to find."""
+
+    def __init__(self, kind: int = TypeKind.Type) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return "IncompleteType()"
+
+
+def scalar_type(dtype: str) -> TensorType:
+    """The type of a tensor of rank 0."""
+    return TensorType((), dtype)
+
+
+def dtype_name(dtype: object) -> str:
+    """The name of an element type: NumPy's, where it has one. Raises DTypeError."""
+    if str(dtype) == "uint1":
+        return "bool"
+    return DType.of(dtype if isinstance(dtype, DType) else str(dtype) if not isinstance(dtype, type) else dtype).name
+
+
+def to_type(type_: Type | None) -> types.Type | None:
+    """Treadle's type for one of Relay's; None for one that inference is to find."""
+    if type_ is None or isinstance(type_, IncompleteType):
+        return None
+    if isinstance(type_, TensorType):
+        shape = (
+            types.UNKNOWN if isinstance(d, Any) else d if isinstance(d, SymbolicDim) else int(d) for d in type_.shape
+        )
+        return types.TensorType(DType[type_.dtype], tuple(shape))
+    if isinstance(type_, TupleType):
+        fields = _known(type_.fields)
+        return None if fields is None else types.TupleType(fields)
+    if isinstance(type_, FuncType):
+        parts = _known((*type_.arg_types, type_.ret_type))
+        return None if parts is None else types.FunctionType(parts[:-1], parts[-1])
+    if isinstance(type_, TypeCall) and isinstance(type_.func, GlobalTypeVar):
+        arguments = _known(type_.args)
+        return None if arguments is None else types.DataType(type_.func.name_hint, arguments)
+    if isinstance(type_, GlobalTypeVar):
+        return types.DataType(type_.name_hint)
+    if isinstance(type_, TypeVar):
+        return types.TypeVariable(type_.name_hint)
+    raise TypeError(f"{type_!r} is no type that Treadle has")
+
+
+def _known(several: Sequence[Type]) -> tuple[types.Type, ...] | None:
+    made = [to_type(each) for each in several]
+    return None if None in made else tuple(made)  # type: ignore[arg-type]
+
+
+def from_type(type_: types.Type) -> Type:
+    """Relay's type for one of Treadle's."""
+    if isinstance(type_, types.TensorType):
+        shape: tuple[object, ...] = tuple(Any() if dim is types.UNKNOWN else dim for dim in type_.shape)
+        return TensorType(shape, type_.dtype.name)  # type: ignore[arg-type]
+    if isinstance(type_, types.TupleType):
+        return TupleType(tuple(map(from_type, type_.fields)))
+    if isinstance(type_, types.FunctionType):
+        return FuncType(tuple(map(from_type, type_.params)), from_type(type_.result))
+    if isinstance(type_, types.DataType):
+        return TypeCall(GlobalTypeVar(type_.name), tuple(map(from_type, type_.arguments)))
+    return TypeVar(type_.name)

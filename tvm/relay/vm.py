@@ -1,0 +1,73 @@
+"""`relay.vm`: from modules to executables of the Relay VM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...formats.errors import ArgumentError
+from ..runtime.vm import Executable, VirtualMachine
+from .build_module import VMExecutor, array_of, check_target, compiled, optimize
+from .module import IRModule, as_module
+
+__all__ = ["Executable", "VMCompiler", "VMExecutor", "VirtualMachine", "compile"]
+
+
+def compile(
+    mod: Any, target: Any = None, target_host: Any = None, params: Mapping[str, Any] | None = None
+) -> Executable:
+    """The executable of a module, or of a function as "main". Raises CompileError."""
+    compiler = VMCompiler()
+    if params:
+        compiler.set_params(params)
+    compiler.lower(mod, target, target_host)
+    compiler.codegen()
+    return compiler.get_exec()
+
+
+class VMCompiler:
+    """Compiles one module, step by step: `lower`, `codegen`, `get_exec`; or `optimize` alone."""
+
+    def __init__(self) -> None:
+        self._params: dict[str, Any] = {}
+        self._module: IRModule | None = None
+        self._executable: Executable | None = None
+
+    def set_params(self, params: Mapping[str, Any]) -> None:
+        """Values for parameters of "main", which become constants."""
+        self._params = {name: array_of(value) for name, value in params.items()}
+
+    def get_params(self) -> dict[str, Any]:
+        """The parameters that were set."""
+        from ..runtime.ndarray import array
+
+        return {name: array(value) for name, value in self._params.items()}
+
+    def _take(self, mod: Any) -> IRModule:
+        if self._module is not None:
+            raise ArgumentError("Can't reuse VMCompiler object for multiple modules; make one for each")
+        self._module = as_module(mod)
+        return self._module
+
+    def lower(self, mod: Any, target: Any = None, target_host: Any = None) -> None:
+        """Compiles the module. Raises CompileError."""
+        check_target(target)
+        self._executable = Executable(compiled(self._take(mod), target, self._params))
+
+    def codegen(self) -> None:
+        """Nothing more: `lower` makes the kernels too."""
+        self.get_exec()
+
+    def optimize(
+        self, mod: Any, target: Any = None, target_host: Any = None, params: Mapping[str, Any] | None = None
+    ) -> tuple[IRModule, dict]:
+        """The module with its parameters bound; what Treadle's passes do comes when it is compiled."""
+        if params:
+            self.set_params(params)
+        return optimize(self._take(mod), target, self._params)
+
+    def get_exec(self) -> Executable:
+        """The executable. Raises ArgumentError before `lower`."""
+        if self._executable is None:
+            raise ArgumentError("get_exec: nothing is compiled yet; call lower first")
+        return self._executable

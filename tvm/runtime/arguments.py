@@ -1,0 +1,52 @@
+"""Arguments as TVM's machines take them, made into what Treadle's takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...formats.errors import ArgumentError
+from ...formats.types import TensorType, TupleType, Type
+from ...vm.tensor import Tensor
+from .container import ADT
+
+
+def argument(value: Any, type_: Type) -> Any:
+    """A value as the machine takes it: numbers of the parameter's type, tuples for lists, the one field of a list for
+    a tensor."""
+    if isinstance(type_, TensorType):
+        return _tensor(value, type_)
+    if isinstance(type_, TupleType):
+        fields = (
+            list(value.fields)
+            if isinstance(value, ADT)
+            else list(value)
+            if isinstance(value, (list, tuple))
+            else [value]
+        )
+        if len(fields) != len(type_.fields):
+            raise ArgumentError(f"expected a tuple of {len(type_.fields)}, {len(fields)} values came")
+        return tuple(argument(each, wanted) for each, wanted in zip(fields, type_.fields, strict=True))
+    return value
+
+
+def _tensor(value: Any, type_: TensorType) -> Any:
+    if isinstance(value, Tensor):
+        return value.array
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, (list, tuple, ADT)):
+        if len(value) != 1:
+            raise ArgumentError(f"expected a tensor {type_}, {len(value)} values came")
+        return _tensor(value[0], type_)
+    if value is None:
+        return np.zeros((0,), type_.dtype.numpy)
+    if isinstance(value, (bool, int, float)):
+        made = np.asarray(value, type_.dtype.numpy)
+        if not type_.dtype.is_float and made.item() != value:
+            raise ArgumentError(f"{value!r} is no {type_.dtype.name}")
+        return made
+    if isinstance(value, np.generic) or hasattr(value, "__array__"):
+        return np.asarray(value)
+    raise ArgumentError(f"Unsupported type: {type(value)}")

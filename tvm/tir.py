@@ -1,0 +1,72 @@
+"""The few names of `tvm.tir` that Relay programs use: dimensions that are not known, symbolic ones, and integers with a type."""
+
+from __future__ import annotations
+
+from ..formats import dims
+from ..formats.dims import SymbolicDim
+
+
+class Any:
+    """A dimension that is known when the program runs."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Any)
+
+    def __hash__(self) -> int:
+        return hash(Any)
+
+
+class IntImm(int):
+    """An integer that says its type. It is a Python integer in every other respect."""
+
+    dtype: str
+
+    def __new__(cls, dtype: str, value: int) -> IntImm:
+        made = super().__new__(cls, value)
+        made.dtype = dtype
+        return made
+
+    @property
+    def value(self) -> int:
+        return int(self)
+
+
+class FloatImm(float):
+    """A number that says its type."""
+
+    dtype: str
+
+    def __new__(cls, dtype: str, value: float) -> FloatImm:
+        made = super().__new__(cls, value)
+        made.dtype = dtype
+        return made
+
+    @property
+    def value(self) -> float:
+        return float(self)
+
+
+class StringImm(str):
+    """A string among attributes."""
+
+    @property
+    def value(self) -> str:
+        return str(self)
+
+
+def Var(name: str, dtype: str = "int32", span: object = None) -> SymbolicDim:
+    """A symbolic dimension. Two of one name are one dimension, as in Treadle's types."""
+    variable = dims.variable(name)
+    assert isinstance(variable, SymbolicDim)
+    return variable
+
+
+SizeVar = Var
+
+
+def const(value: float, dtype: str = "int32") -> IntImm | FloatImm:
+    """A number with a type."""
+    return IntImm(dtype, value) if isinstance(value, int) else FloatImm(dtype, value)

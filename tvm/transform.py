@@ -1,0 +1,221 @@
+"""`tvm.transform`: passes, their sequences, and the context that says how hard to work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..formats.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .relay.module import IRModule
+
+# TVM's option → whether it changes anything here. What TVM's own tuners, back ends and TIR passes read is accepted and has
+# nothing to act on; any other name is a mistake.
+CONFIG = {
+    "relay.FuseOps.max_depth": False,
+    "relay.FuseOps.link_params": False,
+    "relay.ToMixedPrecision.keep_orig_output_dtype": False,
+    "relay.backend.disable_compile_engine_cache": False,
+    "relay.backend.tir_converter": False,
+    "relay.backend.use_auto_scheduler": False,
+    "relay.backend.use_meta_schedule": False,
+    "relay.backend.use_meta_schedule_dispatch": False,
+    "relay.backend.use_multitargets": False,
+    "relay.collect_device_annotation_ops": False,
+    "relay.fallback_device_type": False,
+    "relay.frontend.fill_span": False,
+    "relay.remove_standalone_reshapes.enable": False,
+    "tir.add_lower_pass": False,
+    "tir.disable_assert": False,
+    "tir.disable_cse_tir": False,
+    "tir.disable_storage_rewrite": False,
+    "tir.disable_vectorize": False,
+    "tir.debug_keep_trivial_loop": False,
+    "tir.detect_global_barrier": False,
+    "tir.enable_debug": False,
+    "tir.instrument_bound_checkers": False,
+    "tir.is_entry_func": False,
+    "tir.noalias": False,
+    "tir.use_async_copy": False,
+    "tir.usmp.enable": False,
+    "tir.usmp.algorithm": False,
+}
+
+
+class _Contexts(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[PassContext] = []
+
+
+_CONTEXTS = _Contexts()
+
+
+class PassContext:
+    """How programs are compiled within a `with`. `opt_level` 0: what running needs; 1: simplification and fusion; 2
+    and more: all.
+
+    `disabled_pass` names passes of Treadle that are left out (names of TVM's passes name none here). Unknown options raise.
+    """
+
+    def __init__(
+        self,
+        opt_level: int = 2,
+        required_pass: Sequence[str] | None = None,
+        disabled_pass: Sequence[str] | None = None,
+        instruments: Sequence[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(opt_level, int) or not 0 <= opt_level <= 4:
+            raise ArgumentError(f"PassContext(opt_level={opt_level!r}): expected 0 to 4")
+        for what, names in (("required_pass", required_pass), ("disabled_pass", disabled_pass)):
+            if names is not None and not isinstance(names, (list, tuple, set)):
+                raise TypeError(f"{what} is expected to be the type of list/tuple/set.")
+        if config is not None and not isinstance(config, Mapping):
+            raise TypeError("config is expected to be a dictionary of options")
+        for name in config or {}:
+            if name not in CONFIG and not name.startswith("relay.ext."):
+                raise AttributeError(f"Invalid config option {name!r}; there are {', '.join(CONFIG)}")
+        self.opt_level = opt_level
+        self.required_pass, self.disabled_pass = list(required_pass or ()), list(disabled_pass or ())
+        self.instruments, self.config = list(instruments or ()), dict(config or {})
+
+    def __enter__(self) -> PassContext:
+        _CONTEXTS.stack.append(self)
+        _tell(self.instruments, "enter_pass_ctx")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _tell(self.instruments, "exit_pass_ctx")
+        _CONTEXTS.stack.pop()
+
+    def override_instruments(self, instruments: Sequence[Any]) -> None:
+        """Other instruments from now on."""
+        _tell(self.instruments, "exit_pass_ctx")
+        self.instruments = list(instruments)
+        _tell(self.instruments, "enter_pass_ctx")
+
+    @staticmethod
+    def current() -> PassContext:
+        """The innermost context of this thread, or the default."""
+        return _CONTEXTS.stack[-1] if _CONTEXTS.stack else PassContext()
+
+    @staticmethod
+    def list_configs() -> dict[str, dict[str, str]]:
+        return {name: {"type": ""} for name in CONFIG}
+
+    @property
+    def level(self) -> int:
+        """Treadle's level of optimisation."""
+        return min(self.opt_level, 2)
+
+
+def _tell(instruments: Sequence[Any], what: str, *args: Any) -> list[Any]:
+    return [getattr(each, what)(*args) for each in instruments if hasattr(each, what)]
+
+
+class PassInfo:
+    """What a pass is called, and from which level on it is done."""
+
+    def __init__(
+        self, opt_level: int, name: str, required: Sequence[str] | None = None, traceable: bool = False
+    ) -> None:
+        self.opt_level, self.name, self.required, self.traceable = opt_level, name, list(required or ()), traceable
+
+    def __repr__(self) -> str:
+        return f"The meta data of the pass - pass name: {self.name}, opt_level: {self.opt_level}"
+
+
+class Pass:
+    """A function from module to module."""
+
+    def __init__(self, info: PassInfo, function: Callable[[IRModule, PassContext], IRModule]) -> None:
+        self._info, self._function = info, function
+
+    @property
+    def info(self) -> PassInfo:
+        return self._info
+
+    def __call__(self, mod: IRModule) -> IRModule:
+        context = PassContext.current()
+        if self._info.name in context.disabled_pass or (
+            self._info.opt_level > context.opt_level and self._info.name not in context.required_pass
+        ):
+            return mod
+        if not all(answer is not False for answer in _tell(context.instruments, "should_run", mod, self._info)):
+            return mod
+        _tell(context.instruments, "run_before_pass", mod, self._info)
+        result = self._function(mod, context)
+        _tell(context.instruments, "run_after_pass", result, self._info)
+        return result
+
+    def __repr__(self) -> str:
+        return f"Run Module pass: {self._info.name} at the optimization level {self._info.opt_level}"
+
+
+class ModulePass(Pass):
+    """A pass over a module."""
+
+
+class Sequential(Pass):
+    """Passes, one after another."""
+
+    def __init__(
+        self,
+        passes: Sequence[Pass] | None = None,
+        opt_level: int = 0,
+        name: str = "sequential",
+        required: Sequence[str] | None = None,
+        traceable: bool = False,
+    ) -> None:
+        if not isinstance(passes or [], (list, tuple)):
+            raise TypeError(f"passes must be a list of Pass objects, a {type(passes).__name__} came")
+        self.passes = list(passes or ())
+        super().__init__(PassInfo(opt_level, name, required, traceable), self._all)
+
+    def _all(self, mod: IRModule, context: PassContext) -> IRModule:
+        for each in self.passes:
+            mod = each(mod)
+        return mod
+
+
+def module_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] | None = None,
+    traceable: bool = False,
+) -> Any:
+    """Makes a pass of a function `(module, context) → module`, or of a class with `transform_module`."""
+    if opt_level is None:
+        raise ValueError("Please provide opt_level for the module pass.")
+
+    def make(function: Any) -> Any:
+        info = PassInfo(opt_level, name or function.__name__, required, traceable)
+        if not isinstance(function, type):
+            return ModulePass(info, function)
+
+        class Made(ModulePass):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                inner = function(*args, **kwargs)
+                super().__init__(info, inner.transform_module)
+                self._inner = inner
+
+            def __getattr__(self, attribute: str) -> Any:
+                return getattr(self._inner, attribute)
+
+        Made.__name__ = function.__name__
+        return Made
+
+    return make if pass_func is None else make(pass_func)
+
+
+def PrintIR(header: str = "", show_meta_data: bool = False) -> ModulePass:
+    """A pass that prints the module."""
+
+    def show(mod: IRModule, context: PassContext) -> IRModule:
+        print(header, mod.astext(show_meta_data), sep="\n")
+        return mod
+
+    return ModulePass(PassInfo(0, "PrintIR"), show)
