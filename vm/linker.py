@@ -19,7 +19,7 @@ from pathlib import Path
 from ..formats.codec import Buffer
 from ..formats.errors import ArgumentError, FileError, LinkerError
 
-_COMPILERS = ("cc", "gcc", "clang")
+COMPILERS = ("cc", "gcc", "clang")
 _SECONDS = 600  # that the compiler may take
 
 # Kernels refer to the C library by absolute addresses, which the dynamic loader must be let put into their code
@@ -50,11 +50,11 @@ _treadle_modules_end:
 
 def find_compiler(wanted: str, path: str | os.PathLike) -> str:
     """The C compiler to link with. `wanted` names one, `path` is what will be linked, for messages. Raises LinkerError."""
-    for name in (wanted,) if wanted else _COMPILERS:
+    for name in (wanted,) if wanted else COMPILERS:
         found = shutil.which(name)
         if found is not None:
             return found
-    looked = wanted or ", ".join(_COMPILERS)
+    looked = wanted or ", ".join(COMPILERS)
     other = Path(path).with_suffix(".trdl").name
     raise LinkerError(
         f"{Path(path).name} needs the system's C compiler and linker, and there is none on PATH (looked for {looked}); "

@@ -107,16 +107,19 @@ _functions: dict[str, PackedFunc] = {}
 _changing = Lock()
 
 
-def register_func(name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False) -> Any:
+def register_func(
+    func_name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False
+) -> Any:
     """Registers a function under a name, by which `get_global_func` finds it: `register_func("name", function)`, or as a
     decorator, with the name or alone. Gives the PackedFunc.
 
     Raises FormatError, a ValueError, for a name that is no string, ExecutionError for one that is taken, unless `override`.
     """
-    if callable(name):
-        return register_func(name.__name__, name, override)
-    if not isinstance(name, str):
-        raise FormatError(f"register_func: expect string function name, {name!r} came")
+    if callable(func_name):
+        return register_func(func_name.__name__, func_name, override)
+    if not isinstance(func_name, str):
+        raise FormatError(f"register_func: expect string function name, {func_name!r} came")
+    name = func_name
 
     def register(function: Callable[..., Any]) -> PackedFunc:
         packed = PackedFunc(PackedFunc.of(function).function, is_global=True)

@@ -3,10 +3,12 @@
 from .._lazy import lazy
 
 _MODULES = {
+    "cc": ".cc",
     "cuda_graph": ".cuda_graph",
     "debugger": ".debugger",
     "graph_executor": ".graph_executor",
     "graph_runtime": ".graph_runtime",
+    "tar": ".tar",
     "utils": ".utils",
 }
 

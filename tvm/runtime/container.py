@@ -42,9 +42,9 @@ class ADT(DataValue, Object):
         return self.fields[index]
 
 
-def tuple_object(fields: Iterable[Any] = ()) -> ADT:
+def tuple_object(fields: Iterable[Any] | None = None) -> ADT:
     """A tuple."""
-    return ADT(0, fields)
+    return ADT(0, fields or ())
 
 
 def wrapped(value: Any) -> Any:

@@ -60,6 +60,10 @@ class NDArray(Tensor):
     def __hash__(self) -> int:
         return hash(self._array.ctypes.data)
 
+    def copyto(self, target: Tensor | Device, mem_scope: str | None = None) -> NDArray:
+        """Copies the elements into another tensor, or into a new one on a device. Raises TypeError, ValueError."""
+        return super().copyto(target)  # type: ignore[return-value]
+
     def to_dlpack(self) -> Any:
         """A capsule of DLPack's."""
         return self.__dlpack__()

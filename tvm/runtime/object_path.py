@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...formats.errors import IndexOutOfRangeError
 from .object import Object
@@ -140,8 +140,13 @@ class MissingMapEntryPath(ObjectPath):
         return "[<missing entry>]"
 
 
-class ObjectPathPair(NamedTuple):
+class ObjectPathPair(Object):
     """Where two objects that were compared differ."""
 
-    lhs_path: ObjectPath
-    rhs_path: ObjectPath
+    __slots__ = ("lhs_path", "rhs_path")
+
+    def __init__(self, lhs_path: ObjectPath, rhs_path: ObjectPath) -> None:
+        self.lhs_path, self.rhs_path = lhs_path, rhs_path
+
+    def __repr__(self) -> str:
+        return f"ObjectPathPair({self.lhs_path}, {self.rhs_path})"

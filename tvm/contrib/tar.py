@@ -1,0 +1,27 @@
+"""`tvm.contrib.tar`: archives of files."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...formats.errors import FormatError
+from ...vm import linker
+
+
+def tar(output: str, files: str | Sequence[str]) -> None:
+    """Writes an archive of files, by their names without folders."""
+    linker.archive(Path(output), [files] if isinstance(files, str) else list(files))
+
+
+def untar(tar_file: str, directory: str) -> None:
+    """Unpacks an archive into a folder; nothing is written outside of it. Raises FormatError."""
+    try:
+        with tarfile.open(tar_file) as archive:
+            archive.extractall(directory, filter="data")
+    except tarfile.TarError as error:
+        raise FormatError(f"{tar_file} cannot be unpacked: {error}") from error
+
+
+vars(tar)["output_format"] = "tar"
