@@ -86,7 +86,7 @@ def atoms_in(block: ir.Block) -> Iterator[ir.Atom]:
 def constant_bytes(module: ir.Module) -> int:
     """Bytes of the constants in a module's functions, each counted once."""
     constants = {
-        id(atom.value): atom.value.nbytes
+        id(atom.array): atom.array.nbytes
         for function in module.functions.values()
         for atom in atoms_in(function.body)
         if isinstance(atom, ir.Constant)

@@ -7,13 +7,14 @@ left to do here is to write its instructions down.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..formats.bytecode import CodeBuilder, code_array, int_register
 from ..formats.bytecode import Label as Target
 from ..formats.isa import Kind
 from ..formats.program import Function, Program, SourceLocation
 from ..formats.types import Constructor, DataTypeDefinition, erase_dims
+from ..formats.weights import WeightTable
 from . import ir, memory, registers
 from .analysis import function_type
 from .liveness import analyse
@@ -31,6 +32,8 @@ class Generated:
 
     program: Program
     memory: tuple[MemoryReport, ...]
+    constants: Mapping[int, ir.Weight] = field(default_factory=dict)  # those that may become others, by their places
+    weights: WeightTable = field(default_factory=WeightTable)
 
 
 def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Generated:
@@ -65,7 +68,7 @@ def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Ge
         source_map=tuple(sources),
         metadata=dict(metadata or {}),
     )
-    return Generated(program, tuple(reports))
+    return Generated(program, tuple(reports), tables.weights)
 
 
 def _describe(

@@ -127,7 +127,7 @@ def _with_dims(type_: TensorType, change: Callable[[Any], Any]) -> TensorType:
 
 def _is_immediate(atom: ir.Atom, calls: Sequence[ir.OperatorCall]) -> bool:
     """A scalar constant that elementwise operators alone take. NaN is none: as an attribute it would equal nothing."""
-    if not isinstance(atom, ir.Constant) or atom.value.ndim or not math.isfinite(atom.value.item()):
+    if not isinstance(atom, ir.Constant) or atom.type.rank or not math.isfinite(atom.value.item()):
         return False
     users = [call for call in calls if any(arg is atom for arg in call.args)]
     return all(lookup(call.operator).fusion is Fusion.ELEMENTWISE for call in users)

@@ -35,6 +35,7 @@ from .kernels.target import Target, host
 from .operators.winograd import WinogradChoice, best_tiles
 from .passes import Options, Timings, pipeline, run
 from .passes.rewriting import Rewriter
+from .weights import Weights
 
 if TYPE_CHECKING:
     from .tune import Session
@@ -69,6 +70,7 @@ def compile(
     tune: float | Session | None = None,
     tuned: bool = False,
     without: Collection[str] = (),
+    named_weights: bool = False,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, an onnx.ModelProto, or an IR module.
 
@@ -83,13 +85,16 @@ def compile(
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
                   A Session says afterwards what was found
     tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
+    named_weights  remember how constants are made of `params` and of the tensors of an ONNX model, so that a machine can take
+                  others with `load_params`. What weights hold decides less then: a bias of zeros is added, too
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
     """
+    weights = Weights() if named_weights else None
     with naming("compiling"):
         target = target or host()
         entries = (entry,) if isinstance(entry, str) else tuple(entry)
-        module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes)
+        module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes, weights)
         generate_with = functools.partial(
             compile_module,
             module,
@@ -98,9 +103,10 @@ def compile(
             target=target,
             opt_level=opt_level,
             without=without,
+            weights=weights,
         )
         if tune is None and not tuned:
-            executable = Executable(generate_with(print_after=print_after).program)
+            executable = _executable(generate_with(print_after=print_after))
         else:
             generated = functools.partial(generate_with, print_after=print_after)
             executable = _tuned(generated, target, tune, tuned, progress)
@@ -119,23 +125,31 @@ def compile_module(
     timings: Timings | None = None,
     winograd: WinogradChoice | None = None,
     without: Collection[str] = (),
+    weights: Weights | None = None,
 ) -> Generated:
-    """The program of a module, and the planner's reports; no kernel is built. `winograd` chooses algorithms for convolutions, by
-    default what a count says for the target's registers; `without` names passes that are left out, to find what one does."""
+    """The program of a module, and the planner's reports; no kernel is built.
+
+    `winograd` chooses algorithms for convolutions, by default what a count says for the target's registers; `without` names
+    passes that are left out, to find what one does. `weights` are those of the module that keep their names; `params` join them.
+    """
     target = target or host()
     winograd = winograd or functools.partial(best_tiles, registers=target.block_registers)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
         raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
     if params:
-        module = bind_parameters(module, entries[0], params)
+        module = bind_parameters(module, entries[0], params, weights)
     names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
     options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
         module = run(module, pipeline(opt_level, options, without), print_after=print_after, timings=timings)
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
     check_made(generated.program)
-    return generated
+    return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
+
+
+def _executable(generated: Generated) -> Executable:
+    return Executable(generated.program, weights=generated.weights)
 
 
 def check_made(program: Program) -> None:
@@ -172,8 +186,11 @@ def _result_names(function: ir.Function) -> list[str]:
     return [atom.name if isinstance(atom, ir.Var) else "" for atom in result]
 
 
-def bind_parameters(module: ir.Module, name: str, params: Mapping[str, np.ndarray]) -> ir.Module:
-    """`module` with parameters of one function replaced by constants. Raises CompileError for one that does not fit."""
+def bind_parameters(
+    module: ir.Module, name: str, params: Mapping[str, np.ndarray], weights: Weights | None = None
+) -> ir.Module:
+    """`module` with parameters of one function replaced by constants, which are `weights` if these are given. Raises CompileError
+    for one that does not fit."""
     function = module.functions[name]
     by_name = {param.name: param for param in function.params}
     rewriter = Rewriter(module)
@@ -181,13 +198,14 @@ def bind_parameters(module: ir.Module, name: str, params: Mapping[str, np.ndarra
         if key not in by_name:
             known = ", ".join(by_name) or "none"
             raise CompileError(f"{name!r} has no parameter {key!r}; its parameters: {known}", function=name)
-        rewriter.atoms[by_name[key]] = _constant_for(by_name[key], np.asarray(value), name)
+        array = _array_for(by_name[key], np.asarray(value), name)
+        rewriter.atoms[by_name[key]] = ir.Constant(array) if weights is None else weights.add(key, array)
     kept = tuple(param for param in function.params if param.name not in params)
     bound = dataclasses.replace(rewriter.function(function), params=kept)
     return dataclasses.replace(module, functions={**module.functions, name: bound})
 
 
-def _constant_for(param: ir.Var, array: np.ndarray, function: str) -> ir.Constant:
+def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
     wanted = param.type
     if not isinstance(wanted, TensorType):
         raise CompileError(f"parameter {param.name!r} is {wanted}, not a tensor, and takes no array", function=function)
@@ -199,11 +217,13 @@ def _constant_for(param: ir.Var, array: np.ndarray, function: str) -> ir.Constan
         raise CompileError(f"parameter {param.name!r}: expected {wanted}, but {came} came", function=function)
     array = np.ascontiguousarray(array).reshape(array.shape).copy()
     array.flags.writeable = False
-    return ir.Constant(array)
+    return array
 
 
 @_uncollected()
-def _import(model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None) -> ir.Module:
+def _import(
+    model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None, weights: Weights | None
+) -> ir.Module:
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
         raise CompileError(
             f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
@@ -211,7 +231,7 @@ def _import(model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | 
     try:
         from .frontend.onnx import from_onnx
 
-        return from_onnx(model, shapes=shapes, entry=entry)
+        return from_onnx(model, shapes=shapes, entry=entry, weights=weights)
     except ModuleNotFoundError as error:
         if error.name != "onnx":
             raise
@@ -241,7 +261,7 @@ def _tuned(
         asked = Asked(target)
         memory = Memory.of(generated(winograd=asked, print_after=()).program, target)
         measured = measure(asked.problems, memory, target, session)
-    executable = Executable(generated(winograd=choice(target, measured, tuned)).program)
+    executable = _executable(generated(winograd=choice(target, measured, tuned)))
     if tuned:
         executable = with_known_variants(executable, target)
     return executable if session is None else tune_kernels(executable, target, session)

@@ -45,8 +45,41 @@ class Constant:
     weak: bool = False
 
     @property
+    def array(self) -> np.ndarray:
+        """The elements, for those who decide nothing by them."""
+        return self.value
+
+    @property
     def type(self) -> TensorType:
-        return TensorType(DType.of(self.value.dtype), self.value.shape)
+        return TensorType(DType.of(self.array.dtype), self.array.shape)
+
+
+class Weight(Constant):
+    """A constant that is a weight of the model, or made of such, and may be another one when the program runs.
+
+    `names` are the weights that it is made of. `made` is how: an operator on constants, and which of its results; None for a
+    weight itself. Who asks for `value` decides by it, or makes something of it that nobody knows how to make again: then all
+    these weights are settled, and must stay what they are.
+    """
+
+    def __init__(
+        self, array: np.ndarray, names: frozenset[str], settled: set[str], made: tuple[OperatorCall, int] | None = None
+    ) -> None:
+        for name, value in {"weak": False, "_array": array, "names": names, "settled": settled, "made": made}.items():
+            object.__setattr__(self, name, value)
+
+    names: frozenset[str]
+    settled: set[str]  # the names of all settled weights, of the whole compilation
+    made: tuple[OperatorCall, int] | None
+
+    @property
+    def value(self) -> np.ndarray:
+        self.settled.update(self.names)
+        return self._array  # type: ignore[attr-defined]
+
+    @property
+    def array(self) -> np.ndarray:
+        return self._array  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,8 +75,8 @@ class _Printer:
         self.definitions: dict[int, PrimitiveDefinition] = {}
         for expr in _expressions(module):
             for atom in ir.atoms_of(expr):
-                if isinstance(atom, ir.Constant) and atom.value.size > INLINE_ELEMENTS:
-                    self.large.setdefault(id(atom.value), atom.value)
+                if isinstance(atom, ir.Constant) and atom.array.size > INLINE_ELEMENTS:
+                    self.large.setdefault(id(atom.array), atom.array)
             if isinstance(expr, ir.PrimitiveCall):
                 self.definitions.setdefault(id(expr.definition), expr.definition)
         self.constant_names = {key: f"c{number}" for number, key in enumerate(self.large)}
@@ -146,11 +146,11 @@ class _Printer:
             return f"@{print_name(atom.name)}"
         if isinstance(atom, ir.Var):
             return _print_variable(self.names.get(atom, f"{atom.name} (not bound)"))
-        if id(atom.value) in self.constant_names:
-            return f"${self.constant_names[id(atom.value)]}"
-        if atom.value.ndim == 0:
-            return f"{'~' if atom.weak else ''}{atom.value.dtype.name}({print_tensor(atom.value)})"
-        return f"{constant_type(atom.value)} {print_tensor(atom.value)}"
+        if id(atom.array) in self.constant_names:
+            return f"${self.constant_names[id(atom.array)]}"
+        if atom.array.ndim == 0:
+            return f"{'~' if atom.weak else ''}{atom.array.dtype.name}({print_tensor(atom.array)})"
+        return f"{constant_type(atom.array)} {print_tensor(atom.array)}"
 
     def atoms(self, atoms: Sequence[ir.Atom]) -> str:
         return f"({', '.join(map(self.atom, atoms))})"

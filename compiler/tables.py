@@ -42,13 +42,17 @@ class Tables:
         self._definitions: _Index[PrimitiveDefinition] = _Index()
         self._primitives: dict[PrimitiveDefinition, tuple[int, tuple[Dim, ...]]] = {}  # by what it is made of
         self._constants: list[np.ndarray] = []
+        self.weights: dict[int, ir.Weight] = {}  # constants that may become others, by their places
+        self._weight_places: dict[ir.Weight, int] = {}
         self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and checksum
 
     def type(self, type_: Type) -> int:
         return self._types.place(erase_dims(type_))
 
     def constant(self, constant: ir.Constant) -> int:
-        array = np.require(constant.value, requirements="C")
+        array = np.require(constant.array, requirements="C")
+        if isinstance(constant, ir.Weight):
+            return self._weight(constant, array)
         key = (array.dtype.str, array.shape, zlib.crc32(array.data if array.size else b""))
         alike = self._constants_like.setdefault(key, [])
         for index in alike:
@@ -57,6 +61,15 @@ class Tables:
         alike.append(len(self._constants))
         self._constants.append(array)
         return alike[-1]
+
+    def _weight(self, weight: ir.Weight, array: np.ndarray) -> int:
+        """Others may be equal today, and not tomorrow."""
+        place = self._weight_places.get(weight)
+        if place is None:
+            place = self._weight_places[weight] = len(self._constants)
+            self.weights[place] = weight
+            self._constants.append(array)
+        return place
 
     def primitive(self, definition: PrimitiveDefinition) -> tuple[int, tuple[Dim, ...]]:
         """The place of what a definition has in common with others, and what the variables of that are here."""

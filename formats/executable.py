@@ -32,6 +32,8 @@ from .library import Library
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .tuning import Tuning
 from .types import TensorType
+from .weights import WeightTable
+from .weights import check as check_weights
 
 __all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation", "load"]
 
@@ -46,14 +48,31 @@ _LIBRARY = "native"  # the one section of the second part of save()
 class Executable:
     """A program, its constants and native code. Immutable: methods that change something give a new executable."""
 
-    __slots__ = ("_container", "_is_checked", "_late_bound", "_native", "_program", "_trust_native", "_tuning")
+    __slots__ = (
+        "_container",
+        "_is_checked",
+        "_late_bound",
+        "_native",
+        "_program",
+        "_trust_native",
+        "_tuning",
+        "_weights",
+    )
 
-    def __init__(self, program: Program, native: Native | None = None, tuning: Tuning | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        native: Native | None = None,
+        tuning: Tuning | None = None,
+        weights: WeightTable | None = None,
+    ) -> None:
         """Copies constants that could change. Raises FormatError for tables that disagree."""
         sections.check(program)
         (code,) = _frozen([program.code])
         self._program = replace(program, constants=_frozen(program.constants), code=code)
         self._native, self._tuning = _read_only(native or {}), _read_only(tuning or {})
+        self._weights = weights or WeightTable()
+        check_weights(self._weights, [constant_type(array) for array in program.constants])
         self._late_bound: dict[int, LateBoundConstant] = {}
         self._container: Container | None = None  # the file that the constants are mapped from
         self._is_checked = True
@@ -75,6 +94,11 @@ class Executable:
         return self._tuning
 
     @property
+    def weights(self) -> WeightTable:
+        """How constants are made of weights that have names; empty unless it was compiled with `named_weights`."""
+        return self._weights
+
+    @property
     def trust_native(self) -> bool:
         """Whether the caller of `load` vouched for the native code in the file."""
         return self._trust_native
@@ -82,7 +106,7 @@ class Executable:
     # ---- saving ----
 
     def _pieces(self, native: Native | None) -> list[Buffer]:
-        contents = sections.encode(self._program, self._late_bound, native, self._tuning)
+        contents = sections.encode(self._program, self._late_bound, native, self._tuning, self._weights)
         return container.layout(contents, _REQUIRED)
 
     def as_bytes(self) -> bytes:
@@ -104,7 +128,7 @@ class Executable:
 
     def save(self) -> tuple[bytes, bytes]:
         """The executable in two parts, (code, lib): everything but native code, and native code."""
-        contents = sections.encode(self._program, self._late_bound, self._native, self._tuning)
+        contents = sections.encode(self._program, self._late_bound, self._native, self._tuning, self._weights)
         library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
         return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
 
@@ -279,11 +303,11 @@ def load(
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
     opened.require(name for name, required in _REQUIRED.items() if required)
     binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants)
-    program, late_bound, native, tuning = sections.decode(opened.contents, binder)
+    program, late_bound, native, tuning, weights = sections.decode(opened.contents, binder)
     executable = object.__new__(Executable)
     executable._program = program
     executable._native, executable._tuning = _read_only(native), _read_only(tuning)
-    executable._late_bound = late_bound
+    executable._weights, executable._late_bound = weights, late_bound
     executable._container, executable._is_checked = opened, False
     executable._trust_native = trust_native
     return executable

@@ -64,7 +64,9 @@ def information_text(facts: dict[str, Any]) -> str:
 def statistics(executable: Executable) -> dict[str, Any]:
     """Counts and sizes, as JSON has them. Keys are stable."""
     program = executable.program
-    contents = sections.encode(program, executable.late_bound_consts, executable.native, executable.tuning)
+    contents = sections.encode(
+        program, executable.late_bound_consts, executable.native, executable.tuning, executable.weights
+    )
     return {
         "format_version": container.FORMAT_VERSION,
         "constants": [str(constant_type(array)) for array in program.constants],

@@ -25,12 +25,14 @@ from .codec import (
     record,
     row,
 )
+from .constants import constant_bytes, constant_type
 from .dims import SymbolicDim
 from .dtypes import DType
 from .errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
 from .tuning import check_variant
 from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
+from .weights import NamedWeight, WeightTable, literal
 
 # ---- values ----
 
@@ -208,6 +210,28 @@ TUNING = Sequence(
     limits.TARGETS,
 )
 
+NAMED_WEIGHT = record(
+    NamedWeight,
+    name=TEXT,
+    type=TENSOR_TYPE,
+    digest=Text(64),
+)
+LITERAL = Record(
+    "literal",
+    {"type": TENSOR_TYPE, "elements": Binary(limits.TABLE_BYTES)},
+    literal,
+    lambda array: (constant_type(array), constant_bytes(array)),
+)
+WEIGHTS = record(
+    WeightTable,
+    weights=Sequence(NAMED_WEIGHT, limits.CONSTANTS),
+    literals=Sequence(LITERAL, limits.CONSTANTS),
+    nodes=Sequence(NODE, limits.STRINGS),
+    constants=Sequence(
+        row("made", constant=Integer(0, limits.CONSTANTS), value=Integer(0, limits.STRINGS * 64)), limits.CONSTANTS
+    ),
+)
+
 SOURCE_MAP = row(
     "source_map",
     nodes=Sequence(TEXT, limits.STRINGS),
@@ -248,6 +272,9 @@ SECTIONS = (
     ),
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
     Section("tuning", False, TUNING, "which variants of kernels were the fastest, for any number of targets"),
+    Section(
+        "weights", False, WEIGHTS, "how constants are made of weights that have names, to make them again of others"
+    ),
     Section("source_map", False, SOURCE_MAP, "which model node an instruction comes from"),
     Section("metadata", False, METADATA, "what the compiler wants to remember, in order of the keys"),
 )

@@ -18,9 +18,11 @@ from .constants import check_constant_type, constant_bytes, constant_pieces, con
 from .errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
-from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP
+from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
 from .tuning import Tuning
 from .types import FunctionType
+from .weights import WeightTable
+from .weights import check as check_weights
 
 # ---- definitions ----
 
@@ -63,6 +65,7 @@ def encode(
     late_bound: Mapping[int, LateBoundConstant] | None = None,
     native: Native | None = None,
     tuning: Tuning | None = None,
+    weights: WeightTable | None = None,
 ) -> dict[str, list[Buffer]]:
     """The sections' contents by name, in order; optional ones that would be empty are left out.
 
@@ -85,6 +88,7 @@ def encode(
         "definitions": [(p.definition, [node.origin for node in p.definition.nodes]) for p in program.primitives],
         "native": _native_rows(native or {}),
         "tuning": [(target, sorted(choices.items())) for target, choices in sorted((tuning or {}).items())],
+        "weights": weights or WeightTable(),
         "source_map": _source_rows(program.source_map),
         "metadata": sorted(program.metadata.items()),
     }
@@ -95,14 +99,14 @@ def encode(
             contents["constants"] = constant_pieces(constants)
         elif section.name == "code":
             contents["code"] = [constant_bytes(program.code)]
-        elif section.codec is not None and (section.required or any(map(len, tables[section.name]))):
+        elif section.codec is not None and (section.required or _is_there(tables[section.name])):
             contents[section.name] = [section.codec.encode(tables[section.name], section.name, allowance)]
     return contents
 
 
 def decode(
     contents: Mapping[str, Buffer], bind: Callable[[LateBoundConstant], np.ndarray]
-) -> tuple[Program, dict[int, LateBoundConstant], Native, Tuning]:
+) -> tuple[Program, dict[int, LateBoundConstant], Native, Tuning, WeightTable]:
     """The inverse of `encode`; `bind` finds the elements of late-bound constants. Raises FormatError."""
     allowance = Allowance()
     tables = {
@@ -123,13 +127,25 @@ def decode(
         metadata=_decode_metadata(tables["metadata"]),
     )
     check(program)
-    return program, late_bound, _decode_native(tables["native"]), _decode_tuning(tables["tuning"])
+    check_weights(tables["weights"], [constant_type(array) for array in program.constants])
+    return (
+        program,
+        late_bound,
+        _decode_native(tables["native"]),
+        _decode_tuning(tables["tuning"]),
+        tables["weights"],
+    )
+
+
+def _is_there(table: Any) -> bool:
+    """Whether an optional table says anything."""
+    return len(table) > 0 if isinstance(table, WeightTable) else any(map(len, table))
 
 
 def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allowance: Allowance) -> Any:
     data = contents.get(name)
     if data is None:
-        return ((), ()) if codec is SOURCE_MAP else ()
+        return ((), ()) if codec is SOURCE_MAP else WeightTable() if codec is WEIGHTS else ()
     if len(data) > limits.TABLE_BYTES and codec is not NATIVE:
         raise LimitError(f"{len(data)} bytes; at most {limits.TABLE_BYTES} are allowed", section=name)
     return codec.decode(data, name, allowance=allowance)

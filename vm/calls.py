@@ -5,6 +5,7 @@ Whatever ends a call (a result, an error, a bound, Ctrl-C), its context is unwou
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
@@ -19,7 +20,7 @@ from ..formats.program import Function
 from ..formats.types import TensorType, TupleType
 from . import core, library
 from .budgets import Budget
-from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts
+from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
 from .failures import Place, error
 from .hooks import HookedCode, Listener
@@ -71,6 +72,21 @@ class Calls:
     def listen(self, listeners: Sequence[Listener]) -> None:
         """From the next call on, `listeners` are told what happens."""
         self.hooked = HookedCode(self.image, listeners) if listeners else None
+
+    def replace_constants(self, arrays: Mapping[int, np.ndarray]) -> None:
+        """Other elements for constants, of the same types. Calls that begin from now on see them alone; one that runs in another
+        thread may see old and new ones."""
+        idle = []
+        with contextlib.suppress(IndexError):
+            while True:
+                idle.append(self._idle.pop())
+        old = self.image.arrays
+        self.image.replace_constants(arrays)
+        for context in contexts_of(self.image):
+            if context not in idle:  # it keeps what it may have seen; stopped, it comes by `_leave` when it ends
+                context.constants.append(old)
+                context.stop()
+        self._idle.extend(idle)
 
     # ---- any call ----
 
@@ -159,6 +175,7 @@ class Calls:
             return
         context.unwind()
         context.arguments = None
+        context.constants.clear()
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
         if not context.is_abandoned:
             self._idle.append(context)

@@ -32,6 +32,11 @@ def abandon_contexts() -> None:
     _process += 1
 
 
+def contexts_of(image: Image) -> list[Context]:
+    """Of this process."""
+    return [context for context in list(_contexts) if context.image is image and not context.is_abandoned]
+
+
 class Context:
     """The memory of one call at a time. `words` is the context block; the engine owns all else."""
 
@@ -39,6 +44,7 @@ class Context:
         self.image = image
         self.hooked: Any = None  # the HookedCode that the call runs, if any
         self.arguments: Any = None  # arrays that the call reads in place
+        self.constants: list[Any] = []  # that were replaced since it began
         self._engine = core.engine()
         self.words = _Words()
         self.address = ctypes.addressof(self.words)

@@ -329,7 +329,8 @@ class Results:
                 self._engine.retain_reference(field)
             release(context, reference)  # now the fields may be ours alone
             return tuple(self._taken(context, field, word(field & ~1, OBJECT.DATA)) for field in fields)
-        return self._value(NativeReference(reference, outside().drop, self._image), data)
+        constants = (self._image.arrays, *context.constants)
+        return self._value(NativeReference(reference, outside().drop, self._image, constants), data)
 
     def _is_tuple(self, header: tuple[int, ...]) -> bool:
         return isinstance(self._image.record_types[header[OBJECT.DATA]], TupleType)
@@ -356,7 +357,7 @@ class Results:
         values = []
         for field in words(address + OBJECT_HEAD, word(address, OBJECT.COUNT)):
             self._engine.retain_reference(field)
-            reference = NativeReference(field, outside().drop, self._image)
+            reference = NativeReference(field, outside().drop, self._image, native.constants)
             values.append(self._value(reference, word(field & ~1, OBJECT.DATA)))
         return tuple(values)
 

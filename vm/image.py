@@ -6,7 +6,7 @@ frame memory needs nothing but its type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -43,6 +43,7 @@ class Image:
         self._relocate(arrays)
         self.functions = self._function_words(verified)
         self.constants, self._constant_objects = _constant_words(program)
+        self.arrays = tuple(program.constants)  # whose elements the constants are
         self._pins = [pinned(constant) for constant in program.constants]
         self._statics = [np.array(primitive.words, np.int64) for primitive in primitives]
         self.primitives = self._primitive_words(primitives)
@@ -108,6 +109,18 @@ class Image:
             row[PRIMITIVE.SCRATCH] = primitive.scratch_bytes
             row[PRIMITIVE.PARALLEL] = primitive.nanoseconds >= _WORTH_PARTS or bool(entry.definition.variables)
         return words
+
+    def replace_constants(self, arrays: Mapping[int, np.ndarray]) -> None:
+        """Other elements for some constants, of the same types; aligned, read-only. A call that runs may have seen old ones,
+        which the caller keeps alive until it ends."""
+        everything = list(self.arrays)
+        for place, array in arrays.items():
+            everything[place] = array
+            object_at = (int(self.constants[place, 1]) - 1 - self._constant_objects.ctypes.data) // WORD
+            self._pins[place] = pinned(array)
+            self._constant_objects[object_at + OBJECT.DATA] = array.ctypes.data
+            self.constants[place, 0] = array.ctypes.data
+        self.arrays = tuple(everything)
 
     def takes_arrays(self, function: int) -> bool:
         """True if `call_arrays` may be tried on a function."""

@@ -22,6 +22,7 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.sections import encode_definition
 from ..formats.tuning import Tuning
+from ..formats.weights import WeightTable
 from . import native, sources
 from .once import Lock, once
 
@@ -58,6 +59,11 @@ class Compiler(Protocol):
 
     def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
         """The operators' reference implementation, checked like `build` does."""
+
+    def remade(
+        self, table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]
+    ) -> dict[int, np.ndarray]:
+        """Constants at these places, made of the weights of these numbers."""
 
 
 class LinkedPrimitive(NamedTuple):

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats.constants import aligned_copy
 from ..formats.errors import ArgumentError, UnknownFunctionError, naming
 from ..formats.executable import Executable
+from ..formats.types import TensorType
 from . import knobs, library
 from .budgets import DEFAULT_DEPTH, Budget, CancelToken
 from .calls import Calls, bound
@@ -67,7 +69,7 @@ class VirtualMachine:
             )
         self.device = _device(device)
         trusted = exe.native if trust_native or exe.trust_native else None
-        self._program = exe.program
+        self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
         with naming("a machine"):
             verified = verify(exe.program)
@@ -136,6 +138,44 @@ class VirtualMachine:
         from .bound import bind
 
         return bind(self._calls, self._number(name), arguments, results)
+
+    # ---- weights ----
+
+    def load_params(self, params: Mapping[str, Any]) -> None:
+        """Takes other weights, by their names in the model, for an executable that was compiled with `named_weights`.
+
+        Results are to the bit those of a program that was compiled with them; nothing is compiled. Weights that are not given
+        stay as they are. Calls that run meanwhile in other threads may see old and new ones.
+
+        Raises ArgumentError: for unknown names and other types, where weights that are made into one constant with these are not
+        given, and for one that decided about the program, as numbers do that are all alike.
+        """
+        from .weights import check_like, constants_of
+
+        made = constants_of(self._weights, params)
+        for place, array in made.items():
+            check_like(place, self._calls.image.arrays[place], array)
+        arrays = {place: aligned_copy(array) for place, array in made.items()}
+        for array in arrays.values():
+            array.flags.writeable = False
+        with self._swapping:
+            self._calls.replace_constants(arrays)
+
+    def share_params(self, other: VirtualMachine) -> None:
+        """Takes the weights that another machine of the same program has now, without a copy: both read the same memory. What
+        either loads later is its own. Raises ArgumentError where they are not of the same program."""
+        if not isinstance(other, VirtualMachine) or not other._weights.is_like(self._weights):
+            raise ArgumentError(
+                f"share_params: expected a machine of the same program with named weights, {other!r} came"
+            )
+        arrays = {place: other._calls.image.arrays[place] for place, _ in self._weights.constants}
+        with self._swapping:
+            self._calls.replace_constants(arrays)
+
+    @property
+    def weights(self) -> dict[str, TensorType]:
+        """The weights that `load_params` takes: name → type."""
+        return {weight.name: weight.type for weight in self._weights.weights}
 
     # ---- stateful calls ----
 

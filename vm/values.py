@@ -13,12 +13,13 @@ from ..formats.types import FunctionType
 
 
 class NativeReference:
-    """One reference to an object of the machine's heap, given up when this object goes. `owner` keeps constants alive."""
+    """One reference to an object of the machine's heap, given up when this object goes. `owner` and `constants` keep what is
+    none of the heap's alive."""
 
-    __slots__ = ("_drop", "owner", "word")
+    __slots__ = ("_drop", "constants", "owner", "word")
 
-    def __init__(self, word: int, drop: Callable[[int], Any], owner: object) -> None:
-        self.word, self._drop, self.owner = word, drop, owner
+    def __init__(self, word: int, drop: Callable[[int], Any], owner: object, constants: object = None) -> None:
+        self.word, self._drop, self.owner, self.constants = word, drop, owner, constants
 
     def __del__(self) -> None:
         if self.word & 1 == 0:

@@ -25,6 +25,7 @@ from ...formats.errors import (
 )
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
+from ..weights import Weights
 from . import (  # noqa: F401  (they register importers)
     onnx_blocks,
     onnx_detection,
@@ -58,17 +59,20 @@ _LATEST = 1 << 31  # opset version
 _GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
-def from_onnx(source: ModelSource, *, shapes: Shapes | None = None, entry: str = "main") -> ir.Module:
+def from_onnx(
+    source: ModelSource, *, shapes: Shapes | None = None, entry: str = "main", weights: Weights | None = None
+) -> ir.Module:
     """The model as a module of one function, whose parameters are the graph's inputs without the initializers.
 
     `source` is a path, the bytes of a file, or an onnx.ModelProto. `shapes` replaces the shapes of inputs, by name;
-    a string is a symbolic dimension. Several outputs make a tuple; variables in it have the outputs' names.
+    a string is a symbolic dimension. Several outputs make a tuple; variables in it have the outputs' names. Tensors of floats
+    that the graph is made with join `weights`.
     Raises UnsupportedOperatorError, which lists all nodes that cannot be imported; ModelError, which names the node and the
     value, for a model that is malformed; CompileError for one that asks for work without bounds; FileError for what cannot
     be read.
     """
     file = read_model(source)
-    importer = _ModelImporter(file)
+    importer = _ModelImporter(file, weights)
     try:
         with effort.bounded(file.nbytes):
             return ir.Module({entry: importer.main(shapes or {}, entry)})
@@ -95,8 +99,8 @@ class _Scope:
 
 
 class _ModelImporter:
-    def __init__(self, file: ModelFile) -> None:
-        model = file.model
+    def __init__(self, file: ModelFile, weights: Weights | None) -> None:
+        model, self.weights = file.model, weights
         self.file, self.graph = file, model.graph
         self.opsets = _opsets(model.opset_import)
         self.functions = {(f.domain, f.name): f for f in model.functions}
@@ -148,13 +152,20 @@ class _ModelImporter:
         for position, tensor in enumerate(graph.initializer):
             try:
                 array = to_array(tensor, self.file.folder, weights.get(position))
-                scope.values[tensor.name] = constant(array)
+                scope.values[tensor.name] = self._weight(tensor.name, array, scope) or constant(array)
             except DTypeError as error:
                 self.unsupported.append(("initializer", tensor.name, error.message))
                 scope.values[tensor.name] = None
         for sparse in graph.sparse_initializer:
             self.unsupported.append(("initializer", sparse.values.name, "sparse tensors are not supported"))
             scope.values[sparse.values.name] = None
+
+    def _weight(self, name: str, array: np.ndarray, scope: _Scope) -> Value | None:
+        """A tensor of the model's own graph that is to keep its name: sizes and single numbers are part of what the graph is."""
+        if self.weights is None or scope.outer is not None or array.dtype.kind != "f" or array.size < 2:
+            return None
+        weight = self.weights.add(name, array)
+        return Value(weight.type, weight)
 
     def _result(self, results: Sequence[Value]) -> ir.Block:
         """The function's body, whose result is made of variables that have the outputs' names."""

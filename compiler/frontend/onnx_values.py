@@ -25,6 +25,7 @@ from ...formats.errors import CompileError, InferenceError, ModelError, TreadleE
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
 from ..operators import Operator, lookup
+from ..weights import results_of
 from .onnx_dims import NotKnownError, evaluate_symbolically
 from .onnx_tensors import NARROW
 
@@ -55,7 +56,7 @@ class Value:
     @cached_property
     def elements(self) -> np.ndarray | None:
         """The elements as objects (integers, truth values, dimensions), where they are known and few."""
-        array = self.constant
+        array = None if isinstance(self.atom, ir.Weight) else self.constant
         if array is None or array.size > _TRACKED_ELEMENTS:
             return self.dims
         if array.dtype.kind in "iub":
@@ -271,14 +272,17 @@ class GraphBuilder:
         """The results, if they can be told now: of constants by evaluation, of dimensions by symbolic arithmetic."""
         if operator.name == "dequantize" and values[0].rank > 1:
             return None  # products are made of such weights' integers
-        arrays = [value.constant for value in values]
+        atoms = [value.atom for value in values if isinstance(value.atom, ir.Constant)]
         small = all(type_.is_static and type_.nbytes <= FOLD_BYTES for type_ in types)
-        can = small and not _is_symbolic(attributes) and all(array is not None for array in arrays)
+        can = small and not _is_symbolic(attributes) and len(atoms) == len(values)
         if can and effort.may_fold(operator, [value.type for value in values], types, attributes):
             try:
-                results = operator.evaluate(arrays, attributes)  # type: ignore[arg-type]
+                results = operator.evaluate([atom.array for atom in atoms], attributes)
             except TreadleError as error:
                 raise InferenceError(f"{operator.name} of constants: {error}") from None
+            if any(isinstance(atom, ir.Weight) for atom in atoms):
+                call = ir.OperatorCall(operator.name, tuple(atoms), attributes)
+                return tuple(Value(made.type, made) for made in results_of(call, results))
             return tuple(map(self.constant, results))
         elements = [value.elements for value in values]
         if len(types) != 1 or not elements or any(array is None for array in elements) or not _is_tracked(types[0]):

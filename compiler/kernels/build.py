@@ -9,7 +9,7 @@ import hashlib
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ...formats import dims
 from ...formats.errors import BudgetExceededError, CompileError
 from ...formats.primitive import PrimitiveDefinition
+from ...formats.weights import WeightTable
 from ...vm import library, native
 from ...vm.library import BuiltKernel, Evaluate
 from .compile_pool import Result, Text, UnfinishedError, try_texts
@@ -92,6 +93,13 @@ def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | N
         raise code
     native.cache().put(key, code)
     return BuiltKernel("", key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
+
+
+def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]) -> dict[int, np.ndarray]:
+    """Constants at these places, made of other weights, whose numbers are those of the table. Raises TreadleError."""
+    from ..weights import remade
+
+    return remade(table, arrays, places)
 
 
 def evaluator(definition: PrimitiveDefinition) -> Evaluate:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...formats import dims
 from ...formats.dtypes import DType
+from ...formats.errors import ExecutionError, InferenceError
 from ...formats.types import TensorType
 from .linear import conv, matmul
 from .normalization import EPSILON, group_normalization
@@ -241,9 +242,35 @@ def _conv_depthwise(
     return pack_channels(conv(image, plain, flat, groups=len(plain) // plain.shape[1], **attributes))
 
 
+def _infer_narrow_panels(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
+    (panels,) = inputs
+    require(panels, FLOAT32)
+    if dtype not in _NARROW:
+        raise InferenceError(
+            f"panels are narrowed to {' or '.join(each.name for each in _NARROW)}, not to {dtype.name}"
+        )
+    return TensorType(dtype, panels.shape)
+
+
+def _narrow_panels(panels: np.ndarray, dtype: DType) -> np.ndarray:
+    if dtype is DType.uint16:
+        halves = (panels.view(np.uint32) >> 16).astype(np.uint16)
+        wide = from_upper_halves(halves)
+    else:
+        with np.errstate(over="ignore"):
+            halves = panels.astype(np.float16)
+        wide = halves.astype(np.float32)
+    if not np.array_equal(wide.view(np.uint32), panels.view(np.uint32)):
+        raise ExecutionError(f"16 bits ({dtype.name}) do not hold all of these numbers exactly")
+    return halves
+
+
 def from_upper_halves(halves: np.ndarray) -> np.ndarray:
     """The float32 numbers of which the upper halves are these uint16, and the others zero."""
     return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+_NARROW = (DType.uint16, DType.float16)
 
 
 def _infer_matmul_packed(inputs: Sequence[TensorType], columns: int) -> TensorType:
@@ -279,6 +306,9 @@ def _matmul_transposed(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpos
 
 
 # fmt: off
+register("narrow_panels", "panels", _infer_narrow_panels, _narrow_panels, Fusion.OPAQUE,
+         "the same numbers in 16 bits, which hold them exactly: float16, or the upper halves of float32 as uint16",
+         attributes={"dtype": Attribute(Kind.DTYPE, "float16 or uint16")})
 register("join_channels", "*images", _infer_join_channels, _join_channels, Fusion.OPAQUE,
          "some of the channels of channel-blocked images, one behind the other",
          attributes={"channels": Attribute(Kind.INTS, "of each image"),

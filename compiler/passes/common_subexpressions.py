@@ -69,6 +69,6 @@ def _identity(expr: ir.Expr) -> tuple[Hashable, ...] | None:
 def _atom_identity(atom: ir.Atom) -> Hashable:
     if isinstance(atom, ir.GlobalRef):
         return atom.name
-    if isinstance(atom, ir.Constant) and atom.value.nbytes <= _SMALL_BYTES:
-        return atom.value.dtype.str, atom.value.shape, atom.value.tobytes()
+    if isinstance(atom, ir.Constant) and not isinstance(atom, ir.Weight) and atom.array.nbytes <= _SMALL_BYTES:
+        return atom.array.dtype.str, atom.array.shape, atom.value.tobytes()
     return atom

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.table import lookup
+from ..weights import computed
 from .rewriting import Rewriter, constant
 
 
@@ -47,39 +49,42 @@ class _Folder(Rewriter):
         return _multiply_and_add(binding, x, scale, shift)
 
 
-def _scale_and_shift(call: ir.OperatorCall) -> tuple[np.ndarray, np.ndarray]:
+def _scale_and_shift(call: ir.OperatorCall) -> tuple[ir.Constant, ir.Constant]:
     """x ↦ x · scale + shift in double precision, one number a channel."""
     scale, bias, mean, variance = (
-        arg.value.astype(np.float64) for arg in call.args[1:] if isinstance(arg, ir.Constant)
+        computed("cast", arg, dtype=DType.float64) for arg in call.args[1:] if isinstance(arg, ir.Constant)
     )
-    factor = scale / np.sqrt(variance + lookup(call.operator).bind(call.attributes)["epsilon"])
-    return factor, bias - mean * factor
+    epsilon = constant(np.array(lookup(call.operator).bind(call.attributes)["epsilon"], np.float64))
+    factor = computed("divide", scale, computed("sqrt", computed("add", variance, epsilon)))
+    return factor, computed("subtract", bias, computed("multiply", mean, factor))
 
 
-def _fold_into(conv: ir.OperatorCall, scale: np.ndarray, shift: np.ndarray) -> ir.OperatorCall:
+def _fold_into(conv: ir.OperatorCall, scale: ir.Constant, shift: ir.Constant) -> ir.OperatorCall:
     """The convolution with weights [M, …] and bias [M] scaled, and the bias shifted."""
-    x, *constants = conv.args
-    weight, *bias = (each.value for each in constants if isinstance(each, ir.Constant))
-    old_bias = bias[0].astype(np.float64) if bias else 0.0
-    single = np.promote_types(weight.dtype, np.float32)  # all the weights in double precision would be slow
-    scaled = weight * scale.astype(single).reshape(-1, *[1] * (weight.ndim - 1))
-    return dataclasses.replace(
-        conv, args=(x, _rounded(scaled, weight.dtype), _rounded(old_bias * scale + shift, weight.dtype))
-    )
+    x, weight, *bias = conv.args
+    assert isinstance(weight, ir.Constant)
+    dtype = weight.type.dtype
+    single = DType.of(np.promote_types(dtype.numpy, np.float32))  # all the weights in double precision would be slow
+    factors = computed("reshape", _cast(scale, single), shape=(-1, *(1,) * (weight.type.rank - 1)))
+    scaled = computed("multiply", _cast(weight, single), factors)
+    if bias:
+        assert isinstance(bias[0], ir.Constant)
+        shift = computed("add", computed("multiply", _cast(bias[0], DType.float64), scale), shift)
+    return dataclasses.replace(conv, args=(x, _cast(scaled, dtype), _cast(shift, dtype)))
 
 
-def _multiply_and_add(binding: ir.Binding, x: ir.Atom, scale: np.ndarray, shift: np.ndarray) -> Iterable[ir.Binding]:
+def _multiply_and_add(binding: ir.Binding, x: ir.Atom, scale: ir.Constant, shift: ir.Constant) -> Iterable[ir.Binding]:
     type_ = binding.var.type
     assert isinstance(type_, TensorType)
     channels = (-1, *[1] * (type_.rank - 2))
     scaled = ir.Var(binding.var.name, type_)
-    factor = _rounded(scale.reshape(channels), type_.dtype.numpy)
-    offset = _rounded(shift.reshape(channels), type_.dtype.numpy)
+    factor = _cast(computed("reshape", scale, shape=channels), type_.dtype)
+    offset = _cast(computed("reshape", shift, shape=channels), type_.dtype)
     return (
         ir.Binding(scaled, ir.OperatorCall("multiply", (x, factor)), binding.origin),
         ir.Binding(binding.var, ir.OperatorCall("add", (scaled, offset)), binding.origin),
     )
 
 
-def _rounded(value: np.ndarray, dtype: np.dtype) -> ir.Constant:
-    return constant(value.astype(dtype, copy=False))
+def _cast(value: ir.Constant, dtype: DType) -> ir.Constant:
+    return value if value.type.dtype is dtype else computed("cast", value, dtype=dtype)

@@ -13,6 +13,7 @@ from ...formats.types import TensorType, TupleType
 from .. import effort, ir
 from ..analysis import expressions
 from ..operators.table import Fusion, Operator, lookup
+from ..weights import results_of
 from .rewriting import Rewriter, constant
 
 
@@ -49,28 +50,29 @@ class _Folder(Rewriter):
         results = self._evaluate(binding)
         if results is None:
             return (binding,)
-        constants = tuple(map(constant, results))
+        constants = tuple(results)
         if isinstance(binding.var.type, TupleType):
             return (ir.Binding(binding.var, ir.MakeTuple(constants), binding.origin),)
         self.atoms[binding.var] = constants[0]
         return ()
 
-    def _evaluate(self, binding: ir.Binding) -> list[np.ndarray] | None:
+    def _evaluate(self, binding: ir.Binding) -> list[ir.Constant] | None:
         call = binding.value
         if not isinstance(call, ir.OperatorCall):
             return None
         if call.operator == "shape":
-            return _static_shape(call)
+            shape = _static_shape(call)
+            return None if shape is None else list(map(constant, shape))
         if not all(isinstance(arg, ir.Constant) for arg in call.args):
             return None
         values = tuple(value for _, value in call.attributes)
         if PrimitiveDefinition.variables_of((), values):
             return None
-        arrays = [arg.value for arg in call.args if isinstance(arg, ir.Constant)]
+        arrays = [arg.array for arg in call.args if isinstance(arg, ir.Constant)]
         try:
             if not self._is_small(lookup(call.operator), call, arrays):
                 return None
-            return lookup(call.operator).evaluate(arrays, call.attributes)
+            return results_of(call, lookup(call.operator).evaluate(arrays, call.attributes))
         except (ExecutionError, InferenceError):
             return None  # it fails when, and if, the program comes there
 

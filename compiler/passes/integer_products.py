@@ -95,9 +95,15 @@ class _Walk(Emitter):
             binding = dataclasses.replace(binding, value=result)
         return (*self.new, binding)
 
+    def linears(self, call: ir.OperatorCall) -> list[_Linear | None]:
+        """The operands as integers, or constants. What weights hold that may be others is asked only where it matters."""
+        if any(isinstance(arg, ir.Weight) for arg in call.args) and self.linear.keys().isdisjoint(call.args):
+            return [None] * len(call.args)
+        return [self.linear_of(arg) for arg in call.args]
+
     def linear_of(self, atom: ir.Atom) -> _Linear | None:
         """The atom as integers, or a constant."""
-        if isinstance(atom, ir.Constant) and atom.value.dtype == np.float32:
+        if isinstance(atom, ir.Constant) and atom.array.dtype == np.float32:
             return _Linear((), atom.value.astype(np.float64))
         return self.linear.get(atom)
 
@@ -129,7 +135,7 @@ def _move(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
     integers = found.integers
     if isinstance(integers, ir.Constant):
         if call.operator == "permute_dims":
-            moved = [_permuted(array, call, integers.value.ndim) for array in (integers.value, found.scale, found.zero)]
+            moved = [_permuted(array, call, integers.array.ndim) for array in (integers.value, found.scale, found.zero)]
             walk.quantised[var] = _Quantised(constant(moved[0]), *moved[1:])
     elif found.is_even:
         result = walk.emit(call.operator, integers, *call.args[1:], **dict(call.attributes))
@@ -144,14 +150,14 @@ def _permuted(array: np.ndarray, call: ir.OperatorCall, rank: int) -> np.ndarray
 
 
 def _add(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
-    a, b = map(walk.linear_of, call.args)
+    a, b = walk.linears(call)
     if a is not None and b is not None and len(a.terms) + len(b.terms) <= _MOST_TERMS:
         walk.linear[var] = a.plus(b)
 
 
 def _scale(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
     """Multiplied with a constant, or divided by one."""
-    a, b = map(walk.linear_of, call.args)
+    a, b = walk.linears(call)
     if a is None or b is None or (a.terms and b.terms):
         return
     if call.operator == "divide":
@@ -205,7 +211,7 @@ def _product(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
     a, b = map(walk.quantised.get, call.args)
     if a is None or b is None or not a.is_even or not {a.type, b.type} <= _BYTES:
         return None
-    if not isinstance(b.integers, ir.Constant) or b.integers.value.ndim != 2 or tensor_type(a.integers).rank < 2:
+    if not isinstance(b.integers, ir.Constant) or b.integers.array.ndim != 2 or tensor_type(a.integers).rank < 2:
         return None
     if not all(array.ndim < 2 or len(array) == 1 for array in (b.scale, b.zero)):
         return None
@@ -218,15 +224,10 @@ def _product(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
 def _convolution(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
     """Of dequantised numbers with dequantised constants, whose scales differ by the result's channel at most."""
     x, weight = map(walk.quantised.get, call.args[:2])
+    if x is None or weight is None or not x.is_even or not {x.type, weight.type} <= _BYTES:
+        return None
     bias = _Linear((), np.zeros(())) if len(call.args) < 3 else walk.linear_of(call.args[2])
-    if (
-        x is None
-        or weight is None
-        or bias is None
-        or not x.is_even
-        or not {x.type, weight.type} <= _BYTES
-        or bias.terms
-    ):
+    if bias is None or bias.terms:
         return None
     if not all(array.size == array.shape[0] or array.size == 1 for array in (weight.scale, weight.zero) if array.ndim):
         return None

@@ -11,8 +11,9 @@ from ...formats.types import UNKNOWN, TensorType
 from .. import ir
 from ..operators.table import lookup
 from ..operators.winograd import WinogradChoice
+from ..weights import computed
 from . import layout_weights
-from .rewriting import Emitter, constant, tensor_type
+from .rewriting import Emitter, tensor_type
 
 # What the sides of an image are taken to be where only a run can tell, when an algorithm is chosen.
 _USUAL_SIZE = 224
@@ -53,8 +54,7 @@ class Blocker(Emitter):
         if isinstance(atom, ir.Var):
             return layout_weights.packed(self, operator, atom, **attributes)
         assert isinstance(atom, ir.Constant)
-        entry = lookup(operator)
-        return constant(entry.evaluate([atom.value], entry.canonical(attributes))[0])
+        return computed(operator, atom, **attributes)
 
     def as_blocked(self, atom: ir.Atom) -> ir.Var:
         """The atom, an image, in blocked form: known, or packed now."""

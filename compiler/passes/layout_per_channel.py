@@ -8,9 +8,10 @@ from .. import ir
 from ..operators.packing import BLOCK
 from ..operators.shapes import axes_of, axis_of
 from ..operators.table import Fusion, lookup
+from ..weights import computed
 from .layout_blocker import Blocker, is_image
 from .layout_channels import activate_apart
-from .rewriting import constant, tensor_type
+from .rewriting import tensor_type
 
 
 def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var | None:
@@ -37,14 +38,14 @@ def _operand(blocker: Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | No
     if shape == (1,) and isinstance(arg, ir.Constant):
         return arg  # a tensor, since it is to be no number in a kernel's text
     if all(dim == 1 for dim in shape):
-        return constant(arg.value.reshape(())) if isinstance(arg, ir.Constant) else arg if not shape else None
+        return computed("reshape", arg, shape=()) if isinstance(arg, ir.Constant) else arg if not shape else None
     whole = (1,) * (result.rank - len(shape)) + shape
     n, channels, *spatial = whole
     if channels == 1:  # a number for each pixel
         return blocker.packed("reshape", arg, shape=(*whole, 1))
     is_vector = all(dim == 1 for dim in spatial)
     if isinstance(arg, ir.Constant) and is_vector and n == 1:
-        return blocker.packed("pack_vector", constant(arg.value.reshape(-1)), axes=len(spatial))
+        return blocker.packed("pack_vector", computed("reshape", arg, shape=(-1,)), axes=len(spatial))
     if isinstance(arg, ir.Constant) or (is_vector and is_image(TensorType(tensor_type(arg).dtype, whole))):
         return blocker.packed("pack_channels", blocker.packed("reshape", arg, shape=whole))
     return None

@@ -17,6 +17,7 @@ from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from .. import ir
 from ..operators.table import lookup
+from ..weights import computed
 from .rewriting import Emitter, constant, is_row, operator_call, tensor_type
 
 _OPERANDS = "qkv"
@@ -37,19 +38,19 @@ class _Heads:
 
     place: int  # among the operands
     x: ir.Atom
-    weights: np.ndarray  # [depth, heads, columns of a head]
-    bias: np.ndarray | None  # [heads, columns of a head]
+    weights: ir.Constant  # [depth, heads, columns of a head]
+    bias: ir.Constant | None  # [heads, columns of a head]
     shape: tuple[Dim, ...]  # […, heads, columns of a head]
     origin: str  # of the product
 
     def fits(self, other: _Heads) -> bool:
-        return self.x is other.x and self.shape == other.shape and self.weights.dtype == other.weights.dtype
+        return self.x is other.x and self.shape == other.shape and self.weights.type.dtype is other.weights.type.dtype
 
 
 def _is_large(alike: Sequence[_Heads]) -> bool:
     """Whether together they take more memory than one product should give. Of unknown sizes, they are taken to be small."""
     size = dims.product(alike[0].shape)
-    return isinstance(size, int) and len(alike) * size * alike[0].weights.itemsize > _MOST_BYTES
+    return isinstance(size, int) and len(alike) * size * alike[0].weights.array.itemsize > _MOST_BYTES
 
 
 class _Merger(Emitter):
@@ -93,21 +94,21 @@ class _Merger(Emitter):
         factors = [term for term in terms if not isinstance(term, ir.Constant)]
         product = self._made(factors[0], "matmul") if len(factors) == 1 else None
         weights = product.args[1] if product else None
-        if product is None or not isinstance(weights, ir.Constant) or weights.value.ndim != 2:
+        if product is None or not isinstance(weights, ir.Constant) or weights.type.rank != 2:
             return None
         shape = tuple(dim for dim in tensor_type(operand).shape if isinstance(dim, (int, SymbolicDim)))
         if len(shape) < tensor_type(operand).rank:
             return None
         heads, columns = shape[-2:]
-        if not isinstance(heads, int) or not isinstance(columns, int) or heads * columns != weights.value.shape[1]:
+        if not isinstance(heads, int) or not isinstance(columns, int) or heads * columns != weights.array.shape[1]:
             return None
         if not all(is_row(bias, heads * columns) for bias in biases):
             return None
         return _Heads(
             place,
             product.args[0],
-            weights.value.reshape(-1, heads, columns),
-            biases[0].value.reshape(heads, columns) if biases else None,
+            computed("reshape", weights, shape=(-1, heads, columns)),
+            computed("reshape", biases[0], shape=(heads, columns)) if biases else None,
             shape,
             self.made[factors[0]][1],
         )
@@ -119,17 +120,22 @@ class _Merger(Emitter):
 
     def _merged(self, call: ir.OperatorCall, alike: Sequence[_Heads]) -> ir.OperatorCall:
         """The attention, of which some operands are parts of one product."""
-        outer, (_, heads, columns) = alike[0].shape[:-2], alike[0].weights.shape
+        outer, (_, heads, columns) = alike[0].shape[:-2], alike[0].weights.array.shape
         count, self.origin = len(alike), " + ".join(each.origin for each in alike)
-        weights = np.stack([each.weights for each in alike], axis=2)
-        result = self.emit("matmul", alike[0].x, constant(weights.reshape(-1, heads * count * columns)))
+        weights = _side_by_side([each.weights for each in alike], (-1, heads * count * columns))
+        result = self.emit("matmul", alike[0].x, weights)
         if any(each.bias is not None for each in alike):
-            none = np.zeros((heads, columns), weights.dtype)
-            bias = np.stack([none if each.bias is None else each.bias for each in alike], axis=1)
-            result = self.emit("add", result, constant(bias.reshape(-1)))
+            none = constant(np.zeros((heads, columns), alike[0].weights.array.dtype))
+            bias = _side_by_side([each.bias or none for each in alike], (-1,))
+            result = self.emit("add", result, bias)
         result = self.emit("reshape", result, shape=(*outer, heads, count, columns))
         args, attributes = list(call.args), dict(call.attributes)
         for index, each in enumerate(alike):
             args[each.place] = result
             attributes[f"{_OPERANDS[each.place]}_part"] = (len(outer) + 1, index)
         return operator_call("attention", *args, **attributes)
+
+
+def _side_by_side(parts: Sequence[ir.Constant], shape: tuple[int, ...]) -> ir.Constant:
+    """Arrays [..., heads, columns] as one in which the columns of a head lie behind each other, in a shape."""
+    return computed("reshape", computed("concat", *parts, axis=-1), shape=shape)

@@ -33,7 +33,7 @@ def product(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
     """A matmul_integer by a packed matrix, if that is a constant; else by floats."""
     a, b = call.args[:2]
     zeros = (*call.args[2:], None, None)
-    is_matrix = isinstance(b, ir.Constant) and b.value.ndim == 2 and 0 not in b.value.shape and tensor_type(a).rank > 1
+    is_matrix = isinstance(b, ir.Constant) and b.array.ndim == 2 and 0 not in b.array.shape and tensor_type(a).rank > 1
     weights = signed_weights(b, zeros[1]) if is_matrix else None
     if weights is None:
         return _by_floats(emitter, a, b, *zeros[:2])
@@ -61,7 +61,7 @@ def signed_weights(weights: ir.Atom, zero: ir.Atom | None) -> tuple[np.ndarray, 
     centred = wide - points
     if np.all(centred == centred.astype(np.int8)):
         return centred.astype(np.int8), None
-    shift = _SIGN if weights.value.dtype == np.uint8 else 0
+    shift = _SIGN if weights.array.dtype == np.uint8 else 0
     return (wide - shift).astype(np.int8), constant(points - shift)
 
 
@@ -91,12 +91,12 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     sizes = (*image.shape[1:], *(attributes["pads"] or ()))
     is_known = all(isinstance(size, int) for size in sizes) and 0 not in image.shape[1:] and 3 <= image.rank <= 5
     has_point = x_zero is None or all(dim == 1 for dim in tensor_type(x_zero).shape)
-    if not is_known or not has_point or not isinstance(weight, ir.Constant) or 0 in weight.value.shape:
+    if not is_known or not has_point or not isinstance(weight, ir.Constant) or 0 in weight.array.shape:
         return None
     found = signed_weights(weight, weight_zero)
     if found is None or found[1] is not None:
         return None
-    outputs, each, *window = weight.value.shape
+    outputs, each, *window = weight.array.shape
     begins_in_blocks = each % BLOCK == outputs // attributes["groups"] % BLOCK == 0
     if attributes["groups"] == 1 or begins_in_blocks:
         return DType.int32

@@ -4,19 +4,18 @@ as sums."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...formats.dtypes import DType
+from ...formats.errors import ExecutionError
 from ...formats.types import UNKNOWN
 from .. import ir
-from ..operators.blocked import from_upper_halves
-from ..operators.table import lookup
+from ..weights import computed
 from . import pack_integers
-from .rewriting import Emitter, constant, operator_call, order_of, tensor_type
+from .rewriting import Emitter, operator_call, order_of, tensor_type
 
 # A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
 _LONG_ROW = 64
@@ -57,8 +56,8 @@ class _Packer(Emitter):
         a, b = call.args
         if self._is_one_column(a, b):
             return self._summed(binding, a, b)
-        if isinstance(b, ir.Constant) and b.value.ndim == 2 and tensor_type(a).rank > 1:
-            packed = operator_call("matmul_packed", a, self._packed(b), columns=b.value.shape[1])
+        if isinstance(b, ir.Constant) and b.type.rank == 2 and tensor_type(a).rank > 1:
+            packed = operator_call("matmul_packed", a, self._packed(b), columns=b.array.shape[1])
             return (dataclasses.replace(binding, value=packed),)
         return self._transposed(binding, a, b)
 
@@ -80,7 +79,7 @@ class _Packer(Emitter):
 
     def _packed(self, matrix: ir.Constant) -> ir.Constant:
         if matrix not in self.panels:
-            self.panels[matrix] = constant(_narrowed(lookup("pack_matrix").evaluate([matrix.value])[0]))
+            self.panels[matrix] = _narrowed(computed("pack_matrix", matrix))
         return self.panels[matrix]
 
     def _transposed(self, binding: ir.Binding, a: ir.Atom, b: ir.Atom) -> Iterable[ir.Binding]:
@@ -108,23 +107,14 @@ class _Packer(Emitter):
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
 
 
-def _narrowed(panels: np.ndarray) -> np.ndarray:
+def _narrowed(panels: ir.Constant) -> ir.Constant:
     """The same numbers in 16 bits, where these hold them all exactly, as those of models trained in bfloat16 or float16: then
     there is half as much to read."""
-    if panels.nbytes < _LARGE_BYTES:
+    if panels.array.nbytes < _LARGE_BYTES:
         return panels
-    for narrow in (_upper_halves, _as_float16):
-        if narrow(panels.reshape(-1)[:_SOME]) is not None and (found := narrow(panels)) is not None:
-            return found
+    some = ir.Constant(panels.array.reshape(-1)[:_SOME])
+    for dtype in (DType.uint16, DType.float16):
+        with contextlib.suppress(ExecutionError):
+            computed("narrow_panels", some, dtype=dtype)
+            return computed("narrow_panels", panels, dtype=dtype)
     return panels
-
-
-def _upper_halves(numbers: np.ndarray) -> np.ndarray | None:
-    halves = (numbers.view(np.uint32) >> 16).astype(np.uint16)
-    return halves if np.array_equal(from_upper_halves(halves).view(np.uint32), numbers.view(np.uint32)) else None
-
-
-def _as_float16(numbers: np.ndarray) -> np.ndarray | None:
-    with np.errstate(over="ignore"):
-        halves = numbers.astype(np.float16)
-    return halves if np.array_equal(halves.astype(np.float32).view(np.uint32), numbers.view(np.uint32)) else None

@@ -76,7 +76,7 @@ def _convert(tree: ast.expr) -> Pattern:
 
 def number_of(atom: object) -> float | None:
     """The value of a constant of one element."""
-    if isinstance(atom, ir.Constant) and atom.value.size == 1 and atom.value.dtype.kind == "f":
+    if isinstance(atom, ir.Constant) and atom.array.size == 1 and atom.array.dtype.kind == "f":
         return float(atom.value.item())
     return None
 

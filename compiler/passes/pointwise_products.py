@@ -19,8 +19,9 @@ from ...formats.types import ShapeDim, TensorType
 from .. import ir
 from ..operators.shapes import integer
 from ..operators.table import Fusion, lookup
+from ..weights import computed
 from .layout_blocker import is_image, likely_size, moves_channels
-from .rewriting import Emitter, constant, operator_call, tensor_type
+from .rewriting import Emitter, operator_call, tensor_type
 
 # Where an image and its result together have fewer, conversions cost little, and tiles of vectors of pixels leave lanes over.
 _FEW_PIXELS = 1536
@@ -123,7 +124,7 @@ class _Walk(Emitter):
 
     def _seen(self, atom: ir.Atom, shape: tuple[ShapeDim, ...]) -> ir.Atom:
         if isinstance(atom, ir.Constant):
-            return constant(atom.value.reshape([integer(size) for size in shape]))
+            return computed("reshape", atom, shape=tuple(integer(size) for size in shape))
         return self.emit("reshape", atom, shape=shape)
 
 

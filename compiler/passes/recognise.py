@@ -15,6 +15,7 @@ from typing import Any, Union
 from ...formats.errors import InferenceError
 from .. import ir
 from ..operators.table import lookup
+from ..weights import computed
 from . import recognise_attention, recognise_groups, recognise_masks
 from .patterns import Found, Matcher, Node, may_match, number_of, parse
 from .recognise_places import Places
@@ -131,7 +132,7 @@ def _joined(normal: ir.OperatorCall, operand: Any) -> ir.OperatorCall | None:
     if leading:
         if not isinstance(operand, ir.Constant):
             return None
-        operand = ir.Constant(operand.value.reshape(shape))
+        operand = computed("reshape", operand, shape=shape)
     return dataclasses.replace(normal, args=(*normal.args, operand))
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.table import lookup
-from .rewriting import constant, operator_call
+from ..weights import computed
+from .rewriting import operator_call
 
 _NORMALIZATIONS = frozenset({"group_normalization", "instance_normalization"})
 
@@ -37,11 +36,11 @@ def candidates(
             yield made
 
 
-def _affine(normal: ir.OperatorCall) -> tuple[np.ndarray, np.ndarray] | None:
+def _affine(normal: ir.OperatorCall) -> tuple[ir.Constant, ir.Constant] | None:
     """A normalisation's scale and bias, if they are known."""
     _, scale, bias = normal.args
     if isinstance(scale, ir.Constant) and isinstance(bias, ir.Constant):
-        return scale.value, bias.value
+        return scale, bias
     return None
 
 
@@ -58,10 +57,16 @@ def _of_groups(normal: ir.OperatorCall, definitions: Mapping[ir.Var, ir.Operator
         return None
     if seen.shape[0] != whole.shape[0]:
         return None
-    scale, bias = (np.repeat(vector, channels // groups) for vector in affine)
+    scale, bias = (_repeated(vector, channels // groups) for vector in affine)
     epsilon = lookup(normal.operator).bind(normal.attributes)["epsilon"]
-    vectors = constant(scale), constant(bias)
-    return operator_call("group_normalization", view.args[0], *vectors, groups=groups, epsilon=epsilon)
+    return operator_call("group_normalization", view.args[0], scale, bias, groups=groups, epsilon=epsilon)
+
+
+def _repeated(vector: ir.Constant, times: int) -> ir.Constant:
+    """Each element so many times."""
+    column = computed("reshape", vector, shape=(-1, 1))
+    wide = computed("broadcast_to", column, shape=(column.array.shape[0], times))
+    return computed("reshape", wide, shape=(-1,))
 
 
 def _joined(operator: str, normal: ir.OperatorCall, operand: ir.Atom) -> ir.OperatorCall | None:
@@ -70,13 +75,13 @@ def _joined(operator: str, normal: ir.OperatorCall, operand: ir.Atom) -> ir.Oper
     if not isinstance(operand, ir.Constant) or not isinstance(x, TensorType) or affine is None:
         return None
     channels, inner = x.shape[1], (1,) * (x.rank - 2)
-    shape = operand.value.shape
+    shape = operand.array.shape
     if shape not in (inner, (1, *inner), (1, 1, *inner), (channels, *inner), (1, channels, *inner)):
         return None
     scale, bias = affine
-    vector = np.broadcast_to(operand.value.reshape(-1), scale.shape)
+    vector = computed("broadcast_to", computed("reshape", operand, shape=(-1,)), shape=scale.array.shape)
     if operator == "add":
-        bias = bias + vector
+        bias = computed("add", bias, vector)
     else:
-        scale, bias = scale * vector, bias * vector
-    return ir.OperatorCall(normal.operator, (normal.args[0], constant(scale), constant(bias)), normal.attributes)
+        scale, bias = computed("multiply", scale, vector), computed("multiply", bias, vector)
+    return ir.OperatorCall(normal.operator, (normal.args[0], scale, bias), normal.attributes)

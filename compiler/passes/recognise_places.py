@@ -101,6 +101,6 @@ class Places:
 
 def _number(atom: ir.Atom) -> int | None:
     """The value of an integer constant without axes."""
-    if isinstance(atom, ir.Constant) and np.ndim(atom.value) == 0 and atom.value.dtype.kind in "iu":
+    if isinstance(atom, ir.Constant) and np.ndim(atom.array) == 0 and atom.array.dtype.kind in "iu":
         return int(atom.value)
     return None

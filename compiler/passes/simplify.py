@@ -100,7 +100,10 @@ def _neutral(value: float, both_sides: bool) -> _Rule:
 
 
 def _is_filled_with(atom: ir.Atom, value: float) -> bool:
-    return isinstance(atom, ir.Constant) and atom.value.size > 0 and bool(np.all(atom.value == value))
+    """What weights hold that may be others is not asked."""
+    if not isinstance(atom, ir.Constant) or (isinstance(atom, ir.Weight) and atom.array.size > 1):
+        return False
+    return atom.array.size > 0 and bool(np.all(atom.value == value))
 
 
 def _involution(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:

@@ -14,14 +14,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from ...formats.types import UNKNOWN, ShapeDim
 from .. import ir
 from ..analysis import atoms_in
 from ..operators.shapes import axis_of
 from ..operators.table import lookup
-from .rewriting import Emitter, constant, is_row, order_of, tensor_type
+from ..weights import computed
+from .rewriting import Emitter, is_row, order_of, tensor_type
 
 _LEAST = 1 << 14  # weights of a part: below, a product costs more than a copy
 _MOST_READ = 2  # times the columns: what the products but one read again
@@ -66,11 +67,11 @@ class _Part:
         inner = self.columns.inner
         return (*inner[: self.axis], self.end - self.start, *inner[self.axis + 1 :])
 
-    def of(self, array: Any) -> ir.Constant:
+    def of(self, whole: ir.Constant) -> ir.Constant:
         """Its columns of the weights, or elements of the bias."""
-        chosen = (*(slice(None),) * self.axis, slice(self.start, self.end))
-        apart = array.reshape(-1, *self.columns.inner)[(slice(None), *chosen)]
-        return constant(apart.reshape(*array.shape[:-1], math.prod(self.inner)))
+        apart = computed("reshape", whole, shape=(-1, *self.columns.inner))
+        chosen = computed("slice", apart, starts=(self.start,), ends=(self.end,), axes=(self.axis + 1,))
+        return computed("reshape", chosen, shape=(*whole.array.shape[:-1], math.prod(self.inner)))
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,9 @@ class _Splitter(Emitter):
     def _product(self, binding: ir.Binding, part: _Part) -> Iterable[ir.Binding]:
         columns = part.columns
         self.begin(replace(binding, origin=columns.origin))
-        result = self.emit("matmul", columns.x, part.of(columns.weights.value))
+        result = self.emit("matmul", columns.x, part.of(columns.weights))
         if columns.bias is not None:
-            result = self.emit("add", result, part.of(columns.bias.value))
+            result = self.emit("add", result, part.of(columns.bias))
         shape = (*columns.outer, *part.inner)
         if shape != tensor_type(result).shape:
             result = self.emit("reshape", result, shape=shape)
@@ -124,10 +125,10 @@ class _Splitter(Emitter):
         if not isinstance(call, ir.OperatorCall) or call.operator != "matmul":
             return {}
         x, weights = call.args
-        if not isinstance(weights, ir.Constant) or weights.value.ndim != 2 or tensor_type(x).rank < 2:
+        if not isinstance(weights, ir.Constant) or weights.type.rank != 2 or tensor_type(x).rank < 2:
             return {}
         shape, chain = tensor_type(binding.var).shape, [binding.var]
-        columns = _Columns(x, weights, None, binding.origin, shape[:-1], weights.value.shape[1:])
+        columns = _Columns(x, weights, None, binding.origin, shape[:-1], weights.array.shape[1:])
         while (following := self._followed(chain[-1], columns)) is not None:
             var, columns = following
             chain.append(var)
@@ -191,7 +192,7 @@ class _Splitter(Emitter):
         return _Cut(axis, {user.var: (start, end)})
 
     def _is_worth(self, parts: Mapping[ir.Var, _Part], columns: _Columns) -> bool:
-        depth, width = columns.weights.value.shape
+        depth, width = columns.weights.array.shape
         ranges = sorted((part.start, part.end) for part in parts.values())
         return (
             len(parts) > 1

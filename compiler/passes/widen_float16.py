@@ -12,13 +12,12 @@ from collections import ChainMap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...formats.dtypes import DType
 from ...formats.types import TensorType, TupleType, Type
 from .. import ir
 from ..operators.table import Fusion, lookup
-from .rewriting import Emitter, constant, operator_call, tensor_type
+from ..weights import computed
+from .rewriting import Emitter, operator_call, tensor_type
 
 # These only carry elements from place to place: those of float16, unless all have been computed. What is joined to a cache of
 # keys is rounded, rather than that the cache is converted to and fro.
@@ -76,7 +75,7 @@ class _Widener(Emitter):
             return atom
         if isinstance(atom, ir.Constant):
             if atom not in self.constants:
-                self.constants[atom] = constant(atom.value.astype(np.float32))
+                self.constants[atom] = computed("cast", atom, dtype=DType.float32)
             return self.constants[atom]
         if atom not in self.wide:
             self.wide[atom] = self.emit("cast", atom, dtype=DType.float32)

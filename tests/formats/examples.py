@@ -1,7 +1,12 @@
 """A small executable that has something in every section."""
 
+import numpy as np
 from treadle.formats.assembly import parse_assembly
+from treadle.formats.dtypes import DType
 from treadle.formats.executable import Executable, NativeKernel
+from treadle.formats.primitive import PrimitiveNode
+from treadle.formats.types import TensorType
+from treadle.formats.weights import NamedWeight, WeightTable
 
 TEXT = """\
 meta "producer" = "tests"
@@ -33,7 +38,15 @@ func @keep(x: List[float32[2]]) captures (y: float32[2]) -> float32[2]  refs=2 i
 }
 """
 
+PAIR = TensorType(DType.float32, (2,))
+WEIGHTS = WeightTable(
+    (NamedWeight("w", PAIR), NamedWeight("settled", PAIR, "0" * 64)),
+    (np.array([2, 3], np.float32),),
+    (PrimitiveNode("multiply", (0, 2), (PAIR,)),),
+    ((0, 3),),
+)
+
 
 def executable() -> Executable:
     native = {"x86-64": {"00ff": NativeKernel(b"machine code", (2, 64), 0, 12)}}
-    return Executable(parse_assembly(TEXT), native, {"x86-64": {"00ff": "band=2 tile=6x4"}})
+    return Executable(parse_assembly(TEXT), native, {"x86-64": {"00ff": "band=2 tile=6x4"}}, WEIGHTS)
