@@ -245,11 +245,11 @@ class Calls:
         What the words say of memory is the caller's to know: nothing is checked.
         """
         idle, call_bound = self._idle, self._engine.call_bound
-        in_place, returned = TRAP.IN_PLACE, TRAP.RETURNED
+        in_place, returned, is_bounded = TRAP.IN_PLACE, TRAP.RETURNED, not self._budget.is_depth_alone
 
         @entrance
         def call(arguments: int, places: int, kept: object) -> Any:
-            if self.hooked is not None or not self._budget.is_depth_alone:
+            if is_bounded or self.hooked is not None:
                 return self._call_watched(number, arguments, places)
             try:
                 context = idle.pop()
