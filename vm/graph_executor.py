@@ -13,30 +13,30 @@ handed over to be used in place; those are kept alive as long as they are in use
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Union
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
+from ..formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
 from ..formats.executable import Executable
 from ..formats.graph_json import COPY, NOP, Graph, parse_graph
 from ..formats.param_dict import load_param_dict
 from ..formats.program import Program
 from ..formats.types import TensorType
-from .benchmark import BenchmarkResult, measure
+from .benchmark import BenchmarkResult
 from .device import Device, cpu
 from .graph_program import GraphProgram, Step, make_program
 from .machine import VirtualMachine
 from .memory import pinned
+from .module import Module
 from .tensor import Tensor, empty
 
 Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for one that there is not
 
 
-class GraphExecutor:
+class GraphExecutor(Module):
     """A graph, linked and bound. One thread at a time sets, runs and gets; executors share what `share_params` says alone."""
 
     type_key = "GraphExecutor"
@@ -76,6 +76,7 @@ class GraphExecutor:
         the outputs are to be. Raises FormatError, UnknownFunctionError with all functions that are missing, DTypeError,
         VerificationError for a node that does not fit its primitive, and what VirtualMachine raises.
         """
+        super().__init__()
         self.graph = graph if isinstance(graph, Graph) else parse_graph(graph)
         self.device = device or cpu()
         self._check_devices()
@@ -329,28 +330,6 @@ class GraphExecutor:
     def debug_get_output(self, node: int | str, out: Any = None) -> Any:
         raise NotImplementedError("Please use debugger.debug_executor as graph_executor instead.")
 
-    def time_evaluator(
-        self,
-        func_name: str,
-        dev: Device | None = None,
-        number: int = 10,
-        repeat: int = 1,
-        min_repeat_ms: float = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: float = 0,
-        repeats_to_cooldown: int = 1,
-        cache_flush_bytes: int = 0,
-        f_preproc: str = "",
-    ) -> Callable[..., BenchmarkResult]:
-        """A function of the arguments of method `func_name` that measures how long a call takes. See `benchmark.measure`."""
-        function = self.get_function(func_name)
-        options = number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown
-
-        def evaluate(*args: Any) -> BenchmarkResult:
-            return measure(functools.partial(function, *args), *options)
-
-        return evaluate
-
     def benchmark(
         self,
         device: Device | None = None,
@@ -375,10 +354,12 @@ class GraphExecutor:
         )
         if end_to_end:
             pairs = [part for pair in inputs.items() for part in pair]
-            return self.time_evaluator("run_from_inputs", device, *options)(self.device.device_type, 0, *pairs)
+            return self.time_evaluator("run_from_inputs", device or self.device, *options)(
+                self.device.device_type, 0, *pairs
+            )
         if inputs:
             self.set_input(**inputs)
-        return self.time_evaluator(func_name, device, *options)()
+        return self.time_evaluator(func_name, device or self.device, *options)()
 
     def _bind(self) -> Callable[[], Any]:
         """Binds all steps to where their tensors lie now."""
@@ -459,14 +440,12 @@ class GraphExecutor:
 
     # ---- as a module ----
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        """A method by its name. Raises UnknownFunctionError, an AttributeError."""
-        return self.get_function(name)
+    def function_names(self) -> list[str]:
+        return [*self.functions, *super().function_names()]
 
-    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
-        if name not in self.functions:
-            raise UnknownFunctionError(f"Module has no function {name!r}; it has {', '.join(self.functions)}")
-        return getattr(self, name)
+    def find(self, name: str) -> Callable[..., Any] | None:
+        """A method by its name."""
+        return getattr(self, name) if name in self.functions else super().find(name)
 
 
 def _machine(program: Program, executable: Executable | None) -> VirtualMachine | None:

@@ -7,41 +7,72 @@ graph_json, library, params = factory
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, UnknownFunctionError
+from ..formats.codec import Buffer
+from ..formats.errors import ArgumentError, FormatError, UnknownFunctionError
 from ..formats.executable import Executable
+from ..formats.graph_json import Graph, parse_graph
 from .device import Device, cpu
 from .graph_debugger import DebugExecutor
 from .graph_executor import Find, GraphExecutor
 from .graph_of_program import graph_of
+from .module import Module
+from .module_kinds import ExecutableModule, KernelModule
 from .registry import get_global_func
 from .tensor import Tensor
 
 
-class GraphFactory:
-    """Makes executors of one function of an executable. Raises ArgumentError for one that is no graph (`graph_of`)."""
+class GraphFactory(Module):
+    """Makes executors of one function of an executable.
+
+    Saved, it is the executable, and without weights the graph and the executable's primitives.
+    """
 
     type_key = "GraphExecutorFactory"
+    tensor: Callable[[np.ndarray], Tensor] = Tensor  # makes what is handed out
 
     def __init__(
         self,
         executable: Executable,
         name: str = "default",
         *,
-        tensor: Callable[[np.ndarray], Tensor] = Tensor,
+        graph: Graph | None = None,
         params: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """`name` is what `factory[name]` makes an executor by. `params` takes the place of the executable's weights."""
-        self.executable, self.libmod_name, self._tensor = executable, name, tensor
-        self.graph, own = graph_of(executable)
-        self.params = dict(own if params is None else params)
+        """`name` is what `factory[name]` makes an executor by. A `graph` of the executable's primitives is taken in place of
+        that of its main, with these weights. Raises ArgumentError for an executable whose main is no graph (`graph_of`)."""
+        super().__init__()
+        self.libmod_name = name
+        self._is_given = graph is not None
+        self._graph = graph
+        self._params = dict(params or {})
         self._text = ""
+        self.import_module(KernelModule(executable) if self._is_given else ExecutableModule(executable))
+        _ = self.graph  # what is no graph is refused now
+
+    @property
+    def executable(self) -> Executable:
+        """What has the primitives."""
+        return self.imported_modules[0].executable  # type: ignore[attr-defined]
 
     # ---- its parts ----
+
+    @property
+    def graph(self) -> Graph:
+        if self._graph is None:
+            self._graph, self._params = graph_of(self.executable)
+        return self._graph
+
+    @property
+    def params(self) -> dict[str, np.ndarray]:
+        """The weights, by their names in the graph."""
+        _ = self.graph
+        return self._params
 
     @property
     def graph_json_str(self) -> str:
@@ -55,22 +86,42 @@ class GraphFactory:
     get_executor_config = get_graph_json
 
     def get_graph_params(self) -> dict[str, Tensor]:
-        """The weights, copied, by their names in the graph."""
-        return {name: self._tensor(array.copy()) for name, array in self.params.items()}
+        """The weights, copied."""
+        return {name: type(self).tensor(array.copy()) for name, array in self.params.items()}
 
     get_params = get_graph_params
 
-    def get_lib(self) -> Any:
+    def get_lib(self) -> Module:
         """What has the graph's functions."""
-        return self
+        return KernelModule(self.executable)
 
     def remove_params(self) -> GraphFactory:
         """The same without weights: who uses it loads them."""
-        return GraphFactory(self.executable, self.libmod_name, tensor=self._tensor, params={})
+        return type(self)(self.executable, self.libmod_name, graph=self.graph)
 
     def __iter__(self) -> Iterator[Any]:
         """For `graph, lib, params = factory`."""
         return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
+
+    def pieces(self) -> list[Buffer] | None:
+        header = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}
+        return [json.dumps(header).encode()]
+
+    @classmethod
+    def load(cls, data: memoryview) -> GraphFactory:
+        """The factory that `pieces` gave; what it imports comes behind. Raises FormatError."""
+        try:
+            header = json.loads(bytes(data))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"a graph executor factory that cannot be read: {error}") from None
+        name, text = (header.get("name"), header.get("graph")) if isinstance(header, dict) else (None, None)
+        if not isinstance(name, str) or not (text is None or isinstance(text, str)):
+            raise FormatError("a graph executor factory has a name and perhaps a graph; this has not")
+        made = cls.__new__(cls)
+        Module.__init__(made)
+        made.libmod_name, made._text, made._is_given = name, text or "", text is not None
+        made._graph, made._params = None if text is None else parse_graph(text), {}
+        return made
 
     # ---- executors ----
 
@@ -90,19 +141,15 @@ class GraphFactory:
         )
 
     def _options(self) -> dict[str, Any]:
-        return {"find": find_function(None), "params": self.params, "tensor": self._tensor}
+        return {"find": find_function(None), "params": self.params, "tensor": type(self).tensor}
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        """`factory["default"](cpu())`, and its methods by TVM's names. Raises UnknownFunctionError."""
-        return self.get_function(name)
+    def function_names(self) -> list[str]:
+        return [self.libmod_name, *_FUNCTIONS]
 
-    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
+    def find(self, name: str) -> Callable[..., Any] | None:
         if name == self.libmod_name:
             return self.create
-        if name in _FUNCTIONS:
-            return getattr(self, name)
-        known = ", ".join((self.libmod_name, *_FUNCTIONS))
-        raise UnknownFunctionError(f"Module has no function {name!r}; it has {known}")
+        return getattr(self, name) if name in _FUNCTIONS else super().find(name)
 
 
 _FUNCTIONS = ("debug_create", "cuda_graph_create", "get_graph_json", "get_graph_params", "remove_params")
@@ -112,26 +159,34 @@ def _one(devices: Sequence[Device]) -> Device:
     return devices[0] if devices else cpu()
 
 
+def load_factory(data: memoryview, trust_native: bool = False) -> GraphFactory:
+    """A factory from what `pieces` gave."""
+    return GraphFactory.load(data)
+
+
 def executable_of(module: Any) -> Executable | None:
-    """The executable that a module has, or is."""
+    """The executable that a module has, or one that it imports, or is."""
     if isinstance(module, Executable):
         return module
-    found = getattr(module, "executable", None)
-    return found if isinstance(found, Executable) else None
+    for each in module.with_imports() if isinstance(module, Module) else [module]:
+        found = getattr(each, "executable", None)
+        if isinstance(found, Executable):
+            return found
+    return None
 
 
 def find_function(module: Any) -> Find:
-    """Finds functions by name: those of a module, or whatever has functions by name, then those that are registered."""
+    """Finds functions by name: those of a module or of those that it imports, or of whatever has functions by name; then those
+    that are registered."""
 
     def find(name: str) -> Callable[..., Any] | None:
-        for get in (getattr(module, "get_function", None), getattr(module, "__getitem__", None)):
-            if get is None or isinstance(module, Executable):
-                continue
-            try:
-                return get(name)
-            except (AttributeError, KeyError, ValueError):  # it has no such function
-                continue
-        registered = get_global_func(name, allow_missing=True)
-        return None if registered is None else registered
+        try:
+            if isinstance(module, Module):
+                return module.get_function(name, query_imports=True)
+            if hasattr(module, "__getitem__") and not isinstance(module, Executable):
+                return module[name]
+        except (AttributeError, KeyError):  # it has no such function
+            pass
+        return get_global_func(name, allow_missing=True)
 
     return find

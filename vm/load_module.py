@@ -23,6 +23,7 @@ Loader = Callable[[memoryview, bool], Module]
 _LOADERS: dict[str, Loader | str] = {
     ExecutableModule.type_key: ExecutableModule.load,
     KernelModule.type_key: KernelModule.load,
+    "GraphExecutorFactory": f"{__package__}.graph_factory:load_factory",
 }
 
 

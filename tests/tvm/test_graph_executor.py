@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import treadle
 import treadle.tvm as tvm
+from treadle.formats.errors import FormatError
 from treadle.formats.executable import Executable
 from treadle.formats.graph_json import parse_graph
 from treadle.formats.param_dict import save_param_dict
@@ -51,13 +53,10 @@ def rows() -> np.ndarray:
 
 
 def test_graph_simple() -> None:
-    class Library(dict):
-        """Functions by name."""
-
     def myadd(x: tvm.nd.NDArray, out: tvm.nd.NDArray) -> None:
         out[:] = x.numpy() + 1
 
-    module = graph_executor.create(json.dumps(simple()), Library(myadd=myadd), tvm.cpu(0))
+    module = graph_executor.create(json.dumps(simple()), {"myadd": myadd}, tvm.cpu(0))
     a = np.arange(4, dtype=np.float32)
     module.run(x=a)
     out = module.get_output(0, tvm.nd.empty((4,)))
@@ -276,6 +275,51 @@ def test_remove_package_params(dense: GraphExecutorFactoryModule) -> None:
     assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
 
 
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+def test_mod_export(dense: GraphExecutorFactoryModule, tmp_path: Path, suffix: str) -> None:
+    path, data = tmp_path / f"deploy_lib{suffix}", np.ones((2, 8), np.float32)
+    dense.export_library(path)
+    loaded = tvm.runtime.load_module(path)
+    assert loaded["get_graph_json"]() == dense.get_graph_json()
+    module = graph_executor.GraphModule(loaded["default"](tvm.cpu(0)))
+    del loaded
+    module.run(data=data)
+    expected = treadle.VirtualMachine(dense.executable)["main"](data)
+    assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
+    assert isinstance(module.get_output(0), tvm.nd.NDArray)
+
+
+@pytest.mark.parametrize("suffix", [".so", ".tar"])
+def test_mod_export_without_params(dense: GraphExecutorFactoryModule, tmp_path: Path, suffix: str) -> None:
+    path, data = tmp_path / f"deploy_lib{suffix}", np.ones((2, 8), np.float32)
+    dense["remove_params"]().export_library(path)
+    assert path.stat().st_size > 0
+    module = graph_executor.GraphModule(tvm.runtime.load_module(path)["default"](tvm.cpu(0)))
+    module.set_input("data", data)
+    module.load_params(tvm.runtime.save_param_dict(dense.get_params()))
+    module.run()
+    expected = treadle.VirtualMachine(dense.executable)["main"](data)
+    assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
+
+
+def test_the_library_alone_is_exported_too(dense: GraphExecutorFactoryModule, tmp_path: Path) -> None:
+    with pytest.warns(DeprecationWarning, match="legacy graph executor behavior"):
+        graph, lib, params = dense
+    lib.export_library(tmp_path / "kernels.so")
+    module = graph_executor.create(graph, tvm.runtime.load_module(tmp_path / "kernels.so"), tvm.cpu())
+    module.run(data=np.ones((2, 8), np.float32), **params)
+    expected = treadle.VirtualMachine(dense.executable)["main"](np.ones((2, 8), np.float32))
+    assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"[]", b'{"name": 1}', b'{"name": "x", "graph": 5}', b'{"name": "x", "graph": "{}"}']
+)
+def test_a_factory_that_is_damaged_is_refused(header: bytes) -> None:
+    with pytest.raises(FormatError):
+        GraphExecutorFactoryModule.load(memoryview(header))
+
+
 def test_cuda_graphs_say_that_there_is_no_cuda(dense: GraphExecutorFactoryModule) -> None:
     from treadle.tvm.contrib.cuda_graph import cuda_graph_executor
 
@@ -312,7 +356,7 @@ def test_the_debugger_alone_shows_what_nodes_give(dense: GraphExecutorFactoryMod
         module.debug_get_output(0, None)
 
 
-def test_a_warm_run_of_a_graph_imports_no_compiler(dense: GraphExecutorFactoryModule, tmp_path) -> None:
+def test_a_warm_run_of_a_graph_imports_no_compiler(dense: GraphExecutorFactoryModule, tmp_path: Path) -> None:
     path = tmp_path / "model.trdl"
     dense.executable.export_library(path)
     program = f"""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.executable import Executable
 from ...vm.graph_factory import GraphFactory
 from ..runtime.ndarray import NDArray
 
@@ -16,8 +15,7 @@ from ..runtime.ndarray import NDArray
 class GraphExecutorFactoryModule(GraphFactory):
     """A compiled model for the graph executor."""
 
-    def __init__(self, executable: Executable, libmod_name: str = "default", **options: Any) -> None:
-        super().__init__(executable, libmod_name, tensor=NDArray, **options)
+    tensor = NDArray
 
     @property
     def module(self) -> GraphExecutorFactoryModule:
@@ -45,3 +43,8 @@ def graph_executor_factory(
     return GraphExecutorFactoryModule(
         compile(module, params=params, opt_level=opt_level, progress=False, **options), name
     )
+
+
+def load_factory(data: memoryview, trust_native: bool = False) -> GraphFactory:
+    """A factory from a file, by TVM's names."""
+    return GraphExecutorFactoryModule.load(data)

@@ -7,6 +7,7 @@ from ...vm.module_kinds import system_lib
 from ...vm.threads import get_num_threads as num_threads
 
 register_loader("VMExecutable", f"{__package__}.vm:load_executable")
+register_loader("GraphExecutorFactory", f"{__package__.rpartition('.')[0]}.contrib.factory:load_factory")
 
 __all__ = [
     "BenchmarkResult",
