@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..formats import dims
 from ..formats.dims import SymbolicDim
+from ..vm.containers import FloatImm, IntImm
 
 
 class Any:
@@ -17,36 +18,6 @@ class Any:
 
     def __hash__(self) -> int:
         return hash(Any)
-
-
-class IntImm(int):
-    """An integer that says its type. It is a Python integer in every other respect."""
-
-    dtype: str
-
-    def __new__(cls, dtype: str, value: int) -> IntImm:
-        made = super().__new__(cls, value)
-        made.dtype = dtype
-        return made
-
-    @property
-    def value(self) -> int:
-        return int(self)
-
-
-class FloatImm(float):
-    """A number that says its type."""
-
-    dtype: str
-
-    def __new__(cls, dtype: str, value: float) -> FloatImm:
-        made = super().__new__(cls, value)
-        made.dtype = dtype
-        return made
-
-    @property
-    def value(self) -> float:
-        return float(self)
 
 
 class StringImm(str):

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import Any
 
 from ..formats.data_type import DataType
+from ..formats.dims import SymbolicDim
 from ..formats.errors import ArgumentError, ExecutionError, FormatError, UnknownGlobalFunctionError
 from .containers import Array, Map, Object, String
 from .device import Device
@@ -61,7 +62,7 @@ class PackedFunc:
 
 
 # What crosses as it is; `register_crossing` adds modules, and classes that users register.
-_UNCHANGED: list[type] = [Object, Tensor, DataValue, Closure, Device, str, PackedFunc, ctypes.c_void_p]
+_UNCHANGED: list[type] = [Object, SymbolicDim, Tensor, DataValue, Closure, Device, str, PackedFunc, ctypes.c_void_p]
 
 
 def register_crossing(kind: type) -> type:

@@ -99,6 +99,27 @@ def test_a_class_may_say_what_object_it_is() -> None:
         convert(ObjectGeneric())
 
 
+def test_objects_are_saved_as_json() -> None:
+    value = convert({"a": [1, 2.5, "text", None], "x": tvm.nd.array([1, 2])})
+    loaded = tvm.ir.load_json(tvm.ir.save_json(value))
+    assert list(loaded["a"]) == [1, 2.5, "text", None]
+    assert loaded["a"][0].dtype == "int32"
+    assert loaded["x"].numpy().tolist() == [1, 2]
+    assert isinstance(tvm.ir.load_json(tvm.ir.save_json("s")), String)
+    for text in (
+        "",
+        "3",
+        "[]",
+        '{"Array": 3}',
+        '{"Nonsense": 1}',
+        '{"IntImm": [1]}',
+        "[" * 100_000,
+        '{"NDArray": "AA"}',
+    ):
+        with pytest.raises(ValueError, match=r"load_json|cut short"):
+            tvm.ir.load_json(text)
+
+
 def test_objects_are_told_apart() -> None:
     x, y = convert([1]), convert([1])
     assert x.same_as(x)

@@ -1,8 +1,13 @@
 """`tvm._ffi.base`: errors and text."""
 
+import sys
+from types import SimpleNamespace
+
 from ..error import TVMError
 
 __all__ = ["TVMError", "c_str", "py_str", "string_types"]
+
+_LIB = SimpleNamespace(_name=sys.executable)  # TVM's library, whose work Python's interpreter does here
 
 string_types = (str,)
 

@@ -2,9 +2,11 @@
 
 from .._lazy import lazy
 
-_MODULES = {"transform": "..transform", "instrument": "..instrument"}
+_MODULES = {"container": "..runtime.container", "transform": "..transform", "instrument": "..instrument"}
 
 _NAMES = {
+    ".json_text": ("load_json", "save_json"),
+    "..runtime.container": ("Array", "Map"),
     "..relay.module": ("IRModule",),
     "..relay.expr": ("BaseFunc", "GlobalVar", "Op", "RelayExpr"),
     "..relay.ty": (

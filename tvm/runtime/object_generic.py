@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...formats.dims import SymbolicDim
 from ...formats.errors import FormatError, UnsupportedOperatorError
 from ...vm.containers import Array, FloatImm, IntImm, Map, Object, String
 from ...vm.registry import PackedFunc
@@ -26,7 +27,7 @@ class ObjectGeneric:
         raise NotImplementedError(f"{type(self).__name__} has no asobject")
 
 
-ObjectTypes = (Object, NDArray, PackedFunc, DataValue, Closure)
+ObjectTypes = (Object, SymbolicDim, NDArray, PackedFunc, DataValue, Closure)
 
 
 def const(value: Any, dtype: str | None = None, span: object = None) -> Any:
