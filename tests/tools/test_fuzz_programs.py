@@ -1,0 +1,17 @@
+"""What the trials of random programs take for a difference."""
+
+import numpy as np
+import pytest
+from treadle import Module, function, op, var
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.infer import infer_types
+from treadle.tools.fuzz_programs import TOLERANCE, jumps
+
+
+@pytest.mark.parametrize(("body", "does"), [(op.floor, True), (op.exp, False)])
+def test_where_rounding_decides_the_evaluator_jumps(body, does: bool):
+    x = var("x", (64, 16))
+    module = infer_types(Module(main=function([x], body(op.sum(x, axes=(1,))))))
+    values = np.full((64, 16), 1 / 16, np.float32)
+    expected = evaluate(module, "main", values)
+    assert jumps(module, [values], expected, (False,), TOLERANCE) is does
