@@ -39,7 +39,6 @@ _INDEX = List(
     limits.MODULES,
 )
 _WINDOW = 1 << 22  # bytes that are looked through at once
-SUFFIXES = (".so", ".dylib", ".dll", ".o", ".obj", ".tar")  # of files that bundles are in
 _TRIES = 16  # markers that nothing sensible follows, before a file is given up
 
 

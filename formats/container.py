@@ -50,6 +50,8 @@ ENTRY = row(
 )
 INDEX = Sequence(ENTRY, limits.SECTIONS)
 
+LIBRARIES = (".so", ".dylib", ".dll", ".o", ".obj", ".tar")  # suffixes of files that `bundle.py` finds executables in
+
 # Systems keep a file in pages as large as the writes that made it, where its file system can, and map it so.
 _BLOCK = 2 << 20
 

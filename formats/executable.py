@@ -22,7 +22,7 @@ from typing import TypeVar
 import numpy as np
 
 from .. import formats
-from . import bundle, container, limits, schema, sections
+from . import container, limits, schema, sections
 from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
@@ -119,7 +119,7 @@ class Executable:
         A name that ends in .so, .dylib, .dll, .o or .tar asks for a library or object file with the executable as its data, and
         its kernels under C names, which the system's linker makes; `load` takes that back. Raises LinkerError without one.
         """
-        if Path(path).suffix in bundle.SUFFIXES:
+        if Path(path).suffix in container.LIBRARIES:
             if not formats.library_writer:
                 raise TreadleError("formats alone cannot link a library; import treadle")
             importlib.import_module(formats.library_writer).export_executable(self, path)
@@ -298,7 +298,9 @@ def load(
     Raises FormatError (VersionError, ChecksumError, LimitError) and FileError.
     """
     folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
-    if not isinstance(source, (bytes, bytearray, memoryview)) and Path(source).suffix in bundle.SUFFIXES:
+    if not isinstance(source, (bytes, bytearray, memoryview)) and Path(source).suffix in container.LIBRARIES:
+        from . import bundle  # whoever loads a .trdl file does not pay for it
+
         source = bundle.only(source, BUNDLED)
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
     opened.require(name for name, required in _REQUIRED.items() if required)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats import bundle
-from ..formats.container import save
+from ..formats.container import LIBRARIES, save
 from ..formats.errors import ArgumentError
 from ..formats.executable import BUNDLED
 from . import linker
@@ -17,7 +17,6 @@ from . import linker
 if TYPE_CHECKING:
     from .module import Module
 
-LIBRARIES = bundle.SUFFIXES
 EXECUTABLE = ".trdl"
 
 
