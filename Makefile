@@ -38,7 +38,7 @@ fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.fuzz_programs --count 10000
 	$(RUN) -m treadle.tools.fuzz_programs --count 2000 --off
 
-READERS := file sections assembly module definition onnx argument array constants params graph
+READERS := file sections assembly module definition onnx argument array constants params graph modules
 coverage-fuzz: $(VENV)/fuzzers
 	for reader in $(READERS); do $(RUN) -m treadle.tools.coverage_fuzz $$reader --seconds 60 --state .fuzz || exit 1; done
 

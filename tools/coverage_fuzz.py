@@ -43,6 +43,7 @@ TARGETS = (
     "constants",
     "params",
     "graph",
+    "modules",
 )
 INSTRUMENTED = (
     "treadle.formats",

@@ -155,6 +155,14 @@ def _primitives() -> tuple[Primitive, ...]:
     return parse_assembly(text).primitives
 
 
+def modules(data: bytes) -> None:
+    """Modules in a library, whatever is around them."""
+    from ..formats.bundle import unpack
+
+    for each in unpack(memoryview(data), "the data"):
+        each.check()
+
+
 def _saved(data: bytes, suffix: str) -> str:
     """The path of a file that holds the bytes, the same one for each process and kind."""
     import os
@@ -167,7 +175,20 @@ def _saved(data: bytes, suffix: str) -> str:
 
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (file, sections, assembly, module, definition, onnx, argument, array, constants, params, graph)
+    for target in (
+        file,
+        sections,
+        assembly,
+        module,
+        definition,
+        onnx,
+        argument,
+        array,
+        constants,
+        params,
+        graph,
+        modules,
+    )
 }
 
 

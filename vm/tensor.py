@@ -66,6 +66,20 @@ class Tensor:
         self._array[...] = given
         return self
 
+    def view(self, shape: Sequence[int], dtype: np.dtype | None = None, offset: int = 0) -> np.ndarray:
+        """A part of the same memory, from byte `offset` on, in another shape. Raises ShapeError, ArgumentError."""
+        kind = self._array.dtype if dtype is None else dtype
+        sizes = tuple(map(operator.index, shape))
+        end = offset + math.prod(sizes) * kind.itemsize
+        if any(size < 0 for size in sizes) or not 0 <= offset <= end <= self.nbytes:
+            raise ShapeError(
+                f"view: {kind.name}{list(sizes)} would occupy bytes {offset} <= i_byte < {end}, but "
+                f"the NDArray being viewed only contains {self.nbytes} bytes"
+            )
+        if not self._array.flags.c_contiguous:
+            raise ArgumentError("view: the elements of this tensor do not lie behind one another; copy it first")
+        return np.ndarray(sizes, kind, self._array, offset)
+
     def __setitem__(self, place: slice, value: Any) -> None:
         """`tensor[:] = value` overwrites all elements. Raises ValueError for a part; set that in `tensor.numpy()`."""
         if not isinstance(place, slice) or place != slice(None):

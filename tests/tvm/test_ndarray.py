@@ -91,6 +91,23 @@ def test_a_view_shares_memory() -> None:
     assert view.numpy().tolist() == [[0, 0, 0], [0, 0, 0]]
 
 
+def test_a_view_is_a_part_of_the_memory() -> None:
+    x = tvm.nd.array(np.arange(1024, dtype=np.int32))
+    half = x._create_view([512], relative_byte_offset=2048)
+    np.testing.assert_array_equal(
+        half._create_view([16, 16], relative_byte_offset=1024).numpy().ravel(), np.arange(768, 1024)
+    )
+    assert x._create_view([4], "uint8").numpy().tolist() == [0, 0, 0, 0]
+    with pytest.raises(ValueError, match="only contains 4096 bytes"):
+        x._create_view([2048])
+    with pytest.raises(ValueError, match="would occupy bytes 2048 <= i_byte < 4096"):
+        half._create_view([512], relative_byte_offset=2048)
+    with pytest.raises(ValueError, match="would occupy"):
+        x._create_view([-1])
+    with pytest.raises(TypeError, match="copy it first"):
+        tvm.nd.from_dlpack(np.arange(8)[::2])._create_view([2])
+
+
 def test_it_says_what_it_is() -> None:
     assert (
         repr(tvm.nd.array(np.zeros(2, np.float32)))

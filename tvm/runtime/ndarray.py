@@ -68,9 +68,10 @@ class NDArray(Tensor):
         """A capsule of DLPack's."""
         return self.__dlpack__()
 
-    def _create_view(self, shape: Sequence[int]) -> NDArray:
-        """The same memory in another shape."""
-        return NDArray(self._array.reshape(tuple(shape)))
+    def _create_view(self, shape: Sequence[int], dtype: Any = None, relative_byte_offset: int = 0) -> NDArray:
+        """A part of the same memory, in another shape. Raises ShapeError, a ValueError, for one that it does not hold."""
+        kind = None if dtype is None else DataType(dtype).numpy
+        return NDArray(self.view(shape, kind, relative_byte_offset))
 
     def __str__(self) -> str:
         return str(self._array)
