@@ -27,6 +27,7 @@ from ..formats.types import TensorType
 from .benchmark import BenchmarkResult
 from .device import Device, cpu
 from .graph_program import GraphProgram, Step, make_program
+from .graph_weights import GraphWeights
 from .machine import VirtualMachine
 from .memory import pinned
 from .module import Module
@@ -67,10 +68,11 @@ class GraphExecutor(Module):
         *,
         find: Find = lambda name: None,
         params: Mapping[str, np.ndarray] | None = None,
+        weights: GraphWeights | None = None,
         tensor: Callable[[np.ndarray], Tensor] = Tensor,
     ) -> None:
         """Links the graph's functions: primitives of `executable`, then what `find` gives. Parameters start as zeros, or as the
-        read-only arrays of `params`, which are not copied. `tensor` makes what is handed out.
+        read-only arrays of `params`, which are not copied; `weights` makes them of others. `tensor` makes what is handed out.
 
         A function of Python's is called with a tensor for each input, then for each output, which it writes; or it returns what
         the outputs are to be. Raises FormatError, UnknownFunctionError with all functions that are missing, DTypeError,
@@ -92,6 +94,7 @@ class GraphExecutor(Module):
         }
         self._outputs = [self.graph.number(head) for head in self.graph.heads]
         self._output_names = self._names_of_outputs()
+        self._weights = weights
         self._params = set(params or ()) & self._inputs.keys()  # names of those that are no inputs to users
         self._arrays: dict[
             int, np.ndarray
@@ -182,18 +185,31 @@ class GraphExecutor(Module):
 
     def set_input(self, key: int | str | None = None, value: Any = None, **params: Any) -> None:
         """Copies the elements of arrays, tensors or lists into parameters, one by its name or index and any by their names.
+        Weights may have their names in the model: what was made of them is made anew.
 
         An array is converted where its kind of number allows it (float64 to float32, but not to int32); a tensor must have the
         parameter's element type. Nothing is set unless all fits. Raises ArgumentError for a name that there is not, ShapeError,
         DTypeError.
         """
-        pairs = [] if key is None else [(key, value)]
-        fitting = []
-        for name, each in [*pairs, *params.items()]:
-            entry = self._input("set_input", name)
-            fitting.append((entry, self._fitting(f"set_input({name!r})", each, entry)))
-        for entry, source in fitting:
+        given: dict[Any, Any] = params if key is None else {key: value, **params}
+        weights = {name: each for name, each in given.items() if self._is_weight(name)}
+        entries = {name: self._input("set_input", name) for name in given if name not in weights}
+        fitting = {entry: self._fitting(f"set_input({name!r})", given[name], entry) for name, entry in entries.items()}
+        self._take_weights(weights)
+        for entry, source in fitting.items():
             self._copy_in(entry, source)
+
+    def _is_weight(self, name: object) -> bool:
+        """Whether that is a weight's name in the model, and no parameter's."""
+        return (
+            self._weights is not None and isinstance(name, str) and name in self._weights and name not in self._inputs
+        )
+
+    def _take_weights(self, given: Mapping[str, Any]) -> None:
+        if given:
+            assert self._weights is not None
+            for name, array in self._weights.made(given).items():
+                self._point(self._inputs[name], self._exact(f"weight {name!r}", array, self._inputs[name]))
 
     def _copy_in(self, entry: int, source: np.ndarray) -> None:
         if entry in self._foreign:
@@ -241,9 +257,11 @@ class GraphExecutor(Module):
         bytes that are no such file, ShapeError, DTypeError."""
         loaded = load_param_dict(params_bytes)
         known = {name: array for name, array in loaded.items() if name in self._inputs}
+        weights = {name: array for name, array in loaded.items() if self._is_weight(name)}
         fitting = {
             name: self._fitting(f"load_params: {name!r}", array, self._inputs[name]) for name, array in known.items()
         }
+        self._take_weights(weights)
         for name, array in fitting.items():
             self._copy_in(self._inputs[name], array)
         self._params |= known.keys()
@@ -254,7 +272,10 @@ class GraphExecutor(Module):
         other = getattr(other, "module", other)
         if not isinstance(other, GraphExecutor):
             raise ArgumentError(f"share_params: type_key must be GraphExecutor; a {type(other).__name__} came")
-        names = [name for name in load_param_dict(params_bytes) if name in self._inputs and name in other._inputs]
+        named = load_param_dict(params_bytes)
+        names = {name for name in named if name in self._inputs and name in other._inputs}
+        if self._weights is not None and self._weights.is_like(other._weights):
+            names |= self._weights.made_of(list(filter(self._is_weight, named)))
         shared = {name: other._array(other._inputs[name]) for name in names}
         for name, array in shared.items():
             self._exact(f"share_params: {name!r}", array, self._inputs[name])

@@ -21,6 +21,7 @@ from .device import Device, cpu
 from .graph_debugger import DebugExecutor
 from .graph_executor import Find, GraphExecutor
 from .graph_of_program import graph_of
+from .graph_weights import GraphWeights
 from .module import Module
 from .module_kinds import ExecutableModule, KernelModule
 from .registry import get_global_func
@@ -51,6 +52,7 @@ class GraphFactory(Module):
         self._is_given = graph is not None
         self._graph = graph
         self._params = dict(params or {})
+        self._weights: GraphWeights | None = None
         self._text = ""
         self.import_module(KernelModule(executable) if self._is_given else ExecutableModule(executable))
         _ = self.graph  # what is no graph is refused now
@@ -65,7 +67,8 @@ class GraphFactory(Module):
     @property
     def graph(self) -> Graph:
         if self._graph is None:
-            self._graph, self._params = graph_of(self.executable)
+            self._graph, self._params, places = graph_of(self.executable)
+            self._weights = GraphWeights(self.executable.weights, places)
         return self._graph
 
     @property
@@ -93,7 +96,7 @@ class GraphFactory(Module):
 
     def get_lib(self) -> Module:
         """What has the graph's functions."""
-        return KernelModule(self.executable)
+        return GraphLibrary(self.executable, self._weights)
 
     def remove_params(self) -> GraphFactory:
         """The same without weights: who uses it loads them."""
@@ -120,7 +123,7 @@ class GraphFactory(Module):
         made = cls.__new__(cls)
         Module.__init__(made)
         made.libmod_name, made._text, made._is_given = name, text or "", text is not None
-        made._graph, made._params = None if text is None else parse_graph(text), {}
+        made._graph, made._params, made._weights = None if text is None else parse_graph(text), {}, None
         return made
 
     # ---- executors ----
@@ -141,7 +144,8 @@ class GraphFactory(Module):
         )
 
     def _options(self) -> dict[str, Any]:
-        return {"find": find_function(None), "params": self.params, "tensor": type(self).tensor}
+        options = {"find": find_function(None), "params": self.params, "tensor": type(self).tensor}
+        return {**options, "weights": self._weights}
 
     def function_names(self) -> list[str]:
         return [self.libmod_name, *_FUNCTIONS]
@@ -150,6 +154,14 @@ class GraphFactory(Module):
         if name == self.libmod_name:
             return self.create
         return getattr(self, name) if name in _FUNCTIONS else super().find(name)
+
+
+class GraphLibrary(KernelModule):
+    """The primitives of a graph, and, until it is saved, how the graph's weights are made."""
+
+    def __init__(self, executable: Executable, weights: GraphWeights | None) -> None:
+        super().__init__(executable)
+        self.weights = weights
 
 
 _FUNCTIONS = ("debug_create", "cuda_graph_create", "get_graph_json", "get_graph_params", "remove_params")
@@ -173,6 +185,11 @@ def executable_of(module: Any) -> Executable | None:
         if isinstance(found, Executable):
             return found
     return None
+
+
+def weights_of(module: Any) -> GraphWeights | None:
+    """How the weights of a library's graph are made, where it knows."""
+    return module.weights if isinstance(module, GraphLibrary) else None
 
 
 def find_function(module: Any) -> Find:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Union
+from typing import NamedTuple, NoReturn, Union
 
 import numpy as np
 
@@ -36,8 +36,16 @@ class _Made:
 _Value = Union[Entry, _Made, tuple]  # what a register holds; a tuple's fields
 
 
-def graph_of(executable: Executable, name: str = "main") -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph of a function, and the elements of its parameters p0, p1, …
+class GraphOf(NamedTuple):
+    """A graph, the elements of its parameters p0, p1, …, and which constants of the program these are, by their places."""
+
+    graph: Graph
+    params: dict[str, np.ndarray]
+    places: dict[int, str]
+
+
+def graph_of(executable: Executable, name: str = "main") -> GraphOf:
+    """The graph of a function, whose constants become parameters.
 
     Raises UnknownFunctionError, and ArgumentError for a function that is no straight line of calls over static tensors.
     """
@@ -45,7 +53,7 @@ def graph_of(executable: Executable, name: str = "main") -> tuple[Graph, dict[st
     function = executable.function(name)
     writer = _Writer(program, function)
     writer.read()
-    return writer.graph(), writer.params
+    return GraphOf(writer.graph(), writer.params, writer.places)
 
 
 @dataclass
@@ -71,6 +79,7 @@ class _Writer:
         self._origins = {s.offset: s.node for s in program.source_map if s.function == self._number}
         self._names: Counter[str] = Counter()
         self.params: dict[str, np.ndarray] = {}
+        self.places: dict[int, str] = {}
 
     # ---- reading the code ----
 
@@ -142,7 +151,7 @@ class _Writer:
             name = self._unique(f"p{len(self.params)}")
             self._inputs.append(len(self._nodes))
             self._constants[number] = self._add(Node(name), [constant_type(array)])[0]
-            self.params[name] = array
+            self.params[name], self.places[number] = array, name
         self._registers[dst] = self._constants[number]
 
     def _frame_tensor(self, _: Decoded, dst: int, type_: int, offset: int) -> None:

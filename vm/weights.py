@@ -26,13 +26,13 @@ def constants_of(table: WeightTable, given: Mapping[str, Any]) -> dict[int, np.n
         raise ArgumentError(f"there is no weight {unknown[0]!r}; {_known(table)}")
     arrays = {numbers[name]: _checked(table.weights[numbers[name]], value) for name, value in given.items()}
     free = {number for number in arrays if not table.weights[number].digest}
-    needs = _needs(table)
-    places = [place for place, number in table.constants if needs[number] & free]
+    of = needs(table)
+    places = [place for place, number in table.constants if of[number] & free]
     missing = dict.fromkeys(
         table.weights[each].name
         for place, number in table.constants
-        if needs[number] & free
-        for each in sorted(needs[number] - free)
+        if of[number] & free
+        for each in sorted(of[number] - free)
     )
     if missing:
         raise ArgumentError(
@@ -54,13 +54,13 @@ def _checked(weight: NamedWeight, value: Any) -> np.ndarray:
     return array
 
 
-def _needs(table: WeightTable) -> list[frozenset[int]]:
-    """The weights that each value is made of."""
-    needs = [frozenset([number]) for number in range(len(table.weights))]
-    needs += [frozenset[int]()] * len(table.literals)
+def needs(table: WeightTable) -> list[frozenset[int]]:
+    """The weights that each value of a table is made of."""
+    found = [frozenset([number]) for number in range(len(table.weights))]
+    found += [frozenset[int]()] * len(table.literals)
     for node in table.nodes:
-        needs += [frozenset().union(*(needs[number] for number in node.inputs))] * len(node.results)
-    return needs
+        found += [frozenset().union(*(found[number] for number in node.inputs))] * len(node.results)
+    return found
 
 
 def _known(table: WeightTable) -> str:

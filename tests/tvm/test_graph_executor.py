@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import treadle
 import treadle.tvm as tvm
+from treadle.compiler.kernels import compile_pool
 from treadle.formats.errors import FormatError
 from treadle.formats.executable import Executable
 from treadle.formats.graph_json import parse_graph
 from treadle.formats.param_dict import save_param_dict
 from treadle.tvm.contrib import graph_executor, graph_runtime
-from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
 from treadle.tvm.runtime.container import ShapeTuple, String
 
 from ..formats.graphs import simple
@@ -361,10 +363,84 @@ def test_a_warm_run_of_a_graph_imports_no_compiler(dense: GraphExecutorFactoryMo
     dense.executable.export_library(path)
     program = f"""
 import sys, numpy, treadle, treadle.tvm as tvm
-from treadle.tvm.contrib.factory import GraphExecutorFactoryModule
+from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
 module = tvm.contrib.graph_executor.GraphModule(GraphExecutorFactoryModule(treadle.load({str(path)!r}))["default"](tvm.cpu()))
 module.run(data=numpy.ones((2, 8), "float32"))
 print(module.get_output(0).numpy().shape, [name for name in ("numba", "treadle.compiler.driver") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "(2, 4) []"
+
+
+# ---- weights by their names in the model ----
+
+
+def classifier() -> treadle.Module:
+    x, w, b, d = (treadle.var(name, shape) for name, shape in (("x", (1, 3, 8, 8)), *SHAPES.items()))
+    image = treadle.op.relu(treadle.op.conv(x, w, pads=(1, 1, 1, 1)) + treadle.op.reshape(b, shape=(1, 32, 1, 1)))
+    return treadle.Module(main=treadle.function([x, w, b, d], treadle.op.mean(image, axes=(2, 3)) @ d))
+
+
+SHAPES = {"w": (32, 3, 3, 3), "b": (32,), "d": (32, 10)}
+IMAGE = RNG.standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+def weights(seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {name: rng.random(shape, np.float32) + np.float32(0.5) for name, shape in SHAPES.items()}
+
+
+def result_of(module: graph_executor.GraphModule) -> bytes:
+    module.run(x=IMAGE)
+    return module.get_output(0).numpy().tobytes()
+
+
+@pytest.fixture(scope="module")
+def libraries() -> dict[int, GraphExecutorFactoryModule]:
+    return {seed: graph_executor_factory(classifier(), weights(seed)) for seed in (1, 2)}
+
+
+def loaded(module: graph_executor.GraphModule) -> None:
+    module.load_params(save_param_dict(weights(2)))
+
+
+@pytest.mark.parametrize("take", [lambda module: module.set_input(**weights(2)), loaded])
+def test_other_weights_give_the_bits_of_a_graph_that_is_compiled_with_them(
+    libraries: dict[int, GraphExecutorFactoryModule],
+    take: Callable[[graph_executor.GraphModule], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = graph_executor.GraphModule(libraries[2]["default"](tvm.cpu()))
+    with pytest.warns(DeprecationWarning, match="legacy graph executor behavior"):
+        graph, lib, params = libraries[1]
+    legacy = graph_executor.create(graph, lib, tvm.cpu())
+    legacy.set_input(**params)
+    for module in (graph_executor.GraphModule(libraries[1]["default"](tvm.cpu())), legacy):
+        before = result_of(module)
+        monkeypatch.setattr(compile_pool, "try_texts", lambda *_: pytest.fail("a kernel is built"))
+        take(module)
+        assert result_of(module) == result_of(other) != before
+        module.set_input(**weights(1))
+        assert result_of(module) == before
+
+
+def test_weights_are_shared_by_their_names_in_the_model(libraries: dict[int, GraphExecutorFactoryModule]) -> None:
+    parent, child = (graph_executor.GraphModule(libraries[1]["default"](tvm.cpu())) for _ in range(2))
+    parent.set_input(**weights(2))
+    child.share_params(parent, save_param_dict(weights(2)))
+    assert result_of(child) == result_of(parent)
+    for name in libraries[1].params:
+        assert np.shares_memory(parent.get_input(name).array, child.get_input(name).array)
+
+
+def test_a_weight_that_does_not_fit_is_refused_and_nothing_is_set(
+    libraries: dict[int, GraphExecutorFactoryModule],
+) -> None:
+    module = graph_executor.GraphModule(libraries[1]["default"](tvm.cpu()))
+    before = result_of(module)
+    with pytest.raises(tvm.TVMError, match=r"weight 'd': expected float32\[32, 10\]"):
+        module.set_input(x=0 * IMAGE, w=weights(2)["w"], b=weights(2)["b"], d=np.ones((10, 32), np.float32))
+    with pytest.raises(tvm.TVMError, match="Could not find 'v' in graph's inputs; there are x, p0"):
+        module.set_input(**weights(2), v=IMAGE)
+    module.run()
+    assert module.get_output(0).numpy().tobytes() == before

@@ -431,7 +431,7 @@ def network() -> Executable:
 
 def test_a_function_becomes_a_graph_that_gives_the_same_bits() -> None:
     executable = network()
-    graph, params = graph_of(executable)
+    graph, params, _ = graph_of(executable)
     again = parse_graph(graph.as_text())
     assert again == graph
     x = RNG.standard_normal((2, 8, 16, 16)).astype(np.float32)
@@ -445,7 +445,7 @@ def test_a_function_becomes_a_graph_that_gives_the_same_bits() -> None:
 
 
 def test_storages_are_shared_by_tensors_that_are_never_wanted_together() -> None:
-    graph, _ = graph_of(network())
+    graph, _, _ = graph_of(network())
     sizes: dict[int, int] = {}
     for storage, type_ in zip(graph.storage_ids, graph.types, strict=True):
         sizes[storage] = max(sizes.get(storage, 0), type_.nbytes)

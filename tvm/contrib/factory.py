@@ -40,9 +40,8 @@ def graph_executor_factory(
     graph, such as one with symbolic shapes or branches: the virtual machine runs that."""
     from ...compiler.driver import compile
 
-    return GraphExecutorFactoryModule(
-        compile(module, params=params, opt_level=opt_level, progress=False, **options), name
-    )
+    executable = compile(module, params=params, opt_level=opt_level, progress=False, named_weights=True, **options)
+    return GraphExecutorFactoryModule(executable, name)
 
 
 def load_factory(data: memoryview, trust_native: bool = False) -> GraphFactory:

@@ -9,7 +9,7 @@ from ...formats.errors import FormatError
 from ...vm.benchmark import BenchmarkResult
 from ...vm.device import REMOTE, Device
 from ...vm.graph_executor import GraphExecutor
-from ...vm.graph_factory import executable_of, find_function
+from ...vm.graph_factory import executable_of, find_function, weights_of
 from ..runtime.container import ShapeTuple, String
 from ..runtime.ndarray import NDArray
 
@@ -21,7 +21,12 @@ def create(graph_json_str: str, libmod: Any, device: Device | Sequence[Device]) 
     that is no graph, UnknownFunctionError with all functions that are missing."""
     devices, _, _ = get_device(libmod, device)
     executor = GraphExecutor(
-        graph_json_str, executable_of(libmod), devices[0], find=find_function(libmod), tensor=NDArray
+        graph_json_str,
+        executable_of(libmod),
+        devices[0],
+        find=find_function(libmod),
+        weights=weights_of(libmod),
+        tensor=NDArray,
     )
     return GraphModule(executor)
 
