@@ -21,6 +21,7 @@ _NAMES = {
         "TypeVar",
     ),
     "..tir": ("FloatImm", "IntImm"),
+    ".serialization": ("load_json", "save_json"),
     "..relay.equal": ("assert_structural_equal", "structural_equal", "structural_hash"),
 }
 

@@ -6,17 +6,19 @@ from around it are parameters more.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...compiler import builder, ir
 from ...compiler.builder import Expression, FunctionExpression
+from ...compiler.infer import infer_types
 from ...formats import types
 from ...formats.errors import InferenceError
-from . import adt
+from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
-from .op.table import TABLE
+from .op.table import TABLE, fresh_dim, naming_dims
 from .op.weights import weight_types
 from .ty import to_type
 from .visit import Walk, free_vars, global_vars, run
@@ -39,6 +41,7 @@ class Lowering:
 
     functions: Mapping[str, Function | ir.Function]
     data_types: Mapping[str, builder.DataTypeBuilder]
+    names_dims: bool = True  # whether a dimension of a parameter that is not known gets a name
     made: dict[str, FunctionExpression] = field(default_factory=dict)
     signatures: dict[str, types.FunctionType | None] = field(default_factory=dict)
     expressions: dict[int, Expression] = field(default_factory=dict)  # of each expression of Relay, by identity
@@ -92,9 +95,13 @@ def _signature(params: Sequence[types.Type | None], result: types.Type | None) -
     return None if result is None or None in params else types.FunctionType(tuple(params), result)  # type: ignore[arg-type]
 
 
-def variable(source: Var, name: str = "") -> Expression:
+def variable(source: Var, name: str = "", names_dims: bool = False) -> Expression:
     """A variable of Treadle's for one of Relay's."""
-    return builder.var(name or source.name_hint, to_type(source.type_annotation))
+    type_ = to_type(source.type_annotation)
+    if names_dims and isinstance(type_, types.TensorType):
+        shape = tuple(fresh_dim() if dim is types.UNKNOWN else dim for dim in type_.shape)
+        type_ = types.TensorType(type_.dtype, shape)
+    return builder.var(name or source.name_hint, type_)
 
 
 def _unique(names: Sequence[str]) -> list[str]:
@@ -121,7 +128,8 @@ class _Body:
 
     def closure(self, source: Function, name: str = "") -> Walk:
         names = _unique([param.name_hint for param in source.params])
-        params = [variable(param, each) for param, each in zip(source.params, names, strict=True)]
+        names_dims = self.module.names_dims and bool(name)
+        params = [variable(param, each, names_dims) for param, each in zip(source.params, names, strict=True)]
         self.variables.update(zip(source.params, params, strict=True))
         body = yield self.lower(source.body)
         return builder.function(params, body, to_type(source.ret_type), name)
@@ -305,21 +313,47 @@ def lowered(
     data_types: Mapping[str, types.DataTypeDefinition],
     entries: Sequence[str],
 ) -> ir.Module:
-    """The module that the entries reach. Raises InferenceError."""
-    return _module(functions, data_types, entries)[0]
+    """The module that the entries reach. Raises InferenceError.
+
+    Dimensions that are not known have names, so that kernels are made for them, unless the program then has no types: where one
+    is to be broadcast, or changes in a loop, it stays unknown, and a run finds it.
+    """
+    return labelled(functions, data_types, entries, label=False)[0]
+
+
+def labelled(
+    functions: Mapping[str, Function | ir.Function],
+    data_types: Mapping[str, types.DataTypeDefinition],
+    entries: Sequence[str],
+    label: bool = True,
+) -> tuple[ir.Module, Lowering]:
+    """The module, and what each expression became. `label` marks, as the origin of its binding, each expression whose type only
+    inference will find."""
+    sources = [each for each in functions.values() if isinstance(each, Function)]
+    if any(_has_any(param.type_annotation) for each in sources for param in each.params):
+        with contextlib.suppress(InferenceError):
+            made = _module(functions, data_types, entries, label, True)
+            infer_types(made[0])
+            return made
+    return _module(functions, data_types, entries, label, False)
+
+
+def _has_any(type_: ty.Type | None) -> bool:
+    return isinstance(type_, ty.TensorType) and any(isinstance(dim, ty.Any) for dim in type_.shape)
 
 
 def _module(
     functions: Mapping[str, Function | ir.Function],
     data_types: Mapping[str, types.DataTypeDefinition],
     entries: Sequence[str],
-    label: bool = False,
+    label: bool,
+    names_dims: bool,
 ) -> tuple[ir.Module, Lowering]:
-    """`label` marks, as the origin of its binding, each expression whose type only inference will find."""
     builders = {name: builder.DataTypeBuilder(definition) for name, definition in data_types.items()}
-    lowering = Lowering(functions, builders)
-    for entry in entries:
-        lowering.function(entry)
+    lowering = Lowering(functions, builders, names_dims)
+    with naming_dims():
+        for entry in entries:
+            lowering.function(entry)
     for number, expression in enumerate(lowering.expressions.values() if label else ()):
         if expression.type is None and expression.make is not None:
             expression.origin = f"#{number}"

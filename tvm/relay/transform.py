@@ -16,8 +16,9 @@ from ..transform import ModulePass, Pass, PassContext, PassInfo
 from ..transform import Sequential as _Sequential
 from . import ty
 from .expr import Constant, Expr, Function, GlobalVar
-from .lower import _module
+from .lower import labelled
 from .module import IRModule
+from .op.table import SIZE
 
 __all__ = ["InferType", "InferTypeLocal", "RemoveUnusedFunctions", "build_config", "function_pass", "typed"]
 
@@ -37,7 +38,7 @@ def infer_module(module: IRModule) -> IRModule:
     own = [name for name, function in module._functions.items() if isinstance(function, Function)]
     if not own:
         return module
-    made, lowering = _module(module._functions, module._data_types, own, label=True)
+    made, lowering = labelled(module._functions, module._data_types, own)
     found = infer_types(made)
     by_label = _labels(found)
     for expr in lowering._kept:
@@ -81,7 +82,7 @@ def relay_type(type_: types.Type) -> ty.Type:
     if isinstance(type_, types.TensorType):
         shape = tuple(
             types.UNKNOWN
-            if isinstance(dim, dims.SymbolicDim) and any(name.startswith("size_") for name in dims.variables(dim))
+            if isinstance(dim, dims.SymbolicDim) and any(name.startswith(SIZE) for name in dims.variables(dim))
             else dim
             for dim in type_.shape
         )

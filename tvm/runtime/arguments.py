@@ -33,9 +33,9 @@ def argument(value: Any, type_: Type) -> Any:
 
 def _tensor(value: Any, type_: TensorType) -> Any:
     if isinstance(value, Tensor):
-        return value.array
+        return _scalar(value.array, type_)
     if isinstance(value, np.ndarray):
-        return value
+        return _scalar(value, type_)
     if isinstance(value, (list, tuple, ADT)):
         if len(value) != 1:
             raise ArgumentError(f"expected a tensor {type_}, {len(value)} values came")
@@ -48,5 +48,15 @@ def _tensor(value: Any, type_: TensorType) -> Any:
             raise ArgumentError(f"{value!r} is no {type_.dtype.name}")
         return made
     if isinstance(value, np.generic) or hasattr(value, "__array__"):
-        return np.asarray(value)
+        return _scalar(np.asarray(value), type_)
     raise ArgumentError(f"Unsupported type: {type(value)}")
+
+
+def _scalar(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """A whole number of another width as one of the parameter's, where it fits: `np.array(11)` is 64 bits wide by default."""
+    if array.ndim or type_.rank or array.dtype == type_.dtype.numpy:
+        return array
+    if array.dtype.kind not in "iu" or not type_.dtype.is_integer:
+        return array
+    made = array.astype(type_.dtype.numpy)
+    return made if made == array else array

@@ -339,14 +339,19 @@ class VirtualMachine:
 
     # ---- calls ----
 
-    def _call(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _values(self, func_name: str) -> list[Any]:
+        """The inputs that are set. Raises ArgumentError where one is missing."""
         names, _ = self._signature(func_name)
-        if args or kwargs:
-            self.set_input(func_name, *args, **kwargs)
         inputs = self._inputs.get(func_name, [_UNSET] * len(names))
         missing = [name for name, value in zip(names, inputs, strict=True) if value is _UNSET]
         if missing:
             raise ArgumentError(f"Input has not been set for function {func_name}: {', '.join(missing)}")
+        return inputs
+
+    def _call(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if args or kwargs:
+            self.set_input(func_name, *args, **kwargs)
+        inputs = self._values(func_name)
         self._has_result = False
         self._result = wrapped(self._machine[func_name](*inputs))
         self._has_result = True

@@ -11,9 +11,12 @@ expressions are the call's arguments, all others its attributes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -131,12 +134,23 @@ def axis_of(x: Expression, axis: int, extra: int = 0) -> int:
     return axis % rank
 
 
-_fresh = iter(range(1, 1 << 62))
+SIZE = "size_"  # what the names of dimensions begin with that lowering names
+_NUMBERS: ContextVar[Iterator[int]] = ContextVar("numbers")
+
+
+@contextlib.contextmanager
+def naming_dims() -> Iterator[None]:
+    """Within this, `fresh_dim` counts from 1: a program's names are the same each time."""
+    token = _NUMBERS.set(itertools.count(1))
+    try:
+        yield
+    finally:
+        _NUMBERS.reset(token)
 
 
 def fresh_dim() -> SymbolicDim:
-    """A symbolic dimension that nothing else has."""
-    made = dims.variable(f"size_{next(_fresh)}")
+    """A symbolic dimension that nothing else in the program has."""
+    made = dims.variable(f"{SIZE}{next(_NUMBERS.get())}")
     assert isinstance(made, SymbolicDim)
     return made
 

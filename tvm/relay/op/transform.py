@@ -124,9 +124,8 @@ def reshape(data: Tensor, newshape: Any, allowzero: bool = False) -> Expression:
     wanted = as_dims(newshape)
     if wanted is None:
         return reshaped_to(data, newshape)
-    if all(not isinstance(code, int) or code > 0 for code in wanted) or (
-        sorted(code for code in wanted if isinstance(code, int) and code <= 0) == [-1]
-    ):
+    rest = [code for code in wanted if isinstance(code, int) and code <= 0]
+    if rest in ([], [-1]):
         return op.reshape(data, shape=wanted)  # needs no name for what is not known
     data, shape = shape_of(data)
     return behind("reshape", data, [], shape=new_shape(shape, wanted, bool(allowzero)))
