@@ -14,6 +14,7 @@ _NAMES = {
         "known_failing_targets",
         "main",
         "parameter",
+        "parameters",
         "parametrize_targets",
         "requires_corstone300",
         "requires_cublas",

@@ -19,6 +19,21 @@ def pytest_generate_tests(metafunc: Any) -> None:
             ids=[value["target"] for value in values],
         )
 
+    _parametrize_groups(metafunc)
+
+
+def _parametrize_groups(metafunc: Any) -> None:
+    """Fixtures of one call of `parameters` take their values together."""
+    groups: dict[int, tuple[Any, list[tuple[str, int]]]] = {}
+    for name in metafunc.fixturenames:
+        definitions = metafunc._arg2fixturedefs.get(name)
+        function: Any = definitions[-1].func if definitions else None
+        if hasattr(function, "group"):
+            groups.setdefault(id(function.group), (function.group, []))[1].append((name, function.place))
+    for (value_sets, ids), places in groups.values():
+        sets = [tuple(each[place] for _, place in places) for each in value_sets]
+        metafunc.parametrize([name for name, _ in places], sets, ids=ids, indirect=True)
+
 
 def _names(names: Any) -> list[str]:
     return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,10 +115,26 @@ def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = No
         values, ids = tuple(by_dict.values()), list(by_dict)
 
     @pytest.fixture(params=list(values), ids=ids)
-    def made(request: Any) -> Any:
+    def made(*_: Any, request: Any) -> Any:  # it may stand in a class
         return request.param
 
     return made
+
+
+def parameters(*value_sets: Sequence[Any], ids: Any = None) -> tuple[Any, ...]:
+    """Fixtures that take values together, by the plugin: `shape, axis = parameters(((2, 3), 0), ((4,), 0))`."""
+    import pytest
+
+    group = (list(value_sets), ids)
+
+    def made(place: int) -> Any:
+        def value(*_: Any, request: Any) -> Any:  # it may stand in a class
+            return request.param
+
+        value.group, value.place = group, place  # type: ignore[attr-defined]
+        return pytest.fixture(value)
+
+    return tuple(made(place) for place in range(len(value_sets[0])))
 
 
 def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:

@@ -51,7 +51,7 @@ def topk(
             count = shape[along]
         values, places = op.top_k(data, k=count, axis=along, largest=not is_ascend)
     places = op.cast(places, dtype=dtype_name(dtype))
-    return {"values": values, "indices": places}.get(ret_type) or builder.tuple_(values, places)
+    return {"values": values, "indices": places}.get(ret_type, builder.tuple_(values, places))
 
 
 def _few(data: Expression, waits: list[Expression], count: Any, axis: int, ascending: bool) -> list[Expression]:

@@ -161,7 +161,7 @@ def _conv_transpose(
         pads=_pads(padding, count),
         dilations=pair(dilation, count),
         groups=int(groups),
-        output_padding=pair(output_padding, count),
+        output_padding=pair(output_padding, count)[:count],  # TVM's own programs give two numbers for one axis
     )
     result = result if cast_to is None else op.cast(result, dtype=cast_to)
     return transformed(result, f"NC{spatial}", out_layout or data_layout)

@@ -25,7 +25,6 @@ from .table import (
     axis_of,
     behind,
     like,
-    minus,
     operator,
     pair,
     rank_of,
@@ -365,13 +364,17 @@ def split(data: Tensor, indices_or_sections: Any, axis: int = 0) -> Expression:
         count = int(indices_or_sections)
         if isinstance(length, int) and length % count:
             raise InferenceError(f"an axis of {length} cannot be parted into {count} equal parts")
-        sizes: list[Any] = [dims.floordiv(length, count)] * count
+        part = dims.floordiv(length, count)
+        places: list[Any] = [*(dims.multiply(part, place) for place in range(count)), length]
     else:
         places = [0, *map(int, indices_or_sections), length]
-        sizes = [minus(b, a) for a, b in itertools.pairwise(places)]
-    if len(sizes) == 1:
+    bounds = list(itertools.pairwise(places))
+    if len(bounds) == 1:
         return builder.tuple_(data)
-    return op.split(data, axis=axis, sizes=sizes)
+    if isinstance(length, int):
+        return op.split(data, axis=axis, sizes=[end - start for start, end in bounds])
+    along = {"axes": (axis,), "steps": (1,)}
+    return builder.tuple_(*(op.slice(data, starts=(start,), ends=(end,), **along) for start, end in bounds))
 
 
 @operator("strided_slice")
