@@ -96,7 +96,7 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     Raises FileError, with the old file unchanged, and for what is there and no regular file: a device would be replaced by one.
     """
     target = Path(os.path.realpath(named(path)))
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):  # these do not raise
         raise FileError(f"{str(path)!r} cannot be written: it is a folder, a pipe or a device")
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
@@ -217,13 +217,23 @@ def open_ending(path: str, flags: int) -> int:
     """`os.open` for what somebody has named, and what comes to an end: a file, or a pipe, which is empty if nobody writes to it.
     Raises FormatError for a device, which may never end, such as /dev/zero."""
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        os.close(descriptor)
-        raise FormatError(f"{path} is a device, which may never end; expected a file")
-    if stat.S_ISFIFO(mode):
-        os.set_blocking(descriptor, True)
+    with _closing_if_refused(descriptor):
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise FormatError(f"{path} is a device, which may never end; expected a file")
+        if stat.S_ISFIFO(mode):
+            os.set_blocking(descriptor, True)
     return descriptor
+
+
+@contextlib.contextmanager
+def _closing_if_refused(descriptor: int) -> Iterator[None]:
+    """Closes what was opened, where what follows fails."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _open_plain(path: str, flags: int) -> int:
@@ -237,9 +247,9 @@ def _open_plain(path: str, flags: int) -> int:
         if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link since then, a socket
             raise _not_plain(path) from None
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _not_plain(path)
+    with _closing_if_refused(descriptor):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_plain(path)
     return descriptor
 
 
