@@ -318,7 +318,8 @@ def is_ours(error: BaseException) -> bool:
     code a SystemError ("error return without exception set"), and its modules what comes of a failure that they took for
     something else."""
     *_, last = traceback.extract_tb(error.__traceback__)
-    return FAULT.kind != "objects" or not (isinstance(error, SystemError) or is_library(last.filename))
+    is_of_c = isinstance(error, (SystemError, ctypes.ArgumentError))
+    return FAULT.kind != "objects" or not (is_of_c or is_library(last.filename))
 
 
 def is_library(path: str) -> bool:
