@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .formats.disassembly import dis
     from .formats.errors import TreadleError
     from .formats.executable import Executable, load
+    from .formats.parameter_files import load_params, save_params
     from .vm.device import Device, cpu
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.tensor import Tensor
@@ -68,6 +69,8 @@ _HOMES = {
     "TreadleError": ".formats.errors",
     "Executable": ".formats.executable",
     "load": ".formats.executable",
+    "load_params": ".formats.parameter_files",
+    "save_params": ".formats.parameter_files",
     "Device": ".vm.device",
     "cpu": ".vm.device",
     "CancelToken": ".vm.machine",
@@ -98,10 +101,12 @@ __all__ = [
     "global_function",
     "if_",
     "load",
+    "load_params",
     "match_",
     "match_shape",
     "named",
     "op",
+    "save_params",
     "set_num_threads",
     "tuple_",
     "var",
