@@ -98,6 +98,11 @@ class GraphFactory(Module):
         """What has the graph's functions."""
         return GraphLibrary(self.executable, self._weights)
 
+    @property
+    def lib(self) -> Module:
+        """What has the graph's functions."""
+        return self.get_lib()
+
     def remove_params(self) -> GraphFactory:
         """The same without weights: who uses it loads them."""
         return type(self)(self.executable, self.libmod_name, graph=self.graph)

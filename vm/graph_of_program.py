@@ -1,7 +1,8 @@
 """A function of an executable as a graph JSON: the way back from `graph_program.py`.
 
 It can be done with straight-line code over tensors of static shapes. Each call of a primitive becomes a node with its name,
-each reshape a `__nop`, and each constant a parameter p0, p1, … whose elements come with the graph. Where the memory planner has
+each reshape a `__nop`, and each constant a parameter p0, p1, … whose elements come with the graph; other functions become part
+of the one that calls them. Where the memory planner has
 put tensors in the frame goes along (`frame_offset`), so that the machine does with the graph what it did with the
 function; storage ids are a plan for those that have no frame.
 """
@@ -15,8 +16,9 @@ from typing import NamedTuple, NoReturn, Union
 
 import numpy as np
 
+from ..formats import limits
 from ..formats.bytecode import Decoded, function_words, scan
-from ..formats.constants import constant_type
+from ..formats.constants import aligned, constant_type
 from ..formats.errors import ArgumentError
 from ..formats.executable import Executable
 from ..formats.graph_json import COPY, NOP, Entry, Graph, Node
@@ -57,6 +59,16 @@ def graph_of(executable: Executable, name: str = "main") -> GraphOf:
 
 
 @dataclass
+class _Frame:
+    """A function that is being read."""
+
+    function: Function
+    base: int  # where its frame begins
+    origins: dict[int, str]  # model nodes by the offsets of instructions
+    registers: dict[int, _Value]
+
+
+@dataclass
 class _Table:
     """What a graph has by entry."""
 
@@ -66,17 +78,15 @@ class _Table:
 
 class _Writer:
     def __init__(self, program: Program, function: Function) -> None:
-        self._program, self._function = program, function
-        self._number = program.functions.index(function)
+        self._program, self._called = program, function
+        self._open: list[_Frame] = []  # the functions that are being read, each called by the one before
         self._nodes: list[Node] = []
         self._table = _Table()
         self._row_ptr = [0]
         self._inputs: list[int] = []
-        self._registers: dict[int, _Value] = {}
         self._constants: dict[int, Entry] = {}
         self._heads: list[Entry] = []
         self._roots: dict[int, int] = {}
-        self._origins = {s.offset: s.node for s in program.source_map if s.function == self._number}
         self._names: Counter[str] = Counter()
         self.params: dict[str, np.ndarray] = {}
         self.places: dict[int, str] = {}
@@ -84,23 +94,37 @@ class _Writer:
     # ---- reading the code ----
 
     def read(self) -> None:
-        function = self._function
-        for position, (name, type_) in enumerate(zip(function.param_names, function.type.params, strict=True)):
-            self._registers[position] = self._parameter(name, type_)
-        for instruction in scan(function_words(self._program, function), function.name):
-            handler = getattr(self, f"_{instruction.operation.name}", None)
-            if handler is None:
-                self._refuse(f"it has the instruction {instruction.operation.name}", instruction)
-            handler(instruction, *instruction.values)
-            if instruction.operation.name == "ret":
-                return
+        types = zip(self._called.param_names, self._called.type.params, strict=True)
+        self._leave(self._read(self._called, [self._parameter(name, type_) for name, type_ in types], 0))
+
+    def _read(self, function: Function, arguments: Sequence[_Value], base: int) -> _Value:
+        """Adds the nodes of a function whose frame begins at `base`; what it returns."""
+        number = self._program.functions.index(function)
+        origins = {source.offset: source.node for source in self._program.source_map if source.function == number}
+        self._open.append(_Frame(function, base, origins, dict(enumerate(arguments))))
+        try:
+            for instruction in scan(function_words(self._program, function), function.name):
+                handler = getattr(self, f"_{instruction.operation.name}", None)
+                if handler is None:
+                    self._refuse(f"it has the instruction {instruction.operation.name}", instruction)
+                result = handler(instruction, *instruction.values)
+                if instruction.operation.name == "ret":
+                    return result
+        finally:
+            self._open.pop()
+        raise AssertionError("a verified function ends with a ret")
+
+    @property
+    def _registers(self) -> dict[int, _Value]:
+        return self._open[-1].registers
 
     def _refuse(self, reason: str, instruction: Decoded | None = None) -> NoReturn:
+        frame = self._open[-1] if self._open else None
         raise ArgumentError(
-            f"{self._function.name} has no graph JSON: {reason}; a graph is straight-line code over tensors of static shapes. "
+            f"{self._called.name} has no graph JSON: {reason}; a graph is straight-line code over tensors of static shapes. "
             "The virtual machine runs any function",
-            function=self._function.name,
-            node=self._origins.get(instruction.offset) if instruction is not None else None,
+            function=frame.function.name if frame else self._called.name,
+            node=frame.origins.get(instruction.offset) if frame and instruction else None,
         )
 
     def _parameter(self, name: str, type_: Type) -> Entry:
@@ -111,6 +135,8 @@ class _Writer:
 
     def _add(self, node: Node, types: Sequence[TensorType], offsets: Sequence[int | None] = ()) -> list[Entry]:
         number = len(self._nodes)
+        if number >= limits.GRAPH_NODES:
+            self._refuse(f"it has more than {limits.GRAPH_NODES} nodes")
         self._nodes.append(node)
         self._table.types += types
         self._table.offsets += [0 if offset is None else offset + 1 for offset in offsets or [None] * len(types)]
@@ -134,7 +160,7 @@ class _Writer:
         return self._table.types[self._row_ptr[entry.node] + entry.index]
 
     def _name_of(self, instruction: Decoded, otherwise: str) -> str:
-        return self._unique(self._origins.get(instruction.offset) or otherwise)
+        return self._unique(self._open[-1].origins.get(instruction.offset) or otherwise)
 
     # ---- instructions ----
 
@@ -155,7 +181,7 @@ class _Writer:
         self._registers[dst] = self._constants[number]
 
     def _frame_tensor(self, _: Decoded, dst: int, type_: int, offset: int) -> None:
-        self._registers[dst] = _Made(self._program.types[type_], offset)  # type: ignore[arg-type]
+        self._registers[dst] = _Made(self._program.types[type_], self._open[-1].base + offset)  # type: ignore[arg-type]
 
     def _alloc_tensor(self, _: Decoded, dst: int, type_: int) -> None:
         self._registers[dst] = _Made(self._program.types[type_], None)  # type: ignore[arg-type]
@@ -213,8 +239,19 @@ class _Writer:
             self._refuse(f"r{record} is no tuple that is made here", instruction)
         self._registers[dst] = value[index]
 
-    def _ret(self, instruction: Decoded, src: int) -> None:
-        pending = [self._registers[src]]
+    def _invoke(self, instruction: Decoded, dst: int, number: int, arguments: tuple[int, ...]) -> None:
+        function, frame = self._program.functions[number], self._open[-1]
+        if any(each.function is function for each in self._open):
+            self._refuse(f"{function.name} calls itself", instruction)
+        base = frame.base + aligned(frame.function.frame_bytes)
+        frame.registers[dst] = self._read(function, [frame.registers[register] for register in arguments], base)
+
+    def _ret(self, _: Decoded, src: int) -> _Value:
+        return self._registers[src]
+
+    def _leave(self, result: _Value) -> None:
+        """The outputs: a tensor, or all tensors of a tuple."""
+        pending = [result]
         while pending:
             value = pending.pop()
             if isinstance(value, tuple):
@@ -222,7 +259,7 @@ class _Writer:
             elif isinstance(value, Entry):
                 self._heads.append(value)
             else:
-                self._refuse("it returns a tensor that no primitive has written", instruction)
+                self._refuse("it returns a tensor that no primitive has written")
 
     # ---- the graph ----
 

@@ -457,6 +457,45 @@ def test_storages_are_shared_by_tensors_that_are_never_wanted_together() -> None
         assert own == storages if node.function == NOP else not own & storages
 
 
+def test_functions_that_are_called_become_part_of_the_graph() -> None:
+    text = (
+        PRIMITIVES
+        + """
+    func @main(x: float32[4, 8]) -> (float32[4, 8], float32[4, 8])  frame=128 {
+      frame_tensor r1, float32[4, 8], 0
+      call add (r0, r0) -> (r1)
+      alloc_tensor r2, float32[4, 8]
+      call add (r1, r0) -> (r2)
+      invoke r3, @other (r2)
+      invoke r4, @other (r3)
+      alloc_data r5, (float32[4, 8], float32[4, 8]), 0 (r4, r2)
+      ret r5
+    }
+    func @other(x: float32[4, 8]) -> float32[4, 8]  frame=128 {
+      frame_tensor r1, float32[4, 8], 0
+      call scale (r0) -> (r1) [4]
+      alloc_tensor r2, float32[4, 8]
+      call add (r1, r0) -> (r2)
+      ret r2
+    }
+    func @forever(x: float32[4, 8]) -> float32[4, 8] {
+      invoke r1, @forever (r0)
+      ret r1
+    }
+    """
+    )
+    executable = Executable(parse_assembly(text))
+    graph, params, _ = graph_of(executable)
+    assert [node.function for node in graph.nodes if node.function] == ["add", "add", "scale", "add", "scale", "add"]
+    assert max(graph.extra["frame_offset"]) == 128 + 1  # type: ignore[type-var]
+    executor = GraphExecutor(graph, executable, params=params)
+    executor.run(x=X)
+    for index, wanted in enumerate(VirtualMachine(executable)["main"](X)):
+        assert np.array_equal(executor.get_output(index), wanted.numpy())
+    with pytest.raises(ArgumentError, match="forever calls itself"):
+        graph_of(executable, "forever")
+
+
 def test_what_is_no_straight_line_has_no_graph() -> None:
     n = treadle.var("x", ("n", 4))
     symbolic = compile(treadle.Module(main=treadle.function([n], n + 1.0)))

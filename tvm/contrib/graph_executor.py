@@ -10,7 +10,7 @@ from ...vm.benchmark import BenchmarkResult
 from ...vm.device import REMOTE, Device
 from ...vm.graph_executor import GraphExecutor
 from ...vm.graph_factory import executable_of, find_function, weights_of
-from ..runtime.container import ShapeTuple, String
+from ..runtime.container import Map, ShapeTuple, String
 from ..runtime.ndarray import NDArray
 
 __all__ = ["GraphModule", "create", "get_device"]
@@ -80,11 +80,11 @@ class GraphModule:
         """-1 for a name that there is not."""
         return self.module["get_input_index"](name)
 
-    def get_input_info(self) -> tuple[dict[String, ShapeTuple], dict[String, String]]:
-        """Shapes and element types of the inputs that are no weights."""
+    def get_input_info(self) -> tuple[Map, Map]:
+        """Shapes and element types of the inputs that are no weights, by their names."""
         shapes, dtypes = self.module["get_input_info"]()
         named = {String(name): ShapeTuple(shape) for name, shape in shapes.items()}
-        return named, {String(name): String(dtype) for name, dtype in dtypes.items()}
+        return Map(named), Map({String(name): String(dtype) for name, dtype in dtypes.items()})
 
     def get_output(self, index: int | str, out: Any = None) -> Any:
         """An output as it lies there, or copied into `out`."""
