@@ -11,6 +11,7 @@ __version__ = "0.14.0"  # the release of TVM whose names these are
 # attribute → the module that it is
 _MODULES = {
     "_ffi": "._ffi",
+    "container": ".runtime.container",
     "contrib": ".contrib",
     "error": ".error",
     "ir": ".ir",

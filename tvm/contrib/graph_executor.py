@@ -45,6 +45,8 @@ def get_device(libmod: Any, device: Device | Sequence[Device]) -> tuple[list[Dev
 class GraphModule:
     """A graph executor by TVM's names. `module` is the executor; `self[name]` is one of its functions."""
 
+    module: Any
+
     def __init__(self, module: Any) -> None:
         self.module = module
         self._run = module["run"]
