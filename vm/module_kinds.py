@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..formats.codec import Buffer
-from ..formats.dims import SymbolicDim
-from ..formats.errors import ArgumentError, FileError, FormatError, MissingModuleError, ShapeError
+from ..formats.errors import FileError, FormatError, MissingModuleError
 from ..formats.executable import BUNDLED, Executable, load
-from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from . import library, linker, native, registry
+from .kernel_function import kernel_function
 from .machine import VirtualMachine
 from .module import ENTRY, Module
-from .tensor import Tensor
 
 
 class ExecutableModule(Module):
@@ -82,15 +80,15 @@ class KernelModule(Module):
         super().__init__()
         empty = Program((), (), executable.program.primitives, np.zeros(0, np.int64), (), ())
         self.executable = Executable(empty, executable.native, executable.tuning)
-        if executable.trust_native:
-            self.executable._trust_native = True
+        self._trust_native = executable.trust_native
 
     def function_names(self) -> list[str]:
         return self.executable.primitive_ops
 
     def find(self, name: str) -> Callable[..., Any] | None:
         if name not in self._functions and name in self.executable.lib:
-            self._functions[name] = _kernel(name, self.executable.lib[name])
+            primitives = {primitive.name: primitive for primitive in self.executable.program.primitives}
+            self._functions[name] = kernel_function(primitives[name], self.executable, self._trust_native)
         return self._functions.get(name)
 
     def get_source(self, fmt: str = "") -> str:
@@ -188,43 +186,6 @@ def _symbols(executable: Executable) -> dict[str, str]:
         if linker.is_name(name):
             found[f"treadle_{name}"] = symbols[0]
     return found
-
-
-def _kernel(name: str, definition: PrimitiveDefinition) -> Callable[..., None]:
-    """A primitive as a function of its inputs and of tensors for its results."""
-    evaluate = library.compiler().evaluator(definition)
-    count = len(definition.params)
-
-    def call(*tensors: Any) -> None:
-        if len(tensors) != count + len(definition.outputs):
-            expected = f"{count} inputs and {len(definition.outputs)} outputs"
-            raise ArgumentError(f"{name}: expected {expected}, {len(tensors)} arguments came")
-        inputs = [each.array if isinstance(each, Tensor) else np.asarray(each) for each in tensors[:count]]
-        results = evaluate(inputs, _sizes(name, definition, inputs))
-        for target, result in zip(tensors[count:], results, strict=True):
-            (target if isinstance(target, Tensor) else Tensor(target)).copyfrom(result)
-
-    call.__name__ = call.__qualname__ = name
-    return call
-
-
-def _sizes(name: str, definition: PrimitiveDefinition, inputs: Sequence[np.ndarray]) -> list[int]:
-    """The values of a definition's dimension variables. Raises ShapeError, ArgumentError."""
-    found: dict[str, int] = {}
-    for number, (param, array) in enumerate(zip(definition.params, inputs, strict=True)):
-        fits = array.ndim == param.rank and array.dtype == param.dtype.numpy
-        for dim, size in zip(param.shape, array.shape, strict=False):
-            if isinstance(dim, SymbolicDim) and str(dim) in definition.variables:
-                fits = fits and found.setdefault(str(dim), size) == size
-            elif isinstance(dim, int):
-                fits = fits and dim == size
-        if not fits:
-            shape = ", ".join(map(str, array.shape))
-            raise ShapeError(f"{name}: argument {number}: expected {param}, {array.dtype}[{shape}] came")
-    unknown = [variable for variable in definition.variables if variable not in found]
-    if unknown:
-        raise ArgumentError(f"{name}: the arguments do not tell {', '.join(unknown)}")
-    return [found[variable] for variable in definition.variables]
 
 
 def _read(path: str | os.PathLike) -> bytes:

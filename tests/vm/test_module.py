@@ -133,6 +133,8 @@ def test_its_kernels_are_functions_that_write_into_their_last_arguments(executab
     result = treadle.Tensor(np.zeros(3, np.float32))
     kernels[name](np.ones(3, np.float32), np.full(3, 2, np.float32), result)
     assert result.numpy().tolist() == [3, 3, 3]
+    kernels[name](np.ones(5, np.float32), np.ones(5, np.float32), larger := np.zeros(5, np.float32))
+    assert larger.tolist() == [2, 2, 2, 2, 2]
     with pytest.raises(ArgumentError, match="expected 2 inputs and 1 outputs, 1 arguments came"):
         kernels[name](result)
     with pytest.raises(ValueError, match=r"argument 1: expected float32\[d0\], float32\[4\] came"):
