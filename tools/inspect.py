@@ -61,9 +61,32 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def _relay_executable(path: Path) -> Any:
+    """The executable of TVM's Relay VM in a file; None for a file that is something else."""
+    from ..formats import relay_executable
+
+    require_file(path)
+    with open(path, "rb") as file:
+        start = file.read(8)
+    return relay_executable.load_relay_executable(path) if relay_executable.is_relay_executable(start) else None
+
+
+def _relay_info(executable: Any, as_json: bool) -> None:
+    from ..formats import relay_executable
+
+    if as_json:
+        _print_json(relay_executable.information(executable))
+    else:
+        sys.stdout.write(relay_executable.information_text(executable))
+
+
 def _info(options: argparse.Namespace) -> None:
     from ..formats.report import information, information_text
 
+    relay = _relay_executable(options.file)
+    if relay is not None:
+        _relay_info(relay, options.json)
+        return
     executable = _load(options.file)
     facts = {"file": str(options.file), "bytes": os.stat(options.file).st_size, **information(executable)}
     if options.json:
@@ -104,6 +127,10 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _dis(options: argparse.Namespace) -> None:
+    relay = _relay_executable(options.file)
+    if relay is not None:
+        sys.stdout.write(relay.bytecode)
+        return
     executable = _load(options.file)
     if options.json:
         text = _json_listing(executable, options.function)

@@ -21,7 +21,6 @@ _NAMES = {
         "TypeVar",
     ),
     "..tir": ("FloatImm", "IntImm"),
-    ".serialization": ("load_json", "save_json"),
     "..relay.equal": ("assert_structural_equal", "structural_equal", "structural_hash"),
 }
 
