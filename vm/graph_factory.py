@@ -8,6 +8,7 @@ graph_json, library, params = factory
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from .graph_executor import Find, GraphExecutor
 from .graph_of_program import graph_of
 from .graph_weights import GraphWeights
 from .module import Module
+from .module_export import EXECUTABLE
 from .module_kinds import ExecutableModule, KernelModule
 from .registry import get_global_func
 from .tensor import Tensor
@@ -110,6 +112,12 @@ class GraphFactory(Module):
     def __iter__(self) -> Iterator[Any]:
         """For `graph, lib, params = factory`."""
         return iter((self.get_graph_json(), self.get_lib(), self.get_params()))
+
+    def export_library(self, file_name: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """As other modules; with the suffix .trdl the executable alone, which knows its graph and weights."""
+        is_alone = os.fspath(file_name).endswith(EXECUTABLE) and not self._is_given
+        exported = self.imported_modules[0].export_library if is_alone else super().export_library
+        exported(file_name, *args, **kwargs)
 
     def pieces(self) -> list[Buffer] | None:
         header = {"name": self.libmod_name, "graph": self.graph_json_str if self._is_given else None}

@@ -18,9 +18,13 @@ from .kernel_function import kernel_function
 from .machine import VirtualMachine
 from .module import ENTRY, Module
 
+# What an executable has besides its functions, if it has none of these names: its main as a graph.
+_OF_GRAPHS = ("default", "debug_create", "get_graph_json", "get_graph_params", "remove_params")
+
 
 class ExecutableModule(Module):
-    """An executable: its functions run on a machine, which is made when the first one is asked for."""
+    """An executable: its functions run on a machine, which is made when the first one is asked for. `module["default"](cpu())` is
+    a graph executor of its main."""
 
     type_key = BUNDLED
 
@@ -28,6 +32,7 @@ class ExecutableModule(Module):
         super().__init__()
         self.executable = executable
         self._machine: VirtualMachine | None = None
+        self._factory: Module | None = None
 
     @property
     def machine(self) -> VirtualMachine:
@@ -42,7 +47,17 @@ class ExecutableModule(Module):
     def find(self, name: str) -> Callable[..., Any] | None:
         if name == ENTRY:
             name = "main"
-        return self.machine[name] if name in self.executable.globals else super().find(name)
+        if name in self.executable.globals:
+            return self.machine[name]
+        return super().find(name) or (self._graphs().find(name) if name in _OF_GRAPHS else None)
+
+    def _graphs(self) -> Module:
+        """What makes graph executors of its main."""
+        if self._factory is None:
+            from .graph_factory import GraphFactory
+
+            self._factory = GraphFactory(self.executable)
+        return self._factory
 
     def get_source(self, fmt: str = "") -> str:
         """Its kernels' source ("python", "llvm" or "asm"), else its assembly."""

@@ -277,7 +277,7 @@ def test_remove_package_params(dense: GraphExecutorFactoryModule) -> None:
     assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
 
 
-@pytest.mark.parametrize("suffix", [".so", ".tar"])
+@pytest.mark.parametrize("suffix", [".so", ".tar", ".trdl"])
 def test_mod_export(dense: GraphExecutorFactoryModule, tmp_path: Path, suffix: str) -> None:
     path, data = tmp_path / f"deploy_lib{suffix}", np.ones((2, 8), np.float32)
     dense.export_library(path)
@@ -288,7 +288,7 @@ def test_mod_export(dense: GraphExecutorFactoryModule, tmp_path: Path, suffix: s
     module.run(data=data)
     expected = treadle.VirtualMachine(dense.executable)["main"](data)
     assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
-    assert isinstance(module.get_output(0), tvm.nd.NDArray)
+    assert isinstance(module.get_output(0), tvm.nd.NDArray if suffix != ".trdl" else treadle.Tensor)
 
 
 @pytest.mark.parametrize("suffix", [".so", ".tar"])
