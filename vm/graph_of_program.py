@@ -25,6 +25,7 @@ from ..formats.graph_json import COPY, NOP, Entry, Graph, Node
 from ..formats.program import Function, Program
 from ..formats.types import TensorType, TupleType, Type
 from .graph_program import OFFSETS, SIZES
+from .profile import kernel_hash
 
 
 @dataclass(frozen=True)
@@ -200,12 +201,13 @@ class _Writer:
         places = [self._registers.get(register) for register in outputs]
         if not all(isinstance(place, _Made) for place in places):
             self._refuse(f"{primitive.name} writes into a tensor a second time", instruction)
+        sizes = {SIZES: ", ".join(map(str, dims))} if dims else {}
         node = Node(
             self._name_of(instruction, primitive.name),
             primitive.name,
             tuple(self._entry(register, instruction) for register in inputs),
             len(outputs),
-            attrs={SIZES: ", ".join(map(str, dims))} if dims else {},
+            attrs={"hash": kernel_hash(primitive.definition), **sizes},
         )
         types, offsets = [place.type for place in places], [place.offset for place in places]  # type: ignore[union-attr]
         for place, entry in zip(places, self._add(node, types, offsets), strict=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..formats.primitive import Primitive
+from ..formats.primitive import Primitive, PrimitiveDefinition
 from ..formats.sections import encode_definition
 from .device import Device, cpu
 from .hooks import ALLOCATIONS, CALLS, Event, InstrumentAction, Listener
@@ -141,5 +141,10 @@ def _metrics(entry: _Entry, total: float) -> dict[str, Metric]:
         **entry.collected,
     }
     if entry.primitive is not None:
-        metrics["Hash"] = hashlib.sha256(encode_definition(entry.primitive.definition)).hexdigest()[:16]
+        metrics["Hash"] = kernel_hash(entry.primitive.definition)
     return metrics
+
+
+def kernel_hash(definition: PrimitiveDefinition) -> str:
+    """What tells kernels apart in reports: of their definitions."""
+    return hashlib.sha256(encode_definition(definition)).hexdigest()[:16]

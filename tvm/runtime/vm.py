@@ -24,7 +24,7 @@ from .vm_text import bytecode_text, constants_text, statistics_text
 
 __all__ = ["Executable", "VMExecutable", "VirtualMachine"]
 
-_PREFIX = "vm_mod_fused_"  # what TVM's compiler puts before the names of primitives
+PREFIX = "vm_mod_fused_"  # what TVM's compiler puts before the names of primitives
 
 
 class Executable:
@@ -171,7 +171,7 @@ class Executable:
     @property
     def primitive_ops(self) -> list[str]:
         """The primitives, named as TVM names them."""
-        return [_PREFIX + name for name in self._known().primitive_ops]
+        return [PREFIX + name for name in self._known().primitive_ops]
 
     @property
     def bytecode(self) -> str:
