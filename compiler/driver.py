@@ -92,7 +92,7 @@ def compile(
     """
     weights = Weights() if named_weights else None
     with naming("compiling"):
-        target = target or host()
+        target = _target(target)
         entries = (entry,) if isinstance(entry, str) else tuple(entry)
         module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes, weights)
         generate_with = functools.partial(
@@ -111,6 +111,16 @@ def compile(
             generated = functools.partial(generate_with, print_after=print_after)
             executable = _tuned(generated, target, tune, tuned, progress)
         return with_kernels(executable, target, progress) if embed_native else executable
+
+
+def _target(target: Any) -> Target:
+    """Raises CompileError for what is no target."""
+    if target is None or isinstance(target, Target):
+        return target or host()
+    raise CompileError(
+        f"target={target!r}: expected a Target, a {type(target).__name__} came; None, the default, means this CPU, and "
+        "TREADLE_TARGET says another. treadle.tvm takes the names that TVM has, such as 'llvm'"
+    )
 
 
 @_uncollected()
@@ -132,7 +142,7 @@ def compile_module(
     `winograd` chooses algorithms for convolutions, by default what a count says for the target's registers; `without` names
     passes that are left out, to find what one does. `weights` are those of the module that keep their names; `params` join them.
     """
-    target = target or host()
+    target = _target(target)
     winograd = winograd or functools.partial(best_tiles, registers=target.block_registers)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"

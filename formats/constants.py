@@ -86,7 +86,9 @@ def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
     """The same elements, C-contiguous in native byte order, in new memory at a multiple of 64."""
-    copy = aligned_array(array.shape, array.dtype.newbyteorder("="))
+    native = array.dtype.newbyteorder("=")  # another object, equal to NumPy's own, which calls know at a glance
+    own = np.dtype(native.type)
+    copy = aligned_array(array.shape, own if own == native else native)
     copy[...] = array
     return copy
 

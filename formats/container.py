@@ -35,7 +35,7 @@ from typing import BinaryIO, Union
 from . import limits
 from .codec import Buffer, Integer, Scalar, Sequence, Text, row
 from .constants import aligned, aligned_empty
-from .errors import ChecksumError, FileError, FormatError, LimitError, VersionError
+from .errors import ArgumentError, ChecksumError, FileError, FormatError, LimitError, VersionError
 
 MAGIC = b"\x89TRDL\r\n\x1a"
 FORMAT_VERSION = 1
@@ -192,6 +192,7 @@ def open_mapped(source: Source, plain: bool = False) -> tuple[str, memoryview]:
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return "the data", memoryview(bytes(source) if isinstance(source, bytearray) else source).cast("B").toreadonly()
+    check_source(source)
     with open(named(source), "rb", opener=_open_plain if plain else open_ending) as file:
         if _is_others(os.fstat(file.fileno())):
             return str(source), _copy(file)
@@ -203,6 +204,13 @@ def open_mapped(source: Source, plain: bool = False) -> tuple[str, memoryview]:
         with contextlib.suppress(OSError):  # systems without such pages
             mapped.madvise(mmap.MADV_HUGEPAGE)
     return str(source), memoryview(mapped)
+
+
+def check_source(source: object) -> None:
+    """Raises ArgumentError for what is no Source: an integer, which to the system would be an open file, to be closed."""
+    if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
+        kind = type(source).__name__
+        raise ArgumentError(f"expected a path or the bytes of a file, a value of type {kind} came")
 
 
 def named(path: str | os.PathLike) -> str:

@@ -297,6 +297,7 @@ def load(
     `trust_native` vouches for the native code in the file, which machines otherwise ignore.
     Raises FormatError (VersionError, ChecksumError, LimitError) and FileError.
     """
+    container.check_source(source)
     folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
     if not isinstance(source, (bytes, bytearray, memoryview)) and Path(source).suffix in container.LIBRARIES:
         from . import bundle  # whoever loads a .trdl file does not pay for it

@@ -124,6 +124,17 @@ class Calls:
         names = function.param_names[: len(function.param_names) - function.captured]
         return self.call(number, bound(function.name, names, args, {}), budget, closure)
 
+    def keep(self, number: int, values: Sequence[Any]) -> list[Any]:
+        """Copies of arguments, checked, as calls to come take them. Raises ArgumentError, DTypeError, ShapeError."""
+        function = self.image.program.functions[number]
+        context = self._enter(self._budget)
+        try:
+            arguments = Arguments(context, function.name)
+            named = zip(function.param_names, values, function.type.params, strict=True)
+            return [arguments.copy(name, value, type_, self._results) for name, value, type_ in named]
+        finally:
+            self._leave(context)
+
     def _set_arguments(self, context: Context, number: int, values: Sequence[Any], closure: Closure | None) -> None:
         function, escaping = self.image.program.functions[number], self.image.escaping[number]
         arguments = Arguments(context, function.name)
@@ -185,17 +196,11 @@ class Calls:
     def array_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
         """A fast way to call a function of tensors: the engine reads NumPy's arrays itself, and writes a result of static type
         into a new one. `otherwise` is called with arguments that need a closer look. None for a function of other things."""
-        if not self.image.takes_arrays(number) or not python_layout().works:
+        if not self._takes_arrays(number):
             return None
-        shape: Any = (0,)
-        dtype = np.dtype(np.uint8)
-        if self.image.makes_result_in_place(number):
-            result_type = self.image.program.functions[number].type.result
-            assert isinstance(result_type, TensorType)
-            shape, dtype = result_type.shape, result_type.dtype.numpy
+        shape, dtype, take = self._made(number)
         idle, call_arrays, empty = self._idle, self._engine.call_arrays, np.empty
         in_place, returned, unusual = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL
-        take = self._results.take_arrays if self._gives_arrays(number) else self._results.take
 
         @entrance
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -220,6 +225,50 @@ class Calls:
             return self._finish_arrays(context, trap, number, result)
 
         return call
+
+    def saved_callable(self, number: int, values: tuple, otherwise: Callable[..., Any]) -> Callable[[], Any] | None:
+        """As `array_callable`, of arguments that are always these."""
+        if not self._takes_arrays(number):
+            return None
+        shape, dtype, take = self._made(number)
+        idle, call_arrays, empty, address_of_values = self._idle, self._engine.call_arrays, np.empty, id(values)
+        in_place, returned, unusual = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL
+
+        @entrance
+        def call() -> Any:
+            if self.hooked is not None:
+                return otherwise(*values)
+            try:
+                context = idle.pop()
+            except IndexError:
+                context = self._enter(self._budget)
+            result = empty(shape, dtype)
+            trap = call_arrays(context.address, number, address_of_values, id(result))
+            if trap == in_place:
+                idle.append(context)
+                return Tensor(result)
+            if trap == returned:
+                value = take(context)
+                idle.append(context)
+                return value
+            if trap == unusual:
+                idle.append(context)
+                return otherwise(*values)
+            return self._finish_arrays(context, trap, number, result)
+
+        return call
+
+    def _takes_arrays(self, number: int) -> bool:
+        return self._budget.is_depth_alone and self.image.takes_arrays(number) and python_layout().works
+
+    def _made(self, number: int) -> tuple[Any, np.dtype, Callable[[Context], Any]]:
+        """Shape and element type of the array that the engine is given to write a result into, and what takes other results."""
+        take = self._results.take_arrays if self._gives_arrays(number) else self._results.take
+        if not self.image.makes_result_in_place(number):
+            return (0,), np.dtype(np.uint8), take
+        result_type = self.image.program.functions[number].type.result
+        assert isinstance(result_type, TensorType)
+        return result_type.shape, result_type.dtype.numpy, take
 
     def _gives_arrays(self, number: int) -> bool:
         """Whether the engine may make arrays of a function's result."""

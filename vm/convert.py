@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.constants import aligned_copy
 from ..formats.dtypes import DType
 from ..formats.errors import (
     ArgumentError,
@@ -58,6 +59,17 @@ class Arguments:
         if reference & 1 == 0:
             self._made.append(reference)
         self._context.set_argument(position, data, reference)
+
+    def copy(self, name: str, value: Any, type_: Type, results: Results) -> Any:
+        """A copy of an argument for calls to come, which is an argument of that type: arrays in values lie in the heap. Raises
+        ArgumentError, DTypeError or ShapeError."""
+        self._name = name
+        if isinstance(type_, TensorType):
+            return aligned_copy(self._array(value, type_))
+        if isinstance(value, Closure):
+            release(self._context, self.reference(value, type_))  # it is of that type
+            return value
+        return results.keep(self.reference(value, type_))
 
     def give_captured(self, position: int, closure: Closure) -> None:
         """Sets the registers from `position` on to a closure's captured values."""
@@ -311,6 +323,12 @@ class Results:
         reference = context.words[CONTEXT.RESULT_REF]
         context.words[CONTEXT.RESULT_REF] = 0
         return self._taken(context, reference, context.words[CONTEXT.RESULT])
+
+    def keep(self, reference: int) -> DataValue:
+        """A value in the heap, whose reference is handed over, as an argument of calls."""
+        type_ = native_type(self._image, reference)
+        native = NativeReference(reference, outside().drop, self._image)
+        return DataValue.of_native(word(reference & ~1, OBJECT.TAG), str(type_), "", native, self._fields)
 
     def _taken(self, context: Context, reference: int, data: int) -> Any:
         """The value of a reference that is handed over; `data` is where a tensor's elements are."""

@@ -24,9 +24,11 @@ from . import knobs, library
 from .budgets import DEFAULT_DEPTH, Budget, CancelToken
 from .calls import Calls, bound
 from .device import Device, cpu
+from .device import device as device_of
 from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
 from .image import Image
 from .once import Lock
+from .stateful import Stateful
 from .values import Closure
 from .verify import verify
 
@@ -43,7 +45,7 @@ class VirtualMachine:
         self,
         exe: Executable,
         device: Device | Sequence[Device] | None = None,
-        memory_cfg: str | Mapping[Device, str] | None = None,
+        memory_cfg: str | Mapping[Device | str, str] | None = None,
         profile: bool = False,
         *,
         kernels: str = "build",
@@ -56,7 +58,8 @@ class VirtualMachine:
     ) -> None:
         """Verifies the program and links its primitives.
 
-        `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive". `profile`, which is TVM's,
+        `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive", or says so by device, or by
+        its name. `profile`, which is TVM's,
         changes nothing. `kernels` is "build", or "cached": then nothing is compiled, and primitives that the cache lacks run by
         their reference implementation, slowly.
         `trust_native` lets native code in the executable's file run; it can do anything this process can. The bounds hold for
@@ -79,28 +82,35 @@ class VirtualMachine:
                 image = Image(verified, linked)
             self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
         self._listeners: tuple[Listener, ...] = ()
+        self._instruments: tuple[Listener, ...] = ()  # that of `set_instrument`
         self._listening = Lock()
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
         self._callables: dict[str, Callable[..., Any]] = {}
-        self._inputs: dict[str, list[Any]] = {}
-        self._outputs: dict[str, Any] = {}
+        self._stateful = Stateful(self._calls, self.__getitem__)
 
     # ---- calling ----
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name, as a Python function. Raises UnknownFunctionError."""
-        found = self._callables.get(name)
+        found = self._callables.get(name) if isinstance(name, str) else None
         if found is None:
             found = self._callables[name] = self._callable(self._number(name))
         return found
 
-    def invoke(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def __iter__(self) -> Iterator[str]:
+        """The names of its functions, then of those that were saved."""
+        return iter([*self._functions, *(name for name in self._callables if name not in self._functions)])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions or name in self._callables
+
+    def invoke(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function by name; without arguments, with those of `set_input` if there are any."""
-        if not args and not kwargs and name in self._inputs:
-            args = tuple(self._inputs[name])
+        if not args and not kwargs:
+            args = tuple(self._stateful.inputs(name) or ())
         return self[name](*args, **kwargs)
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls "main"."""
         return self.invoke("main", *args, **kwargs)
 
@@ -179,45 +189,31 @@ class VirtualMachine:
 
     # ---- stateful calls ----
 
-    def set_input(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Keeps arguments for `invoke_stateful` and `invoke`. Arrays are copied. Raises ArgumentError."""
-        values = self._bind(self._number(name), args, kwargs)
-        self._inputs[name] = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
+    def set_input(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Keeps copies of arguments for `invoke_stateful` and `invoke`, checked now. Raises ArgumentError, DTypeError,
+        ShapeError; then the arguments of before stay."""
+        number = self._number(name)
+        self._stateful.set_input(name, number, self._bind(number, args, kwargs))
 
     def invoke_stateful(self, name: str) -> None:
         """Calls a function with the arguments of `set_input`, and keeps its result for `get_outputs`."""
-        number = self._number(name)
-        if name not in self._inputs and self._program.functions[number].param_names:
-            raise ArgumentError(f"{name}: no inputs are set; call set_input({name!r}, …) first")
-        self._outputs[name] = self._calls.call(number, self._inputs.get(name, []), self._budget)
+        self._stateful.invoke(name, self._number(name))
 
     def get_outputs(self, name: str = "main", index: int | None = None) -> Any:
-        """What the last `invoke_stateful` of the function gave; with `index`, one part of a tuple."""
+        """What the last `invoke_stateful` of the function gave; with `index`, one part of a tuple. None is left of it when a
+        later one fails: ArgumentError."""
         self._number(name)
-        if name not in self._outputs:
-            raise ArgumentError(f"{name}: there is no output; call invoke_stateful({name!r}) first")
-        value = self._outputs[name]
-        if index is None:
-            return value
-        parts = value if isinstance(value, tuple) else (value,)
-        if not 0 <= index < len(parts):
-            raise ArgumentError(f"{name}: output {index} is asked for, there are {len(parts)}")
-        return parts[index]
+        return self._stateful.output(name, index)
 
-    def save_function(self, name: str, saved_name: str, *args: Any, include_return: bool = True, **kwargs: Any) -> None:
-        """Makes `machine[saved_name]()` a call of a function with these arguments, whose checks are done now."""
+    def save_function(
+        self, name: str, saved_name: str, /, *args: Any, include_return: bool = True, **kwargs: Any
+    ) -> None:
+        """Makes `machine[saved_name]()` a call of a function with copies of these arguments, whose checks are done now."""
         if saved_name in self._functions:
             raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
         number = self._number(name)
-        values = tuple(self._bind(number, args, kwargs))
-        function = self[name]
-
-        def saved() -> Any:
-            result = function(*values)
-            return result if include_return else None
-
-        saved.__name__ = saved.__qualname__ = saved_name
-        self._callables[saved_name] = saved
+        values = self._bind(number, args, kwargs)
+        self._callables[saved_name] = self._stateful.saved(name, number, values, saved_name, include_return)
 
     def get_input_index(self, input_name: str, name: str = "main") -> int:
         """The position of a parameter, -1 if the function has none of that name."""
@@ -243,19 +239,19 @@ class VirtualMachine:
         """`callback(primitive, symbol, before_run, result, *tensors)` is called before and after each call of a primitive;
         None ends that. See `hooks.Instrument`."""
         with self._listening:
-            instruments = [each for each in self._listeners if isinstance(each, Instrument)]
-            self._listen(remove=instruments, add=() if callback is None else [Instrument(callback)])
+            before, self._instruments = self._instruments, () if callback is None else (Instrument(callback),)
+            self._listen(remove=before, add=self._instruments)
 
-    def profile(self, name: str, *args: Any, **kwargs: Any) -> Profile:
+    def profile(self, name: str, /, *args: Any, **kwargs: Any) -> Profile:
         """Calls a function once to warm up, and once to see how long what it does takes; without arguments, with those of
         `set_input` if there are any. Other calls are as fast as before."""
         return self.profile_with((), name, *args, **kwargs)
 
-    def profile_with(self, collectors: Sequence[MetricCollector], name: str, *args: Any, **kwargs: Any) -> Profile:
+    def profile_with(self, collectors: Sequence[MetricCollector], name: str, /, *args: Any, **kwargs: Any) -> Profile:
         """`profile`, where collectors measure something else besides."""
         number = self._number(name)
-        if not args and not kwargs and name in self._inputs:
-            args = tuple(self._inputs[name])
+        if not args and not kwargs:
+            args = tuple(self._stateful.inputs(name) or ())
         values = self._bind(number, args, kwargs)
         self._calls.call(number, values, self._budget)
         from .profile import Profile, Profiler  # who runs a model does not pay for these
@@ -281,7 +277,7 @@ class VirtualMachine:
     def _number(self, name: str) -> int:
         try:
             return self._functions[name]
-        except KeyError:
+        except (KeyError, TypeError):
             known = ", ".join(self._functions) or "none"
             raise UnknownFunctionError(f"there is no function {name!r}; the executable has {known}") from None
 
@@ -336,15 +332,29 @@ def _build_seconds(seconds: float | None) -> float:
 
 
 def _device(device: Device | Sequence[Device] | None) -> Device:
-    devices = [device] if isinstance(device, Device) else list(device or [cpu()])
-    for each in devices:
-        if each != cpu():
-            raise ArgumentError(f"device={device!r}: expected treadle.cpu(); there is no other device yet")
-    return devices[0]
+    several: Sequence[Any] = device if isinstance(device, (list, tuple)) else [device]
+    if any(each is not None and each != cpu() for each in several):
+        raise ArgumentError(f"device={device!r}: expected treadle.cpu(); there is no other device yet")
+    return cpu()
 
 
-def _keeps_memory(memory_cfg: str | Mapping[Device, str] | None, device: Device) -> bool:
-    setting = memory_cfg.get(device, "pooled") if isinstance(memory_cfg, Mapping) else memory_cfg or "pooled"
-    if setting not in ("pooled", "naive"):
-        raise ArgumentError(f'memory_cfg={memory_cfg!r}: expected "pooled", "naive", or a mapping of devices to these')
-    return setting == "pooled"
+_MEMORY = ("pooled", "naive")
+
+
+def _keeps_memory(memory_cfg: str | Mapping[Device | str, str] | None, device: Device) -> bool:
+    """A mapping may name devices that the machine does not use: then what it says of these must be a setting, no more."""
+    expected = f'memory_cfg={memory_cfg!r}: expected "pooled", "naive", or a mapping of devices to these'
+    if memory_cfg is None or isinstance(memory_cfg, str):
+        settings = {device: memory_cfg or "pooled"}
+    elif isinstance(memory_cfg, Mapping):
+        settings = {}
+        for key, setting in memory_cfg.items():
+            if not isinstance(key, (Device, str)):
+                raise ArgumentError(f"{expected}; {key!r} is no device")
+            settings[key if isinstance(key, Device) else device_of(key)] = setting
+    else:
+        raise ArgumentError(expected)
+    for setting in settings.values():
+        if setting not in _MEMORY:
+            raise ArgumentError(f"{expected}; {setting!r} came")
+    return settings.get(device, "pooled") == "pooled"

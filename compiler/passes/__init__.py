@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...formats.errors import CompileError
 from .. import ir
 from ..operators.winograd import WinogradChoice, best_tiles
 from .common_subexpressions import CommonSubexpressions
@@ -144,8 +145,11 @@ def optional_passes() -> list[str]:
 def pipeline(level: int, options: Options, without: Collection[str] = ()) -> list[Pass]:
     """The passes of an optimisation level; those named in `without` are left out wherever they run.
 
-    Raises ValueError for a name that is none of `optional_passes()`.
+    Raises ValueError for a name that is none of `optional_passes()`, CompileError for a level that there is not.
     """
+    most = max(least for least, _ in PIPELINE)
+    if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= most:
+        raise CompileError(f"opt_level={level!r}: expected a level from 0 to {most}")
     if unknown := set(without).difference(optional_passes()):
         raise ValueError(f"{', '.join(sorted(unknown))} cannot be left out; possible: {', '.join(optional_passes())}")
     passes = [make(options) for least, make in PIPELINE if level >= least]

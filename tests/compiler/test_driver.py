@@ -57,6 +57,18 @@ def test_a_thing_that_is_no_model() -> None:
         treadle.compile(3)
 
 
+@pytest.mark.parametrize("option", [{"opt_level": 99}, {"opt_level": -1}, {"opt_level": True}, {"opt_level": "2"}])
+def test_an_optimisation_level_that_there_is_not(option: dict) -> None:
+    with pytest.raises(CompileError, match=r"opt_level=.*expected a level from 0 to 2"):
+        treadle.compile(SAMPLES["double"].module, progress=False, **option)
+
+
+@pytest.mark.parametrize("target", ["llvm", 5, "", {}])
+def test_a_target_that_is_none(target: object) -> None:
+    with pytest.raises(CompileError, match=r"target=.*expected a Target"):
+        treadle.compile(SAMPLES["double"].module, progress=False, target=target)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kind", ["path", "bytes", "proto"])
 def test_models_come_as_path_bytes_or_proto(kind: str, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")

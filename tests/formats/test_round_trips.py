@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from treadle.formats.assembly import parse_assembly, print_assembly
 from treadle.formats.disassembly import dis
+from treadle.formats.errors import ArgumentError
 from treadle.formats.executable import Executable, load
 from treadle.formats.program import Program
 from treadle.formats.sections import decode_definition, encode_definition
@@ -65,3 +66,10 @@ def test_two_parts_make_the_executable_again() -> None:
     assert not Executable.load_exec(code).native
     with pytest.raises(ValueError, match="has no section 'globals'"):
         load(lib)
+
+
+@pytest.mark.parametrize("source", [5, None, 1.5, ["model.trdl"]])
+def test_a_source_that_is_none(source: object) -> None:
+    for read in (Executable.load_exec, load):
+        with pytest.raises(ArgumentError, match="expected a path or the bytes of a file"):
+            read(source)  # type: ignore[operator]

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError
-from treadle.vm.hooks import CALLS, NO_OP, SKIP_RUN, Listener
+from treadle.vm.hooks import CALLS, NO_OP, SKIP_RUN, Instrument, Listener
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -270,3 +270,21 @@ def test_a_profile_tells_of_its_own_call_alone(machine):
         is_over.set()
         for other in others:
             other.join()
+
+
+def test_who_listens_and_the_instrument_leave_each_other_alone(vm):
+    """An instrument that goes within `listening` does not come back with its end, and takes no other owner's away."""
+    seen, own, other = [], Instrument(lambda *args: seen.append("own")), Recorder(CALLS)
+    vm.set_instrument(lambda *args: seen.append("instrument"))
+    first, second = vm.listening(own), vm.listening(other)
+    first.__enter__()
+    second.__enter__()
+    vm.set_instrument(None)
+    vm["main"](X)
+    assert seen == ["own"] * 4
+    second.__exit__(None, None, None)
+    first.__exit__(None, None, None)
+    heard = len(other.events)
+    vm["main"](X)
+    assert seen == ["own"] * 4
+    assert len(other.events) == heard

@@ -1,0 +1,108 @@
+"""Calls whose arguments are set before: arguments and results are kept by function; so are saved functions.
+
+Arguments are copied, checked and converted once, when they are set; what is left for a call is the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..formats import dims
+from ..formats.errors import ArgumentError, ShapeError
+from ..formats.program import Function
+from ..formats.types import TensorType
+from .calls import Calls
+
+
+class Stateful:
+    """The arguments and results that one machine keeps."""
+
+    def __init__(self, calls: Calls, callable_of: Callable[[str], Callable[..., Any]]) -> None:
+        """`callable_of` gives the function of a name, as it is called with arguments."""
+        self._calls, self._callable_of = calls, callable_of
+        self._inputs: dict[str, Sequence[Any]] = {}
+        self._runs: dict[str, Callable[[], Any]] = {}
+        self._outputs: dict[str, Any] = {}
+
+    def set_input(self, name: str, number: int, values: Sequence[Any]) -> None:
+        """Keeps copies of arguments. Raises ArgumentError, DTypeError, ShapeError; then those of before stay."""
+        kept = self._kept(number, values)
+        self._inputs[name], self._runs[name] = kept, self._run(name, number, kept)
+
+    def inputs(self, name: str) -> Sequence[Any] | None:
+        """The arguments that are set for a function."""
+        return self._inputs.get(name) if isinstance(name, str) else None
+
+    def invoke(self, name: str, number: int) -> None:
+        """Calls a function with the arguments that are set, and keeps its result. Raises ArgumentError where none are."""
+        self._outputs.pop(name, None)  # a call that fails has no result
+        run = self._runs.get(name)
+        if run is None:
+            run = self._callable_of(name)
+            if self._calls.image.program.functions[number].param_names:
+                raise ArgumentError(f"{name}: no inputs are set; call set_input({name!r}, …) first")
+        self._outputs[name] = run()
+
+    def output(self, name: str, index: int | None = None) -> Any:
+        """The result that is kept; with `index`, a part of a tuple. Raises ArgumentError."""
+        if name not in self._outputs:
+            raise ArgumentError(f"{name}: there is no output; call invoke_stateful({name!r}) first")
+        value = self._outputs[name]
+        if index is None:
+            return value
+        parts = value if isinstance(value, tuple) else (value,)
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise ArgumentError(
+                f"{name}: an output's index is a number from 0 to {len(parts) - 1}, a {type(index).__name__} came"
+            )
+        if not 0 <= index < len(parts):
+            raise ArgumentError(f"{name}: output {index} is asked for, there are {len(parts)}")
+        return parts[index]
+
+    def saved(self, name: str, number: int, values: Sequence[Any], saved_name: str, gives: bool) -> Callable[[], Any]:
+        """A function without parameters that calls one with copies of these arguments; `gives` says whether it has a result."""
+        run = self._run(name, number, self._kept(number, values))
+
+        def call() -> Any:
+            result = run()
+            return result if gives else None
+
+        call.__name__ = call.__qualname__ = saved_name
+        return call
+
+    def _kept(self, number: int, values: Sequence[Any]) -> list[Any]:
+        kept = self._calls.keep(number, values)
+        _check_dims(self._calls.image.program.functions[number], kept)
+        return kept
+
+    def _run(self, name: str, number: int, kept: Sequence[Any]) -> Callable[[], Any]:
+        function, values = self._callable_of(name), tuple(kept)
+        return self._calls.saved_callable(number, values, function) or (lambda: function(*values))
+
+
+def _check_dims(function: Function, values: Sequence[Any]) -> None:
+    """Raises ShapeError where tensors disagree about a dimension that their types have a name for."""
+    sizes: dict[str, int] = {}
+    tensors = [
+        (name, type_, value.shape)
+        for name, type_, value in zip(function.param_names, function.type.params, values, strict=True)
+        if isinstance(type_, TensorType)
+    ]
+    for _, type_, shape in tensors:
+        for dim, size in zip(type_.shape, shape, strict=True):
+            if dims.is_variable(dim):  # type: ignore[arg-type]
+                sizes.setdefault(str(dim), size)
+    for name, type_, shape in tensors:
+        for dim, size in zip(type_.shape, shape, strict=True):
+            if isinstance(dim, dims.SymbolicDim) and _disagrees(dim, size, sizes):
+                came = ", ".join(map(str, shape))
+                known = ", ".join(f"{each} = {sizes[each]}" for each in dims.variables(dim))
+                raise ShapeError(f"{function.name}({name}): expected {type_} with {known}, a tensor [{came}] came")
+
+
+def _disagrees(dim: dims.SymbolicDim, size: int, sizes: Mapping[str, int]) -> bool:
+    try:
+        return dims.evaluate(dim, sizes) != size
+    except (KeyError, ZeroDivisionError):  # the call will see
+        return False
