@@ -18,7 +18,8 @@ from typing import Any, Union
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError
+from ..formats import limits
+from ..formats.errors import ArgumentError, DTypeError, ExecutionError, OutOfMemoryError, ShapeError
 from ..formats.executable import Executable
 from ..formats.graph_json import COPY, NOP, Graph, parse_graph
 from ..formats.param_dict import load_param_dict
@@ -31,7 +32,7 @@ from .graph_weights import GraphWeights
 from .machine import VirtualMachine
 from .memory import pinned
 from .module import Module
-from .tensor import Tensor, empty
+from .tensor import Tensor
 
 Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for one that there is not
@@ -133,22 +134,26 @@ class GraphExecutor(Module):
     # ---- memory ----
 
     def _allocate(self) -> None:
-        """Zeros for parameters and outputs; what lies between steps shares memory by its storage."""
-        graph, roots = self.graph, self._plan.roots
-        outputs = {roots[entry] for entry in self._outputs}
+        """Zeros for outputs and for what lies between steps. There, tensors share memory by their storage, unless one step reads
+        one of them and writes another. Raises OutOfMemoryError, before anything is made, where the machine has no room."""
+        graph, steps = self.graph, self._plan.steps
+        outputs = {self._plan.roots[entry] for entry in self._outputs}
         pools: dict[int, int] = {}
-        between = [entry for step in self._plan.steps for entry in step.writes if entry not in outputs]
-        for entry in between:
-            storage = self._storage(entry)
-            pools[storage] = max(pools.get(storage, 0), graph.types[entry].nbytes)
-        memory = {storage: empty((size,), np.dtype(np.uint8)) for storage, size in pools.items()}
-        for entry in between:
-            type_ = graph.types[entry]
-            part = memory[self._storage(entry)][: type_.nbytes]
-            self._arrays[entry] = part.view(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
-        made = {entry for step in self._plan.steps for entry in step.writes}
-        for entry in outputs & made:
-            self._arrays[entry] = self._new(entry)
+        places: dict[int, int] = {}
+        for step in steps:
+            read = {self._storage(self._plan.roots[entry]) for entry in step.reads}
+            for entry in step.writes:
+                storage = self._storage(entry)
+                place = -1 - entry if entry in outputs or storage in read else storage
+                places[entry], pools[place] = place, max(pools.get(place, 0), graph.types[entry].nbytes)
+        inputs = (graph.types[entry].nbytes for name, entry in self._inputs.items() if name not in self._params)
+        needed, there = sum(pools.values()) + sum(inputs), cpu().total_global_memory
+        if there is not None and needed > there:
+            raise OutOfMemoryError(f"the graph's tensors take {needed} bytes; the machine has {there}")
+        memory = {place: _zeros(size) for place, size in pools.items()}
+        for entry, place in places.items():
+            self._arrays[entry] = _as(memory[place], graph.types[entry])
+        self._made = frozenset(places)
 
     def _storage(self, entry: int) -> int:
         """Which memory between steps is an entry's."""
@@ -156,7 +161,7 @@ class GraphExecutor(Module):
 
     def _new(self, entry: int) -> np.ndarray:
         type_ = self.graph.types[entry]
-        return empty(type_.shape, type_.dtype.numpy)  # type: ignore[arg-type]
+        return _as(_zeros(type_.nbytes), type_)
 
     def _array(self, entry: int) -> np.ndarray:
         """Where an entry's elements are, in its shape."""
@@ -167,7 +172,12 @@ class GraphExecutor(Module):
         return array if root == entry else array.reshape(self.graph.shapes[entry])
 
     def _point(self, entry: int, array: np.ndarray) -> None:
-        """From now on an entry, its own root, lies in memory of somebody else's."""
+        """From now on a parameter lies in memory of somebody else's. Raises ArgumentError where a step writes there."""
+        written = [*(self._arrays[each] for each in self._made), *self._copied.values()]
+        if any(np.may_share_memory(array, each) for each in written):
+            raise ArgumentError(
+                "this memory is an output's, or what a node writes; a parameter needs memory of its own"
+            )
         self._arrays[entry] = array
         self._foreign.add(entry)
         self._bound = None
@@ -467,6 +477,21 @@ class GraphExecutor(Module):
     def find(self, name: str) -> Callable[..., Any] | None:
         """A method by its name."""
         return getattr(self, name) if name in self.functions else super().find(name)
+
+
+def _zeros(size: int) -> np.ndarray:
+    """Bytes at a multiple of 64, of pages that take no memory until somebody writes there. Raises OutOfMemoryError."""
+    try:
+        space = np.zeros(size + limits.ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise OutOfMemoryError(f"the system has no memory for a tensor of {size} bytes") from None
+    start = -space.ctypes.data % limits.ALIGNMENT
+    return space[start : start + size]
+
+
+def _as(memory: np.ndarray, type_: TensorType) -> np.ndarray:
+    """The tensor of a type at the beginning of some memory."""
+    return memory[: type_.nbytes].view(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
 
 
 def _machine(program: Program, executable: Executable | None) -> VirtualMachine | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
+import os
+import timeit
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -375,6 +379,9 @@ def test_outputs_need_memory_of_their_own_that_can_be_written(executable: Execut
     executor.set_input_zero_copy("x", X)
     with pytest.raises(ArgumentError, match="a parameter's or another output's"):
         executor.set_output_zero_copy(0, X)
+    executor.set_output_zero_copy(1, out := np.zeros((4, 8), np.float32))
+    with pytest.raises(ArgumentError, match="a parameter needs memory of its own"):
+        executor.set_input_zero_copy("y", out)
     with pytest.raises(ArgumentError, match="Invalid output node: 'sum:1'"):
         executor.set_output_zero_copy("sum:1", X)
 
@@ -394,6 +401,62 @@ def test_outputs_lie_where_the_next_run_writes_and_are_copied_into_out(executabl
     for key in ("none", 3, -1):
         with pytest.raises(ArgumentError, match="Invalid output node"):
             executor.get_output(key)
+
+
+# ---- memory ----
+
+
+def test_a_graph_that_the_machine_has_no_room_for_is_refused_before_anything_is_allocated() -> None:
+    found = simple()
+    found["attrs"]["shape"][1] = [[1 << 40], [4]]
+    with pytest.raises(MemoryError, match="the graph's tensors take 4398046511120 bytes; the machine has"):
+        GraphExecutor(json.dumps(found), find={"myadd": myadd}.get)
+
+
+def test_tensors_that_nobody_writes_take_no_memory() -> None:
+    found = simple()
+    found["attrs"]["shape"][1] = [[1 << 28], [4]]  # a gigabyte
+    before = resident()
+    GraphExecutor(json.dumps(found), find={"myadd": lambda x, out: None}.get).run()
+    assert resident() - before < 64 << 20
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_step_reads_and_writes_different_memory_whatever_the_storage_ids_say(executable: Executable) -> None:
+    nodes = [
+        parameter("x"),
+        call("own", "python", [[0, 0]]),
+        call("sum", "add", [[1, 0], [1, 0]]),
+        call("last", "python", [[2, 0]]),
+    ]
+    text = json.dumps(document(nodes, [[3, 0]], [[4, 8]] * 4, [0, 0, 0, 0]))
+    executor = GraphExecutor(text, executable, find={"python": lambda x, out: x.array + 1}.get)
+    executor.run(x=X)
+    assert np.array_equal(executor.get_output(0), 2 * (X + 1) + 1)
+    machine_step = next(step for step in executor._plan.steps if step.function is not None)
+    read, written = (executor._array(entries[0]) for entries in (machine_step.reads, machine_step.writes))
+    assert not np.may_share_memory(read, written)
+
+
+@pytest.mark.serial
+def test_a_run_costs_no_more_than_a_call_of_the_machine() -> None:
+    x = hidden = treadle.var("x", (1, 16))
+    for _ in range(3):
+        hidden = treadle.op.relu(hidden @ RNG.standard_normal((16, 16)).astype(np.float32))
+    executable = compile(treadle.Module(main=treadle.function([x], hidden)))
+    graph, params, _ = graph_of(executable)
+    executor, main = GraphExecutor(graph, executable, params=params), VirtualMachine(executable)["main"]
+    value = np.ones((1, 16), np.float32)
+    executor.run(x=value)
+    runs, calls = [], []
+    for _ in range(30):  # interleaved, so that both meet the same neighbours
+        runs.append(timeit.timeit(executor.run, number=500))
+        calls.append(timeit.timeit(functools.partial(main, value), number=500))
+    assert min(runs) <= min(calls)
 
 
 # ---- as a module ----
