@@ -50,6 +50,7 @@ CANNOT = (
     (r"no attribute '(script|parser|emit_te|call_tir)'|tvm\.script|TVMScript|tvmscript", "needs TVMScript"),
     (r"tvm\.(topi|autotvm|auto_scheduler|meta_schedule|micro|driver|dlight|tir\.\w+)\b", "needs TVM's own compiler"),
     (r"tvm\.rpc|RPC", "needs remote devices"),
+    (r"treadle\.tvm has no tvm\.relay\.(analysis|collage|quantize|frontend|debug)", "needs TVM's own compiler"),
     (r"shape_func", "looks at TVM's own IR"),
     (r"does not exist here; there is cpu", "needs a GPU"),
     (r"No module named '(?!tvm|treadle)(\w+)'", "needs a package that is not installed"),

@@ -54,6 +54,9 @@ class MissingModule(types.ModuleType):
             raise AttributeError(name)
         return Missing(f"{self.__name__}.{name}")
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # it may be a function that was imported by name
+        return Missing(self.__name__)(*args, **kwargs)
+
 
 class Binder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """`tvm` and its modules are those of the face."""

@@ -28,14 +28,24 @@ class StringImm(str):
         return str(self)
 
 
-def Var(name: str, dtype: str = "int32", span: object = None) -> SymbolicDim:
+class _OfVariables(type):
+    """`isinstance(dim, tvm.tir.Var)` asks whether a dimension is a variable."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, SymbolicDim) and dims.is_variable(instance)
+
+    def __call__(cls, name: str, dtype: str = "int32", span: object = None) -> SymbolicDim:
+        variable = dims.variable(name)
+        assert isinstance(variable, SymbolicDim)
+        return variable
+
+
+class Var(metaclass=_OfVariables):
     """A symbolic dimension. Two of one name are one dimension, as in Treadle's types."""
-    variable = dims.variable(name)
-    assert isinstance(variable, SymbolicDim)
-    return variable
 
 
-SizeVar = Var
+class SizeVar(metaclass=_OfVariables):
+    """The same: no dimension is negative."""
 
 
 def const(value: float, dtype: str = "int32") -> IntImm | FloatImm:

@@ -175,3 +175,10 @@ def test_every_row_has_a_signature_and_says_what_it_is():
         first = next(iter(row.signature.parameters.values()), None)
         assert first is None or first.default is inspect.Parameter.empty or name in ("arange",), name
         assert row.function.__doc__, name
+
+
+def test_no_module_of_relay_takes_the_name_of_an_operator():
+    import pkgutil
+
+    modules = {each.name for each in pkgutil.iter_modules(relay.__path__)}
+    assert modules.isdisjoint(set(relay.op.FUNCTIONS) - {"transform"})

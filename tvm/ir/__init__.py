@@ -21,7 +21,7 @@ _NAMES = {
         "TypeVar",
     ),
     "..tir": ("FloatImm", "IntImm"),
-    "..relay.equal": ("assert_structural_equal", "structural_equal", "structural_hash"),
+    "..relay.structural": ("assert_structural_equal", "structural_equal", "structural_hash"),
 }
 
 __getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .expr import Call, Expr, Function, Op, Var
+from .adt import Match, pattern_vars
+from .expr import Call, Expr, Function, Let, Op, Var
 from .module import IRModule
 from .visit import all_vars, bound_vars, free_vars, postorder
 
@@ -46,7 +47,9 @@ def well_formed(expr: Expr) -> bool:
     """Whether each variable is bound at most once."""
     seen: set[Var] = set()
     for each in postorder(expr):
-        bound = each.params if isinstance(each, Function) else [each.var] if hasattr(each, "var") else []
+        bound = list(each.params) if isinstance(each, Function) else [each.var] if isinstance(each, Let) else []
+        if isinstance(each, Match):
+            bound = [variable for clause in each.clauses for variable in pattern_vars(clause.lhs)]
         for variable in bound:
             if variable in seen:
                 return False

@@ -14,6 +14,7 @@ from typing import Any, Union
 import numpy as np
 
 from ...formats.dtypes import DType
+from ...vm.containers import Object
 from . import ty
 from .ty import Type
 
@@ -34,7 +35,7 @@ def _op(name: str) -> Any:
     return getattr(op, name)
 
 
-class Expr:
+class Expr(Object):
     """What a program is made of."""
 
     _checked_type: Type | None = None
@@ -64,9 +65,6 @@ class Expr:
                 "The type checker has not populated the checked_type for this node; see transform.InferType"
             )
         return self._checked_type
-
-    def same_as(self, other: object) -> bool:
-        return self is other
 
     def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
         """Treadle's text of the expression; see docs/tvm.md."""

@@ -33,7 +33,10 @@ class ExprFunctor:
 
     def visit(self, expr: Expr) -> Any:
         if expr not in self.memo_map:
-            self.memo_map[expr] = getattr(self, _METHODS[type(expr)])(expr)
+            method = getattr(self, _METHODS[type(expr)], None)
+            if method is None:
+                raise NotImplementedError(f"{type(self).__name__} has no {_METHODS[type(expr)]}")
+            self.memo_map[expr] = method(expr)
         return self.memo_map[expr]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from ...compiler import builder, ir
 from ...compiler.builder import Expression, FunctionExpression
 from ...compiler.infer import infer_types
+from ...compiler.unify import leaves
 from ...formats import types
 from ...formats.errors import InferenceError
 from . import adt, ty
@@ -95,9 +96,11 @@ def _signature(params: Sequence[types.Type | None], result: types.Type | None) -
     return None if result is None or None in params else types.FunctionType(tuple(params), result)  # type: ignore[arg-type]
 
 
-def variable(source: Var, name: str = "", names_dims: bool = False) -> Expression:
+def variable(source: Var, name: str = "", names_dims: bool = False, is_closure: bool = False) -> Expression:
     """A variable of Treadle's for one of Relay's."""
     type_ = to_type(source.type_annotation)
+    if is_closure and type_ is not None and any(isinstance(each, types.TypeVariable) for each in leaves(type_)):
+        type_ = None  # what a closure's type variables stand for, inference finds
     if names_dims and isinstance(type_, types.TensorType):
         shape = tuple(fresh_dim() if dim is types.UNKNOWN else dim for dim in type_.shape)
         type_ = types.TensorType(type_.dtype, shape)
@@ -129,10 +132,14 @@ class _Body:
     def closure(self, source: Function, name: str = "") -> Walk:
         names = _unique([param.name_hint for param in source.params])
         names_dims = self.module.names_dims and bool(name)
-        params = [variable(param, each, names_dims) for param, each in zip(source.params, names, strict=True)]
+        pairs = zip(source.params, names, strict=True)
+        params = [variable(param, each, names_dims, not name) for param, each in pairs]
         self.variables.update(zip(source.params, params, strict=True))
         body = yield self.lower(source.body)
-        return builder.function(params, body, to_type(source.ret_type), name)
+        result = to_type(source.ret_type)
+        if not name and result is not None and any(isinstance(each, types.TypeVariable) for each in leaves(result)):
+            result = None
+        return builder.function(params, body, result, name)
 
     def lower(self, expr: Expr) -> Walk:
         found = self.known.get(id(expr))

@@ -12,6 +12,7 @@ from typing import Union
 from ...formats import types
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
+from ...vm.containers import Object
 from ..tir import Any, IntImm
 
 __all__ = [
@@ -37,11 +38,8 @@ class TypeKind:
     Type, ShapeVar, BaseType, Constraint, AdtHandle, TypeData = 0, 1, 2, 4, 5, 6
 
 
-class Type:
+class Type(Object):
     """Any type of Relay."""
-
-    def same_as(self, other: object) -> bool:
-        return self is other
 
 
 def _dim(dim: object) -> Dim:

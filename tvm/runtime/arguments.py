@@ -40,6 +40,8 @@ def _tensor(value: Any, type_: TensorType) -> Any:
         if len(value) != 1:
             raise ArgumentError(f"expected a tensor {type_}, {len(value)} values came")
         return _tensor(value[0], type_)
+    if isinstance(getattr(value, "data", None), Tensor):  # a constant of Relay's
+        return _scalar(value.data.array, type_)
     if value is None:
         return np.zeros((0,), type_.dtype.numpy)
     if isinstance(value, (bool, int, float)):

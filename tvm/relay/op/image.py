@@ -69,8 +69,11 @@ def _resize(
         raise NotImplementedError("image.resize: a size that is computed; give numbers")
     count = len(plain) - 2
     sizes = sizes * count if len(sizes) == 1 else sizes
-    result = resized(transformed(data, layout, plain), sizes, method, places, rounding, alpha, bool(exclude))
+    own = type_of(data).dtype
+    wide = data if own.is_float else op.cast(data, dtype="float32")
+    result = resized(transformed(wide, layout, plain), sizes, method, places, rounding, alpha, bool(exclude))
     result = transformed(result, plain, layout)
+    result = result if own.is_float else op.cast(result, dtype=own)
     return op.cast(result, dtype=dtype_name(out_dtype)) if out_dtype else result
 
 

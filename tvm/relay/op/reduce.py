@@ -8,7 +8,7 @@ from typing import Any
 from ....compiler import builder
 from ....compiler.builder import Expression, op
 from ....formats.dims import product
-from .table import Tensor, axis_of, like, operator, rank_of, shape_of
+from .table import Tensor, axis_of, like, operator, rank_of, shape_of, type_of
 
 
 def axes_of(data: Expression, axis: Any, exclude: bool = False) -> tuple[int, ...]:
@@ -23,6 +23,8 @@ def axes_of(data: Expression, axis: Any, exclude: bool = False) -> tuple[int, ..
 def _reduction(name: str) -> Callable[..., Any]:
     def reduce(data: Tensor, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Expression:
         axes = axes_of(data, axis, exclude)
+        if type_of(data).dtype.name == "bool" and name in ("sum", "prod", "max"):
+            data = op.cast(data, dtype="int32")
         return getattr(op, name)(data, axes=axes, keepdims=bool(keepdims)) if axes else data
 
     reduce.__name__ = reduce.__qualname__ = name
@@ -82,10 +84,14 @@ def _moments(
     middle = op.mean(data, axes=axes, keepdims=True) if mean is None else mean
     spread = op.mean(op.square(op.subtract(data, middle)), axes=axes, keepdims=True)
     if unbiased:
-        count = product(builder_shape[axis] for builder_shape in [shape_of(data)[1]] for axis in axes)
-        if not isinstance(count, int):
-            raise NotImplementedError("unbiased=True needs a shape that is known")
-        spread = op.multiply(spread, like(data, count / (count - 1)))
+        data, shape = shape_of(data)
+        number = product(shape[axis] for axis in axes)
+        if isinstance(number, int):
+            count = like(data, number)
+        else:
+            sizes = [op.take(op.shape(data), builder.constant(axis), axis=0) for axis in axes]
+            count = op.cast(op.prod(op.stack(*sizes, axis=0)), dtype=type_of(data).dtype)
+        spread = op.multiply(spread, op.divide(count, op.subtract(count, like(data, 1))))
     return middle, spread
 
 
