@@ -11,14 +11,17 @@ needs and Treadle does not have, as TE schedules, a GPU or another compiler, is 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
-import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from ..vm import processes
 
 # the tests that issue 19 names, by the version of TVM that has them
 DEFAULT = {
@@ -65,10 +68,12 @@ def sources(source: Path, tag: str | None, files: Sequence[str], into: Path) -> 
     if tag is None and not (source / "HEAD").exists():
         return source
     folders = sorted({str(Path(file).parent) for file in files})
-    archive = subprocess.run(
-        ["git", f"--git-dir={source}", "archive", f"refs/tags/{tag}", *folders], check=True, capture_output=True
+    archive = processes.run_program(
+        ["git", f"--git-dir={source}", "archive", f"refs/tags/{tag}", *folders], capture_output=True
     )
-    subprocess.run(["tar", "-x", "-C", str(into)], input=archive.stdout, check=True)
+    archive.check_returncode()
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+        tar.extractall(into, filter="data")
     return into
 
 
@@ -77,13 +82,18 @@ def run_file(folder: Path, file: str, selected: str = "") -> list[dict[str, str]
     with tempfile.TemporaryDirectory() as temporary:
         results = Path(temporary) / "results.json"
         module = f"{__package__}.tvm_tests_child"
-        command = [sys.executable, "-m", module, str(results), file, *([selected] if selected else [])]
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         try:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+            done = processes.run(
+                processes.module(module),
+                *(results, file, *([selected] if selected else [])),
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
             )
-        except subprocess.TimeoutExpired:
+        except processes.TimeoutExpired:
             return [{"name": file, "outcome": "fails", "why": f"it took more than {TIMEOUT} s"}]
         if not results.exists():
             last = (done.stderr or done.stdout).strip().splitlines()[-1:] or [""]

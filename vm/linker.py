@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -17,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..formats.codec import Buffer
-from ..formats.errors import ArgumentError, FileError, LinkerError
+from ..formats.errors import ArgumentError, ExecutionError, FileError, LinkerError
+from .processes import TimeoutExpired, run_program
 
 COMPILERS = ("cc", "gcc", "clang")
 _SECONDS = 600  # that the compiler may take
@@ -139,11 +139,9 @@ def _in_place_of(target: Path) -> Iterator[Path]:
 def run(command: Sequence[str], folder: Path) -> None:
     """Runs a compiler. Raises LinkerError with what it said."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, errors="replace")
-    except (OSError, subprocess.SubprocessError) as error:
-        raise LinkerError(
-            f"{command[0]} cannot be run: {error}; export to a .trdl file, which needs no linker"
-        ) from error
+        done = run_program(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, errors="replace")
+    except (ExecutionError, TimeoutExpired) as error:
+        raise LinkerError(f"{error}; export to a .trdl file, which needs no linker") from error
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-2000:]
         raise LinkerError(f"{command[0]} failed; export to a .trdl file, which needs no linker:\n{said}")

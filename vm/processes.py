@@ -1,4 +1,4 @@
-"""Starting Python as a child process: the one place of the package that does.
+"""Starting Python, and programs of the system, as child processes: the one place of the package that does.
 
 Python puts the working directory, or what PYTHONPATH says of it, on the path of `python -m` and `-c`; a `numpy.py` beside a
 model from elsewhere would then be run. Children are started isolated (`-I`) and are told what they may import: where this
@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..formats.errors import ExecutionError
 
 PIPE = subprocess.PIPE
+TimeoutExpired = subprocess.TimeoutExpired
 Process = subprocess.Popen
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -54,6 +56,17 @@ def run(code: str, *arguments: object, **options: Any) -> subprocess.CompletedPr
         return subprocess.run(command, check=False, **options)
     except OSError as error:
         raise ExecutionError(f"no process can be started: {error}") from error
+
+
+def run_program(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess:
+    """Runs a program of the system's, such as its C compiler, and waits for its end; `options` are those of `subprocess.run`.
+
+    Raises ExecutionError where it cannot be started, TimeoutExpired.
+    """
+    try:
+        return subprocess.run(command, check=False, **options)
+    except OSError as error:
+        raise ExecutionError(f"{command[0]} cannot be started: {error}") from error
 
 
 def module(name: str) -> str:
