@@ -52,7 +52,8 @@ def bind(
         for index, (array, type_) in enumerate(zip(results, types, strict=True)):
             _check(f"{function.name}: result {index}", array, type_)
         order = sorted(range(len(results)), key=offsets.__getitem__)
-        places[:-1] = [(offsets[index], results[index].ctypes.data) for index in order]
+        for place, index in zip(places, order, strict=False):
+            place[:] = offsets[index], results[index].ctypes.data
         places[-1] = -1, 0
     everything = [*arguments, *(results or ())]
     kept = (words, places, everything, [pinned(array) for array in everything])

@@ -83,19 +83,21 @@ def _check_functions(graph: Graph, known: Collection[str]) -> None:
 
 
 def _roots(graph: Graph) -> tuple[int, ...]:
+    """For each entry the one whose memory it has. Raises FormatError, ShapeError for reshapes and copies that are none."""
     roots = list(range(graph.row_ptr[-1]))
     for number, node in enumerate(graph.nodes):
-        if node.function == NOP and node.outputs == 1 and node.inputs:
-            entry, source = graph.row_ptr[number], graph.number(node.inputs[0])
-            if graph.types[entry].nbytes != graph.types[source].nbytes:
-                message = f"it makes {graph.types[entry]} of {graph.types[source]}, which has other bytes"
-                raise ShapeError(f"graph JSON: {message}", node=node.name)
-            if graph.types[entry].dtype is not graph.types[source].dtype:
-                message = f"it makes {graph.types[entry]} of {graph.types[source]}, which has other elements"
-                raise FormatError(f"graph JSON: {message}", node=node.name)
-            roots[entry] = roots[source]
-        elif node.function in (NOP, COPY) and (node.outputs != 1 or not node.inputs):
+        if node.function not in (NOP, COPY):
+            continue
+        if node.outputs != 1 or not node.inputs:
             raise FormatError(f"graph JSON: {node.function} takes a tensor and gives one", node=node.name)
+        entry, source = graph.row_ptr[number], graph.number(node.inputs[0])
+        given, taken = graph.types[entry], graph.types[source]
+        if given.dtype is not taken.dtype:
+            raise FormatError(f"graph JSON: it makes {given} of {taken}, which has other elements", node=node.name)
+        if given.nbytes != taken.nbytes or (node.function == COPY and given != taken):
+            raise ShapeError(f"graph JSON: it makes {given} of {taken}, which has another shape", node=node.name)
+        if node.function == NOP:
+            roots[entry] = roots[source]
     return tuple(roots)
 
 

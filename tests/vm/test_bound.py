@@ -39,6 +39,13 @@ func @two(x: float32[2]) -> (float32[2], float32[2]) {
   ret r3
 }
 
+func @none(x: float32[2]) -> () {
+  alloc_tensor r1, float32[2]
+  call double (r0) -> (r1)
+  alloc_data r2, (), 0 ()
+  ret r2
+}
+
 func @same(x: float32[2]) -> (float32[2], float32[2]) {
   alloc_tensor r1, float32[2]
   call double (r0) -> (r1)
@@ -111,6 +118,10 @@ def test_without_results_new_ones_are_returned(vm):
     (a, b), (c, _) = run(), run()
     assert [a.numpy().tolist(), b.numpy().tolist()] == [[4, 8], [2, 4]]
     assert not np.shares_memory(a.numpy(), c.numpy())
+
+
+def test_a_function_without_results_has_none_to_place(vm):
+    assert made(vm, "none", [X], [])() == ()
 
 
 def test_calls_of_other_functions_make_their_results_elsewhere(vm):

@@ -9,6 +9,7 @@ import os
 import timeit
 import weakref
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, Fo
 from treadle.formats.executable import Executable
 from treadle.formats.graph_json import NOP, parse_graph
 from treadle.formats.param_dict import save_param_dict
+from treadle.tools.mutate import mutate_json
+from treadle.vm.graph_debugger import DebugExecutor
 from treadle.vm.graph_executor import GraphExecutor
 from treadle.vm.graph_of_program import graph_of
 from treadle.vm.machine import VirtualMachine
@@ -156,6 +159,39 @@ def test_devices_that_there_are_not_are_named(executable: Executable) -> None:
         GraphExecutor(json.dumps(found), executable)
     with pytest.raises(ArgumentError, match="expected a device, 5 came"):
         made(executable, device=5)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "dtype", "message"),
+    [
+        ("__nop", [31], "float32", "which has another shape"),
+        ("__nop", [32], "int32", "which has other elements"),
+        ("__copy", [32], "float32", "which has another shape"),
+        ("__copy", [4, 8], "int32", "which has other elements"),
+    ],
+)
+def test_reshapes_and_copies_that_are_none_are_refused(
+    executable: Executable, function: str, shape: list[int], dtype: str, message: str
+) -> None:
+    nodes = [parameter("x"), call("same", function, [[0, 0]])]
+    text = json.dumps(document(nodes, [[1, 0]], [[4, 8], shape], dltypes=["float32", dtype]))
+    with pytest.raises(TreadleError, match=rf"{message}.*'same'"):
+        made(executable, text)
+
+
+def test_changed_graphs_run_or_are_refused_by_name(executable: Executable) -> None:
+    originals, ran = [json.dumps(simple()), json.dumps(rich())], 0
+    for number in range(1500):
+        random = Random(number)
+        kind = random.choice((GraphExecutor, GraphExecutor, DebugExecutor))
+        text = mutate_json(random, random.choice(originals))
+        try:
+            executor = kind(text, executable, find={"python": lambda *_: None, "myadd": lambda *_: None}.get)
+            executor.run()
+        except TreadleError:
+            continue
+        ran += 1
+    assert ran > 100
 
 
 # ---- parameters ----
