@@ -26,7 +26,7 @@ class PackedFunc:
     """A function of positional arguments, which come to it, and whose result goes back, as the values that TVM knows.
 
     Integers and floats become Python's, bytes a new bytearray, an element type its text, lists and mappings `Array` and `Map`,
-    functions PackedFuncs. Tensors, devices, strings, modules and objects stay what they are.
+    functions PackedFuncs. Devices, strings, modules and objects stay what they are; tensors share their elements.
     """
 
     __slots__ = ("__name__", "__weakref__", "function", "is_global")
@@ -62,7 +62,7 @@ class PackedFunc:
 
 
 # What crosses as it is; `register_crossing` adds modules, and classes that users register.
-_UNCHANGED: list[type] = [Object, SymbolicDim, Tensor, DataValue, Closure, Device, str, PackedFunc, ctypes.c_void_p]
+_UNCHANGED: list[type] = [Object, SymbolicDim, DataValue, Closure, Device, str, PackedFunc, ctypes.c_void_p]
 
 
 def register_crossing(kind: type) -> type:
@@ -73,6 +73,8 @@ def register_crossing(kind: type) -> type:
 
 def crossing(value: Any) -> Any:
     """A value on the other side of a function's border. Raises ArgumentError for one that does not cross."""
+    if isinstance(value, Tensor):
+        return value.alias()
     if value is None or isinstance(value, tuple(_UNCHANGED)):
         return value
     if isinstance(value, Integral):

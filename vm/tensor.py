@@ -33,6 +33,10 @@ class Tensor:
         """The elements where they lie."""
         return self._array
 
+    def alias(self) -> Tensor:
+        """Another face of the same elements."""
+        return type(self)(self._array)
+
     def copyto(self, target: Tensor | Device) -> Tensor:
         """Copies the elements into a tensor of the same shape and element type, which is returned, or into a new one on a device.
 

@@ -100,7 +100,9 @@ def test_values_cross_both_ways(given: object, arrives: object) -> None:
 
 def test_tensors_are_not_copied() -> None:
     x = tvm.nd.array([1, 2, 3])
-    assert convert(lambda y: y)(x) is x
+    assert convert(lambda y: y)(x) == x
+    assert convert(tvm.testing.object_use_count)(x) == 2
+    assert tvm.testing.object_use_count(x) == 1
     given = bytearray(b"abc")
     convert(lambda y: y.clear())(given)  # bytes are
     assert given == b"abc"

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...vm.device import Device
 from ...vm.registry import PackedFunc, crossing
+from ...vm.tensor import Tensor
 from .. import error
 
 
@@ -34,8 +35,9 @@ def device_test(dev: Device, device_type: int, device_id: int) -> Device:
 
 
 def object_use_count(value: Any) -> int:
-    """How many references there are to an object besides those of this call and its caller's argument."""
-    return sys.getrefcount(value) - 2
+    """How many references there are to an object besides those of this call and its caller's argument; to a tensor's elements,
+    how many tensors have them."""
+    return sys.getrefcount(value.array) - 1 if isinstance(value, Tensor) else sys.getrefcount(value) - 2
 
 
 def test_wrap_callback(function: Callable[..., Any]) -> PackedFunc:
