@@ -75,8 +75,9 @@ class GraphFactory(Module):
 
     @property
     def params(self) -> dict[str, np.ndarray]:
-        """The weights, by their names in the graph."""
+        """The weights, by their names in the graph. Raises ChecksumError where their file is damaged."""
         _ = self.graph
+        self.executable.check_constants()
         return self._params
 
     @property

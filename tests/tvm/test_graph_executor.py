@@ -13,7 +13,7 @@ import pytest
 import treadle
 import treadle.tvm as tvm
 from treadle.compiler.kernels import compile_pool
-from treadle.formats.errors import FormatError
+from treadle.formats.errors import ChecksumError, FormatError
 from treadle.formats.executable import Executable
 from treadle.formats.graph_json import parse_graph
 from treadle.formats.param_dict import save_param_dict
@@ -289,6 +289,16 @@ def test_mod_export(dense: GraphExecutorFactoryModule, tmp_path: Path, suffix: s
     expected = treadle.VirtualMachine(dense.executable)["main"](data)
     assert np.array_equal(module.get_output(0).numpy(), expected.numpy())
     assert isinstance(module.get_output(0), tvm.nd.NDArray if suffix != ".trdl" else treadle.Tensor)
+
+
+def test_weights_of_a_damaged_file_are_refused(dense: GraphExecutorFactoryModule, tmp_path: Path) -> None:
+    path = tmp_path / "model.trdl"
+    dense.export_library(path)
+    damaged, weights = bytearray(path.read_bytes()), dense.params["p0"].tobytes()
+    damaged[damaged.index(weights) + 5] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ChecksumError):
+        tvm.runtime.load_module(path)["default"](tvm.cpu())
 
 
 @pytest.mark.parametrize("suffix", [".so", ".tar"])
