@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from treadle.compiler.builder import Module, function, global_function, if_, var
 from treadle.compiler.check import check_definition
 from treadle.compiler.infer import infer_types
 from treadle.compiler.prelude import TEXT, prelude
@@ -195,3 +196,24 @@ def test_dimensions_cannot_grow_without_bound() -> None:
     x = tensor("float32", (dim,))
     with pytest.raises(InferenceError, match="dimensions of at most"):
         check_definition(PrimitiveDefinition((x,), (), (0,), ("n",)))
+
+
+def test_a_parameter_without_a_type_takes_that_of_the_calls() -> None:
+    x = var("x", (2, 3))
+    doubled = var("y", None)
+    module = Module(main=function([x], global_function("twice")(x)), twice=function([doubled], doubled + doubled))
+    typed = infer_types(module)
+    assert str(typed.functions["twice"].params[0].type) == "float32[2, 3]"
+    assert str(typed.functions["main"].result_type) == "float32[2, 3]"
+
+
+def test_a_parameter_without_a_type_that_is_a_condition_is_a_truth_value() -> None:
+    condition, x = var("condition", None), var("x", (2,))
+    typed = infer_types(Module(main=function([condition, x], if_(condition, x, x + 1))))
+    assert str(typed.functions["main"].params[0].type) == "bool[]"
+
+
+def test_a_parameter_of_which_nothing_is_known_needs_a_type() -> None:
+    x = var("x", None)
+    with pytest.raises(InferenceError, match="parameter 'x' needs a type"):
+        infer_types(Module(main=function([x], x)))

@@ -67,10 +67,10 @@ class Expr(Object):
         return self._checked_type
 
     def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Treadle's text of the expression; see docs/tvm.md."""
-        from .module import IRModule
+        """Relay's text of the expression (`text.py`); see docs/tvm.md."""
+        from .text import expression_text
 
-        return IRModule.from_expr(self).astext(show_meta_data)
+        return expression_text(self)
 
     __str__ = astext
 

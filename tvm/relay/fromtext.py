@@ -10,7 +10,7 @@ from .module import IRModule
 
 
 def fromtext(data: str, source_name: str | None = None) -> IRModule:
-    """The module that `astext` wrote. Raises ParseError."""
+    """A module from what `compiler.printer.print_module` wrote. Raises ParseError."""
     if "def @" in data or "#[version" in data:
         raise ParseError(
             "this is TVM's text of a program, which Treadle does not read; build the module with relay's functions"

@@ -179,12 +179,10 @@ class IRModule:
         return lowered(self._functions, self._data_types, entries or ("main",))
 
     def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Treadle's text of the functions that are not the library's; see docs/tvm.md."""
-        from ...compiler.printer import print_module
-        from .transform import typed
+        """Relay's text of the functions that are not the library's (`text.py`); see docs/tvm.md."""
+        from .text import module_text
 
-        own = [name for name, function in self._functions.items() if isinstance(function, Function)]
-        return print_module(typed(self, *own)) if own else ""
+        return module_text(self._functions)
 
     __str__ = astext
 
