@@ -17,7 +17,7 @@ from treadle.compiler.builder import Module as Program
 from treadle.compiler.builder import function, op, var
 from treadle.formats import bundle
 from treadle.formats.errors import ArgumentError, ChecksumError, FormatError, LinkerError
-from treadle.vm import registry
+from treadle.vm import library, registry
 from treadle.vm.load_module import enabled, load_module, load_static_library, register_loader
 from treadle.vm.module import Module
 from treadle.vm.module_kinds import ExecutableModule, KernelModule, system_lib
@@ -344,3 +344,25 @@ def test_formats_of_others_are_read_by_registered_functions(tmp_path: Path) -> N
         assert load_module(tmp_path / "x.json")["path"]() == str(tmp_path / "x.json")
     finally:
         registry.remove_global_func("runtime.module.loadfile_json")
+
+
+@needs_linker
+def test_native_code_of_a_library_is_run_if_the_user_vouches_for_it(
+    executable: treadle.Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable.export_library(tmp_path / "model.so")
+    real = library.compiler()
+
+    class Compiler:
+        target_key = staticmethod(real.target_key)
+
+        @staticmethod
+        def build(*args: object, **options: object) -> None:
+            raise ArgumentError("a kernel is built")
+
+    monkeypatch.setattr(library, "find_kernels", lambda keys: {})  # as with an empty cache
+    monkeypatch.setattr(library, "compiler", lambda: Compiler)
+    trusted = load_module(tmp_path / "model.so", trust_native=True)
+    np.testing.assert_array_equal(trusted["main"](X).numpy(), EXPECTED)
+    with pytest.raises(ArgumentError, match="a kernel is built"):
+        load_module(tmp_path / "model.so")["main"](X)
