@@ -74,7 +74,7 @@ class GraphFactory(Module):
         return self._graph
 
     @property
-    def params(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, np.ndarray]:
         """The weights, by their names in the graph. Raises ChecksumError where their file is damaged."""
         _ = self.graph
         self.executable.check_constants()
@@ -93,7 +93,7 @@ class GraphFactory(Module):
 
     def get_graph_params(self) -> dict[str, Tensor]:
         """The weights, copied."""
-        return {name: type(self).tensor(array.copy()) for name, array in self.params.items()}
+        return {name: type(self).tensor(array.copy()) for name, array in self.arrays.items()}
 
     get_params = get_graph_params
 
@@ -158,7 +158,7 @@ class GraphFactory(Module):
         )
 
     def _options(self) -> dict[str, Any]:
-        options = {"find": find_function(None), "params": self.params, "tensor": type(self).tensor}
+        options = {"find": find_function(None), "params": self.arrays, "tensor": type(self).tensor}
         return {**options, "weights": self._weights}
 
     def function_names(self) -> list[str]:

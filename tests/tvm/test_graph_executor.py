@@ -294,7 +294,7 @@ def test_mod_export(dense: GraphExecutorFactoryModule, tmp_path: Path, suffix: s
 def test_weights_of_a_damaged_file_are_refused(dense: GraphExecutorFactoryModule, tmp_path: Path) -> None:
     path = tmp_path / "model.trdl"
     dense.export_library(path)
-    damaged, weights = bytearray(path.read_bytes()), dense.params["p0"].tobytes()
+    damaged, weights = bytearray(path.read_bytes()), dense.arrays["p0"].tobytes()
     damaged[damaged.index(weights) + 5] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(ChecksumError):

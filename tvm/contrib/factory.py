@@ -22,6 +22,11 @@ class GraphExecutorFactoryModule(GraphFactory):
         """What executors are made by."""
         return self
 
+    @property
+    def params(self) -> dict[str, NDArray]:
+        """The weights, where they lie."""
+        return {name: NDArray(array) for name, array in self.arrays.items()}
+
     def __iter__(self) -> Iterator[Any]:
         """For `graph, lib, params = relay.build(…)`."""
         warnings.warn(
