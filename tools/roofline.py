@@ -17,7 +17,7 @@ from ..compiler.demand import Demand, demand_of
 from ..compiler.kernels.anchor import anchor_of
 from ..formats.dtypes import DType
 from ..formats.primitive import PrimitiveDefinition
-from ..vm.hooks import Event, InstrumentAction
+from ..vm.hooks import CALLS, Event, InstrumentAction
 from ..vm.profile import Profiler
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ class Row:
 
 
 class _Watch(Profiler):
-    """A profiler that also asks for the work of each call."""
+    """A profiler of calls of primitives alone, that also asks for the work of each."""
+
+    operations = CALLS
 
     def __init__(self, limits: Limits, constant_bytes: int) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ import pytest
 from treadle.vm import calls, watch
 from treadle.vm.context import Context
 
-RUNS = {"run", "call_arrays"}  # functions of the engine that execute a program
+RUNS = {"run", "call_arrays", "call_bound"}  # functions of the engine that execute a program
 
 
 def functions_that_run_programs() -> set[str]:
@@ -39,7 +39,9 @@ def walk_own(node: ast.AST):
 
 def test_every_function_that_runs_native_code_is_known_to_the_watch(machine) -> None:
     vm = machine("func @main(x: float32[2]) -> float32[2] {\n  ret r0\n}\n")
-    assert vm._calls.array_callable(0, lambda: None) is not None  # which makes one of them
+    assert vm._calls.array_callable(0, lambda: None) is not None  # each makes one of them
+    assert vm._calls.saved_callable(0, (), lambda: None) is not None
+    assert vm._calls.bound_callable(0) is not None
     known = {f"{code.co_name} {line_of(code)}" for code in watch._ENTRANCES}
     assert known == functions_that_run_programs()
 
