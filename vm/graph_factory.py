@@ -26,7 +26,7 @@ from .graph_weights import GraphWeights
 from .module import Module
 from .module_export import EXECUTABLE
 from .module_kinds import ExecutableModule, KernelModule
-from .registry import get_global_func
+from .registry import PackedFunc, get_global_func
 from .tensor import Tensor
 
 
@@ -210,7 +210,7 @@ def find_function(module: Any) -> Find:
     """Finds functions by name: those of a module or of those that it imports, or of whatever has functions by name; then those
     that are registered."""
 
-    def find(name: str) -> Callable[..., Any] | None:
+    def look(name: str) -> Any:
         try:
             if isinstance(module, Module):
                 return module.get_function(name, query_imports=True)
@@ -219,5 +219,9 @@ def find_function(module: Any) -> Find:
         except (AttributeError, KeyError):  # it has no such function
             pass
         return get_global_func(name, allow_missing=True)
+
+    def find(name: str) -> Callable[..., Any] | None:
+        found = look(name)
+        return found.function if isinstance(found, PackedFunc) else found  # tensors cross no border on the way
 
     return find

@@ -21,7 +21,7 @@ from treadle.tvm.contrib import graph_executor, graph_runtime
 from treadle.tvm.contrib.factory import GraphExecutorFactoryModule, graph_executor_factory
 from treadle.tvm.runtime.container import ShapeTuple, String
 
-from ..formats.graphs import simple
+from ..formats.graphs import call, document, parameter, simple
 
 RNG = np.random.default_rng(3)
 
@@ -159,6 +159,71 @@ def test_an_empty_tuple_has_no_outputs() -> None:
     module = graph_executor.GraphModule(factory(compiled(treadle.tuple_(), x))["default"](tvm.cpu()))
     module.run()
     assert module.get_num_outputs() == 0
+
+
+def test_gru_like() -> None:
+    from treadle.tvm import relay
+
+    rows, units = 1, 10
+    x, h = relay.var("X", shape=(rows, units)), relay.var("H", shape=(rows, units))
+    names = ("Wz", "Wr", "Wh", "Uz", "Ur", "Uh")
+    given = {name: RNG.standard_normal((units, units)).astype(np.float32) / 4 for name in names}
+    w = {name: relay.const(value) for name, value in given.items()}
+    z = relay.sigmoid(relay.nn.dense(x, w["Wz"]) + relay.nn.dense(h, w["Uz"]))
+    r = relay.sigmoid(relay.nn.dense(x, w["Wr"]) + relay.nn.dense(h, w["Ur"]))
+    new = relay.tanh(relay.nn.dense(x, w["Wh"]) + relay.nn.dense(r * h, w["Uh"]))
+    lib = relay.build(tvm.IRModule.from_expr(relay.Function([x, h], (relay.const(1.0) - z) * h + z * new)), "llvm")
+    module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    a, b = (RNG.random((rows, units), np.float32) for _ in range(2))
+    module.run(X=a, H=b)
+
+    def sigmoid(value: np.ndarray) -> np.ndarray:
+        return 1 / (1 + np.exp(-value))
+
+    u = sigmoid(a @ given["Wz"].T + b @ given["Uz"].T)
+    v = sigmoid(a @ given["Wr"].T + b @ given["Ur"].T)
+    expected = (1 - u) * b + u * np.tanh(a @ given["Wh"].T + (v * b) @ given["Uh"].T)
+    np.testing.assert_allclose(module.get_output(0).numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_compile_fused_identity_cast() -> None:
+    from treadle.tvm import relay
+
+    x, y, whole = (relay.var(name, shape=[16], dtype="float32") for name in ("x", "y", "xx"))
+    identity = relay.Function([x], relay.cast(x, "float32")).with_attr("Primitive", 1)
+    through = relay.Function([y], relay.Tuple([y, relay.add(y, relay.const(3.14, "float32"))])).with_attr(
+        "Primitive", 1
+    )
+    pair = through(whole)
+    result = identity(relay.TupleGetItem(pair, 0) + relay.TupleGetItem(pair, 1))
+    lib = relay.build(tvm.IRModule.from_expr(relay.Function([whole], result)), "llvm")
+    module = graph_executor.GraphModule(lib["default"](tvm.cpu()))
+    a = RNG.random(16, np.float32)
+    module.run(xx=a)
+    np.testing.assert_allclose(module.get_output(0).numpy(), a + (a + np.float32(3.14)), rtol=1e-6)
+
+
+def test_simplex_data_transferring() -> None:
+    """What TVM moves between devices is copied; functions that are registered may return arrays."""
+    nodes = [
+        parameter("A"),
+        parameter("B"),
+        call("add", "tests.graph.add", [[0, 0], [1, 0]]),
+        call("copy", "__copy", [[2, 0]]),
+        call("sub", "elemwise_sub", [[3, 0], [0, 0]]),
+    ]
+    found = document(nodes, [[4, 0]], [[4]] * 5)
+    found["attrs"]["device_index"] = ["list_int", [1] * 5]
+    found["attrs"]["storage_scope"] = ["list_str", ["global"] * 5]
+    tvm.register_func("tests.graph.add", lambda a, b, out: a.numpy() + b.numpy())
+    try:
+        library = {"elemwise_sub": lambda a, b, out: out.copyfrom(a.numpy() - b.numpy())}
+        module = graph_executor.create(json.dumps(found), library, [tvm.cpu(0), tvm.cpu(0)])
+    finally:
+        tvm.runtime.remove_global_func("tests.graph.add")
+    a, b = RNG.random(4, np.float32), RNG.random(4, np.float32)
+    module.run(A=a, B=b)
+    np.testing.assert_allclose(module.get_output(0).numpy(), b, rtol=1e-5)
 
 
 def test_graph_executor_api(addition: GraphExecutorFactoryModule) -> None:
