@@ -382,9 +382,24 @@ class _Inference:
             for part, field in zip(pattern.fields, self._pattern_fields(pattern, type_), strict=True):
                 self._pattern(part, field)
 
+    def _type_of_pattern(self, pattern: ir.ConstructorPattern | ir.TuplePattern, hole: Hole) -> Type:
+        """The type of what fits a pattern, which is not known otherwise: a tuple, or the one data type with the constructor."""
+        if isinstance(pattern, ir.TuplePattern):
+            found: Type = TupleType(tuple(self.unifier.hole() for _ in pattern.fields))
+        else:
+            several = self.module.data_types.values()
+            owners = [each for each in several if any(case.name == pattern.constructor for case in each.constructors)]
+            if len(owners) != 1:
+                return hole
+            found = DataType(owners[0].name, tuple(self.unifier.hole() for _ in owners[0].parameters))
+        self.unifier.flow(hole, found)
+        return found
+
     def _pattern_fields(self, pattern: ir.ConstructorPattern | ir.TuplePattern, type_: Type) -> tuple[Type, ...]:
         if type_ is NOTHING:
             return (NOTHING,) * len(pattern.fields)
+        if isinstance(type_, Hole):
+            type_ = self._type_of_pattern(pattern, type_)
         if isinstance(pattern, ir.ConstructorPattern):
             if not isinstance(type_, DataType):
                 raise mismatch(f"a data type with a constructor {pattern.constructor!r}", self.unifier.deep(type_))

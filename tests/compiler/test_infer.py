@@ -217,3 +217,19 @@ def test_a_parameter_of_which_nothing_is_known_needs_a_type() -> None:
     x = var("x", None)
     with pytest.raises(InferenceError, match="parameter 'x' needs a type"):
         infer_types(Module(main=function([x], x)))
+
+
+def test_a_pattern_says_what_type_a_closures_parameter_has() -> None:
+    text = """
+    data Box[a] = Full(a) | Empty
+    func @main(x: float32[2]) -> float32[2] {
+      open = fn(box) {
+        chosen = match box { Full(inner) => { inner } }
+        chosen
+      }
+      full = Box::Full(x)
+      back = call open(full)
+      back
+    }
+    """
+    assert result_of(text) == "float32[2]"

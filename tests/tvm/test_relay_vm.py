@@ -321,3 +321,21 @@ def test_nothing_is_late_where_no_constant_is_large(tmp_path):
     executable.move_late_bound_consts(tmp_path / "consts", byte_limit=1 << 20)
     executable.load_late_bound_consts(tmp_path / "missing")
     np.testing.assert_array_equal(ran(executable), values)
+
+
+def test_library_functions_have_types_and_unary_numbers_are_values():
+    from treadle.tvm.relay import testing
+
+    module = relay.IRModule()
+    prelude = Prelude(module)
+    module.import_from_std("nat.rly")
+    list_, *_ = module.get_type("List")
+    x = relay.TypeVar("x")
+    assert module[prelude.rev].checked_type == relay.FuncType([list_(x)], list_(x), [x])
+    assert module[prelude.hd].checked_type != relay.FuncType([list_(x)], list_(x), [x])
+    total = module.get_global_var("nat_add")(testing.make_nat_expr(prelude, 2), testing.make_nat_expr(prelude, 3))
+    assert testing.count(prelude, evaluated(main(module, total))) == 5
+    nat, *_ = module.get_type("nat")
+    n = relay.var("n", nat())
+    doubled = main(module, module.get_global_var("nat_double")(n), [n])
+    assert testing.count(prelude, evaluated(doubled, testing.make_nat_value(prelude, 4))) == 8

@@ -86,6 +86,7 @@ class Constant(Expr):
     """A tensor known now."""
 
     def __init__(self, data: Any, span: object = None) -> None:
+        self._tensor = data if hasattr(data, "numpy") else None
         array = np.array(data.numpy() if hasattr(data, "numpy") else data)
         array.flags.writeable = False
         self.array = array
@@ -96,7 +97,9 @@ class Constant(Expr):
         """The tensor, as the runtime has it."""
         from ..runtime.ndarray import array
 
-        return array(self.array)
+        if self._tensor is None:
+            self._tensor = array(self.array)
+        return self._tensor
 
 
 class Var(Expr):

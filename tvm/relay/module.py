@@ -6,11 +6,36 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...compiler import ir
+from ...compiler.unify import leaves
 from ...formats import types
 from . import adt, ty
 from .expr import Function, GlobalVar, as_expr
 from .lower import lowered
 from .visit import free_vars
+
+
+class LibraryFunction:
+    """A function of a library: its type, and Treadle's form of it."""
+
+    def __init__(self, name: str, function: ir.Function) -> None:
+        self.name, self.function = name, function
+
+    @property
+    def checked_type(self) -> ty.FuncType:
+        """Its type, generic as it is."""
+        params = [ty.from_type(param.type) for param in self.function.params if param.type is not None]
+        assert self.function.result_type is not None
+        return ty.FuncType(params, ty.from_type(self.function.result_type), self.type_params)  # type: ignore[arg-type]
+
+    @property
+    def type_params(self) -> tuple[ty.TypeVar, ...]:
+        """Its type variables, in the order in which they come."""
+        types_ = [param.type for param in self.function.params if param.type is not None]
+        names = (leaf.name for each in types_ for leaf in leaves(each) if isinstance(leaf, types.TypeVariable))
+        return tuple(ty.TypeVar(name) for name in dict.fromkeys(names))
+
+    def __repr__(self) -> str:
+        return f"<relay.Function {self.name}: {self.checked_type}>"
 
 
 class IRModule:
@@ -39,6 +64,7 @@ class IRModule:
             self.add_type_data(value)
             return
         hint = name if isinstance(name, str) else name.name_hint
+        value = value.function if isinstance(value, LibraryFunction) else value
         function = value if isinstance(value, (Function, ir.Function)) else Function([], as_expr(value))
         self._functions[hint] = function
         if isinstance(name, GlobalVar):
@@ -53,7 +79,8 @@ class IRModule:
         if hint not in self._functions:
             known = ", ".join(self._functions) or "none"
             raise ValueError(f'Cannot find global function "{hint}" in the Module; it has {known}')
-        return self._functions[hint]
+        function = self._functions[hint]
+        return function if isinstance(function, Function) else LibraryFunction(hint, function)
 
     def __contains__(self, name: str | GlobalVar) -> bool:
         return (name if isinstance(name, str) else name.name_hint) in self._functions
@@ -160,12 +187,13 @@ class IRModule:
         return module
 
     def import_from_std(self, file: str) -> None:
-        """A library of Relay's: "prelude.rly". Raises ValueError for another."""
-        from . import prelude
+        """A library of Relay's: "prelude.rly" or "nat.rly". Raises ValueError for another."""
+        from . import nat, prelude
 
-        if file != "prelude.rly":
-            raise ValueError(f"import_from_std({file!r}): there is prelude.rly")
-        library = prelude.library()
+        libraries = {"prelude.rly": prelude.library, "nat.rly": nat.library}
+        if file not in libraries:
+            raise ValueError(f"import_from_std({file!r}): there are {', '.join(libraries)}")
+        library = libraries[file]()
         for definition in library.data_types.values():
             self._add_definition(definition)
         for name, function in library.functions.items():

@@ -225,27 +225,22 @@ func @map_accumr(f: fn(a, b) -> (a, c), init: a, xs: List[b]) -> (a, List[c]) {
   chosen
 }
 
-# from the beginning
+# from the beginning; each element is put in front of those before it, so that the list comes out in reverse
 func @map_accuml(f: fn(a, b) -> (a, c), init: a, xs: List[b]) -> (a, List[c]) {
-  chosen = match xs {
-    Cons(first, rest) => {
-      step = call f(init, first)
-      state = step[0]
-      made = step[1]
-      later = @map_accuml(f, state, rest)
-      last = later[0]
-      list = later[1]
-      longer = List::Cons(made, list)
-      both = (last, longer)
-      both
-    }
-    Nil() => {
-      empty = List::Nil()
-      both = (init, empty)
-      both
-    }
+  update = fn(both: (a, List[c]), x: b) {
+    state = both[0]
+    list = both[1]
+    step = call f(state, x)
+    last = step[0]
+    made = step[1]
+    longer = List::Cons(made, list)
+    next = (last, longer)
+    next
   }
-  chosen
+  empty = List::Nil()
+  start = (init, empty)
+  result = @foldl(update, start, xs)
+  result
 }
 
 func @unfoldr(f: fn(a) -> Option[(a, b)], seed: a) -> List[b] {

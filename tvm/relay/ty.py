@@ -126,7 +126,7 @@ class TypeCall(Type):
         return f"{self.func}[{', '.join(map(str, self.args))}]" if self.args else str(self.func)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FuncType(Type):
     arg_types: tuple[Type, ...]
     ret_type: Type
@@ -137,6 +137,31 @@ class FuncType(Type):
         object.__setattr__(self, "arg_types", tuple(self.arg_types))
         object.__setattr__(self, "type_params", tuple(self.type_params or ()))
         object.__setattr__(self, "type_constraints", tuple(self.type_constraints or ()))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are the same but for the names of type variables."""
+        return isinstance(other, FuncType) and self._numbered() == other._numbered()
+
+    def __hash__(self) -> int:
+        return hash(self._numbered())
+
+    def _numbered(self) -> tuple:
+        """The parts, type variables numbered as they come."""
+        numbers: dict[str, int] = {}
+        own = {variable.name_hint for variable in self.type_params}
+
+        def of(type_: object) -> object:
+            if isinstance(type_, TypeVar) and type_.name_hint in own:
+                return numbers.setdefault(type_.name_hint, len(numbers))
+            if isinstance(type_, FuncType):
+                return ("function", *map(of, type_.arg_types), of(type_.ret_type))
+            if isinstance(type_, TypeCall):
+                return ("call", of(type_.func), *map(of, type_.args))
+            if isinstance(type_, TupleType):
+                return ("tuple", *map(of, type_.fields))
+            return type_
+
+        return (*map(of, self.arg_types), of(self.ret_type), len(own))
 
     def __str__(self) -> str:
         return f"fn ({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"

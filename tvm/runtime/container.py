@@ -13,13 +13,21 @@ from .ndarray import NDArray
 __all__ = ["ADT", "Array", "Map", "ShapeTuple", "String", "tuple_object", "wrapped"]
 
 
+class ConstructorName(str):
+    """A constructor's name, which also answers as TVM's constructors do."""
+
+    @property
+    def name_hint(self) -> str:
+        return str(self)
+
+
 class ADT(DataValue, Object):
     """A value of a data type: a tag and fields. A tuple is the one with tag 0."""
 
     __slots__ = ()
 
     def __init__(self, tag: int | str, fields: Iterable[Any] = (), type_name: str = "", constructor: str = "") -> None:
-        super().__init__(tag, tuple(fields), type_name, constructor)
+        super().__init__(tag, tuple(fields), type_name, ConstructorName(constructor))
 
     @staticmethod
     def of(value: DataValue) -> ADT:

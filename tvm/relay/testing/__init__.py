@@ -18,12 +18,14 @@ from . import (  # noqa: F401
     lstm,
     mlp,
     mobilenet,
+    nat,
     resnet,
     squeezenet,
     synthetic,
     vgg,
 )
 from .init import create_workload  # noqa: F401
+from .nat import count, make_nat_expr, make_nat_value  # noqa: F401
 
 
 def enabled_targets() -> list[tuple[str, Any]]:
