@@ -166,6 +166,10 @@ class ShapeError(ExecutionError, ValueError):
     """A tensor's rank or shape is not what the program needs."""
 
 
+class CheckError(ExecutionError, ValueError):
+    """A value, or what was called before, is not what a function asks for."""
+
+
 class DTypeError(ExecutionError, TypeError):
     """A tensor's element type is not what the program needs."""
 

@@ -65,6 +65,15 @@ class Event:
             return None
         return self._place.context.image.program.primitives[self.instruction.values[0]]  # type: ignore[index]
 
+    @property
+    def callee(self) -> str | None:
+        """The name of the function that an invoke calls."""
+        names = [field.name for field in self.operation.fields]
+        if "func" not in names:
+            return None
+        number = self.instruction.values[names.index("func")]
+        return self._place.context.image.program.functions[number].name  # type: ignore[index]
+
     def registers(self, field: str) -> tuple[int, ...]:
         """The registers that a field names."""
         names = [f.name for f in self.operation.fields]

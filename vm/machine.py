@@ -211,9 +211,19 @@ class VirtualMachine:
         """Makes `machine[saved_name]()` a call of a function with copies of these arguments, whose checks are done now."""
         if saved_name in self._functions:
             raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
+        run = self.saved_call(name, *args, **kwargs)
+
+        def saved() -> Any:
+            result = run()
+            return result if include_return else None
+
+        saved.__name__ = saved.__qualname__ = saved_name
+        self._callables[saved_name] = saved
+
+    def saved_call(self, name: str, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """A call of a function with copies of these arguments, whose checks are done now."""
         number = self._number(name)
-        values = self._bind(number, args, kwargs)
-        self._callables[saved_name] = self._stateful.saved(name, number, values, saved_name, include_return)
+        return self._stateful.saved(name, number, self._bind(number, args, kwargs))
 
     def get_input_index(self, input_name: str, name: str = "main") -> int:
         """The position of a parameter, -1 if the function has none of that name."""

@@ -60,16 +60,9 @@ class Stateful:
             raise ArgumentError(f"{name}: output {index} is asked for, there are {len(parts)}")
         return parts[index]
 
-    def saved(self, name: str, number: int, values: Sequence[Any], saved_name: str, gives: bool) -> Callable[[], Any]:
-        """A function without parameters that calls one with copies of these arguments; `gives` says whether it has a result."""
-        run = self._run(name, number, self._kept(number, values))
-
-        def call() -> Any:
-            result = run()
-            return result if gives else None
-
-        call.__name__ = call.__qualname__ = saved_name
-        return call
+    def saved(self, name: str, number: int, values: Sequence[Any]) -> Callable[[], Any]:
+        """A function without parameters that calls one with copies of these arguments."""
+        return self._run(name, number, self._kept(number, values))
 
     def _kept(self, number: int, values: Sequence[Any]) -> list[Any]:
         kept = self._calls.keep(number, values)

@@ -1,0 +1,14 @@
+"""`tvm.relax`: the Relax VM, and what makes programs for it."""
+
+from .._lazy import lazy
+
+_MODULES = {"testing": ".testing", "vm": ".vm", "vm_build": ".build_module"}
+
+_NAMES = {
+    ".build_module": ("build",),
+    ".exec_builder": ("ExecBuilder", "VMFuncKind", "VMFuncScope"),
+    ".executable": ("Executable",),
+    ".vm": ("VMInstrumentReturnKind", "VirtualMachine"),
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)

@@ -1,0 +1,38 @@
+"""`relax.build`: from a module to an executable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...compiler import ir
+from ...compiler.driver import compile
+from ...formats.errors import CheckError
+from ..relay.build_module import array_of, check_target
+from ..relay.build_module import compiled as relay_compiled
+from ..transform import PassContext
+from .executable import Executable
+
+__all__ = ["build"]
+
+
+def build(
+    mod: Any,
+    target: Any = None,
+    params: Mapping[str, Any] | None = None,
+    pipeline: Any = "default_build",
+    exec_mode: str = "bytecode",
+    *,
+    system_lib: bool | None = None,
+) -> Executable:
+    """The executable of a module: Treadle's, or one of `tvm.relay`. Pipelines are Treadle's passes; both modes are one, in
+    which kernels are native and the machine's own code is not. Raises CheckError, CompileError."""
+    if exec_mode not in ("bytecode", "compiled"):
+        raise CheckError(f"Unknown exec_mode {exec_mode!r}; expected bytecode or compiled")
+    check_target(target)
+    if not isinstance(mod, ir.Module):
+        return Executable(relay_compiled(mod, target, params))
+    arrays = {name: array_of(value) for name, value in (params or {}).items()}
+    entries = tuple(mod.functions)
+    entry = ("main", *(name for name in entries if name != "main")) if "main" in entries else entries
+    return Executable(compile(mod, params=arrays, entry=entry, opt_level=PassContext.current().level, progress=False))

@@ -1,0 +1,208 @@
+"""What `relax.VirtualMachine` asks of a machine, for each of the two: `params` by function, `call`, `saved`, `profile`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...formats.constants import aligned_copy
+from ...formats.errors import ArgumentError
+from ...formats.executable import Executable as Program
+from ...formats.relax_program import RelaxProgram
+from ...vm import machine
+from ...vm.containers import Array
+from ...vm.hooks import Event, InstrumentAction, Listener
+from ...vm.relax_machine import RelaxMachine
+from ...vm.report import Count, Duration, Metric, Percent, Report
+from ...vm.tensor import Tensor
+from ..runtime.arguments import argument
+from ..runtime.ndarray import NDArray
+
+
+def given(value: Any) -> Any:
+    """A result as TVM gives it: tensors as NDArrays over the same memory, tuples as Arrays."""
+    if isinstance(value, Tensor):
+        return value if isinstance(value, NDArray) else NDArray(value.array)
+    return Array(map(given, value)) if isinstance(value, tuple) and type(value) in (tuple, Array) else value
+
+
+class Compiled:
+    """A program of Treadle's compiler."""
+
+    def __init__(self, program: Program, memory: Any) -> None:
+        self._machine = machine.VirtualMachine(program, memory_cfg=memory)
+        self._types = {name: program.function(name).type.params for name in self._machine}
+        self.params = {name: self._machine.get_function_params(name) for name in self._machine}
+        self._ending: Callable[[], Any] | None = None
+
+    def _arguments(self, name: str, args: Sequence[Any]) -> list[Any]:
+        types = self._types[name]
+        if len(args) != len(types):
+            names = ", ".join(self.params[name])
+            raise ArgumentError(
+                f"Invoking function {name} expects {len(types)} arguments ({names}), but {len(args)} arguments were provided."
+            )
+        return [argument(value, type_) for value, type_ in zip(args, types, strict=True)]
+
+    def call(self, name: str, args: Sequence[Any]) -> Any:
+        return given(self._machine[name](*self._arguments(name, args)))
+
+    def saved(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
+        """A call with copies of these arguments, checked and converted now."""
+        run = self._machine.saved_call(name, *self._arguments(name, values))
+        return lambda: given(run())
+
+    def set_instrument(self, instrument: Callable[..., Any] | None) -> None:
+        if self._ending is not None:
+            self._ending()
+            self._ending = None
+        if instrument is not None:
+            listening = self._machine.listening(_Instrument(instrument))
+            listening.__enter__()
+            self._ending = lambda: listening.__exit__(None, None, None)
+
+    def profile(self, name: str, call: Callable[[], Any]) -> Report:
+        call()
+        from ...vm.profile import Profile, Profiler
+
+        profiler = Profiler()
+        start = time.perf_counter()
+        with self._machine.listening(profiler):
+            call()
+        profiled = Profile(profiler, time.perf_counter() - start)
+        return Report(profiled.calls, profiled.device_metrics, {**profiled.configuration, "Executor": "VM"})
+
+
+class _Instrument(Listener):
+    """Tells a function of calls of primitives, of host operators and of functions; what it is handed can be called."""
+
+    operations = frozenset({"call", "call_host", "invoke"})
+
+    def __init__(self, instrument: Callable[..., Any]) -> None:
+        self._instrument = instrument
+
+    def before(self, event: Event) -> InstrumentAction | None:
+        kind = event.operation.name
+        function = _Function(event)
+        tensors = [NDArray(event.tensor(register)) for register in self._inputs(event)]
+        outputs = [NDArray(event.tensor(register)) for register in event.registers("outputs")] if kind == "call" else []
+        for output in outputs:
+            output.array[...] = 0
+        action = self._instrument(function, function.__name__, True, None, *tensors, *outputs)
+        if action != InstrumentAction.SKIP_RUN or kind != "call":
+            return InstrumentAction.NO_OP
+        for register, output in zip(event.registers("outputs"), outputs, strict=True):
+            event.set_tensor(register, output.array)
+        return InstrumentAction.SKIP_RUN
+
+    def after(self, event: Event) -> None:
+        if event.operation.name == "invoke":
+            return  # it has only begun
+        function = _Function(event)
+        tensors = [NDArray(event.tensor(register)) for register in event.tensors]
+        count = len(event.tensors) - len(event.registers("inputs"))
+        results = tensors[len(tensors) - count :]
+        self._instrument(function, function.__name__, False, results[0] if count == 1 else Array(results), *tensors)
+
+    @staticmethod
+    def _inputs(event: Event) -> list[int]:
+        found = []
+        for register in event.registers("args" if event.operation.name == "invoke" else "inputs"):
+            try:
+                event.describe(register)
+            except ArgumentError:  # a tuple, a data value, a closure
+                continue
+            found.append(register)
+        return found
+
+
+class _Function:
+    """What a call calls. Of a primitive it can be called: with inputs, then arrays for its outputs."""
+
+    def __init__(self, event: Event) -> None:
+        primitive = event.primitive
+        self._definition = None if primitive is None else primitive.definition
+        self._sizes = event.sizes if event.operation.name == "call" else ()
+        self.__name__ = str(event.callee) if primitive is None else primitive.name
+
+    def __call__(self, *args: Any) -> Any:
+        if self._definition is None:
+            raise ArgumentError(f"{self.__name__}: a function of the program is called by the machine")
+        from ...compiler.evaluate import evaluate_definition
+
+        arrays = [value.array if isinstance(value, Tensor) else np.asarray(value) for value in args]
+        count = len(self._definition.params)
+        results = evaluate_definition(self._definition, arrays[:count], self._sizes)
+        for target, result in zip(arrays[count:], results, strict=False):
+            target[...] = result
+        return given(Tensor(results[0]) if len(results) == 1 else tuple(map(Tensor, results)))
+
+
+class Built:
+    """A program of `ExecBuilder`."""
+
+    def __init__(self, program: RelaxProgram) -> None:
+        self._machine = RelaxMachine(program)
+        self.params = {function.name: function.params for function in program.own()}
+
+    def call(self, name: str, args: Sequence[Any]) -> Any:
+        return given(self._machine.call(name, args))
+
+    def saved(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
+        """A call with copies of these arguments."""
+        kept = [_copied(value) for value in values]
+        return lambda: self.call(name, kept)
+
+    def set_instrument(self, instrument: Callable[..., Any] | None) -> None:
+        self._machine.instrument = instrument
+
+    def profile(self, name: str, call: Callable[[], Any]) -> Report:
+        """Calls with a tensor among their arguments make rows."""
+        call()
+        rows: list[tuple[str, str, float]] = []
+        started: list[float] = []
+        before = self._machine.instrument
+
+        def watch(function: Any, symbol: str, before_run: bool, result: Any, *args: Any) -> None:
+            if before_run:
+                started.append(time.perf_counter())
+                return
+            seconds = time.perf_counter() - started.pop()
+            shapes = [f"{arg.array.dtype}[{', '.join(map(str, arg.shape))}]" for arg in args if isinstance(arg, Tensor)]
+            if shapes:
+                rows.append((symbol, ", ".join(shapes), seconds))
+
+        self._machine.instrument = watch
+        try:
+            start = time.perf_counter()
+            call()
+            total = time.perf_counter() - start
+        finally:
+            self._machine.instrument = before
+        calls: list[dict[str, Metric]] = [
+            {
+                "Name": symbol,
+                "Duration (us)": Duration(seconds * 1e6),
+                "Percent": Percent(seconds / total * 100),
+                "Device": "cpu0",
+                "Count": Count(1),
+                "Argument Shapes": shapes,
+            }
+            for symbol, shapes, seconds in rows
+        ]
+        device: dict[str, Metric] = {
+            "Duration (us)": Duration(total * 1e6),
+            "Percent": Percent(100.0),
+            "Device": "cpu0",
+            "Count": Count(1),
+        }
+        return Report(calls, {"cpu0": device}, {"Executor": "VM"})
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, (Tensor, np.ndarray)):
+        return NDArray(aligned_copy(np.asarray(value)))
+    return Array(map(_copied, value)) if type(value) is Array else value

@@ -1,0 +1,5 @@
+"""`tvm.relax.testing`: what TVM's tests of the Relax VM use."""
+
+from ..._lazy import lazy
+
+__getattr__, __dir__ = lazy(__name__, {"runtime_builtin": ".runtime_builtin", "vm": ".vm"}, {})

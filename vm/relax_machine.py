@@ -1,0 +1,157 @@
+"""Runs programs of the Relax VM (`formats/relax_program.py`). Their registers hold any of Python's values and nearly every
+instruction is a call of a function of Python's: so Python walks them, on frames of its own, and nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..formats.errors import ArgumentError, BudgetExceededError, UnknownFunctionError
+from ..formats.relax_program import (
+    MACHINE,
+    VOID,
+    Call,
+    Goto,
+    If,
+    Kind,
+    Operand,
+    RelaxFunction,
+    RelaxProgram,
+    Ret,
+    check,
+)
+from .budgets import DEFAULT_DEPTH
+from .containers import Array, Object
+from .registry import get_global_func, register_crossing
+from .relax_values import truth
+from .tensor import Tensor
+
+SKIP = 1  # what an instrument gives for a call that is not to be made
+Instrument = Callable[..., Any]
+
+
+@register_crossing
+class VMClosure(Object):
+    """A function of a machine, with values that come after its arguments."""
+
+    def __init__(self, func_name: str, function: Callable[..., Any], captured: Sequence[Any] = ()) -> None:
+        self.func_name, self.function, self.captured = func_name, function, tuple(captured)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args, *self.captured)
+
+
+@register_crossing
+class RelaxMachine:
+    """Runs the functions of a program. `functions` are those that the program may call by name besides the registered ones."""
+
+    def __init__(self, program: RelaxProgram, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
+        """Raises VerificationError, and UnknownFunctionError with all names that nothing is known of."""
+        check(program)
+        self.program = program
+        self.instrument: Instrument | None = None
+        self.own = {function.name: function for function in program.own()}
+        given = functions or {}
+        found = [self._found(function, given) for function in program.functions]
+        missing = [each.name for each, callee in zip(program.functions, found, strict=True) if callee is None]
+        if missing:
+            raise UnknownFunctionError(
+                f"Cannot find PackedFunc {', '.join(missing)} in either Relax VM kernel library, or in TVM runtime PackedFunc "
+                "registry, or in global Relax functions of the VM executable; register_func makes one"
+            )
+        self._table: list[Any] = found
+
+    def _found(self, function: RelaxFunction, given: Mapping[str, Callable[..., Any]]) -> Callable[..., Any] | None:
+        if function.code is not None:
+            return self.closure(function.name)
+        return given.get(function.name) or get_global_func(function.name, allow_missing=True)
+
+    def closure(self, name: str) -> VMClosure:
+        """A function of the program, to be called."""
+        function = self.own[name]
+        return VMClosure(name, lambda *args: self._run(function, args))
+
+    def call(self, name: str, args: Sequence[Any]) -> Any:
+        """Calls a function of the program. Raises ArgumentError, and what the functions raise."""
+        return self._run(self.own[name], [_entering(arg) for arg in args])
+
+    def _frame(self, function: RelaxFunction, args: Sequence[Any]) -> list[Any]:
+        if len(args) != len(function.params):
+            raise ArgumentError(
+                f"Invoking function {function.name} expects {len(function.params)} arguments "
+                f"({', '.join(function.params)}), but {len(args)} arguments were provided."
+            )
+        return [*args, *[None] * (function.registers - len(args))]
+
+    def _run(self, function: RelaxFunction, args: Sequence[Any]) -> Any:
+        """Frames wait on a stack of this function's own, so that programs recurse as deep as a bound says."""
+        registers, at = self._frame(function, args), 0
+        waiting: list[tuple[RelaxFunction, list[Any], int, Call, list[Any]]] = []
+        while True:
+            assert function.code is not None
+            instruction = function.code[at]
+            if isinstance(instruction, Goto):
+                at += instruction.offset
+            elif isinstance(instruction, If):
+                at += 1 if truth(self._register(registers, instruction.condition)) else instruction.false_offset
+            elif isinstance(instruction, Ret):
+                result = self._register(registers, instruction.result)
+                if not waiting:
+                    return result
+                function, registers, at, call, values = waiting.pop()
+                self._tell(call, False, result, values)
+                self._give(registers, call.dst, result)
+                at += 1
+            else:
+                values = [self._value(registers, arg) for arg in instruction.args]
+                callee = self.program.functions[instruction.function]
+                if self._tell(instruction, True, None, values) == SKIP:
+                    self._give(registers, instruction.dst, None)
+                elif callee.code is not None:
+                    if len(waiting) >= DEFAULT_DEPTH:
+                        raise BudgetExceededError(f"calls are nested {DEFAULT_DEPTH} deep", budget="depth")
+                    waiting.append((function, registers, at, instruction, values))
+                    function, registers, at = callee, self._frame(callee, values), 0
+                    continue
+                else:
+                    result = self._table[instruction.function](*values)
+                    self._tell(instruction, False, result, values)
+                    self._give(registers, instruction.dst, result)
+                at += 1
+
+    def _tell(self, call: Call, before: bool, result: Any, values: Sequence[Any]) -> Any:
+        if self.instrument is None:
+            return None
+        name = self.program.functions[call.function].name
+        action = self.instrument(self._table[call.function], name, before, result, *values)
+        return action if isinstance(action, int) else None
+
+    def _register(self, registers: list[Any], number: int) -> Any:
+        if number >= VOID:
+            return self if number == MACHINE else None
+        return registers[number]
+
+    @staticmethod
+    def _give(registers: list[Any], number: int, value: Any) -> None:
+        if number < VOID:
+            registers[number] = value
+
+    def _value(self, registers: list[Any], operand: Operand) -> Any:
+        kind, value = operand
+        if kind == Kind.REGISTER:
+            return self._register(registers, value)
+        if kind == Kind.IMMEDIATE:
+            return value
+        return self.program.constants[value] if kind == Kind.CONSTANT else self._table[value]
+
+
+def _entering(value: Any) -> Any:
+    """An argument as a register holds it."""
+    if isinstance(value, np.ndarray):
+        return Tensor(value)
+    if isinstance(value, (tuple, list)) and not isinstance(value, Object):
+        return Array(map(_entering, value))
+    return value
