@@ -3,8 +3,8 @@
     python -m treadle.tools.fuzz_readers graph params --count 100000
 
 Inputs are those of `tests/corpus`, of those that are taken, changed at random: bytes anywhere, and of a JSON text its values.
-An input is a function of the seed and its number: `--only NUMBER` tries one again. What must not happen: a crash, an error that is
-not Treadle's, more than two seconds, more memory than a multiple of the input's size.
+An input is a function of the seed and its number: `--only NUMBER` tries one again. What must not happen: a crash, an error that
+is not Treadle's, more than two seconds, more memory than a multiple of the input's size.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="the number of one input")
     options = parser.parse_args(argv)
-    faulthandler.enable()
     found = False
     for name in options.targets:
         if name not in TARGETS:
@@ -89,4 +88,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()
     sys.exit(main())
