@@ -63,6 +63,7 @@ CANNOT = (
     (r"global function testing\.|runtime\._ffi_api", "needs functions that TVM has in C++ for this test"),
 )
 
+REFERENCES = "python/tvm/topi"  # what TVM's tests compare with: NumPy's functions, which are read from TVM's sources
 TIMEOUT = 900  # seconds for a file
 
 
@@ -70,7 +71,7 @@ def sources(source: Path, tag: str | None, files: Sequence[str], into: Path) -> 
     """A folder with the tests: `source` itself, or what `git archive` gives of it."""
     if tag is None and not (source / "HEAD").exists():
         return source
-    folders = sorted({str(Path(file).parent) for file in files})
+    folders = sorted({str(Path(file).parent) for file in files} | {REFERENCES})
     archive = processes.run_program(
         ["git", f"--git-dir={source}", "archive", f"refs/tags/{tag}", *folders], capture_output=True
     )

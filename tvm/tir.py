@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from ..formats import dims
 from ..formats.dims import SymbolicDim
 from ..vm.containers import FloatImm, IntImm
@@ -51,3 +53,6 @@ class SizeVar(metaclass=_OfVariables):
 def const(value: float, dtype: str = "int32") -> IntImm | FloatImm:
     """A number with a type."""
     return IntImm(dtype, value) if isinstance(value, int) else FloatImm(dtype, value)
+
+
+expr = sys.modules[__name__]  # `tvm.tir.expr` has the same names
