@@ -58,8 +58,9 @@ def _few(data: Expression, waits: list[Expression], count: Any, axis: int, ascen
     from .table import behind
 
     values, places = _sorted(data, axis, ascending)
-    ends = {"starts": (0,), "ends": (count,), "axes": (axis,), "steps": (1,)}
-    return [behind("slice", each, waits, **ends) for each in (values, places)]
+    ones = behind("broadcast_to", builder.constant(1), waits, shape=(count,))
+    first = op.cumulative_sum(ones, axis=0, exclusive=True)
+    return [op.take(each, first, axis=axis) for each in (values, places)]
 
 
 @operator("searchsorted")

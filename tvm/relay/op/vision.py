@@ -20,6 +20,10 @@ def roi_align(
     mode: str = "avg",
 ) -> Expression:
     """Regions [image, x, y, x, y] of images, each parted into bins."""
+    if mode not in ("avg", b"avg"):
+        raise NotImplementedError(
+            f"vision.roi_align: mode {mode!r}: ONNX takes the greatest of weighted corners, TVM of points"
+        )
     images = op.cast(
         op.squeeze(op.slice(rois, starts=(0,), ends=(1,), axes=(1,), steps=(1,)), axes=(1,)), dtype="int64"
     )
@@ -31,6 +35,6 @@ def roi_align(
         size=pair(pooled_size, 2),
         samples=max(int(sample_ratio), 0),
         scale=float(spatial_scale),
-        mode=mode,
+        mode="avg",
     )
     return transformed(found, "NHWC", layout)
