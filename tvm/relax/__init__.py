@@ -2,9 +2,21 @@
 
 from .._lazy import lazy
 
-_MODULES = {"testing": ".testing", "vm": ".vm", "vm_build": ".build_module"}
+_MODULES = {"op": ".op", "transform": ".transform", "testing": ".testing", "vm": ".vm", "vm_build": ".build_module"}
 
 _NAMES = {
+    ".block_builder": (
+        "BlockBuilder",
+        "DataflowVar",
+        "Expr",
+        "If",
+        "TensorStructInfo",
+        "Tuple",
+        "TupleGetItem",
+        "TupleStructInfo",
+        "Var",
+        "const",
+    ),
     ".build_module": ("build",),
     ".exec_builder": ("ExecBuilder", "VMFuncKind", "VMFuncScope"),
     ".executable": ("Executable",),

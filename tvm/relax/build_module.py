@@ -7,9 +7,11 @@ from typing import Any
 
 from ...compiler import ir
 from ...compiler.driver import compile
-from ...formats.errors import CheckError
+from ...formats.errors import CheckError, CompileError
 from ..relay.build_module import array_of, check_target
 from ..relay.build_module import compiled as relay_compiled
+from ..relay.expr import Expr as RelayExpr
+from ..relay.module import IRModule
 from ..transform import PassContext
 from .executable import Executable
 
@@ -30,6 +32,11 @@ def build(
     if exec_mode not in ("bytecode", "compiled"):
         raise CheckError(f"Unknown exec_mode {exec_mode!r}; expected bytecode or compiled")
     check_target(target)
+    if not isinstance(mod, (ir.Module, IRModule, RelayExpr)):
+        raise CompileError(
+            f"relax.build: expected a module of BlockBuilder, of treadle.compiler.builder or of tvm.relay, a "
+            f"{type(mod).__name__} came; TVMScript is not read"
+        )
     if not isinstance(mod, ir.Module):
         return Executable(relay_compiled(mod, target, params))
     arrays = {name: array_of(value) for name, value in (params or {}).items()}

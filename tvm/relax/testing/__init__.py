@@ -2,4 +2,4 @@
 
 from ..._lazy import lazy
 
-__getattr__, __dir__ = lazy(__name__, {"runtime_builtin": ".runtime_builtin", "vm": ".vm"}, {})
+__getattr__, __dir__ = lazy(__name__, {"nn": ".nn", "runtime_builtin": ".runtime_builtin", "vm": ".vm"}, {})
