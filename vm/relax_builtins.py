@@ -15,9 +15,9 @@ from ..formats.data_type import DataType
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, CheckError, ExecutionError, IndexOutOfRangeError
 from .containers import Array, Object, ShapeTuple
-from .device import Device, cpu
+from .device import Device
 from .registry import PackedFunc, get_global_func, register_func
-from .relax_machine import RelaxMachine, VMClosure
+from .relax_machine import VMClosure
 from .relax_values import like, parts, sizes, tensor, truth
 from .tensor import Tensor, require_cpu
 
@@ -303,6 +303,4 @@ def debug_print(value: Any) -> None:
     print(value, file=sys.stderr)
 
 
-__all__ = ["RelaxMachine", "builtin", "cpu"]
-
-from . import relax_caches, relax_sampling  # noqa: E402, F401  the rest of them, which `builtin` registers
+from . import relax_caches, relax_sampling, relax_tensor_cache  # noqa: E402, F401  the rest of them, which `builtin` registers

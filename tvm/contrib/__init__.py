@@ -9,6 +9,7 @@ _MODULES = {
     "graph_executor": ".graph_executor",
     "graph_runtime": ".graph_runtime",
     "tar": ".tar",
+    "tvmjs": ".tvmjs",
     "utils": ".utils",
 }
 
