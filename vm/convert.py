@@ -347,7 +347,8 @@ class Results:
                 self._engine.retain_reference(field)
             release(context, reference)  # now the fields may be ours alone
             return tuple(self._taken(context, field, word(field & ~1, OBJECT.DATA)) for field in fields)
-        constants = (self._image.arrays, *context.constants)
+        is_alone = header[OBJECT.KIND] == KIND.TENSOR and reference & 1 == 0 and header[OBJECT.OWNER] == 0
+        constants = () if is_alone else (self._image.arrays, *context.constants)  # in which elements may lie
         return self._value(NativeReference(reference, outside().drop, self._image, constants), data)
 
     def _is_tuple(self, header: tuple[int, ...]) -> bool:

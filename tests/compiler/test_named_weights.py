@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from treadle.formats.errors import ArgumentError, FormatError, TreadleError
 from treadle.formats.primitive import PrimitiveNode
 from treadle.formats.types import TensorType
 from treadle.tools.zoo.catalogue import CATALOGUE
+from treadle.vm.hooks import Listener
 from treadle.vm.weights import constants_of
 
 SHAPES = {
@@ -157,6 +159,20 @@ def test_results_that_are_weights_outlive_them():
         _, new = machine["main"](np.zeros(4, np.float32))
     assert np.array_equal(kept, first)
     assert np.array_equal(new.numpy(), second)
+
+
+def test_a_result_that_is_no_weight_keeps_none_alive():
+    x, y, w = var("x", ("n",)), var("y", (1 << 16,)), var("w", (1 << 16,))
+    module = Module(main=function([x, y, w], treadle.tuple_(op.exp(x), op.sum(y * w))))
+    values = [np.random.default_rng(seed).random(1 << 16, np.float32) for seed in range(3)]
+    machine = VirtualMachine(treadle.compile(module, params={"w": values[0]}, named_weights=True))
+    machine.load_params({"w": values[1]})
+    (old,) = (weakref.ref(array) for array in machine._calls.image.arrays if array.size == 1 << 16)
+    with machine.listening(Listener()):  # so that the engine does not make the arrays
+        result, _ = machine["main"](np.zeros(1 << 16, np.float32), values[0])
+    machine.load_params({"w": values[2]})
+    assert old() is None
+    assert np.array_equal(result.numpy(), np.ones(1 << 16, np.float32))
 
 
 def test_weights_change_while_other_threads_call():
