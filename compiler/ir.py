@@ -92,6 +92,15 @@ class GlobalRef:
 Atom = Union[Var, Constant, GlobalRef]
 
 
+def frozen(array: np.ndarray) -> np.ndarray:
+    """A constant's array: the same elements in rows, not copied if they lie so, and read-only."""
+    array = np.asarray(array, order="C")
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 # ---- expressions ----
 
 

@@ -9,7 +9,6 @@ weights are settled, since something was decided by what they hold: folded other
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, CompileError, ExecutionError, InferenceError
 from ..formats.primitive import PrimitiveNode
 from ..formats.types import TensorType
-from ..formats.weights import NamedWeight, WeightTable
+from ..formats.weights import NamedWeight, WeightTable, digest
 from . import effort, ir
 from .evaluate import apply_operator
 from .operators.table import lookup
@@ -36,11 +35,10 @@ def computed(operator: str, *args: ir.Constant, **attributes: Any) -> ir.Constan
 def results_of(call: ir.OperatorCall, arrays: list[np.ndarray]) -> list[ir.Constant]:
     """Constants of the results of an operator on constants."""
     weights = [arg for arg in call.args if isinstance(arg, ir.Weight)]
-    frozen = [_frozen(array) for array in arrays]
     if not weights:
-        return [ir.Constant(array) for array in frozen]
+        return [ir.Constant(ir.frozen(array)) for array in arrays]
     names = frozenset().union(*(weight.names for weight in weights))
-    return [ir.Weight(array, names, weights[0].settled, (call, index)) for index, array in enumerate(frozen)]
+    return [ir.Weight(ir.frozen(array), names, weights[0].settled, (call, index)) for index, array in enumerate(arrays)]
 
 
 # A literal that takes more is no choice of rows any more: weights that are made with it are settled.
@@ -56,20 +54,12 @@ class Weights:
 
     def add(self, name: str, array: np.ndarray) -> ir.Weight:
         """The constant of a weight. The array must not change any more."""
-        weight = self._leaves[name] = ir.Weight(_frozen(array), frozenset([name]), self._settled)
+        weight = self._leaves[name] = ir.Weight(ir.frozen(array), frozenset([name]), self._settled)
         return weight
 
     def table(self, constants: Mapping[int, ir.Weight]) -> WeightTable:
         """How the constants of a program, by their places, are made of the weights."""
         return _Writer(self._leaves, constants).table()
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array = np.asarray(array, order="C")
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
 
 
 class _Writer:
@@ -156,13 +146,6 @@ def _literals(constant: ir.Constant) -> list[ir.Constant]:
 def _constants(call: ir.OperatorCall) -> list[ir.Constant]:
     """The operands of a call that has been made."""
     return [arg for arg in call.args if isinstance(arg, ir.Constant)]
-
-
-def digest(array: np.ndarray) -> str:
-    """By which a settled weight is known again."""
-    return hashlib.sha256(
-        np.ascontiguousarray(array).view(np.uint8).reshape(-1).data if array.size else b""
-    ).hexdigest()
 
 
 # ---- other weights ----

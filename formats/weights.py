@@ -6,12 +6,13 @@ settled: the compiler decided something by what it holds, so that it can only be
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .constants import constant_type
+from .constants import constant_bytes, constant_type
 from .errors import FormatError
 from .primitive import PrimitiveNode
 from .types import TensorType
@@ -21,7 +22,7 @@ SECTION = "weights"
 
 @dataclass(frozen=True)
 class NamedWeight:
-    """A weight of the model: its type there, and the SHA-256 of its elements, in hex, if it is settled."""
+    """A weight of the model: its type there, and the `digest` of its elements if it is settled."""
 
     name: str
     type: TensorType
@@ -57,6 +58,11 @@ class WeightTable:
         literals = map(constant_type, self.literals)
         results = (result for node in self.nodes for result in node.results)
         return (*(weight.type for weight in self.weights), *literals, *results)
+
+
+def digest(array: np.ndarray) -> str:
+    """By which a settled weight is known again: the SHA-256 of its elements as they lie in a file, in hex."""
+    return hashlib.sha256(constant_bytes(array)).hexdigest()
 
 
 def literal(type_: TensorType, elements: bytes) -> np.ndarray:

@@ -59,12 +59,11 @@ class VirtualMachine:
         """Verifies the program and links its primitives.
 
         `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive", or says so by device, or by
-        its name. `profile`, which is TVM's,
-        changes nothing. `kernels` is "build", or "cached": then nothing is compiled, and primitives that the cache lacks run by
-        their reference implementation, slowly.
-        `trust_native` lets native code in the executable's file run; it can do anything this process can. The bounds hold for
-        every call. `max_build_seconds` bounds how long kernels are built now (None: TREADLE_MAX_BUILD_SECONDS); what no call can
-        come to is not built. Raises VerificationError, ChecksumError, ArgumentError, CompileError, BudgetExceededError.
+        its name. `profile`, which is TVM's, changes nothing. `kernels` is "build", or "cached": then nothing is compiled, and
+        primitives that the cache lacks run by their reference implementation, slowly. `trust_native` lets native code in the
+        executable's file run; it can do anything this process can. The bounds hold for every call. `max_build_seconds` bounds
+        how long kernels are built now (None: TREADLE_MAX_BUILD_SECONDS); what no call can come to is not built. Raises
+        VerificationError, ChecksumError, ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
             raise ArgumentError(
@@ -302,7 +301,7 @@ class VirtualMachine:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._calls.call(number, self._bind(number, args, kwargs), self._budget)
 
-        found = (self._calls.array_callable(number, call) if self._budget.is_depth_alone else None) or call
+        found = self._calls.array_callable(number, call) or call
         found.__name__ = found.__qualname__ = function.name
         found.__doc__ = f"{function.name}({', '.join(function.param_names)}): {function.type}"
         return found

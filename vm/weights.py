@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..formats.constants import constant_bytes, constant_type
+from ..formats.constants import constant_type
 from ..formats.errors import ArgumentError
 from ..formats.types import TensorType
-from ..formats.weights import NamedWeight, WeightTable
+from ..formats.weights import NamedWeight, WeightTable, digest
 from . import library
 
 
@@ -47,7 +46,7 @@ def _checked(weight: NamedWeight, value: Any) -> np.ndarray:
         came = TensorType(weight.type.dtype, array.shape) if array.dtype == weight.type.dtype.numpy else array.dtype
         raise ArgumentError(f"weight {weight.name!r}: expected {weight.type}, but {came} came")
     array = np.ascontiguousarray(array).reshape(array.shape)
-    if weight.digest and hashlib.sha256(constant_bytes(array)).hexdigest() != weight.digest:
+    if weight.digest and digest(array) != weight.digest:
         raise ArgumentError(
             f"weight {weight.name!r} decided about the program when it was compiled, and cannot be another now: compile anew"
         )

@@ -114,8 +114,4 @@ def order_of(call: ir.OperatorCall) -> tuple[int, ...]:
 
 def constant(array: np.ndarray) -> ir.Constant:
     """A constant of these elements, which nobody changes any more."""
-    array = np.asarray(array, order="C")
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return ir.Constant(array)
+    return ir.Constant(ir.frozen(array))
