@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..formats import limits
 from ..formats.errors import CompileError
-from ..formats.isa import Kind
+from ..formats.isa import Kind, Role, with_role
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import TensorType
 from .liveness import Liveness, analyse, bits
@@ -24,11 +24,11 @@ from .parts import parts_of
 from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
 
 # What may be done with a tensor in the frame's memory; any other use shares it beyond the frame.
-_STAYS = frozenset({"call", "move", "reshape", "shape_of", "match_shape", "read_shape", "if", "kill"})
-_ALIASES = frozenset({"move", "reshape"})  # the destination is the same memory as the source
-_ALLOCATES = frozenset({"alloc_tensor", "alloc_dynamic"})
-_GROWS = frozenset({"alloc_dynamic", "alloc_storage", "call_host", "invoke", "invoke_closure"})
-_IMMORTAL = frozenset({"frame_tensor", "load_const"})  # nothing is gained by releasing these
+_STAYS = with_role(Role.LOCAL)
+_ALIASES = with_role(Role.ALIAS)
+_ALLOCATES = with_role(Role.BUFFER)
+_GROWS = with_role(Role.GROWS)
+_IMMORTAL = with_role(Role.LASTING)  # nothing is gained by releasing these
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
     for buffer in framed:
         allocation = function.items[buffer.position]
         assert isinstance(allocation, Instruction)
-        dst, type_ = allocation.operands
+        dst, type_ = allocation.operand("dst"), allocation.operand("type")
         place = buffer.root.offset + buffer.place
         function.items[buffer.position] = instruction("frame_tensor", dst, type_, place, origin=allocation.origin)
     _insert_kills(function)
@@ -192,7 +192,7 @@ def _put_together(
     for item in reversed(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
             continue
-        found = parts_of(definition_of(item.operands[0]))  # type: ignore[arg-type]
+        found = parts_of(definition_of(item.operand("prim")))  # type: ignore[arg-type]
         if found is None:
             continue
         inputs, outputs = item.registers("inputs"), item.registers("outputs")
@@ -255,7 +255,7 @@ def _write_in_place(
     for position, item in enumerate(function.items):
         if not isinstance(item, Instruction) or item.name != "call":
             continue
-        for index, place in _possible_places(definition_of(item.operands[0])):  # type: ignore[arg-type]
+        for index, place in _possible_places(definition_of(item.operand("prim"))):  # type: ignore[arg-type]
             inputs, outputs = item.registers("inputs"), item.registers("outputs")
             source, target = inputs[index], outputs[place]
             old, new = sources.get(source, set()), sources.get(target, set())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..formats.isa import Kind
+from ..formats.isa import Kind, Role
 from .liveness import Liveness
 from .virtual import Instruction, Register, VirtualFunction
 
@@ -31,9 +31,9 @@ class Allocation:
 
     def is_void(self, instruction: Instruction) -> bool:
         """True for a move from a register to itself."""
-        if instruction.name not in ("move", "move_int"):
+        if Role.COPIES not in instruction.operation.roles:
             return False
-        dst, src = instruction.operands
+        dst, src = instruction.operand("dst"), instruction.operand("src")
         return self.numbers[dst] == self.numbers[src]  # type: ignore[index]
 
 
@@ -53,7 +53,7 @@ def allocate(function: VirtualFunction, liveness: Liveness) -> Allocation:
 
 def _coalesce(function: VirtualFunction, class_of: list[_Class]) -> list[_Class]:
     for position, item in enumerate(function.items):
-        if not isinstance(item, Instruction) or item.name not in ("move", "move_int"):
+        if not isinstance(item, Instruction) or Role.COPIES not in item.operation.roles:
             continue
         target, source = (class_of[register.serial] for register in (*item.writes(), *item.reads()))
         together_only_here = target.positions & source.positions == 1 << position

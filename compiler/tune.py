@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..formats.bytecode import function_words, scan
+from ..formats.isa import Kind
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Program
 from ..formats.tuning import SECONDS, parse_variant, print_variant
@@ -131,19 +132,17 @@ def uses(program: Program) -> list[Use]:
     for function in program.functions:
         holds_constant: set[int] = set()
         for instruction in scan(function_words(program, function)):
-            name, values = instruction.operation.name, instruction.values
+            name = instruction.operation.name
             if name == "load_const":
-                holds_constant.add(values[0])  # type: ignore[arg-type]
+                holds_constant.add(instruction.word("dst"))
                 continue
             if name == "call":
-                number, inputs = values[0], values[1]
-                calls[number] += 1  # type: ignore[index]
-                now = [register in holds_constant for register in inputs]  # type: ignore[union-attr]
-                before = constant.setdefault(number, now)  # type: ignore[arg-type]
-                constant[number] = [a and b for a, b in zip(before, now, strict=True)]  # type: ignore[index]
-            for operand, value in zip(instruction.operation.fields, values, strict=True):
-                if operand.is_written and operand.kind.value == "r":
-                    holds_constant -= set(value if isinstance(value, tuple) else (value,))
+                number = instruction.word("prim")
+                calls[number] += 1
+                now = [register in holds_constant for register in instruction.list("inputs")]
+                before = constant.setdefault(number, now)
+                constant[number] = [a and b for a, b in zip(before, now, strict=True)]
+            holds_constant.difference_update(instruction.written(Kind.REF))
     primitives = program.primitives
     return [
         Use(primitives[number].name, primitives[number].definition, count, tuple(constant[number]))

@@ -47,9 +47,13 @@ class Instruction:
     def writes(self) -> Iterator[Register]:
         return self._registers(written=True)
 
+    def operand(self, field: str) -> Operand:
+        """What stands in a field."""
+        return self.operands[self.operation.position(field)]
+
     def registers(self, field: str) -> tuple[Register, ...]:
         """The registers in a list of reference registers."""
-        operand = self.operands[[form.name for form in self.operation.fields].index(field)]
+        operand = self.operand(field)
         assert isinstance(operand, tuple)
         return operand  # type: ignore[return-value]
 

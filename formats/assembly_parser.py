@@ -229,8 +229,7 @@ class _Body:
         fields = {operand.field.name: self.operand(operand) for operand in LAYOUTS[name]}
         offset = self.code.emit(name, **fields)
         for field, function, place in self.references:
-            position = offset + 1 + [f.name for f in BY_NAME[name].fields].index(field)
-            self.parser.calls.append((function, place, self.function, position))
+            self.parser.calls.append((function, place, self.function, offset + BY_NAME[name].places()[field]))
         if name == "frame_tensor":
             self.extend_frame(self.parser.types[fields["type"]], fields["offset"])
         self.end_of_instruction(offset)

@@ -32,6 +32,22 @@ class Decoded(NamedTuple):
     values: tuple[Value, ...]
     size: int  # words
 
+    def word(self, name: str) -> int:
+        """The word of a field that is no list."""
+        return self.values[self.operation.position(name)]  # type: ignore[return-value]
+
+    def list(self, name: str) -> tuple[int, ...]:
+        """The words of a field that is a list."""
+        return self.values[self.operation.position(name)]  # type: ignore[return-value]
+
+    def written(self, kind: Kind) -> tuple[int, ...]:
+        """The registers of a kind that it writes."""
+        found: tuple[int, ...] = ()
+        for field, value in zip(self.operation.fields, self.values, strict=True):
+            if field.is_written and field.kind is kind:
+                found += value if isinstance(value, tuple) else (value,)
+        return found
+
 
 def int_register(number: int) -> int:
     """The word by which a `d` field names integer register `number`."""
@@ -174,7 +190,7 @@ class CodeBuilder:
             fields["label"] = 0
         self._words += encode(name, fields)
         if isinstance(target, Label):
-            self._jumps.append((start, start + _label_position(name), target))
+            self._jumps.append((start, start + BY_NAME[name].places()["label"], target))
         if self.node:
             self._nodes.append((start, self.node))
         return start
@@ -187,11 +203,6 @@ class CodeBuilder:
                 raise FormatError(f"the label {label.name!r} is not placed", instruction=instruction)
             self._words[position] = label.offset - instruction
         return self._words, self._nodes
-
-
-def _label_position(name: str) -> int:
-    """Words from an instruction's first to its label field; no list stands before a label."""
-    return 1 + [field.kind for field in BY_NAME[name].fields].index(Kind.LABEL)
 
 
 def code_array(functions: Iterable[Sequence[int]]) -> np.ndarray:

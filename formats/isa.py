@@ -25,6 +25,9 @@ kinds count from 0. A frame's registers start empty. A tensor in r[x] is *borrow
 memory (frame_tensor): it may be given to primitives, reshaped, looked at and moved, but must not leave the frame.
 
 Opcode 0 is no instruction, so that zeroed memory does not run.
+
+This table is the one place that knows an instruction's fields: the words where the engine finds them (`vm/layout.py`), what the
+verifier, hooks and traps call them, and what the compiler may do around an instruction (its roles) follow from it.
 """
 
 from dataclasses import dataclass, field
@@ -61,6 +64,23 @@ class Field:
         return Field(name, Kind(rest.rstrip("*!") or name), "*" in rest, "!" in rest)
 
 
+class Role(Enum):
+    """What others may rely on of an instruction, whatever it does."""
+
+    ENDS = "ends"  # control never reaches the instruction behind it
+    WORKS = (
+        "works"  # the work of a model is done here, outside of the dispatch loop: what profiles and instruments look at
+    )
+    MAKES = "makes"  # r[dst] is a new object in the heap
+    VIEWS = "views"  # r[dst] is another view of memory that is there
+    BUFFER = "buffer"  # r[dst] is a new tensor, whose memory the compiler may place elsewhere
+    GROWS = "grows"  # it may ask for any amount of memory
+    LOCAL = "local"  # what it reads of r[x] stays in the frame: borrowed tensors may be given
+    ALIAS = "alias"  # r[dst] is the memory of the register that it reads
+    COPIES = "copies"  # it does nothing but give a register's value to another one
+    LASTING = "lasting"  # r[dst] lies in what is never freed
+
+
 @dataclass(frozen=True)
 class Operation:
     """One instruction of the set: a row of the table."""
@@ -70,45 +90,68 @@ class Operation:
     group: str
     fields: tuple[Field, ...]
     meaning: str
-    ends_block: bool = field(default=False)  # control never reaches the instruction behind it
+    roles: frozenset[Role] = frozenset()
+    ends_block: bool = field(init=False)  # control never reaches the instruction behind it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ends_block", Role.ENDS in self.roles)
+        object.__setattr__(self, "_positions", {each.name: at for at, each in enumerate(self.fields)})
+
+    def has(self, name: str) -> bool:
+        """Whether there is a field of that name."""
+        return name in self._positions  # type: ignore[attr-defined]
+
+    def position(self, name: str) -> int:
+        """The place of a field among the fields. Raises KeyError."""
+        return self._positions[name]  # type: ignore[attr-defined]
+
+    def places(self) -> dict[str, int]:
+        """By field, the words between the end of the list before it, or the instruction's first word if there is none, and the
+        field (of a list: its length). So much for the instruction's end, too, as END."""
+        found: dict[str, int] = {}
+        at = 1
+        for each in self.fields:
+            found[each.name] = at
+            at = 0 if each.is_list else at + 1
+        return {**found, "END": at}
 
 
 # fmt: off
 TABLE = """
 # values
- 1  move              dst:r! src:r                               r[dst] := r[src]
- 2  kill              regs:r*                                    release r[x] and make it empty, for each x of regs
- 3  load_const        dst:r! const                               r[dst] := the constant, shared, never written to
+ 1  move              dst:r! src:r                               r[dst] := r[src]  // local copies alias
+ 2  kill              regs:r*                                    release r[x] and make it empty, for each x of regs  // local
+ 3  load_const        dst:r! const                               r[dst] := the constant, shared, never written to  // lasting
  4  load_int          dst:i! imm                                 i[dst] := imm
- 5  move_int          dst:i! src:i                               i[dst] := i[src]
+ 5  move_int          dst:i! src:i                               i[dst] := i[src]  // copies
 # control
- 6  goto              label                                      continue at label                                         ends
- 7  if                cond:r label                               continue at label when the scalar tensor r[cond] is zero
+ 6  goto              label                                      continue at label  // ends
+ 7  if                cond:r label                               continue at label when the scalar tensor r[cond] is zero  // local
  8  if_int            cond:i label                               continue at label when i[cond] is 0
- 9  ret               src:r                                      return r[src] to the caller                               ends
-10  fatal             reason:imm                                 fail: 0 no clause of a match fits, 1 unreachable code     ends
+ 9  ret               src:r                                      return r[src] to the caller  // ends
+10  fatal             reason:imm                                 fail: 0 no clause of a match fits, 1 unreachable code  // ends
 # calls
-11  invoke            dst:r! func args:r*                        r[dst] := func(r[args]…)
-12  invoke_closure    dst:r! closure:r args:r*                   r[dst] := r[closure](r[args]…, its captured values…)
-13  call              prim inputs:r* outputs:r* dims:d*          prim reads r[inputs], writes into the tensors r[outputs]; dims: its dimension variables
-14  call_host         prim dst:r*! inputs:r* dims:d*             r[dst] := new values that the host operator prim makes of r[inputs]
+11  invoke            dst:r! func args:r*                        r[dst] := func(r[args]…)  // grows
+12  invoke_closure    dst:r! closure:r args:r*                   r[dst] := r[closure](r[args]…, its captured values…)  // grows
+13  call              prim inputs:r* outputs:r* dims:d*          prim reads r[inputs], writes into the tensors r[outputs]; dims: its dimension variables  // local works
+14  call_host         prim dst:r*! inputs:r* dims:d*             r[dst] := new values that the host operator prim makes of r[inputs]  // works grows
 # memory
-16  frame_tensor      dst:r! type offset:imm                     r[dst] := a borrowed tensor of a static type in the frame's memory
-17  alloc_tensor      dst:r! type                                r[dst] := a new tensor of a static type
-18  alloc_dynamic     dst:r! dtype shape:d*                      r[dst] := a new tensor
-19  alloc_storage     dst:r! size:d                              r[dst] := new storage of size bytes
-20  storage_tensor    dst:r! storage:r offset:d dtype shape:d*   r[dst] := a tensor in r[storage], from byte offset on; it keeps the storage alive
+16  frame_tensor      dst:r! type offset:imm                     r[dst] := a borrowed tensor of a static type in the frame's memory  // lasting
+17  alloc_tensor      dst:r! type                                r[dst] := a new tensor of a static type  // makes buffer
+18  alloc_dynamic     dst:r! dtype shape:d*                      r[dst] := a new tensor  // makes buffer grows
+19  alloc_storage     dst:r! size:d                              r[dst] := new storage of size bytes  // makes grows
+20  storage_tensor    dst:r! storage:r offset:d dtype shape:d*   r[dst] := a tensor in r[storage], from byte offset on; it keeps the storage alive  // views
 # data
-21  alloc_data        dst:r! type tag:imm fields:r*              r[dst] := a tuple (tag 0) or data value
+21  alloc_data        dst:r! type tag:imm fields:r*              r[dst] := a tuple (tag 0) or data value  // makes
 22  get_field         dst:r! object:r tag:imm index:imm          r[dst] := field index of r[object], whose tag must be tag
 23  get_tag           dst:i! object:r                            i[dst] := the tag of r[object]
-24  alloc_closure     dst:r! func captured:r*                    r[dst] := func with its last parameters bound to r[captured]
+24  alloc_closure     dst:r! func captured:r*                    r[dst] := func with its last parameters bound to r[captured]  // makes
 # shapes
-25  shape_of          dst:i*! tensor:r                           i[dst] := the dimensions of r[tensor], all of them
-26  match_shape       tensor:r shape:d*                          fail unless r[tensor] has this shape
-27  reshape           dst:r! src:r shape:d*                      r[dst] := the elements of r[src], not copied, in another shape of equal size
-28  make_shape        dst:r! shape:d*                            r[dst] := a new int64 tensor of rank 1 that holds shape
-29  read_shape        dst:i*! tensor:r                           i[dst] := the elements of r[tensor], an integer tensor of rank 0 or 1
+25  shape_of          dst:i*! tensor:r                           i[dst] := the dimensions of r[tensor], all of them  // local
+26  match_shape       tensor:r shape:d*                          fail unless r[tensor] has this shape  // local
+27  reshape           dst:r! src:r shape:d*                      r[dst] := the elements of r[src], not copied, in another shape of equal size  // local alias views
+28  make_shape        dst:r! shape:d*                            r[dst] := a new int64 tensor of rank 1 that holds shape  // makes
+29  read_shape        dst:i*! tensor:r                           i[dst] := the elements of r[tensor], an integer tensor of rank 0 or 1  // local
 # integers
 32  add               dst:i! a:d b:d                             i[dst] := a + b      (this whole group fails when a result does not fit into 64 bits)
 33  subtract          dst:i! a:d b:d                             i[dst] := a - b
@@ -120,25 +163,34 @@ TABLE = """
 39  equal             dst:i! a:d b:d                             i[dst] := 1 if a = b else 0
 40  less              dst:i! a:d b:d                             i[dst] := 1 if a < b else 0
 # devices
-48  device_copy       dst:r! src:r device:imm                    r[dst] := a copy of r[src] on the device
+48  device_copy       dst:r! src:r device:imm                    r[dst] := a copy of r[src] on the device  // makes
 """
 # fmt: on
 
 
-def _rows() -> list[Operation]:
+def parse_table(table: str) -> list[Operation]:
+    """The rows of a table of this form."""
     rows, group = [], ""
-    for line in TABLE.strip().splitlines():
+    for line in table.strip().splitlines():
         if line.startswith("#"):
             group = line[1:].strip()
             continue
         head, meaning = line[:63], line[63:].rstrip()
         opcode, name, *fields = head.split()
-        ends = meaning.endswith(" ends")
-        meaning = meaning.removesuffix(" ends").strip()
-        rows.append(Operation(int(opcode), name, group, tuple(map(Field.parse, fields)), meaning, ends))
+        meaning, _, roles = meaning.partition("  // ")
+        rows.append(
+            Operation(
+                int(opcode), name, group, tuple(map(Field.parse, fields)), meaning, frozenset(map(Role, roles.split()))
+            )
+        )
     return rows
 
 
-OPERATIONS: tuple[Operation, ...] = tuple(_rows())
+OPERATIONS: tuple[Operation, ...] = tuple(parse_table(TABLE))
 BY_NAME: dict[str, Operation] = {operation.name: operation for operation in OPERATIONS}
 BY_OPCODE: dict[int, Operation] = {operation.opcode: operation for operation in OPERATIONS}
+
+
+def with_role(*roles: Role) -> frozenset[str]:
+    """The names of the instructions that have any of these roles."""
+    return frozenset(operation.name for operation in OPERATIONS if not operation.roles.isdisjoint(roles))

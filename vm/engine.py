@@ -44,7 +44,10 @@ from .intrinsics import (
     subtract_overflows,
 )
 from .layout import (
+    AT,
+    BINARY,
     CONTEXT,
+    DST,
     DTYPE,
     FRAME,
     FRAME_HEAD,
@@ -356,11 +359,11 @@ def execute(context):
         opcode = load(pc, 0)
 
         if opcode == OPCODE.call:
-            primitive = primitives + WORD * PRIMITIVE.WORDS * load(pc, 1)
+            primitive = primitives + WORD * PRIMITIVE.WORDS * load(pc, AT.call.prim)
             if load(primitive, PRIMITIVE.KERNEL) == 0:
                 fuel, trap = fuel + 1, TRAP.HOST
                 break
-            failure = call_primitive(context, primitive, pc + 2 * WORD, refs, ints)
+            failure = call_primitive(context, primitive, pc + WORD * AT.call.inputs, refs, ints)
             if failure != 0:
                 store(context, CONTEXT.DETAIL, failure)
                 trap = TRAP.KERNEL
@@ -370,52 +373,56 @@ def execute(context):
                     trap = TRAP.MEMORY
                 break
             fuel, worked = charge(fuel, worked, load(primitive, PRIMITIVE.TICKS))
-            pc = next_list(next_list(next_list(pc + 2 * WORD)))
+            pc = next_list(next_list(next_list(pc + WORD * AT.call.inputs)))
 
         elif opcode == OPCODE.frame_tensor:
-            reference = load(load(context, CONTEXT.TYPES), load(pc, 2))
-            put(context, register(refs, load(pc, 1)), load(frame, FRAME.MEMORY) + load(pc, 3), reference)
-            pc += 4 * WORD
+            reference = load(load(context, CONTEXT.TYPES), load(pc, AT.frame_tensor.type))
+            data = load(frame, FRAME.MEMORY) + load(pc, AT.frame_tensor.offset)
+            put(context, register(refs, load(pc, AT.frame_tensor.dst)), data, reference)
+            pc += WORD * AT.frame_tensor.END
 
         elif opcode == OPCODE.load_const:
-            constant = register(load(context, CONTEXT.CONSTANTS), load(pc, 2))
-            put(context, register(refs, load(pc, 1)), load(constant, 0), load(constant, 1))
-            pc += 3 * WORD
+            constant = register(load(context, CONTEXT.CONSTANTS), load(pc, AT.load_const.const))
+            put(context, register(refs, load(pc, AT.load_const.dst)), load(constant, 0), load(constant, 1))
+            pc += WORD * AT.load_const.END
 
         elif opcode == OPCODE.move:
-            source = register(refs, load(pc, 2))
+            source = register(refs, load(pc, AT.move.src))
             reference = load(source, 1)
             retain(reference)
-            put(context, register(refs, load(pc, 1)), load(source, 0), reference)
-            pc += 3 * WORD
+            put(context, register(refs, load(pc, AT.move.dst)), load(source, 0), reference)
+            pc += WORD * AT.move.END
 
         elif opcode == OPCODE.kill:
-            for k in range(load(pc, 1)):
-                put(context, register(refs, load(pc, 2 + k)), 0, 0)
-            fuel, worked = charge(fuel, worked, load(pc, 1) >> 1)
-            pc = next_list(pc + WORD)
+            count = load(pc, AT.kill.regs)
+            for k in range(count):
+                put(context, register(refs, load(pc, AT.kill.regs + 1 + k)), 0, 0)
+            fuel, worked = charge(fuel, worked, count >> 1)
+            pc = next_list(pc + WORD * AT.kill.regs)
 
         elif opcode == OPCODE.load_int:
-            store(ints, load(pc, 1), load(pc, 2))
-            pc += 3 * WORD
+            store(ints, load(pc, AT.load_int.dst), load(pc, AT.load_int.imm))
+            pc += WORD * AT.load_int.END
 
         elif opcode == OPCODE.move_int:
-            store(ints, load(pc, 1), load(ints, load(pc, 2)))
-            pc += 3 * WORD
+            store(ints, load(pc, AT.move_int.dst), load(ints, load(pc, AT.move_int.src)))
+            pc += WORD * AT.move_int.END
 
         elif opcode == OPCODE.goto:
-            pc += WORD * load(pc, 1)
+            pc += WORD * load(pc, AT.goto.label)
 
         elif opcode == OPCODE.if_int:
-            pc += WORD * load(pc, 2) if load(ints, load(pc, 1)) == 0 else 3 * WORD
+            pc += (
+                WORD * load(pc, AT.if_int.label) if load(ints, load(pc, AT.if_int.cond)) == 0 else WORD * AT.if_int.END
+            )
 
         elif opcode == OPCODE.if_:
-            source = register(refs, load(pc, 1))
+            source = register(refs, load(pc, AT.if_.cond))
             value = element(load(source, 0), load(described(load(source, 1)), OBJECT.TAG), 0)
-            pc += WORD * load(pc, 2) if value == 0 else 3 * WORD
+            pc += WORD * load(pc, AT.if_.label) if value == 0 else WORD * AT.if_.END
 
         elif opcode == OPCODE.ret:
-            slot = register(refs, load(pc, 1))
+            slot = register(refs, load(pc, AT.ret.src))
             data, reference = load(slot, 0), load(slot, 1)
             store(slot, 1, 0)  # the caller takes the reference over
             target, origin, caller = load(frame, FRAME.TARGET), load(frame, FRAME.RETURN), load(frame, FRAME.CALLER)
@@ -431,9 +438,10 @@ def execute(context):
             pc = code + origin
 
         elif opcode == OPCODE.invoke:
-            function = functions + WORD * FUNCTION.WORDS * load(pc, 2)
-            arguments = pc + 3 * WORD
-            entered = enter(context, frame, function, arguments, 0, next_list(arguments) - code, load(pc, 1))
+            function = functions + WORD * FUNCTION.WORDS * load(pc, AT.invoke.func)
+            arguments = pc + WORD * AT.invoke.args
+            behind, target = next_list(arguments) - code, load(pc, AT.invoke.dst)
+            entered = enter(context, frame, function, arguments, 0, behind, target)
             if entered < 0:
                 trap = -entered
                 break
@@ -444,10 +452,11 @@ def execute(context):
             pc = code + load(function, FUNCTION.ENTRY)
 
         elif opcode == OPCODE.invoke_closure:
-            closure = described(load(register(refs, load(pc, 2)), 1))
+            closure = described(load(register(refs, load(pc, AT.invoke_closure.closure)), 1))
             function = functions + WORD * FUNCTION.WORDS * load(closure, OBJECT.TAG)
-            arguments = pc + 3 * WORD
-            entered = enter(context, frame, function, arguments, closure, next_list(arguments) - code, load(pc, 1))
+            arguments = pc + WORD * AT.invoke_closure.args
+            behind, target = next_list(arguments) - code, load(pc, AT.invoke_closure.dst)
+            entered = enter(context, frame, function, arguments, closure, behind, target)
             if entered < 0:
                 trap = -entered
                 break
@@ -458,47 +467,52 @@ def execute(context):
             pc = code + load(function, FUNCTION.ENTRY)
 
         elif opcode == OPCODE.get_field:
-            record = described(load(register(refs, load(pc, 2)), 1))
-            if load(record, OBJECT.TAG) != load(pc, 3):
+            record = described(load(register(refs, load(pc, AT.get_field.object)), 1))
+            if load(record, OBJECT.TAG) != load(pc, AT.get_field.tag):
                 trap = TRAP.TAG
                 break
-            reference = load(record, OBJECT.ITEMS + load(pc, 4))
+            reference = load(record, OBJECT.ITEMS + load(pc, AT.get_field.index))
             retain(reference)
-            put(context, register(refs, load(pc, 1)), load(described(reference), OBJECT.DATA), reference)
-            pc += 5 * WORD
+            target = register(refs, load(pc, AT.get_field.dst))
+            put(context, target, load(described(reference), OBJECT.DATA), reference)
+            pc += WORD * AT.get_field.END
 
         elif opcode == OPCODE.get_tag:
-            store(ints, load(pc, 1), load(described(load(register(refs, load(pc, 2)), 1)), OBJECT.TAG))
-            pc += 3 * WORD
+            record = described(load(register(refs, load(pc, AT.get_tag.object)), 1))
+            store(ints, load(pc, AT.get_tag.dst), load(record, OBJECT.TAG))
+            pc += WORD * AT.get_tag.END
 
         elif opcode == OPCODE.shape_of:
-            tensor = described(load(register(refs, load(next_list(pc + WORD), 0)), 1))
-            for k in range(load(pc, 1)):
-                store(ints, load(pc, 2 + k), load(tensor, OBJECT.ITEMS + k))
-            pc = next_list(pc + WORD) + WORD
+            behind = next_list(pc + WORD * AT.shape_of.dst)
+            tensor = described(load(register(refs, load(behind, AT.shape_of.tensor)), 1))
+            for k in range(load(pc, AT.shape_of.dst)):
+                store(ints, load(pc, AT.shape_of.dst + 1 + k), load(tensor, OBJECT.ITEMS + k))
+            pc = behind + WORD * AT.shape_of.END
 
         elif opcode == OPCODE.match_shape:
-            tensor = described(load(register(refs, load(pc, 1)), 1))
-            if has_shape(tensor, pc + 2 * WORD, ints) == 0:
+            tensor = described(load(register(refs, load(pc, AT.match_shape.tensor)), 1))
+            if has_shape(tensor, pc + WORD * AT.match_shape.shape, ints) == 0:
                 trap = TRAP.SHAPE
                 break
-            pc = next_list(pc + 2 * WORD)
+            pc = next_list(pc + WORD * AT.match_shape.shape)
 
         elif opcode == OPCODE.read_shape:
-            source = register(refs, load(next_list(pc + WORD), 0))
+            behind = next_list(pc + WORD * AT.read_shape.dst)
+            source = register(refs, load(behind, AT.read_shape.tensor))
             tensor = described(load(source, 1))
-            for k in range(load(pc, 1)):
-                store(ints, load(pc, 2 + k), element(load(source, 0), load(tensor, OBJECT.TAG), k))
-            pc = next_list(pc + WORD) + WORD
+            for k in range(load(pc, AT.read_shape.dst)):
+                value = element(load(source, 0), load(tensor, OBJECT.TAG), k)
+                store(ints, load(pc, AT.read_shape.dst + 1 + k), value)
+            pc = behind + WORD * AT.read_shape.END
 
         elif opcode >= OPCODE.add and opcode <= OPCODE.less:
-            a, b = operand(load(pc, 2), ints), operand(load(pc, 3), ints)
+            a, b = operand(load(pc, BINARY.a), ints), operand(load(pc, BINARY.b), ints)
             failure = arithmetic_failure(opcode, a, b)
             if failure != 0:
                 trap = failure
                 break
-            store(ints, load(pc, 1), arithmetic(opcode, a, b))
-            pc += 4 * WORD
+            store(ints, load(pc, BINARY.dst), arithmetic(opcode, a, b))
+            pc += WORD * BINARY.END
 
         elif opcode == OPCODE.call_host:
             fuel, trap = fuel + 1, TRAP.HOST
@@ -512,51 +526,56 @@ def execute(context):
             following = pc
             data = 0
             if opcode == OPCODE.alloc_tensor:
-                model = described(load(load(context, CONTEXT.TYPES), load(pc, 2)))
+                model = described(load(load(context, CONTEXT.TYPES), load(pc, AT.alloc_tensor.type)))
                 made = take_result_memory(context, frame, pc - code, model)
                 if made == 0:
                     made = new_like(context, model)
-                following = pc + 3 * WORD
+                following = pc + WORD * AT.alloc_tensor.END
             elif opcode == OPCODE.alloc_dynamic:
-                made = new_dynamic(context, load(pc, 2), pc + 3 * WORD, ints)
-                following = next_list(pc + 3 * WORD)
+                shape = pc + WORD * AT.alloc_dynamic.shape
+                made = new_dynamic(context, load(pc, AT.alloc_dynamic.dtype), shape, ints)
+                following = next_list(shape)
             elif opcode == OPCODE.alloc_storage:
-                size = operand(load(pc, 2), ints)
+                size = operand(load(pc, AT.alloc_storage.size), ints)
                 made = new_storage(context, size) if extend(size, 1) >= 0 else -TRAP.SIZE
-                following = pc + 3 * WORD
+                following = pc + WORD * AT.alloc_storage.END
             elif opcode == OPCODE.storage_tensor:
-                storage = load(register(refs, load(pc, 2)), 1)
-                offset = operand(load(pc, 3), ints)
-                made = new_in_storage(context, storage, offset, load(pc, 4), pc + 5 * WORD, ints)
-                following = next_list(pc + 5 * WORD)
+                storage = load(register(refs, load(pc, AT.storage_tensor.storage)), 1)
+                offset = operand(load(pc, AT.storage_tensor.offset), ints)
+                shape = pc + WORD * AT.storage_tensor.shape
+                made = new_in_storage(context, storage, offset, load(pc, AT.storage_tensor.dtype), shape, ints)
+                following = next_list(shape)
             elif opcode == OPCODE.alloc_data:
-                made = new_record(context, KIND.DATA, load(pc, 3), load(pc, 2), load(pc, 4))
-                following = next_list(pc + 4 * WORD)
+                items = pc + WORD * AT.alloc_data.fields
+                tag, type_ = load(pc, AT.alloc_data.tag), load(pc, AT.alloc_data.type)
+                made = new_record(context, KIND.DATA, tag, type_, load(items, 0))
+                following = next_list(items)
                 if made > 0:
-                    fuel, worked = charge(fuel, worked, fill_items(made, pc + 4 * WORD, refs))
+                    fuel, worked = charge(fuel, worked, fill_items(made, items, refs))
             elif opcode == OPCODE.alloc_closure:
-                made = new_record(context, KIND.CLOSURE, load(pc, 2), 0, load(pc, 3))
-                following = next_list(pc + 3 * WORD)
+                items = pc + WORD * AT.alloc_closure.captured
+                made = new_record(context, KIND.CLOSURE, load(pc, AT.alloc_closure.func), 0, load(items, 0))
+                following = next_list(items)
                 if made > 0:
-                    fuel, worked = charge(fuel, worked, fill_items(made, pc + 3 * WORD, refs))
+                    fuel, worked = charge(fuel, worked, fill_items(made, items, refs))
             elif opcode == OPCODE.reshape:
-                source = register(refs, load(pc, 2))
-                made = new_reshaped(context, load(source, 0), load(source, 1), pc + 3 * WORD, ints)
-                following = next_list(pc + 3 * WORD)
+                source, shape = register(refs, load(pc, AT.reshape.src)), pc + WORD * AT.reshape.shape
+                made = new_reshaped(context, load(source, 0), load(source, 1), shape, ints)
+                following = next_list(shape)
             elif opcode == OPCODE.make_shape:
-                made = new_shape(context, pc + 2 * WORD, ints)
-                following = next_list(pc + 2 * WORD)
+                made = new_shape(context, pc + WORD * AT.make_shape.shape, ints)
+                following = next_list(pc + WORD * AT.make_shape.shape)
             elif opcode == OPCODE.device_copy:
-                source = register(refs, load(pc, 2))
+                source = register(refs, load(pc, AT.device_copy.src))
                 made = new_copy(context, load(source, 0), load(source, 1))
                 fuel, worked = charge(fuel, worked, size_of(described(load(source, 1))) >> 5)
-                following = pc + 4 * WORD
+                following = pc + WORD * AT.device_copy.END
             if made < 0:
                 trap = -made
                 if trap == TRAP.HOOK:
                     fuel += 1
                 break
-            put(context, register(refs, load(pc, 1)), load(made, OBJECT.DATA), made)
+            put(context, register(refs, load(pc, DST)), load(made, OBJECT.DATA), made)
             pc = following
 
     store(context, CONTEXT.PC, pc - code)

@@ -98,16 +98,16 @@ def error(context: Context, trap: int) -> TreadleError:
 
 
 def _shape(place: Place) -> TreadleError:
-    tensor, shape = place.instruction.values
-    expected = tuple(map(place.integer, shape))  # type: ignore[arg-type]
-    actual = place.shape(tensor)  # type: ignore[arg-type]
+    instruction = place.instruction
+    expected = tuple(map(place.integer, instruction.list("shape")))
+    actual = place.shape(instruction.word("tensor"))
     return ShapeError(f"expected a tensor of shape {list(expected)}, {list(actual)} came", **place.where())
 
 
 def _reshape(place: Place) -> TreadleError:
-    _, source, shape = place.instruction.values
-    expected = list(map(place.integer, shape))  # type: ignore[arg-type]
-    actual = list(place.shape(source))  # type: ignore[arg-type]
+    instruction = place.instruction
+    expected = list(map(place.integer, instruction.list("shape")))
+    actual = list(place.shape(instruction.word("src")))
     return ShapeError(f"a tensor of shape {actual} does not have the elements for {expected}", **place.where())
 
 
@@ -123,10 +123,10 @@ def _size(place: Place) -> TreadleError:
 
 
 def _storage(place: Place) -> TreadleError:
-    _, storage, offset, _, shape = place.instruction.values
-    size = word(place.reference(storage), OBJECT.ITEMS)  # type: ignore[arg-type]
-    at = place.integer(offset)  # type: ignore[arg-type]
-    wanted = list(map(place.integer, shape))  # type: ignore[arg-type]
+    instruction = place.instruction
+    size = word(place.reference(instruction.word("storage")), OBJECT.ITEMS)
+    at = place.integer(instruction.word("offset"))
+    wanted = list(map(place.integer, instruction.list("shape")))
     message = (
         f"a tensor of shape {wanted} at byte {at} is not in the {size} bytes of its storage, or not at a multiple of 64"
     )
@@ -134,8 +134,9 @@ def _storage(place: Place) -> TreadleError:
 
 
 def _tag(place: Place) -> TreadleError:
-    _, record, tag, _ = place.instruction.values
-    actual = word(place.reference(record) & ~1, OBJECT.TAG)  # type: ignore[arg-type]
+    instruction = place.instruction
+    tag = instruction.word("tag")
+    actual = word(place.reference(instruction.word("object")) & ~1, OBJECT.TAG)
     return ExecutionError(f"expected a data value with tag {tag}, one with tag {actual} came", **place.where())
 
 
@@ -144,15 +145,15 @@ def _division(place: Place) -> TreadleError:
 
 
 def _overflow(place: Place) -> TreadleError:
-    _, a, b = place.instruction.values
-    values = f"{place.integer(a)} and {place.integer(b)}"  # type: ignore[arg-type]
+    a, b = (place.integer(place.instruction.word(name)) for name in ("a", "b"))
+    values = f"{a} and {b}"
     message = f"{place.instruction.operation.name} of {values} does not fit into 64 bits"
     return ExecutionError(message, **place.where())
 
 
 def _kernel(place: Place) -> TreadleError:
     code = place.context.words[CONTEXT.DETAIL]
-    name = place.context.image.program.primitives[place.instruction.values[0]].name  # type: ignore[index]
+    name = place.context.image.program.primitives[place.instruction.word("prim")].name
     if code == 1:
         return IndexOutOfRangeError(f"primitive {name}: an index is out of range", **place.where())
     if code == 4:
@@ -166,8 +167,8 @@ def _kernel(place: Place) -> TreadleError:
 
 def _fatal(place: Place) -> TreadleError:
     reasons = {0: "no clause of a match fits the value", 1: "code was reached that cannot be"}
-    reason = place.instruction.values[0]
-    return ExecutionError(reasons.get(reason, f"fatal error {reason}"), **place.where())  # type: ignore[arg-type]
+    reason = place.instruction.word("reason")
+    return ExecutionError(reasons.get(reason, f"fatal error {reason}"), **place.where())
 
 
 def _depth(place: Place) -> TreadleError:

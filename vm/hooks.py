@@ -16,7 +16,7 @@ import numpy as np
 from ..formats.bytecode import Decoded, function_words, scan
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, TreadleError
-from ..formats.isa import Operation
+from ..formats.isa import Operation, Role, with_role
 from ..formats.primitive import Primitive
 from .context import Context
 from .failures import Place
@@ -42,7 +42,7 @@ class Event:
         self._place = place
         self.instruction: Decoded = place.instruction
         # outputs that nobody has written yet: what their memory held before is not for the listener to see
-        self._blank = set(self.registers("outputs")) if self.operation.name == "call" else set()
+        self._blank = set(self.registers("outputs")) if self.operation.has("outputs") else set()
 
     @property
     def operation(self) -> Operation:
@@ -61,29 +61,26 @@ class Event:
     @property
     def primitive(self) -> Primitive | None:
         """The primitive of a call."""
-        if "prim" not in [field.name for field in self.operation.fields]:
+        if not self.operation.has("prim"):
             return None
-        return self._place.context.image.program.primitives[self.instruction.values[0]]  # type: ignore[index]
+        return self._place.context.image.program.primitives[self.instruction.word("prim")]
 
     @property
     def callee(self) -> str | None:
         """The name of the function that an invoke calls."""
-        names = [field.name for field in self.operation.fields]
-        if "func" not in names:
+        if not self.operation.has("func"):
             return None
-        number = self.instruction.values[names.index("func")]
-        return self._place.context.image.program.functions[number].name  # type: ignore[index]
+        return self._place.context.image.program.functions[self.instruction.word("func")].name
 
     def registers(self, field: str) -> tuple[int, ...]:
         """The registers that a field names."""
-        names = [f.name for f in self.operation.fields]
-        value = self.instruction.values[names.index(field)]
+        value = self.instruction.values[self.operation.position(field)]
         return value if isinstance(value, tuple) else (value,)
 
     @property
     def tensors(self) -> tuple[int, ...]:
         """The registers of a call's tensors: inputs, then outputs."""
-        outputs = "outputs" if self.operation.name == "call" else "dst"
+        outputs = "outputs" if self.operation.has("outputs") else "dst"
         return self.registers("inputs") + self.registers(outputs)
 
     def describe(self, register: int) -> str:
@@ -148,8 +145,8 @@ class Listener:
         """The call fails."""
 
 
-CALLS = frozenset({"call", "call_host"})
-ALLOCATIONS = frozenset({"alloc_tensor", "alloc_dynamic", "alloc_storage", "alloc_data", "alloc_closure", "make_shape"})
+CALLS = with_role(Role.WORKS)
+ALLOCATIONS = with_role(Role.MAKES)
 
 
 class Instrument(Listener):
@@ -212,7 +209,7 @@ class HookedCode:
         ]
         # every listener is told, also when an earlier one skips
         actions = [listener.before(event) for listener in listeners]
-        if SKIP_RUN in actions and event.operation.name == "call":
+        if SKIP_RUN in actions and event.operation.has("outputs"):
             event.skipped()
             context.words[CONTEXT.PC] += event.instruction.size * WORD
             return -1

@@ -47,26 +47,24 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
     """Does the call or call_host that the context stands on, and moves it behind. Raises what the operator raises."""
     place = Place.current(context)
     instruction = place.instruction
-    if instruction.operation.name == "call":
-        number, inputs, outputs, operands = instruction.values
-    else:
-        number, outputs, inputs, operands = instruction.values
-    primitive = context.image.program.primitives[number]  # type: ignore[index]
-    sizes = [place.integer(operand) for operand in operands]  # type: ignore[union-attr]
+    number, inputs = instruction.word("prim"), instruction.list("inputs")
+    makes_results = instruction.operation.has("dst")
+    outputs = instruction.list("dst" if makes_results else "outputs")
+    primitive = context.image.program.primitives[number]
+    sizes = [place.integer(operand) for operand in instruction.list("dims")]
     shapes = _shapes(place, primitive.name, primitive.definition, sizes)
     _check_room(place, primitive.definition, shapes)
-    arrays = [_view(place, register) for register in inputs]  # type: ignore[union-attr]
+    arrays = [_view(place, register) for register in inputs]
     elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
-    results = _evaluate(place, number, arrays, sizes, evaluators, elements)  # type: ignore[arg-type]
+    results = _evaluate(place, number, arrays, sizes, evaluators, elements)
     types = primitive.definition.values
     expected = [(types[value], shapes[value]) for value in primitive.definition.outputs]
     _check(primitive.name, results, expected, place)
-    if instruction.operation.name == "call":
-        for register, result in zip(outputs, results, strict=True):  # type: ignore[arg-type]
-            _view(place, register)[...] = result
-    else:
-        for register, result in zip(outputs, results, strict=True):  # type: ignore[arg-type]
+    for register, result in zip(outputs, results, strict=True):
+        if makes_results:
             _set_register(place, register, result)
+        else:
+            _view(place, register)[...] = result
     context.words[CONTEXT.PC] += instruction.size * WORD
     context.words[CONTEXT.FUEL] -= 1
 
@@ -78,8 +76,10 @@ def go_on(context: Context) -> None:
     if place.instruction.operation.name != "call":  # nothing else is left half done
         context.go_on()
         return
-    _, inputs, outputs, _ = place.instruction.values
-    reads, writes = ([_extent(place, register) for register in field] for field in (inputs, outputs))  # type: ignore[union-attr]
+    instruction = place.instruction
+    reads, writes = (
+        [_extent(place, register) for register in instruction.list(name)] for name in ("inputs", "outputs")
+    )
     if any(start < end_ and start_ < end for start, end in reads for start_, end_ in writes):
         raise KeyboardInterrupt
     context.go_on()

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.dtypes import DType
+from ..formats.isa import Kind
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Function, Program
 from ..formats.types import TensorType, TupleType, Type, erase_dims
@@ -197,7 +198,7 @@ def _argument_words(verified: Verified) -> int:
     most = max((2 * len(facts.function.param_names) for facts in verified.functions), default=0)
     for facts in verified.functions:
         for instruction in facts.instructions:
-            if instruction.operation.name == "call":
+            if instruction.operation.has("outputs"):
                 most = max(most, instruction.size)
     return most + 1 + NOTE_WORDS
 
@@ -220,7 +221,7 @@ def result_places(program: Program, function: Function, instructions: Sequence[D
         return ()
     targets = {jump_target(instruction) for instruction in instructions}
     result = function.type.result
-    wanted = {instructions[returns[0]].values[0]: -1}  # which result a register holds, -1 for the tuple of all
+    wanted = {instructions[returns[0]].word("src"): -1}  # which result a register holds, -1 for the tuple of all
     types: tuple[Type, ...] = (result,)
     if isinstance(result, TupleType):
         types = result.fields
@@ -230,28 +231,19 @@ def result_places(program: Program, function: Function, instructions: Sequence[D
     for instruction, following in reversed(list(pairwise(instructions[: returns[0] + 1]))):
         if following.offset in targets or instruction.operation.ends_block:
             return ()
-        for register in set(_written(instruction)) & set(wanted):
+        for register in set(instruction.written(Kind.REF)) & set(wanted):
             which, name = wanted.pop(register), instruction.operation.name
-            if name == "alloc_tensor" and which >= 0 and program.types[instruction.values[1]] == types[which]:  # type: ignore[index]
+            if name == "alloc_tensor" and which >= 0 and program.types[instruction.word("type")] == types[which]:
                 found[which] = (function.start + instruction.offset) * WORD
                 continue
             sources: tuple[int, ...] = ()
             if name == "move":
-                sources, results = (instruction.values[1],), [which]  # type: ignore[assignment]
+                sources, results = (instruction.word("src"),), [which]
             elif name == "alloc_data" and which < 0:
-                sources, results = instruction.values[3], list(range(len(types)))  # type: ignore[assignment]
+                sources, results = instruction.list("fields"), list(range(len(types)))
             if not sources or len(set(sources)) < len(sources) or not wanted.keys().isdisjoint(sources):
                 return ()
             wanted |= zip(sources, results, strict=True)
         if not wanted:
             return tuple(found[which] for which in range(len(types)))
     return ()
-
-
-def _written(instruction: Decoded) -> tuple[int, ...]:
-    """The reference registers that an instruction writes."""
-    found: list[int] = []
-    for field, value in zip(instruction.operation.fields, instruction.values, strict=True):
-        if field.is_written and field.kind.value == "r":
-            found += value if isinstance(value, tuple) else (value,)
-    return tuple(found)

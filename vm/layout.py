@@ -21,7 +21,7 @@ from keyword import iskeyword
 from types import ModuleType
 
 from ..formats.dtypes import DType
-from ..formats.isa import OPERATIONS
+from ..formats.isa import OPERATIONS, Role, with_role
 
 WORD = 8  # bytes
 
@@ -282,10 +282,26 @@ COPIED_BYTES = 16 << 10  # a result of so many bytes is copied: that is faster t
 LARGE = 4 << 20  # for a block of so many bytes malloc is likely to ask the system, each time anew
 MAX_LARGE = 512 << 20  # so many bytes that large results have left are kept for the next ones
 
-# The opcodes by name, from the instruction table.
-OPCODE = ModuleType("OPCODE")
+# The opcodes by name, from the instruction table; and where in an instruction's words its fields are: `AT.move.src` words from
+# its first word on, or from the end of the list that stands before the field. The instruction's end is `END` words from there.
+OPCODE, AT = ModuleType("OPCODE"), ModuleType("AT")
 for _operation in OPERATIONS:
-    setattr(OPCODE, _operation.name + "_" * iskeyword(_operation.name), _operation.opcode)
+    _name = _operation.name + "_" * iskeyword(_operation.name)
+    setattr(OPCODE, _name, _operation.opcode)
+    _places = ModuleType(_name)
+    vars(_places).update(_operation.places())
+    setattr(AT, _name, _places)
+
+
+def _common_place(name: str, operations: frozenset[str]) -> int:
+    """Where a field is that instructions which the engine treats as one have all at the same place."""
+    (place,) = {operation.places()[name] for operation in OPERATIONS if operation.name in operations}
+    return place
+
+
+# Of what puts one object into r[dst], and of arithmetic.
+DST = _common_place("dst", with_role(Role.MAKES, Role.VIEWS))
+BINARY = AT.add
 HOOK_OPCODE = 1 << 20  # no instruction
 
 DTYPE = ModuleType("DTYPE")

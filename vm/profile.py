@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..formats.isa import Role, with_role
 from ..formats.primitive import Primitive, PrimitiveDefinition
 from ..formats.sections import encode_definition
 from .device import Device, cpu
-from .hooks import ALLOCATIONS, CALLS, Event, InstrumentAction, Listener
+from .hooks import Event, InstrumentAction, Listener
 from .report import COUNT, DEVICE, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent, Report, merged
 from .threads import get_num_threads
 
@@ -79,7 +80,7 @@ class Profile(Report):
 class Profiler(Listener):
     """Adds up the times of the instructions that do work, by place, in the one call that it listens to."""
 
-    operations = CALLS | ALLOCATIONS | {"storage_tensor", "reshape", "device_copy"}
+    operations = with_role(Role.WORKS, Role.MAKES, Role.VIEWS)
 
     def __init__(self, collectors: Sequence[MetricCollector] = ()) -> None:
         self.by_place: dict[tuple[str, int], ProfileRow] = {}  # (function, offset of the instruction)

@@ -58,13 +58,14 @@ class Verified:
         pending = list(seen)
         while pending:
             for instruction in self.functions[pending.pop()].instructions:
-                if instruction.operation.name == "call":
-                    found.add(instruction.values[0])  # type: ignore[arg-type]
-                elif instruction.operation.name in ("alloc_closure", "invoke"):
-                    callee = instruction.values[1]
+                operation = instruction.operation
+                if operation.has("outputs"):  # the host's have no native code
+                    found.add(instruction.word("prim"))
+                elif operation.has("func"):
+                    callee = instruction.word("func")
                     if callee not in seen:
-                        seen.add(callee)  # type: ignore[arg-type]
-                        pending.append(callee)  # type: ignore[arg-type]
+                        seen.add(callee)
+                        pending.append(callee)
         return found
 
     def registers(self, function: int) -> list[Registers | None]:

@@ -57,7 +57,7 @@ class VirtualMachineProfiler(VirtualMachine):
 def _allocating(program: Program) -> set[str]:
     """The primitives that allocate their results themselves: the host's."""
     calls = [each for function in program.functions for each in scan(function_words(program, function))]
-    return {program.primitives[each.values[0]].name for each in calls if each.operation.name == "call_host"}  # type: ignore[index]
+    return {program.primitives[each.word("prim")].name for each in calls if each.operation.name == "call_host"}
 
 
 def _relay_rows(call: dict[str, Metric], primitives: set[str], allocating: set[str]) -> list[dict[str, Metric]]:
