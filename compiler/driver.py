@@ -28,7 +28,7 @@ from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
 from ..vm.library import variant_keys
 from . import effort, ir
-from .analysis import constant_bytes
+from .analysis import atoms_in, constant_bytes
 from .codegen import Generated, generate
 from .kernels.lower import supports
 from .kernels.target import Target, host
@@ -213,6 +213,37 @@ def bind_parameters(
     kept = tuple(param for param in function.params if param.name not in params)
     bound = dataclasses.replace(rewriter.function(function), params=kept)
     return dataclasses.replace(module, functions={**module.functions, name: bound})
+
+
+def unbind_weights(module: ir.Module, name: str) -> tuple[ir.Module, dict[str, np.ndarray]]:
+    """The other way: `module` with the named constants of one function as parameters behind its own, and their arrays. What
+    something was already decided by, or computed of, stays a constant."""
+    function = module.functions[name]
+    weights = [atom for atom in dict.fromkeys(atoms_in(function.body)) if isinstance(atom, ir.Weight)]
+    fixed = {each for weight in weights if weight.made for each in weight.names}
+    fixed |= {each for weight in weights for each in weight.settled}
+    rewriter = _WeightsAsParameters(module)
+    arrays: dict[str, np.ndarray] = {}
+    for weight in weights:
+        (weight_name, *_) = weight.names
+        if not weight.made and weight_name not in fixed:
+            rewriter.params[weight] = ir.Var(weight_name, weight.type)
+            arrays[weight_name] = weight.array
+    unbound = rewriter.function(function)
+    unbound = dataclasses.replace(unbound, params=(*unbound.params, *rewriter.params.values()))
+    return dataclasses.replace(module, functions={**module.functions, name: unbound}), arrays
+
+
+class _WeightsAsParameters(Rewriter):
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__(module)
+        self.params: dict[ir.Atom, ir.Var] = {}
+
+    def with_new_operands(self, binding: ir.Binding) -> ir.Binding:
+        return dataclasses.replace(binding, value=ir.map_atoms(binding.value, self.atom, self.block))
+
+    def atom(self, atom: ir.Atom) -> ir.Atom:
+        return self.params.get(atom) or super().atom(atom)
 
 
 def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:

@@ -139,6 +139,14 @@ class UnsupportedOperatorError(CompileError, NotImplementedError):
         super().__init__(message)
 
 
+class UnsupportedNameError(CompileError, AttributeError):
+    """A name of another system's that Treadle leaves out; the message says why, and what does its job."""
+
+
+class UnsupportedImportError(CompileError, ModuleNotFoundError):
+    """The same, of a module that is imported."""
+
+
 class ModelError(CompileError, ValueError):
     """A model is malformed: a missing value, a cycle, a wrong attribute."""
 

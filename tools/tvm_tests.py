@@ -48,6 +48,7 @@ CANNOT = (
         r"te\.(placeholder|compute|create_schedule|thread_axis|extern|create_prim_func|sum|reduce_axis)",
         "needs TE schedules",
     ),
+    (r"tvm\.[\w.]+ is not here: Treadle's compiler makes", "needs TE schedules"),
     (r"tir' has no attribute|decl_buffer", "needs TIR"),
     (r"no attribute '(placeholder|compute|create_schedule|create_prim_func|extern)'", "needs TE schedules"),
     (r"no attribute '(script|parser|emit_te|call_tir)'|tvm\.script|TVMScript|tvmscript", "needs TVMScript"),

@@ -1,7 +1,7 @@
 """TVM's names for what Treadle does: `import treadle.tvm as tvm`. A face: what it stands on lives in `vm`, `formats`, `compiler`.
 
 docs/tvm.md says for each name what it is here, and where it differs. Nothing is imported before it is used; one row below is all
-that a new name needs.
+that a new name needs. What TVM has and Treadle leaves out is named too, with what does its job.
 """
 
 from ._lazy import lazy
@@ -14,7 +14,11 @@ _MODULES = {
     "container": ".runtime.container",
     "contrib": ".contrib",
     "error": ".error",
+    "instrument": ".instrument",
     "ir": ".ir",
+    "module": ".runtime.module",
+    "ndarray": ".runtime.ndarray",
+    "parser": ".relay.fromtext",
     "nd": ".runtime.ndarray",
     "relax": ".relax",
     "relay": ".relay",
@@ -32,10 +36,12 @@ _MODULES = {
 _NAMES = {
     ".error": ("TVMError",),
     ".ir": ("IRModule",),
+    ".ir.json_text": ("load_json", "save_json"),
     ".relay.build_module": ("build",),
-    ".runtime.container": (),
     ".runtime.ndarray": (
+        "TVMContext",
         "cl",
+        "context",
         "cpu",
         "cuda",
         "device",
@@ -52,7 +58,19 @@ _NAMES = {
     ),
     ".runtime.data_type": ("DataType", "DataTypeCode"),
     ".runtime.object": ("Object",),
+    ".runtime.object_generic": ("const", "convert"),
     ".runtime.registry": ("get_global_func", "register_extension", "register_func", "register_object"),
+    ".te": ("size_var", "var"),
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)
+_KERNELS = "Treadle's compiler makes the kernels itself, out of operators; a function of your own is handed over by register_func"
+_TUNING = "kernels need no tuning logs; treadle.compile(model, tune=seconds) measures variants, and the executable keeps the best"
+_ABSENT = {
+    **dict.fromkeys(("arith", "driver", "generic", "lower", "schedule", "tag_scope", "topi"), _KERNELS),
+    **dict.fromkeys(("compute", "create_schedule", "extern", "placeholder", "reduce_axis", "thread_axis"), _KERNELS),
+    **dict.fromkeys(("auto_scheduler", "autotvm", "meta_schedule"), _TUNING),
+    "micro": "there are no microcontrollers; executables run where Python and the package are",
+    "script": "TVMScript is not read; relax.BlockBuilder, relax.ExecBuilder, relay's functions and relay.fromtext make programs",
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES, _ABSENT)

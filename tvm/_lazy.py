@@ -1,4 +1,8 @@
-"""Names that are imported when they are first used (PEP 562): a module of the face says what it has, and where that is."""
+"""Names that are imported when they are first used (PEP 562): a module of the face says what it has, and where that is.
+
+Modules that stand under another name too (`tvm.nd` is `tvm.runtime.ndarray`) can be imported by that one as well, and names that
+the face leaves out on purpose say why: `tvm.autotvm`, `from treadle.tvm import autotvm` and `import treadle.tvm.autotvm` alike.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,41 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from ..formats.errors import UnsupportedImportError, UnsupportedNameError
+
+_ALIASES: dict[str, str] = {}  # a module's other name, in full → the module
+_ABSENT: dict[str, str] = {}  # a name that is left out, in full → why, and what does its job
 
 
 def lazy(
-    package: str, modules: Mapping[str, str], names: Mapping[str, Sequence[str]]
+    package: str,
+    modules: Mapping[str, str],
+    names: Mapping[str, Sequence[str]],
+    absent: Mapping[str, str] | None = None,
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of `package`.
 
     `modules` says which module (relative to the package) an attribute is, `names` what modules have by the attribute's own name.
-    A module that does not exist is an AttributeError of its names alone.
+    A module that does not exist is an AttributeError of its names alone. `absent` says of TVM's names why they are not here.
     """
     homes = {name: module for module, several in names.items() for name in several}
+    for name, module in modules.items():
+        if module != f".{name}":
+            _ALIASES[f"{package}.{name}"] = importlib.util.resolve_name(module, package)
+    if absent:
+        vars(sys.modules[package]).setdefault("__path__", [])  # so that `from package import name` asks `_Aliases`, too
+    _ABSENT.update((f"{package}.{name}", why) for name, why in (absent or {}).items())
 
     def get(name: str) -> object:
         home = modules.get(name) or homes.get(name)
         if home is None:
+            if f"{package}.{name}" in _ABSENT:
+                raise UnsupportedNameError(_why(f"{package}.{name}"))
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         full = importlib.util.resolve_name(home, package)
         try:
@@ -39,3 +63,29 @@ def lazy(
         return sorted({*own, *modules, *homes})
 
     return get, names_of
+
+
+def _why(full: str) -> str:
+    _, _, name = full.partition("tvm.")
+    return f"tvm.{name} is not here: {_ABSENT[full]}"
+
+
+class _Aliases(MetaPathFinder, Loader):
+    """Imports modules of the face by their other names; asked after all other finders."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name in _ABSENT:
+            raise UnsupportedImportError(_why(name))
+        return ModuleSpec(name, self) if name in _ALIASES else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(_ALIASES[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state  # import has put the alias's there
+
+
+sys.meta_path.append(_Aliases())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn, Union
 
 import numpy as np
@@ -34,6 +34,7 @@ class _Made:
 
     type: TensorType
     offset: int | None  # in the frame
+    memory: object = field(default_factory=object)  # the same for the same memory in another shape
 
 
 _Value = Union[Entry, _Made, tuple]  # what a register holds; a tuple's fields
@@ -211,19 +212,28 @@ class _Writer:
         )
         types, offsets = [place.type for place in places], [place.offset for place in places]  # type: ignore[union-attr]
         for place, entry in zip(places, self._add(node, types, offsets), strict=True):
-            for register, value in self._registers.items():
-                if value is place:
-                    self._registers[register] = entry
+            assert isinstance(place, _Made)
+            for register, value in list(self._registers.items()):
+                if isinstance(value, _Made) and value.memory is place.memory:
+                    same = value.type == place.type
+                    self._registers[register] = entry if same else self._view(entry, value.type, instruction)
 
     def _reshape(self, instruction: Decoded, dst: int, src: int, shape: tuple[int, ...]) -> None:
         if any(word < 0 for word in shape):
             self._refuse("a shape is computed", instruction)
+        source = self._registers.get(src)
+        if isinstance(source, _Made):  # a primitive will write it in this shape
+            self._registers[dst] = replace(source, type=TensorType(source.type.dtype, shape))
+            return
         source = self._entry(src, instruction)
-        node = Node(self._name_of(instruction, "reshape"), NOP, (source,))
-        (entry,) = self._add(node, [TensorType(self._type(source).dtype, shape)])
+        self._registers[dst] = self._view(source, TensorType(self._type(source).dtype, shape), instruction)
+
+    def _view(self, source: Entry, type_: TensorType, instruction: Decoded) -> Entry:
+        """An entry's memory in another shape."""
+        (entry,) = self._add(Node(self._name_of(instruction, "reshape"), NOP, (source,)), [type_])
         at = self._row_ptr[source.node] + source.index
         self._roots[self._row_ptr[entry.node]] = self._roots.get(at, at)
-        self._registers[dst] = entry
+        return entry
 
     def _device_copy(self, instruction: Decoded, dst: int, src: int, _: int) -> None:
         source = self._entry(src, instruction)

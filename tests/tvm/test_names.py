@@ -1,10 +1,12 @@
 """The face's names are there when they are first used, and not before."""
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 import treadle.tvm as tvm
+from treadle.formats.errors import UnsupportedImportError, UnsupportedNameError
 
 IMPORT = """
 import sys, time
@@ -31,3 +33,34 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 def test_errors_have_tvms_names() -> None:
     assert issubclass(tvm.error.OpNotImplemented, NotImplementedError)
     assert issubclass(tvm.error.InternalError, tvm.TVMError)
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("nd", "runtime.ndarray"),
+        ("contrib.util", "contrib.utils"),
+        ("ir.module", "relay.module"),
+        ("relay.backend.vm", "relay.vm"),
+        ("relay.function", "relay.expr"),
+        ("relax.vm_build", "relax.build_module"),
+        ("runtime.relax_vm", "relax.vm"),
+    ],
+)
+def test_a_module_is_imported_by_its_other_names_too(name: str, home: str) -> None:
+    found = importlib.import_module(f"treadle.tvm.{name}")
+    assert found is importlib.import_module(f"treadle.tvm.{home}")
+    assert found.__spec__ is not None
+    assert found.__spec__.name == f"treadle.tvm.{home}"
+
+
+@pytest.mark.parametrize("name", ["autotvm", "script", "topi", "te.compute", "relax.frontend.torch"])
+def test_what_is_left_out_on_purpose_says_what_does_its_job(name: str) -> None:
+    with pytest.raises(UnsupportedImportError, match=rf"tvm\.{name} is not here: .{{20}}"):
+        importlib.import_module(f"treadle.tvm.{name}")
+    package, _, last = f"treadle.tvm.{name}".rpartition(".")
+    with pytest.raises(UnsupportedNameError, match=rf"tvm\.{name} is not here: .{{20}}"):
+        getattr(importlib.import_module(package), last)
+    with pytest.raises(UnsupportedImportError):
+        exec(f"from {package} import {last}")
+    assert not hasattr(tvm, name)

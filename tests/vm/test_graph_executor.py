@@ -93,6 +93,15 @@ def test_primitives_run_as_one_function_of_the_machine(executable: Executable) -
     assert [step.function for step in executor._plan.steps] == ["main"]
 
 
+def test_a_result_that_is_reshaped_before_a_primitive_writes_it_is_a_view_of_what_it_writes() -> None:
+    x = treadle.var("x", (2, 4), "float32")
+    product = treadle.op.matmul(x, np.arange(12, dtype=np.float32).reshape(4, 3))
+    main = treadle.function([x], treadle.op.reshape(product, shape=(6, 1)))
+    graph = graph_of(compile(treadle.Module(main=main), progress=False)).graph
+    assert graph.nodes[graph.heads[0].node].function == NOP
+    assert graph.shapes[-2:] == ((2, 3), (6, 1))
+
+
 def test_functions_of_the_users_reshapes_and_copies_lie_between_primitives(executable: Executable) -> None:
     executor = GraphExecutor(json.dumps(rich()), executable, find={"python": swap}.get)
     executor.run(x=X, y=Y)

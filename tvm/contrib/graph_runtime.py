@@ -2,4 +2,6 @@
 
 from .graph_executor import GraphModule, create, get_device
 
-__all__ = ["GraphModule", "create", "get_device"]
+__all__ = ["GraphModule", "create", "get_device", "get_device_ctx"]
+
+get_device_ctx = get_device

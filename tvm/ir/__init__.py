@@ -2,7 +2,17 @@
 
 from .._lazy import lazy
 
-_MODULES = {"container": "..runtime.container", "transform": "..transform", "instrument": "..instrument"}
+_MODULES = {
+    "base": "..ir",
+    "container": "..runtime.container",
+    "diagnostics": ".diagnostics",
+    "expr": "..relay.expr",
+    "instrument": "..instrument",
+    "module": "..relay.module",
+    "op": "..relay.expr",
+    "transform": "..transform",
+    "type": "..relay.ty",
+}
 
 _NAMES = {
     ".json_text": ("load_json", "save_json"),

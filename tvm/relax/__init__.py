@@ -2,7 +2,16 @@
 
 from .._lazy import lazy
 
-_MODULES = {"op": ".op", "transform": ".transform", "testing": ".testing", "vm": ".vm", "vm_build": ".build_module"}
+_MODULES = {
+    "expr": ".block_builder",
+    "frontend": ".frontend",
+    "op": ".op",
+    "struct_info": ".block_builder",
+    "testing": ".testing",
+    "transform": ".transform",
+    "vm": ".vm",
+    "vm_build": ".build_module",
+}
 
 _NAMES = {
     ".block_builder": (

@@ -62,6 +62,7 @@ _MODULES = {
     "dataflow_pattern": ".dataflow_pattern",
     "expr": ".expr",
     "expr_functor": ".expr_functor",
+    "frontend": ".frontend",
     "function": ".expr",
     "loops": ".loops",
     "param_dict": ".param_dict",

@@ -14,7 +14,7 @@ from ...formats.errors import ArgumentError
 from ...formats.executable import Executable
 from ..transform import PassContext
 from .expr import Expr, Function, GlobalVar, as_expr
-from .module import IRModule, as_module
+from .module import IRModule, LibraryFunction, as_module
 from .transform import build_config
 from .visit import free_vars
 
@@ -42,7 +42,7 @@ def check_target(target: Any) -> None:
             raise ArgumentError(f"target={text!r}: Treadle makes programs for CPUs, which TVM calls llvm")
 
 
-def bind_params_by_name(function: Function, params: Mapping[str, Any]) -> Function:
+def bind_params_by_name(function: Any, params: Mapping[str, Any]) -> Any:
     """The function with parameters replaced by constants. Names that it lacks are told, and left out."""
     from .expr import Constant
     from .rewrite import substitute
@@ -50,10 +50,10 @@ def bind_params_by_name(function: Function, params: Mapping[str, Any]) -> Functi
     by_name = {param.name_hint: param for param in function.params}
     if unknown := [name for name in params if name not in by_name]:
         warnings.warn(f"the function has no parameters {', '.join(unknown)}; they are left out", stacklevel=3)
-    values = {by_name[name]: Constant(array_of(value)) for name, value in params.items() if name in by_name}
-    made = substitute(function, values)
-    assert isinstance(made, Function)
-    return made
+    arrays = {name: array_of(value) for name, value in params.items() if name in by_name}
+    if isinstance(function, LibraryFunction):
+        return function.bound(arrays)
+    return substitute(function, {by_name[name]: Constant(array) for name, array in arrays.items()})
 
 
 def compiled(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> Executable:
@@ -103,10 +103,9 @@ def build(
 # ---- running at once ----
 
 
-def bound_arguments(function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+def bound_arguments(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """One value for each parameter. Raises ArgumentError, a TypeError, as TVM words it."""
     values = list(args)
-    names = [param.name_hint for param in function.params]
     for place, name in enumerate(names):
         if name in kwargs:
             if place < len(args):
@@ -164,7 +163,7 @@ class Executor:
         module["main"] = function
         return module
 
-    def _callable(self, module: IRModule, function: Function, params: Mapping[str, Any] | None) -> Callable[..., Any]:
+    def _callable(self, module: IRModule, function: Any, params: Mapping[str, Any] | None) -> Callable[..., Any]:
         from ...vm.machine import VirtualMachine
         from ..runtime.arguments import argument
         from ..runtime.container import wrapped
@@ -173,11 +172,11 @@ class Executor:
         executable = compiled(module, self.target, fixed)
         machine = VirtualMachine(executable)
         main = machine["main"]
-        free = [param for param in function.params if param.name_hint not in fixed]
+        free = [param.name_hint for param in function.params if param.name_hint not in fixed]
         types = executable.function("main").type.params
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            values = bound_arguments(Function(free, function.body), args, kwargs)
+            values = bound_arguments(free, args, kwargs)
             return wrapped(main(*map(argument, values, types)))
 
         return call

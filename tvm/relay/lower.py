@@ -364,20 +364,20 @@ def _module(
     for number, expression in enumerate(lowering.expressions.values() if label else ()):
         if expression.type is None and expression.make is not None:
             expression.origin = f"#{number}"
-    order = [*entries, *(name for name in lowering.made if name not in entries)]
+    order = [name for name in dict.fromkeys([*entries, *lowering.made]) if name in lowering.made]
     module = builder.Module({name: lowering.made[name] for name in order}, data_types=list(builders.values()))
     native = {name: each for name, each in functions.items() if isinstance(each, ir.Function)}
-    return _with_used(module, native), lowering
+    return _with_used(module, native, entries), lowering
 
 
-def _with_used(module: ir.Module, library: Mapping[str, ir.Function]) -> ir.Module:
-    """The module with those functions of the library that it uses."""
+def _with_used(module: ir.Module, library: Mapping[str, ir.Function], entries: Sequence[str]) -> ir.Module:
+    """The module with those functions of the library that it uses, and that are entries themselves, as a model's main is."""
     from dataclasses import replace
 
     from ...compiler.prelude import called
 
     functions = dict(module.functions)
-    waiting = [name for function in functions.values() for name in called(function.body)]
+    waiting = [*entries, *(name for function in functions.values() for name in called(function.body))]
     while waiting:
         name = waiting.pop()
         if name in library and name not in functions:

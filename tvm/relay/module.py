@@ -5,27 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from ...compiler import ir
+from ...compiler.driver import bind_parameters
+from ...compiler.infer import infer_types
 from ...compiler.unify import leaves
 from ...formats import types
 from . import adt, ty
-from .expr import Function, GlobalVar, as_expr
+from .expr import Function, GlobalVar, Var, as_expr
 from .lower import lowered
 from .visit import free_vars
 
 
 class LibraryFunction:
-    """A function of a library: its type, and Treadle's form of it."""
+    """A function of a library, or of a model that a frontend read: its type, and Treadle's form of it."""
 
     def __init__(self, name: str, function: ir.Function) -> None:
         self.name, self.function = name, function
 
     @property
+    def params(self) -> tuple[Var, ...]:
+        """Its parameters: names and types."""
+        return tuple(
+            Var(param.name, None if param.type is None else ty.from_type(param.type)) for param in self.function.params
+        )
+
+    @property
     def checked_type(self) -> ty.FuncType:
-        """Its type, generic as it is."""
+        """Its type, generic as it is. Raises InferenceError."""
+        if self.function.result_type is None:
+            self.function = infer_types(ir.Module({self.name: self.function})).functions[self.name]
         params = [ty.from_type(param.type) for param in self.function.params if param.type is not None]
         assert self.function.result_type is not None
         return ty.FuncType(params, ty.from_type(self.function.result_type), self.type_params)  # type: ignore[arg-type]
+
+    def bound(self, params: Mapping[str, np.ndarray]) -> LibraryFunction:
+        """The function with parameters replaced by constants. Raises CompileError for one that does not fit."""
+        module = bind_parameters(ir.Module({self.name: self.function}), self.name, params)
+        return LibraryFunction(self.name, module.functions[self.name])
 
     @property
     def type_params(self) -> tuple[ty.TypeVar, ...]:

@@ -15,7 +15,7 @@ _MODULES = {
     "params": ".params",
     "profiler_vm": ".profiler_vm",
     "profiling": ".profiling",
-    "relax_vm": ".relax_vm",
+    "relax_vm": "..relax.vm",
     "vm": ".vm",
 }
 
@@ -26,7 +26,9 @@ _NAMES = {
     ".ndarray": (
         "Device",
         "NDArray",
+        "TVMContext",
         "cl",
+        "context",
         "cpu",
         "cuda",
         "device",

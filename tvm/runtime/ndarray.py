@@ -29,7 +29,7 @@ class NDArray(Tensor):
     def dtype(self) -> str:  # type: ignore[override]
         return self._array.dtype.name
 
-    ctx = Tensor.device  # as it was called before 0.8
+    ctx = context = Tensor.device  # as it was called before 0.8
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -89,6 +89,9 @@ NDArrayBase = NDArray
 def device(dev_type: str | int, dev_id: int = 0) -> Device:
     """The device that text such as "cuda:1" names, or a code. Raises FormatError, a ValueError, ArgumentError, a TypeError."""
     return devices.device(dev_type, dev_id)
+
+
+TVMContext, context = Device, device  # as they were called before 0.8
 
 
 def cpu(dev_id: int = 0) -> Device:

@@ -1,0 +1,76 @@
+"""Models of other tools under TVM's names: ONNX is read, and the others say how they become ONNX."""
+
+import numpy as np
+import onnx
+import pytest
+import treadle.tvm as tvm
+from onnx import TensorProto, helper, numpy_helper
+from treadle.formats.errors import UnsupportedNameError
+from treadle.tvm import relax, relay
+from treadle.tvm.contrib import graph_executor
+
+WEIGHTS = np.arange(12, dtype="float32").reshape(4, 3)
+
+
+def model() -> onnx.ModelProto:
+    """y = reshape(x · w + 1, (-1, 1))."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "one"], ["s"]),
+        helper.make_node("Reshape", ["s", "shape"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    constants = {"w": WEIGHTS, "one": np.ones(3, "float32"), "shape": np.array([-1, 1])}
+    graph = helper.make_graph(
+        nodes, "g", [x], [y], [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+X = np.arange(8, dtype="float32").reshape(2, 4)
+EXPECTED = (X @ WEIGHTS + 1).reshape(-1, 1)
+
+
+@pytest.mark.parametrize("freeze_params", [True, False])
+def test_a_model_is_built_and_run_by_the_graph_executor(freeze_params: bool) -> None:
+    module, params = relay.frontend.from_onnx(model(), {"x": (2, 4)}, freeze_params=freeze_params)
+    assert sorted(params) == ([] if freeze_params else ["one", "w"])
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(module, target="llvm", params=params)
+    run = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
+    run.set_input("x", X)
+    run.run()
+    np.testing.assert_array_equal(run.get_output(0).numpy(), EXPECTED)
+
+
+def test_weights_that_are_parameters_come_behind_the_inputs() -> None:
+    module, params = relay.frontend.from_onnx(model(), {"x": (2, 4)}, freeze_params=False)
+    main = relay.create_executor("vm", module, tvm.cpu(), "llvm", params=params).evaluate()
+    np.testing.assert_array_equal(main(X).numpy(), EXPECTED)
+    doubled = {"w": tvm.nd.array(2 * WEIGHTS), "one": params["one"]}
+    machine = tvm.runtime.vm.VirtualMachine(relay.vm.compile(module, "llvm", params=doubled), tvm.cpu())
+    np.testing.assert_array_equal(machine.run(X).numpy(), (X @ (2 * WEIGHTS) + 1).reshape(-1, 1))
+
+
+@pytest.mark.parametrize("batch", [relay.Any(), "n", tvm.te.var("n")])
+def test_a_size_that_is_not_known_is_any_or_has_a_name(batch: object) -> None:
+    module, _ = relay.frontend.from_onnx(model(), {"x": (batch, 4)})
+    machine = tvm.runtime.vm.VirtualMachine(relay.vm.compile(module, "llvm"), tvm.cpu())
+    for rows in (1, 2):
+        np.testing.assert_array_equal(machine.run(X[:rows]).numpy(), EXPECTED[: 3 * rows])
+
+
+def test_relax_takes_models_too() -> None:
+    module = relax.frontend.onnx.from_onnx(model(), {"x": (2, 4)}, keep_params_in_input=True)
+    module, params = relax.frontend.detach_params(module)
+    machine = relax.VirtualMachine(relax.build(module, "llvm"), tvm.cpu())
+    np.testing.assert_array_equal(machine["main"](tvm.nd.array(X), *params["main"]).numpy(), EXPECTED)
+    machine = relax.VirtualMachine(relax.build(relax.frontend.onnx.from_onnx(model(), {"x": (2, 4)})), tvm.cpu())
+    np.testing.assert_array_equal(machine["main"](tvm.nd.array(X)).numpy(), EXPECTED)
+
+
+@pytest.mark.parametrize("tool", ["pytorch", "keras", "tflite", "tensorflow", "mxnet"])
+def test_models_of_other_tools_say_how_they_become_onnx(tool: str) -> None:
+    with pytest.raises(UnsupportedNameError, match=f"from_{tool}: .* export this one with .*, and use from_onnx"):
+        getattr(relay.frontend, f"from_{tool}")(object(), {"x": (1, 4)})

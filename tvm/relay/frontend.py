@@ -1,0 +1,82 @@
+"""`relay.frontend`: models of other tools. ONNX is read by Treadle's own frontend; other tools export to ONNX themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...formats.errors import UnsupportedNameError
+from .module import IRModule
+
+__all__ = ["from_onnx"]
+
+
+def from_onnx(
+    model: Any,
+    shape: Mapping[str, Sequence[int | str]] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
+    freeze_params: bool = True,
+    convert_config: Any = None,
+    export_node_renamed_model_path: str | None = None,
+) -> tuple[IRModule, dict[str, Any]]:
+    """The module of an ONNX model (a path, its bytes, or an onnx.ModelProto), and its weights.
+
+    `shape` replaces shapes of inputs; a name or `Any()` in it is a dimension that is known at run time. With `freeze_params` the
+    weights are constants of the module and the dict is empty, else they are parameters of main, behind the inputs. Element
+    types and the opset are the model's own. Raises what `treadle.compile` raises for a model.
+    """
+    from ...compiler.driver import unbind_weights
+    from ...compiler.frontend.onnx import from_onnx as read
+    from ...compiler.weights import Weights
+    from ..runtime.ndarray import array
+
+    weights = None if freeze_params else Weights()
+    found = read(model, shapes=shapes_of(shape), weights=weights)
+    params: dict[str, Any] = {}
+    if weights is not None:
+        found, arrays = unbind_weights(found, "main")
+        params = {name: array(value) for name, value in arrays.items()}
+    return IRModule(found.functions), params
+
+
+def shapes_of(shapes: Mapping[str, Sequence[Any]] | None) -> dict[str, list[int | str]] | None:
+    """Shapes of inputs as the frontend takes them."""
+    if not shapes:
+        return None
+    return {name: [_dim(name, place, dim) for place, dim in enumerate(dims)] for name, dims in shapes.items()}
+
+
+def _dim(name: str, place: int, dim: Any) -> int | str:
+    """A size; of what is not known, a name: of `Any()` one of its own, of a symbolic dimension its own."""
+    if isinstance(dim, int):
+        return int(dim)
+    return f"{''.join(c if c.isalnum() else '_' for c in name)}_{place}" if str(dim) == "?" else str(dim)
+
+
+def _other(tool: str, how: str) -> Callable[..., Any]:
+    def read(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedNameError(
+            f"relay.frontend.from_{tool}: models are read as ONNX; export this one with {how}, and use from_onnx"
+        )
+
+    read.__name__ = read.__qualname__ = f"from_{tool}"
+    read.__doc__ = f"Raises UnsupportedNameError, which says how to export to ONNX: {how}."
+    return read
+
+
+# what TVM reads → how its models are exported to ONNX
+_TOOLS = {
+    "caffe": "caffe2onnx",
+    "caffe2": "caffe2.python.onnx.frontend",
+    "coreml": "onnxmltools.convert_coreml",
+    "darknet": "a darknet-to-ONNX converter",
+    "keras": "tf2onnx.convert.from_keras(model)",
+    "mxnet": "mxnet.onnx.export_model",
+    "oneflow": "flow.onnx.export",
+    "paddle": "paddle2onnx",
+    "pytorch": "torch.onnx.export(model, inputs, path)",
+    "tensorflow": "python -m tf2onnx.convert --saved-model",
+    "tflite": "python -m tf2onnx.convert --tflite",
+}
+globals().update({f"from_{tool}": _other(tool, how) for tool, how in _TOOLS.items()})
