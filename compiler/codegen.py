@@ -84,6 +84,7 @@ def _describe(
         frame_bytes=report.frame_bytes,
         start=start,
         length=length,
+        result_names=function.result_names,
     )
 
 

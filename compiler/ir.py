@@ -160,6 +160,7 @@ class Function:
     result_type: Type | None = None
     name: str = ""
     captured: int = 0  # of a lifted function, how many of the parameters, the last, MakeClosure binds
+    result_names: tuple[str, ...] = ()  # what the model calls the result, or the fields of a tuple; empty: nothing
 
 
 @dataclass(frozen=True, eq=False)

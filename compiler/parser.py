@@ -147,7 +147,8 @@ class _Parser(TableParser):
             params = self.scanner.listed(self.variable)
             captured = self.scanner.listed(self.variable) if self.scanner.accept_word("captures") else []
             result = self.type() if self.scanner.accept("->") else None
-            return ir.Function((*params, *captured), self.block(), result, name, len(captured))
+            result_names = notation.scan_result_names(self.scanner)
+            return ir.Function((*params, *captured), self.block(), result, name, len(captured), result_names)
 
     @contextmanager
     def scope(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formats.constants import constant_type
 from ..formats.dtypes import DType
-from ..formats.notation import print_attribute, print_name, print_tensor, quote
+from ..formats.notation import print_attribute, print_name, print_result_names, print_tensor, quote
 from ..formats.primitive import Primitive, PrimitiveDefinition
 from ..formats.tables_text import INLINE_ELEMENTS, print_constants, print_primitive
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type
@@ -124,6 +124,7 @@ class _Printer:
         params = f"({', '.join(map(self.bind, function.params[:own]))})"
         captured = f" captures ({', '.join(map(self.bind, function.params[own:]))})" if function.captured else ""
         result = f" -> {print_type(function.result_type)}" if function.result_type is not None else ""
+        result += print_result_names(function.result_names)
         text = f"{params}{captured}{result} {self.block(function.body, indent)}"
         self.forget(function.params)
         return text

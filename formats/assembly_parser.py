@@ -38,6 +38,7 @@ class _Prototype(NamedTuple):
     type: FunctionType
     captured: int
     counts: dict[str, int]  # refs, ints, frame, where given
+    result_names: tuple[str, ...]
 
 
 class _Parser(TableParser):
@@ -144,6 +145,7 @@ class _Parser(TableParser):
                 counts["frame"],
                 start,
                 len(words),
+                prototype.result_names,
             )
         )
         self.code.append(words)
@@ -158,13 +160,14 @@ class _Parser(TableParser):
         captured = scanner.listed(self.param) if scanner.accept_word("captures") else []
         scanner.expect("->")
         result = notation.scan_type(scanner)
+        results = notation.scan_result_names(scanner)
         counts: dict[str, int] = {}
         for key, limit in (("refs", limits.REGISTERS), ("ints", limits.REGISTERS), ("frame", limits.FRAME_BYTES)):
             if scanner.accept_word(key):
                 scanner.expect("=")
                 counts[key] = scanner.integer(key, 0, limit)
         names, types = zip(*params, *captured, strict=True) if params or captured else ((), ())
-        return _Prototype(name, names, FunctionType(types, result), len(captured), counts)
+        return _Prototype(name, names, FunctionType(types, result), len(captured), counts, results)
 
     def param(self) -> tuple[str, Type]:
         name = self.scanner.name("a parameter")

@@ -13,7 +13,7 @@ from .bytecode import Decoded, Value, function_words, jump_target, scan
 from .dtypes import DType
 from .errors import DTypeError, UnknownFunctionError
 from .isa import BY_NAME, Field, Kind, Operation
-from .notation import print_name, print_type
+from .notation import print_name, print_result_names, print_type
 from .program import Function, Program
 
 if TYPE_CHECKING:
@@ -85,14 +85,16 @@ def _function_instructions(
 
 
 def signature(function: Function) -> str:
-    """`@main(x: float32[2]) -> float32[2]`; captured values stand apart: `@inner(x: …) captures (y: …) -> …`."""
+    """`@main(x: float32[2]) -> float32[2]`; captured values stand apart: `@inner(x: …) captures (y: …) -> …`. Names of
+    results follow: `-> (float32[2], int64[]) as (values, best)`."""
     params = [
         f"{print_name(name)}: {print_type(type_)}"
         for name, type_ in zip(function.param_names, function.type.params, strict=True)
     ]
     own = len(params) - function.captured
     captured = f" captures ({', '.join(params[own:])})" if function.captured else ""
-    return f"@{print_name(function.name)}({', '.join(params[:own])}){captured} -> {print_type(function.type.result)}"
+    result = print_type(function.type.result) + print_result_names(function.result_names)
+    return f"@{print_name(function.name)}({', '.join(params[:own])}){captured} -> {result}"
 
 
 def frame_text(function: Function) -> str:

@@ -29,6 +29,7 @@ from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
 from .errors import ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
+from .ports import Port, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .tuning import Tuning
 from .types import TensorType
@@ -245,6 +246,14 @@ class Executable:
                 return function
         message = f"there is no function {name!r}; the executable has {', '.join(self.globals) or 'none'}"
         raise UnknownFunctionError(message)
+
+    def inputs(self, name: str = "main") -> tuple[Port, ...]:
+        """The parameters of a function: names, element types, shapes. Raises UnknownFunctionError."""
+        return inputs_of(self.function(name))
+
+    def outputs(self, name: str = "main") -> tuple[Port, ...]:
+        """The result of a function, or the fields of its tuple, as the model calls them. Raises UnknownFunctionError."""
+        return outputs_of(self.function(name))
 
     def get_function_params(self, name: str) -> list[str]:
         """The names of a function's parameters, without captured values. Raises UnknownFunctionError."""

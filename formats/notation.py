@@ -11,7 +11,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NoReturn, TypeVar
 
@@ -153,6 +153,15 @@ def quote(text: str) -> str:
 
 def print_name(name: str) -> str:
     return name if _NAME.fullmatch(name) else quote(name)
+
+
+def scan_result_names(scanner: Scanner) -> tuple[str, ...]:
+    """`as (values, best)`, behind a function's result; nothing where its results have no names."""
+    return tuple(scanner.listed(lambda: scanner.name("a result's name"))) if scanner.accept_word("as") else ()
+
+
+def print_result_names(names: Sequence[str]) -> str:
+    return f" as ({', '.join(map(print_name, names))})" if names else ""
 
 
 # ---- types ----

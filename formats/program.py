@@ -31,6 +31,7 @@ class Function:
     frame_bytes: int
     start: int
     length: int
+    result_names: tuple[str, ...] = ()  # of the result, or of a tuple's fields; empty where nobody has named them
 
 
 @dataclass(frozen=True)

@@ -232,6 +232,10 @@ WEIGHTS = record(
     ),
 )
 
+RESULTS = Sequence(
+    row("result", function=Integer(0, limits.FUNCTIONS), names=Sequence(TEXT, limits.FIELDS)), limits.FUNCTIONS
+)
+
 SOURCE_MAP = row(
     "source_map",
     nodes=Sequence(TEXT, limits.STRINGS),
@@ -275,6 +279,7 @@ SECTIONS = (
     Section(
         "weights", False, WEIGHTS, "how constants are made of weights that have names, to make them again of others"
     ),
+    Section("results", False, RESULTS, "the names of functions' results, in order of the functions"),
     Section("source_map", False, SOURCE_MAP, "which model node an instruction comes from"),
     Section("metadata", False, METADATA, "what the compiler wants to remember, in order of the keys"),
 )

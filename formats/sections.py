@@ -7,7 +7,8 @@ code: counts, ranges, names, agreement between tables. The code itself is the ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
 from .tuning import Tuning
-from .types import FunctionType
+from .types import FunctionType, TupleType, Type
 from .weights import WeightTable
 from .weights import check as check_weights
 
@@ -89,6 +90,7 @@ def encode(
         "native": _native_rows(native or {}),
         "tuning": [(target, sorted(choices.items())) for target, choices in sorted((tuning or {}).items())],
         "weights": weights or WeightTable(),
+        "results": [(number, f.result_names) for number, f in enumerate(program.functions) if f.result_names],
         "source_map": _source_rows(program.source_map),
         "metadata": sorted(program.metadata.items()),
     }
@@ -117,7 +119,7 @@ def decode(
     code = _decode_code(contents["code"])
     constants, late_bound = _decode_constants(tables["constant_index"], contents["constants"], bind)
     program = Program(
-        functions=_decode_functions(tables["globals"], tables["signatures"]),
+        functions=_with_result_names(_decode_functions(tables["globals"], tables["signatures"]), tables["results"]),
         constants=constants,
         primitives=_decode_primitives(tables["primitives"], tables["definitions"]),
         code=code,
@@ -170,6 +172,18 @@ def _decode_functions(rows: tuple, signatures: tuple[FunctionType, ...]) -> tupl
         functions.append(Function(name, params, signature, captured, refs, ints, frame, start, length))
         start += length
     return tuple(functions)
+
+
+def _with_result_names(functions: tuple[Function, ...], rows: tuple) -> tuple[Function, ...]:
+    named = dict(rows)
+    if list(named) != sorted(named) or len(named) != len(rows) or not all(named.values()):
+        raise FormatError("the functions are not in order, each once, with names", section="results")
+    if named and max(named) >= len(functions):
+        raise FormatError(f"function {max(named)} of {len(functions)} does not exist", section="results")
+    return tuple(
+        replace(function, result_names=named[number]) if number in named else function
+        for number, function in enumerate(functions)
+    )
 
 
 def _decode_primitives(names: tuple[str, ...], rows: tuple) -> tuple[Primitive, ...]:
@@ -303,10 +317,20 @@ def _check_functions(program: Program) -> None:
         if function.start != start:
             message = f"its code starts at word {function.start}, but the functions before it end at {start}"
             raise FormatError(message, section="globals", function=function.name)
+        check_result_names(function.result_names, function.type.result, function.name)
         start += function.length
     if start != len(program.code):
         raise FormatError(
             f"the functions have {start} words of code, the section has {len(program.code)}", section="code"
+        )
+
+
+def check_result_names(names: Sequence[str], result: Type, function: str) -> None:
+    """Raises FormatError unless there are no names, or one for the result or each field of a tuple, all of them different."""
+    count = len(result.fields) if isinstance(result, TupleType) else 1
+    if names and (len(names) != count or len(set(names)) < count or "" in names):
+        raise FormatError(
+            f"its {count} results are called {', '.join(map(repr, names))}", section="results", function=function
         )
 
 

@@ -126,7 +126,10 @@ class _ModelImporter:
         self.unsupported += [("output", name, "is a sequence of tensors") for name in sequences]
         if self.unsupported:
             raise _unsupported_error(self.unsupported)
-        return ir.Function(tuple(params), self._result(present(results)), name=name)
+        names = tuple(dict.fromkeys(info.name for info in self.graph.output if info.name))
+        if len(names) < len(self.graph.output):
+            names = ()  # some have none, or the same
+        return ir.Function(tuple(params), self._result(present(results)), name=name, result_names=names)
 
     # ---- inputs, initializers, outputs ----
 

@@ -20,7 +20,7 @@ prim add_0[n](%0: float32[n], %1: float32[n]) -> float32[n] {
   return %2
 }
 
-func @main(x: float32[2]) -> float32[2]  refs=4 ints=1 frame=64 {
+func @main(x: float32[2]) -> float32[2] as (y)  refs=4 ints=1 frame=64 {
   load_const r1, c0
   frame_tensor r2, float32[2], 0
   call add_0 (r0, r1) -> (r2) [2]  from "Add_17"

@@ -1,0 +1,51 @@
+"""Names, element types and shapes of what goes into functions and comes out of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import treadle
+from onnx import TensorProto, helper
+from treadle import Module, function, op, var
+from treadle.compiler.frontend.onnx import from_onnx
+from treadle.compiler.text import parse_module, print_module
+from treadle.formats import sections
+from treadle.formats.assembly import parse_assembly, print_assembly
+from treadle.formats.errors import FormatError
+
+
+def model():
+    """y = exp(x) and z = x + x, of which the model says the names."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", 2)) for name in ("x", "the values", "z")]
+    nodes = [helper.make_node("Exp", ["x"], ["the values"]), helper.make_node("Add", ["x", "x"], ["z"])]
+    return helper.make_model(helper.make_graph(nodes, "g", infos[:1], infos[1:]))
+
+
+def test_ports_have_the_model_s_names_and_numpy_s_types():
+    executable = treadle.compile(model())
+    (x,) = executable.inputs()
+    values, z = executable.outputs("main")
+    assert (x.name, x.dtype, x.shape) == ("x", np.float32, ("n", 2))
+    assert (values.name, values.shape, z.name) == ("the values", ("n", 2), "z")
+
+
+def test_results_without_names_are_counted():
+    x = var("x", (4,))
+    executable = treadle.compile(Module(main=function([x], op.exp(x))))
+    assert [port.name for port in executable.outputs()] == ["output_0"]
+
+
+def test_names_of_results_are_in_the_file_and_in_both_texts():
+    executable = treadle.compile(model())
+    names = ("the values", "z")
+    assert treadle.load(executable.as_bytes()).function("main").result_names == names
+    assert parse_assembly(print_assembly(executable.program)).functions[0].result_names == names
+    assert parse_module(print_module(from_onnx(model()))).functions["main"].result_names == names
+
+
+@pytest.mark.parametrize("names", [("one",), ("z", "z"), ("", "z"), ("a", "b", "c")])
+def test_names_that_do_not_fit_are_refused(names: tuple[str, ...]):
+    program = treadle.compile(model()).program
+    wrong = replace(program, functions=(replace(program.functions[0], result_names=names),))
+    with pytest.raises(FormatError, match="results"):
+        sections.encode(wrong)
