@@ -202,6 +202,10 @@ class OutOfMemoryError(ExecutionError, MemoryError):
     """The system has no more memory."""
 
 
+class CacheFullError(ExecutionError):
+    """A paged cache has too few free pages for the tokens that come; it is as it was before."""
+
+
 class BudgetExceededError(ExecutionError):
     """A call, or the building of kernels, passed a bound; `budget` names it: steps, seconds, memory, depth or build_seconds."""
 

@@ -1,0 +1,234 @@
+"""Which page holds which token: the bookkeeping of a paged cache, without the pages' contents (`paged_cache.py`).
+
+A sequence has a list of pages. A token's *slot* counts through that list, a page's places one after another. Sequences that share
+a beginning share its pages, which are counted; a page that several hold is copied when one of them writes to it.
+
+A sequence with a window keeps its first tokens (sinks) and its last ones. What lies between them leaves page by page, so the
+slots of the last ones begin anywhere in a page:
+
+    slots   0 … kept          start … start + length - kept
+            the sinks         the window
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..formats.errors import ArgumentError, CacheFullError, CheckError
+
+
+@dataclass
+class Tokens:
+    """What is known of one sequence."""
+
+    pages: list[int] = field(default_factory=list)
+    length: int = 0  # of tokens, of which the first `kept` lie in slots of their own
+    kept: int = 0
+    start: int = 0
+    window: int | None = None
+    sinks: int = 0
+    tree: list[int] = field(default_factory=list)  # the parents of its last tokens, which are not accepted yet
+    depths: list[int] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The slot of the next token."""
+        return self.start + self.length - self.kept
+
+    def slots(self, which: np.ndarray) -> np.ndarray:
+        """Of tokens, counted from the first one that is there."""
+        return np.where(which < self.kept, which, which - self.kept + self.start)
+
+
+@dataclass(frozen=True)
+class Append:
+    """What happens to a sequence's pages when tokens come."""
+
+    tokens: Tokens
+    count: int
+    kept: int
+    dropped: int  # of the tokens behind the sinks, old and new ones, those that leave
+    pages: tuple[int, ...]  # that it has then, by their numbers in its list; those behind the end of the list are new
+    gap: int  # pages that leave before the window's slots, which are counted anew
+    shared: int | None  # the number of the page that is to be copied first
+
+
+class PagedSequences:
+    """Sequences, by the numbers that their owner gives them, and their pages, by number from 0 to `count`."""
+
+    def __init__(self, count: int, page_size: int) -> None:
+        self.count, self.page_size = count, page_size
+        self.clear()
+
+    def clear(self) -> None:
+        self.known: dict[int, Tokens] = {}
+        self.holders = [0] * self.count
+        self.free = list(range(self.count - 1, -1, -1))
+
+    def __getitem__(self, sequence: int) -> Tokens:
+        """Raises CheckError."""
+        found = self.known.get(sequence)
+        if found is None:
+            raise CheckError(f'The sequence "{sequence}" cannot be found in KV cache; it holds {self._some()}')
+        return found
+
+    def _some(self) -> str:
+        names = sorted(self.known)
+        return f"{names[:8]}{' and others' if len(names) > 8 else ''}" if names else "none"
+
+    def add(self, sequence: int) -> Tokens:
+        if isinstance(sequence, bool) or not isinstance(sequence, (int, np.integer)):
+            raise ArgumentError(f"a sequence is named by an integer, a {type(sequence).__name__} came")
+        if sequence in self.known:
+            raise CheckError(f'The sequence "{sequence}" is already in the KV cache.')
+        self.known[sequence] = tokens = Tokens()
+        return tokens
+
+    def remove(self, sequence: int) -> None:
+        """Its pages are free if no other sequence has them."""
+        self._release(self[sequence].pages)
+        del self.known[sequence]
+
+    def fork(self, parent: int, child: int, position: int = -1) -> None:
+        """A new sequence of the parent's tokens before `position`, -1: of all. It has the same pages."""
+        source = self[parent]
+        if position < -1:
+            raise CheckError(
+                f"The forked position should be non-negative, or -1 for last position as default; {position} came"
+            )
+        if position > source.length:
+            raise CheckError(
+                f"The forked position should not exceed the total length of parent sequence: {position} came, "
+                f'the sequence "{parent}" has {source.length} tokens'
+            )
+        count = source.length if position == -1 else position
+        self._committed(parent, "fork")
+        if source.window is not None and count > source.sinks:
+            raise CheckError(
+                f'The parent sequence "{parent}" is enabled with sliding window and thus only can be forked within sink '
+                f"size = {source.sinks}. But the forked position = {count}."
+            )
+        tokens = self.add(child)
+        tokens.pages, tokens.length = source.pages[: -(-count // self.page_size)], count
+        for page in tokens.pages:
+            self.holders[page] += 1
+
+    def pop(self, sequence: int, count: int) -> None:
+        """Takes the last tokens away."""
+        tokens = self[sequence]
+        if count < 0:
+            raise CheckError(f"The length of popping {count} cannot be negative.")
+        if count > tokens.length:
+            raise CheckError(
+                f'The sequence "{sequence}" only has length {tokens.length}, while the length of pop is {count} which '
+                "exceeds the whole sequence length."
+            )
+        self._committed(sequence, "pop")
+        self.shorten(tokens, count)
+
+    def shorten(self, tokens: Tokens, count: int) -> None:
+        """Takes the last tokens away, and the pages that hold no others."""
+        tokens.length -= count
+        if tokens.length <= tokens.kept:
+            tokens.kept = tokens.start = 0
+        used = -(-max(tokens.kept, tokens.end) // self.page_size)
+        self._release(tokens.pages[used:])
+        del tokens.pages[used:]
+
+    def slide(self, sequence: int, window: int, sinks: int) -> None:
+        """From now on the sequence keeps its first `sinks` tokens and the last ones, together `window`."""
+        tokens = self[sequence]
+        if sinks < 0:
+            raise CheckError(f"The specified attention sink size is expected to be non negative; {sinks} came")
+        if window <= 0:
+            raise CheckError(f"The specified sliding window size should be positive; {window} came")
+        if sinks >= window:
+            raise CheckError(f"The attn sink size should be less than the sliding window size: {sinks}, {window} came")
+        if tokens.window is not None:
+            raise CheckError(f'A sequence cannot be enabled twice for sliding window: "{sequence}" is')
+        tokens.window, tokens.sinks = window, sinks
+
+    def _committed(self, sequence: int, doing: str) -> None:
+        if self[sequence].tree:
+            raise CheckError(
+                f'{doing}: the tree of tokens of sequence "{sequence}" has not been committed with accepted nodes; '
+                "commit_accepted_token_tree_nodes does that"
+            )
+
+    # ---- appending ----
+
+    def append(self, sequences: Sequence[int], counts: Sequence[int]) -> tuple[list[Append], list[tuple[int, int]]]:
+        """Makes room for new tokens: what happened to each sequence, and the pages to be copied, (from, to).
+
+        Raises CheckError, and CacheFullError where pages are missing; then nothing has happened.
+        """
+        plans = [self._plan(self[name], count) for name, count in zip(sequences, counts, strict=True)]
+        left = Counter[int]()  # holders that pages lose
+        copied, new, freed = 0, 0, 0
+        for position, plan in enumerate(plans):
+            pages = plan.tokens.pages
+            if plan.shared is not None and self.holders[pages[plan.shared]] - left[pages[plan.shared]] > 1:
+                left[pages[plan.shared]] += 1
+                copied += 1
+            elif plan.shared is not None:  # a sequence before it in this batch takes a copy: it is alone then
+                plans[position] = replace(plan, shared=None)
+            new += sum(number >= len(pages) for number in plan.pages)
+            for number in set(range(len(pages))) - set(plan.pages):
+                left[pages[number]] += 1
+                freed += left[pages[number]] == self.holders[pages[number]]
+        # A copy is made at once, so its page must be free already; others are written when all has been read.
+        if copied > len(self.free) or copied + new > len(self.free) + freed:
+            raise CacheFullError(
+                f"The KV cache is full. No page can be allocated: {copied + new} pages of {self.page_size} tokens are needed "
+                f"for {sum(counts)} tokens of the sequences {list(sequences)[:8]}, {len(self.free) + freed} of {self.count} "
+                "are free; remove sequences, pop tokens, or make the cache larger"
+            )
+        copies = [self._own(plan.tokens, plan.shared) for plan in plans if plan.shared is not None]
+        for plan in plans:
+            kept = set(plan.pages)
+            self._release(page for number, page in enumerate(plan.tokens.pages) if number not in kept)
+        for plan in plans:
+            self._apply(plan)
+        return plans, copies
+
+    def _plan(self, tokens: Tokens, count: int) -> Append:
+        size, total, kept, start = self.page_size, tokens.length + count, tokens.kept, tokens.start
+        dropped = 0 if tokens.window is None else max(0, total - tokens.window)
+        if dropped and not start:  # the first time
+            kept = start = tokens.sinks
+        sunk, first = -(-kept // size), (start + dropped) // size
+        last = -(-(start + total - kept) // size)
+        pages = (*range(min(sunk, last)), *range(max(sunk, first), last))
+        tail = tokens.end // size
+        partial = tail in pages and tail < len(tokens.pages) and tokens.end % size
+        shared = tail if partial and self.holders[tokens.pages[tail]] > 1 else None
+        return Append(tokens, count, kept, dropped, pages, max(0, first - sunk), shared)
+
+    def _apply(self, plan: Append) -> None:
+        tokens = plan.tokens
+        old = tokens.pages
+        tokens.pages = [old[number] if number < len(old) else self._take() for number in plan.pages]
+        start = tokens.start or plan.kept
+        tokens.length += plan.count - plan.dropped
+        tokens.kept, tokens.start = plan.kept, start + plan.dropped - plan.gap * self.page_size
+
+    def _take(self) -> int:
+        page = self.free.pop()
+        self.holders[page] = 1
+        return page
+
+    def _own(self, tokens: Tokens, number: int) -> tuple[int, int]:
+        shared, copy = tokens.pages[number], self._take()
+        tokens.pages[number] = copy
+        self.holders[shared] -= 1
+        return shared, copy
+
+    def _release(self, pages: Iterable[int]) -> None:
+        for page in pages:
+            self.holders[page] -= 1
+            if not self.holders[page]:
+                self.free.append(page)
