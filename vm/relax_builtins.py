@@ -303,4 +303,11 @@ def debug_print(value: Any) -> None:
     print(value, file=sys.stderr)
 
 
-from . import relax_caches, relax_sampling, relax_tensor_cache  # noqa: E402, F401  the rest of them, which `builtin` registers
+from . import (  # noqa: E402, F401  the rest of them, which `builtin` registers
+    relax_caches,
+    relax_devices,
+    relax_paged_cache,
+    relax_recurrent_state,
+    relax_sampling,
+    relax_tensor_cache,
+)

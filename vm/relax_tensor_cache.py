@@ -9,6 +9,7 @@ from ..formats.errors import ArgumentError, UnknownGlobalFunctionError
 from ..formats.tensor_cache import load as load_folder
 from .containers import Array
 from .device import Device
+from .module import Module
 from .registry import register_func
 from .tensor import Tensor, require_cpu
 
@@ -65,12 +66,23 @@ def param_array_by_name(names: Sequence[str]) -> Array:
     return Array(_tensors[name] for name in names)
 
 
+def param_module(params: Array) -> Module:
+    """A module whose function `get_params` gives them."""
+    return Module({"get_params": lambda: params}, "param_module")
+
+
 _FUNCTIONS: dict[str, Any] = {"load": load, "get": get, "update": update, "remove": remove, "clear": clear}
 for _cache in ("ndarray_cache", "tensor_cache"):
     for _name, _function in _FUNCTIONS.items():
         register_func(f"vm.builtin.{_cache}.{_name}", _function, override=True)
 register_func("vm.builtin.param_array_from_cache", param_array, override=True)
 register_func("vm.builtin.param_array_from_cache_by_name", param_array_by_name, override=True)
+register_func(
+    "vm.builtin.param_module_from_cache", lambda prefix, count: param_module(param_array(prefix, count)), override=True
+)
+register_func(
+    "vm.builtin.param_module_from_cache_by_name", lambda names: param_module(param_array_by_name(names)), override=True
+)
 register_func(
     "vm.builtin.param_array_from_cache_by_name_unpacked", lambda *names: param_array_by_name(names), override=True
 )

@@ -173,3 +173,80 @@ def test_penalties_and_softmax_are_in_place() -> None:
         builtin("apply_repetition_penalty")(logits, tensor([3], "int32"), 2.0)
     with pytest.raises(ValueError, match="expected a temperature above 0"):
         builtin("apply_softmax_with_temperature")(logits, 0.0)
+
+
+# ---- devices, and all of them ----
+
+
+def test_what_a_cuda_graph_would_be_made_of_is_called_each_time() -> None:
+    made, ran = [], []
+
+    @tvm.register_func("test.builtins.allocate", override=True)
+    def allocate():
+        made.append(1)
+        return [tensor([1.0])]
+
+    @tvm.register_func("test.builtins.capture", override=True)
+    def capture(x, y):
+        ran.append(1)
+        return [tensor(x.numpy() + y.numpy())]
+
+    ib = tvm.relax.ExecBuilder()
+    with ib.function("main", num_inputs=1):
+        alloc, run = "vm.builtin.cuda_graph.get_cached_alloc", "vm.builtin.cuda_graph.run_or_capture"
+        ib.emit_call(alloc, args=[ib.vm_state(), ib.f("test.builtins.allocate"), ib.imm(0)], dst=ib.r(1))
+        ib.emit_call("vm.builtin.tuple_getitem", args=[ib.r(1), ib.imm(0)], dst=ib.r(2))
+        ib.emit_call("vm.builtin.make_tuple", args=[ib.r(0), ib.r(2)], dst=ib.r(3))
+        ib.emit_call(run, args=[ib.vm_state(), ib.f("test.builtins.capture"), ib.r(3), ib.imm(0)], dst=ib.r(4))
+        ib.emit_call("vm.builtin.tuple_getitem", args=[ib.r(4), ib.imm(0)], dst=ib.r(4))
+        ib.emit_ret(ib.r(4))
+    vm = tvm.relax.VirtualMachine(ib.get(), tvm.cpu())
+    for number in range(3):
+        assert vm["main"](tensor([number])).numpy().tolist() == [number + 1]
+    assert (len(made), len(ran)) == (1, 3)
+    with pytest.raises(TypeError, match="expected a machine"):
+        builtin("cuda_graph.get_cached_alloc")(None, allocate, 0)
+
+
+def test_other_devices_are_not_there() -> None:
+    for name in ("dma_copy", "dma_wait"):
+        with pytest.raises(TypeError, match="there is no Hexagon device"):
+            builtin(f"hexagon.{name}")()
+    builtin("memory_manager.clear")()
+
+
+def test_parameters_as_a_module() -> None:
+    builtin("ndarray_cache.update")("p_0", tensor([5]), True)
+    for module in (
+        builtin("param_module_from_cache")("p", -1),
+        builtin("param_module_from_cache_by_name")(["p_0"]),
+    ):
+        assert module["get_params"]()[0].numpy().tolist() == [5]
+    builtin("ndarray_cache.remove")("p_0")
+
+
+# All that TVM 0.18 registers
+NAMES = """
+alloc_shape_heap alloc_storage alloc_tensor apply_presence_and_frequency_penalty apply_repetition_penalty
+apply_softmax_with_temperature attention_kv_cache_append attention_kv_cache_array_clear attention_kv_cache_array_popn
+attention_kv_cache_attention_with_fused_qkv attention_kv_cache_commit_accepted_token_tree_nodes attention_kv_cache_create
+attention_kv_cache_debug_get_kv attention_kv_cache_empty attention_kv_cache_enable_sliding_window_for_seq
+attention_kv_cache_get_num_available_pages attention_kv_cache_get_query_positions
+attention_kv_cache_get_total_sequence_length attention_kv_cache_update attention_kv_cache_view
+attention_kv_cache_window_override attention_kv_cache_window_override_with_sinks call_tir_dyn check_func_info
+check_prim_value_info check_shape_info check_tensor_info check_tuple_info copy cuda_graph.get_cached_alloc
+cuda_graph.run_or_capture debug_print ensure_zero_offset hexagon.dma_copy hexagon.dma_wait invoke_closure invoke_debug_func
+kv_state_add_sequence kv_state_begin_forward kv_state_clear kv_state_end_forward kv_state_fork_sequence kv_state_popn
+kv_state_remove_sequence make_closure make_prim_value make_shape make_tuple match_prim_value match_shape
+memory_manager.clear multinomial_from_uniform ndarray_cache.clear ndarray_cache.get ndarray_cache.load
+ndarray_cache.remove ndarray_cache.update null_value paged_attention_kv_cache_create
+paged_attention_kv_cache_create_reduced param_array_from_cache param_array_from_cache_by_name
+param_array_from_cache_by_name_unpacked param_module_from_cache param_module_from_cache_by_name read_if_cond reshape
+rnn_state_create rnn_state_debug_get rnn_state_get rnn_state_set sample_top_p_from_logits sample_top_p_from_prob shape_of
+tensor_to_shape to_device tuple_getitem tuple_reset_item
+""".split()  # noqa: SIM905  a list of 80 strings is longer
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_of_them_is_registered(name: str) -> None:
+    assert callable(builtin(name))
