@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from ..formats import dims
-from ..formats.dims import Opaque, Solution, SymbolicDim, Variable
+from ..formats.dims import Dim, Opaque, Solution, SymbolicDim, Variable
+from ..formats.dtypes import DType
 from ..formats.errors import CompileError
 from ..formats.isa import Kind
 from ..formats.types import UNKNOWN, DataType, ShapeDim, TensorType, TupleType, Type, erase_dims
@@ -64,6 +65,7 @@ class Emission:
         self.code = VirtualFunction(name, ())
         self.scope = Scope()
         self.origin = ""  # the model node that instructions come from
+        self.computed = set[Number]()  # the registers of variables that were solved for
 
     def emit(self, name: str, *operands: Operand) -> None:
         self.code.items.append(instruction(name, *operands, origin=self.origin))
@@ -160,7 +162,22 @@ class Emission:
             size = self.arithmetic("subtract", size, self.number(solution.rest))
         if solution.coefficient != 1:
             size = self.arithmetic("floor_divide", size, self.number(solution.coefficient))
-        self.scope.numbers[solution.variable] = self.arithmetic("maximum", size, 0)
+        self.scope.numbers[solution.variable] = number = self.arithmetic("maximum", size, 0)
+        self.computed.add(number)
+
+    def told(self, sizes: Sequence[Dim], tensors: Sequence[TensorType]) -> tuple[Number, ...]:
+        """What a kernel for these tensors is told of sizes: numbers that the verifier knows for sizes.
+
+        One that was computed is, if it is a dimension of a tensor: here, it is made that of a tensor without elements.
+        """
+        shown = {dim for tensor in tensors for dim in tensor.shape}
+        for dim in sizes:
+            if self.number(dim) in self.computed and dim not in shown:
+                size, none, extent = self.new_int(), self.new_int(), self.new_ref(TensorType(DType.bool, (UNKNOWN, 0)))
+                self.emit("alloc_dynamic", extent, DType.bool.code, (self.number(dim), 0))
+                self.emit("shape_of", (size, none), extent)
+                self.scope.numbers[dim] = size  # type: ignore[index]
+        return self.shape(sizes)
 
     def prove(self, register: Register, wanted: Type | None) -> Register:
         """Has the machine check what the type says and the verifier cannot know; binds variables that are new.

@@ -6,17 +6,21 @@ jump to its start.
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..formats import dims
+from ..formats.dims import Dim
 from ..formats.dtypes import DType
 from ..formats.isa import Kind
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import ir
-from .analysis import is_symbolic, type_of
+from .analysis import atoms_in, expressions, is_symbolic, type_of
 from .definitions import define
 from .emission import Emission, Fields, Number, Value
 from .matching import lower_match
@@ -183,11 +187,12 @@ class _Lowering(Emission):
     def _call_primitive(self, definition: PrimitiveDefinition, args: Sequence[ir.Atom], type_: Type) -> Value:
         index, sizes = self.tables.primitive(definition)
         inputs = self._registers(args)
-        variables = self.shape(sizes)
-        if any(UNKNOWN in tensor.shape for tensor in (*definition.params, *definition.results)):
+        tensors = (*definition.params, *definition.results)
+        if any(UNKNOWN in tensor.shape for tensor in tensors):
             results = tuple(self.new_ref(result) for result in definition.results)
-            self.emit("call_host", index, results, inputs, variables)
+            self.emit("call_host", index, results, inputs, self.shape(sizes))
         else:
+            variables = self.told(sizes, tensors)
             results = tuple(map(self._allocate, definition.results))
             self.emit("call", index, inputs, results, variables)
         return Fields(results, erase_dims(type_)) if isinstance(type_, TupleType) else results[0]
@@ -215,8 +220,27 @@ class _Lowering(Emission):
     def _extent(self, call: ir.OperatorCall) -> Value:
         number, result = self.new_int(), self.new_ref(TensorType(DType.bool, (UNKNOWN,)))
         self.emit("read_shape", (number,), self._register(call.args[0]))
+        number = self.arithmetic("maximum", number, 0)
         self.emit("alloc_dynamic", result, DType.bool.code, (number,))
+        if call in self._read_extents:
+            index, _ = self.tables.primitive(_NOTHING_TRUE)
+            self.emit("call", index, (), (result,), (number,))
         return result
+
+    @functools.cached_property
+    def _read_extents(self) -> set[ir.OperatorCall]:
+        """The calls of extent that give a tensor of which more is used than its shape."""
+        bindings = list(expressions(self.function.body))
+        shapes = {binding.var: binding.value.value for binding in bindings if isinstance(binding.value, ir.MatchShape)}
+        used = Counter(atoms_in(self.function.body)) - Counter(shapes.values())
+        read = {binding.var for binding in bindings if used[binding.var]}
+        for var, checked in reversed(shapes.items()):
+            if var in read:
+                read.add(checked)  # type: ignore[arg-type]
+        calls = {
+            binding.value for binding in bindings if binding.var in read and isinstance(binding.value, ir.OperatorCall)
+        }
+        return {call for call in calls if call.operator == "extent"}
 
     def _make_shape(self, numbers: tuple[Number, ...]) -> Register:
         result = self.new_ref(TensorType(DType.int64, (len(numbers),)))
@@ -331,6 +355,15 @@ def _drop_jump_to_next(code: VirtualFunction, label: Label) -> None:
     if isinstance(last, Instruction) and last.name == "goto" and last.operands == (label,):
         code.items.pop()
 
+
+def _filled(size: Dim) -> PrimitiveDefinition:
+    """So many elements that are not true."""
+    type_ = TensorType(DType.bool, (size,))
+    var, attributes = ir.Var("", type_), (("dtype", DType.bool), ("shape", (size,)), ("value", False))
+    return define([ir.Binding(var, ir.OperatorCall("full", (), attributes))], [var], lambda _: type_)[0]
+
+
+_NOTHING_TRUE = _filled(dims.variable("n"))
 
 _SPECIAL: dict[str, Callable[[_Lowering, ir.OperatorCall], Value]] = {
     "extent": _Lowering._extent,

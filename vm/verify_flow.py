@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from ..formats import limits
 from ..formats.bytecode import Decoded, jump_target
-from ..formats.dims import Dim
+from ..formats.dims import Dim, SymbolicDim
 from ..formats.dtypes import DType
 from ..formats.isa import OPERATIONS
 from ..formats.primitive import PrimitiveDefinition
@@ -75,6 +75,7 @@ class State(NamedTuple):
     ints: dict[int, Dim]
     blank: set[int]  # makers of tensors that no primitive has written into yet
     shared: set[int]  # memories that others may read from now on: nothing writes into them
+    sizes: set[Dim]  # what was read from a tensor's shape, and is not called after a dimension
 
 
 class Signatures:
@@ -153,6 +154,7 @@ class Flow:
         self.ints: dict[int, Dim] = {}
         self.blank: set[int] = set()
         self.shared: set[int] = set()
+        self.sizes: set[Dim] = set()
         self._joined: set[int] = set()  # memories that a register may hold beside others
         self._positions = {instruction.offset: position for position, instruction in enumerate(instructions)}
         self._entries: dict[int, State] = {}  # by position, for the targets of jumps
@@ -169,7 +171,7 @@ class Flow:
         """Interprets until nothing changes. `observe` is given the state before each instruction, at least once; what it
         was given last for an instruction is what holds there."""
         params = {i: Held(param, origins=1 << i) for i, param in enumerate(self.type.params)}
-        self._entries[0] = State(params, {}, set(), set())
+        self._entries[0] = State(params, {}, set(), set(), set())
         self._schedule(0)
         while self._pending:
             position = heapq.heappop(self._pending)
@@ -184,13 +186,13 @@ class Flow:
     def _run_block(self, position: int, observe: Callable[[int, State], None] | None) -> None:
         entry = self._entries[position]
         self.refs, self.ints = dict(entry.refs), dict(entry.ints)
-        self.blank, self.shared = set(entry.blank), set(entry.shared)
+        self.blank, self.shared, self.sizes = set(entry.blank), set(entry.shared), set(entry.sizes)
         self.work.spend(self._state_size() // 8)
         while True:
             self.at = position
             _, operation, operands, _ = self.instructions[position]
             if observe is not None:
-                observe(position, State(self.refs, self.ints, self.blank, self.shared))
+                observe(position, self._state())
             self.work.spend(2)
             _HANDLERS[operation.opcode](self, *operands)
             if operation.ends_block:
@@ -207,14 +209,18 @@ class Flow:
         entry = self._entries.get(position)
         self.work.spend(self._state_size() // 4)
         if entry is None:
-            self._entries[position] = State(dict(self.refs), dict(self.ints), set(self.blank), set(self.shared))
+            sets = set(self.blank), set(self.shared), set(self.sizes)
+            self._entries[position] = State(dict(self.refs), dict(self.ints), *sets)
             self._schedule(position)
         elif self._join(entry, position):
             self._schedule(position)
 
+    def _state(self) -> State:
+        return State(self.refs, self.ints, self.blank, self.shared, self.sizes)
+
     def _state_size(self) -> int:
-        """In registers: elements of sets are copied and compared in an eighth of the time."""
-        return len(self.refs) + len(self.ints) + (len(self.blank) + len(self.shared)) // 8
+        """In registers: numbers in sets are copied and compared in an eighth of the time."""
+        return len(self.refs) + len(self.ints) + len(self.sizes) + (len(self.blank) + len(self.shared)) // 8
 
     def _join(self, entry: State, position: int) -> bool:
         """Makes `entry` allow for the current state too. Returns whether that changed it."""
@@ -243,6 +249,9 @@ class Flow:
             if not mine <= theirs:
                 theirs.update(mine)
                 changed = True
+        if not entry.sizes <= self.sizes:
+            entry.sizes.intersection_update(self.sizes)
+            changed = True
         return changed
 
     def _meet_values(self, entry: State, position: int) -> dict[tuple[Dim, Dim], Dim]:
@@ -525,7 +534,10 @@ class Flow:
         """A kernel loops over its variables, so each must be the dimension of a tensor: neither negative nor absurd."""
         sizes: set[ShapeDim] | None = None
         for name, value in values.items():
-            if value in self.values.sizes or (isinstance(value, int) and 0 <= value <= limits.DIMENSION):
+            if isinstance(value, int):
+                if 0 <= value <= limits.DIMENSION:
+                    continue
+            elif value in self.values.sizes or value in self.sizes:
                 continue
             if sizes is None:
                 sizes = {dim for register in registers for dim in self._tensor(register).shape}
@@ -643,6 +655,9 @@ class Flow:
             raise Refusal(TYPES, f"r{tensor} is {type_}, of rank {len(type_.shape)}; {len(dst)} registers are given")
         shape = [self.values.size(self._place(axis)) if dim is UNKNOWN else dim for axis, dim in enumerate(type_.shape)]
         self.ints.update(zip(dst, shape, strict=True))  # type: ignore[arg-type]
+        computed = [dim for dim in shape if isinstance(dim, SymbolicDim)]
+        self.work.spend(sum([len(dim.terms) for dim in computed]))
+        self.sizes.update([dim for dim in computed if dim not in self.values.sizes])
         if UNKNOWN in type_.shape:
             self.refs[tensor] = self.refs[tensor]._replace(type=TensorType(type_.dtype, tuple(shape)))
 

@@ -165,6 +165,6 @@ register(
     _infer_extent,
     lambda count: np.zeros(max(int(count), 0), np.bool_),
     Fusion.OPAQUE,
-    "as many elements as a number says, for their dimension: what they are is not told",
+    "as many elements as a number says, none of them true: for their dimension",
     data_dependent=True,
 )

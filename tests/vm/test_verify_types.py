@@ -195,6 +195,46 @@ RULES = [
         "variable k of 'drop' is shape_of.3.0 - 9, which is not known to be a tensor's dimension",
     ),
     Rule(
+        "what is read from a shape is a dimension, whatever made the tensor of that size",
+        "(x: float32[4], k: int64[]) -> float32[2]",
+        "alloc_tensor r2, float32[2]; read_shape (i0), r1; alloc_dynamic r3, bool[i0, 0]; shape_of (i1, i2), r3;"
+        "call drop (r0) -> (r2) [i1]; ret r2",
+        "alloc_tensor r2, float32[2]; read_shape (i0), r1; call drop (r0) -> (r2) [i0];"
+        "alloc_dynamic r3, bool[i0, 0]; shape_of (i1, i2), r3; ret r2",
+        "types",
+        "variable k of 'drop' is read_shape.3.0, which is not known to be a tensor's dimension",
+    ),
+    Rule(
+        "a size that paths disagree on is one where it is that of a tensor on both",
+        "(c: bool[], x: float32[4], y: float32[?], z: float32[?]) -> float32[2]",
+        "alloc_tensor r4, float32[2]; if r0, else; shape_of (i0), r2; goto on; else: shape_of (i0), r3; move r2, r3;"
+        "on: call drop (r1) -> (r4) [i0]; ret r4",
+        "alloc_tensor r4, float32[2]; if r0, else; shape_of (i0), r2; goto on; else: shape_of (i0), r3;"
+        "on: call drop (r1) -> (r4) [i0]; ret r4",
+        "types",
+        "variable k of 'drop' is i0 at 16, which is not known to be a tensor's dimension",
+    ),
+    Rule(
+        "what one path alone has read from a shape is no dimension where paths meet",
+        "(x: float32[4], k: int64[], c: bool[]) -> float32[2]",
+        "alloc_tensor r3, float32[2]; read_shape (i0), r1; alloc_dynamic r4, bool[i0]; shape_of (i1), r4; if r2, skip;"
+        "alloc_dynamic r4, bool[i0]; skip: call drop (r0) -> (r3) [i0]; ret r3",
+        "alloc_tensor r3, float32[2]; read_shape (i0), r1; if r2, skip; alloc_dynamic r4, bool[i0]; shape_of (i1), r4;"
+        "skip: call drop (r0) -> (r3) [i0]; ret r3",
+        "types",
+        "variable k of 'drop' is read_shape.3.0, which is not known to be a tensor's dimension",
+    ),
+    Rule(
+        "what an earlier round has read from a shape is no dimension of this round",
+        "(x: float32[4], k: int64[], c: bool[]) -> float32[2]",
+        "alloc_tensor r3, float32[2]; again: read_shape (i0), r1; alloc_dynamic r4, bool[i0]; shape_of (i1), r4;"
+        "call drop (r0) -> (r3) [i0]; if r2, again; ret r3",
+        "alloc_tensor r3, float32[2]; again: read_shape (i0), r1; call drop (r0) -> (r3) [i0]; alloc_dynamic r4, bool[i0];"
+        "shape_of (i1), r4; if r2, again; ret r3",
+        "types",
+        "variable k of 'drop' is read_shape.3.0, which is not known to be a tensor's dimension",
+    ),
+    Rule(
         "a call gives each variable a value",
         "(x: float32[3, 4]) -> float32[3, 4]",
         "alloc_tensor r1, float32[3, 4]; call relu_n (r0) -> (r1) [3]; ret r1",
