@@ -2,7 +2,7 @@
 
 A kernel is compiled for shapes that are expressions over variables; a tensor whose type says ? is given to one behind a
 `MatchShape` that binds a new variable to that dimension. Inference lets ? pass where an operator needs equal dimensions, a name
-it does not: where one dimension alone will do in place of the name, and not 1 as well, the `MatchShape` asks for that one, so
+it does not: where one dimension alone will do in place of the name, whatever the sizes, the `MatchShape` asks for that one, so
 that the program fails where the operator would. Where the operator cannot be typed with names (two unknown shapes that may or
 may not broadcast), it takes operands of the types that inference gave them, and will run as a host operator. So does one that
 cannot be right: what stood for ? may have been found by another pass, such as the branch of an `If` that is always taken, and
@@ -14,11 +14,13 @@ there what is found.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import InferenceError
+from ...formats.primitive import Attributes, PrimitiveDefinition
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import ir
 from ..analysis import dimension_uses
@@ -38,6 +41,7 @@ from .rewriting import Emitter, constant, tensor_type
 _COUNTED = {"nonzero": ("not_equal", "counted_nonzero"), "listed_boxes": ("greater_equal", "counted_boxes")}
 
 _MOST_PAIRS = 100  # of names and what they might be, that are tried for an operator
+_TRIES = 8  # of other sizes, for each size of a name
 
 
 @dataclass(frozen=True)
@@ -110,10 +114,22 @@ class _Namer(Emitter):
         for tried in (singles, itertools.islice(pairs, _MOST_PAIRS)):
             fitting = [values for values in tried if self._takes(call, types, values)]
             if fitting:
-                (values, *others) = fitting
-                broadcasts = any(self._takes(call, types, {**values, name: 1}) for name in values if values[name] != 1)
-                return None if others or broadcasts else values
+                return fitting[0] if len(fitting) == 1 and self._is_asked(call, types, fitting[0]) else None
         return None
+
+    def _is_asked(self, call: ir.OperatorCall, types: Sequence[TensorType], values: Mapping[str, Any]) -> bool:
+        """Whether the operator asks that each name be what `values` has for it: of the sizes that are tried, it takes no others.
+        It does not ask where it may broadcast instead, or where a dimension is no larger than what was cut from it."""
+        for name, dim in values.items():
+            others = {other: known for other, known in values.items() if other != name}
+            operands = [_with_sizes(type_, others) for type_ in types]
+            for sizes in _some_sizes(name, operands, call.attributes):
+                with contextlib.suppress(ZeroDivisionError):  # a size that no call can have
+                    if sizes[name] != dims.evaluate(dim, sizes) and self._takes(
+                        _call_for(call, sizes), operands, sizes
+                    ):
+                        return False
+        return True
 
     def _is_older(self, dim: ShapeDim, name: str) -> bool:
         """Whether a dimension was known before the name was given."""
@@ -229,6 +245,29 @@ def _without_sizes(atom: ir.Atom) -> TensorType:
     """The type of a tensor of which nobody knows how large it is."""
     type_ = tensor_type(atom)
     return TensorType(type_.dtype, (UNKNOWN,) * type_.rank)
+
+
+def _some_sizes(name: str, types: Sequence[TensorType], attributes: Attributes) -> Iterator[dict[str, int]]:
+    """Sizes for all variables of a call, among them the static ones and those beside them, each for the name a few times."""
+    known = [dim for type_ in types for dim in type_.shape if isinstance(dim, int)]
+    numbers = sorted({0, 1, 2, 3, *known, *(dim + 1 for dim in known)})
+    variables = PrimitiveDefinition.variables_of(tuple(types), tuple(value for _, value in attributes))
+    others = [other for other in variables if other != name]
+    random = Random(0)
+    for number in numbers:
+        for _ in range(_TRIES if others else 1):
+            yield {name: number, **{other: random.choice(numbers) for other in others}}
+
+
+def _call_for(call: ir.OperatorCall, sizes: Mapping[str, int]) -> ir.OperatorCall:
+    """The call with numbers in place of the variables of its attributes."""
+
+    def number(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(number, value))
+        return dims.substitute(value, sizes) if isinstance(value, SymbolicDim) else value
+
+    return dataclasses.replace(call, attributes=tuple((name, number(value)) for name, value in call.attributes))
 
 
 def _with_sizes(type_: TensorType, values: Mapping[str, Dim]) -> TensorType:

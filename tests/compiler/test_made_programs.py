@@ -88,6 +88,70 @@ def numbers_of(array: np.ndarray) -> Any:
     return op.squeeze(op.nonzero(constant(array)), axes=(0,))
 
 
+KERNELS = {
+    "pad": lambda x, size: op.pad(x, pads=(0, size), value=0.5),
+    "arange": lambda x, size: op.arange(stop=size * size),
+    "slice": lambda x, size: op.slice(op.pad(x, pads=(1, 2), value=0.5), starts=(0,), ends=(size,)),
+    "full": lambda x, size: op.full(shape=(size * 2, 3), value=0.5, dtype="float32"),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_kernels_are_told_sizes_that_stand_in_no_shape(kernel: str) -> None:
+    """A size that is solved for, that a value gives, or that a match binds to a computed dimension."""
+    use, size, x, k = KERNELS[kernel], dims.variable("d"), var("x", ("m",)), var("k", (), "int64")
+    check(Module(main=function([y := var("y", ("2*d + 3",))], use(y, size))), floats(9))
+    check(Module(main=function([y := var("y", ("2 - d",))], use(y, size))), floats(1))
+
+    given = match_shape(op.extent(k), ("d",))
+    check(Module(main=function([x, k], tuple_(given, use(x, size)))), floats(4), np.array(3))
+
+    grown = match_shape(if_(op.sum(x) > 0, op.concat(x, x), op.concat(x, x * 2.0)), ("d",))
+    check(Module(main=function([x], tuple_(grown, use(x, size)))), floats(4))
+
+
+@pytest.mark.parametrize("number", [-2, 0, 3])
+def test_a_tensor_that_is_made_for_its_size_has_elements(number: int) -> None:
+    check(Module(main=function([k := var("k", (), "int64")], op.extent(k))), np.array(number))
+
+
+def columns(x: Any, start: Any, end: Any) -> Any:
+    return op.slice(x, starts=(start,), ends=(end,), axes=(1,))
+
+
+def padded(x: Any, columns: int) -> Any:
+    return op.pad(x, pads=(0, 0, 0, columns), value=0)
+
+
+ASKED = {
+    "1, beside what is cut and broadcasts": lambda found: found - columns(found, -1, 2**62),
+    "1, beside what is cut twice": lambda found: columns(found, -2, 2**62) - columns(found, -1, 2**62),
+    "a number that is the most": lambda found: op.concat(found, columns(found, -3, 2**62), axis=0),
+    "a size that is the most": lambda found: op.concat(found, columns(found, 0, "n"), axis=0),
+    "a number that is the least": lambda found: op.concat(
+        columns(padded(found, 3), 0, 3), columns(found, 0, 3), axis=0
+    ),
+    "another number, after all": lambda found: op.concat(columns(padded(found, 1), 0, 3), columns(found, 0, 4), axis=0),
+}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("use", ASKED)
+def test_a_name_is_no_dimension_that_it_merely_fits(use: str, count: int) -> None:
+    """What an operator asks of a size that a run finds is what it cannot do without."""
+    x = var("x", ("n",), "int32")
+    module = Module(main=function([x], ASKED[use](op.nonzero(x))))
+    array = np.array([1] * count + [0] * (6 - count), np.int32)
+    try:
+        evaluate(infer_types(module), "main", array)
+    except TreadleError:
+        for level in (0, 1, 2):
+            with pytest.raises(TreadleError):
+                run(saved(module, opt_level=level), array)
+    else:
+        check(module, array)
+
+
 FOUND = {
     "the branch of an if": lambda x: if_(constant(np.array(False)), x, op.concat(x, x)),
     "a constant's elements": lambda x: op.take(constant(np.ones((3, 4), np.float32)), numbers_of(np.ones(3)), axis=0),
