@@ -14,7 +14,7 @@ from ...formats import dims
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
-from ..operators.shapes import axis_of, is_nonnegative
+from ..operators.shapes import axis_of
 from .onnx_table import importer
 from .onnx_values import FOLD_BYTES, GraphBuilder, UnsupportedError, Value, constant, scalar
 
@@ -246,9 +246,7 @@ def _bound(bound: Dim, length: Dim, step: int) -> Dim:
         return length
     if isinstance(bound, int) and bound <= -(1 << 31):
         return 0 if step > 0 else dims.add(dims.multiply(length, -1), -1)
-    if isinstance(bound, SymbolicDim) and is_nonnegative(dims.multiply(bound, -1)):
-        return dims.add(length, bound)
-    return bound
+    return bound  # of a symbolic one, the operator tells when it counts from the end: not at 0, nor twice
 
 
 @importer("Pad", since=11)

@@ -14,6 +14,9 @@ from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
 from treadle.formats.errors import InferenceError, ModelError, ShapeError, UnsupportedOperatorError
 
+from .test_compile import run
+from .test_compile import saved as compiled
+
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>'
 
 
@@ -205,6 +208,43 @@ def test_dimensions_that_must_be_equal_are_checked_when_run() -> None:
 
 
 # ---- structure ----
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5, 6, 11])
+@pytest.mark.parametrize(
+    ("starts", "ends"), [("minus", "end"), ("zero", "minus"), ("minus", "minus"), ("size", "minus")]
+)
+@pytest.mark.parametrize("length", ["m", "5"])
+def test_slices_count_from_the_end_by_a_size_that_may_be_0(length: str, starts: str, ends: str, count: int) -> None:
+    """-n counts from the end where n is not 0, and comes before the first element where n is larger than the length."""
+    model = parse(f"""
+        agraph (float[{length}] x, float[n] y) => (float[k] z)
+        <int64[1] zero = {{0}}, int64[1] end = {{9223372036854775807}}> {{
+            size = Shape(y)
+            minus = Neg(size)
+            z = Slice(x, {starts}, {ends})
+        }}""")
+    x = np.arange(5, dtype=np.float32)
+    bounds = {"minus": -count, "zero": 0, "size": count, "end": None}
+    arrays, expected = (x, np.zeros(count, np.float32)), x[bounds[starts] : bounds[ends]]
+    assert np.array_equal(evaluate(from_onnx(model), "main", *arrays), expected)
+    assert np.array_equal(run(compiled(from_onnx(model)), *arrays), expected)
+
+
+def test_the_last_of_a_joined_tensor_fit_what_was_joined() -> None:
+    """As decoders take the newest keys: for the sizes that the model is for, nothing else than the sum's second part."""
+    model = parse("""
+        agraph (float[p, 4] past, float[n, 4] new) => (float[n, 4] z)
+        <int64[1] one = {1}, int64[1] zero = {0}, int64[1] end = {9223372036854775807}> {
+            whole = Concat <axis = 0> (past, new)
+            shape = Shape(new)
+            n = Slice(shape, zero, one)
+            minus = Neg(n)
+            last = Slice(whole, minus, end)
+            z = Add(last, new)
+        }""")
+    past, new = np.ones((3, 4), np.float32), np.full((2, 4), 2, np.float32)
+    assert np.array_equal(run(compiled(from_onnx(model)), past, new), new * 2)
 
 
 def test_initializers_may_also_be_inputs() -> None:
