@@ -60,3 +60,8 @@ GRAPH_JSON_BYTES = 1 << 27
 GRAPH_NODES = 1 << 20
 GRAPH_ENTRIES = 1 << 20  # tensors that nodes make
 GRAPH_OUTPUTS = 10_000  # of a node
+
+# Of the check of a Relax function: bits that it keeps, places where paths meet times registers (128 MiB), and instructions
+# that it looks at, for each instruction of the function. Each loop within a loop adds some; compilers nest few.
+FLOW_BITS = 1 << 30
+FLOW_STEPS = 64

@@ -6,11 +6,13 @@ Here they are data, their text (as the Relax VM prints it), and the check that c
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, Union
 
+from . import limits
 from .errors import VerificationError
 
 VOID = 1 << 54  # the register that is None, and forgets what it is given
@@ -65,13 +67,14 @@ Instruction = Union[Call, Ret, Goto, If]
 
 @dataclass(frozen=True)
 class RelaxFunction:
-    """A function of the table; without instructions (None) it is one that the machine finds by name. Its parameters are its
-    first registers."""
+    """A function of the table; without instructions (None) it is one that the machine finds by name, or one whose instructions
+    are native code of a library, for the Relax VM's registers. Its parameters are its first registers."""
 
     name: str
     params: tuple[str, ...] = ()
     code: tuple[Instruction, ...] | None = None
     registers: int = 0
+    is_native: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ def as_text(program: RelaxProgram) -> str:
     text = []
     for function in program.functions:
         if function.code is None:
-            text.append(f"@{function.name} packed_func;\n\n")
+            kind = f"num_inputs={len(function.params)} vm_tir_func" if function.is_native else "packed_func"
+            text.append(f"@{function.name} {kind};\n\n")
             continue
         lines = [_line(program, instruction) for instruction in function.code]
         text.append("".join([f"@{function.name}:\n", *(f"  {line}\n" for line in lines), "\n"]))
@@ -168,36 +172,67 @@ class _Check:
         self._program, self._function, self._code = program, function, function.code
 
     def run(self) -> None:
-        """A register is written on a path; what is written where paths meet, is written on all of them."""
+        """A register is written on a path; what is written where paths meet, is written on all of them. What is known is kept
+        where jumps lead, as bits: its size, and how often a place is looked at, are bounded."""
         if self._function.registers < len(self._function.params):
             self._refuse("code", "it has fewer registers than parameters", 0)
-        written: dict[int, frozenset[int]] = {}
-        waiting = [(0, frozenset(range(len(self._function.params))))]
+        places = self._places()
+        if len(places) * self._function.registers > limits.FLOW_BITS:
+            self._refuse("code", f"{len(places)} jumps and {self._function.registers} registers are too many", 0)
+        known: dict[int, int] = {0: 0}
+        waiting, steps = [0], limits.FLOW_STEPS * (len(self._code) + 1)
         while waiting:
-            at, known = waiting.pop()
+            begin = heapq.heappop(waiting)
+            fresh: set[int] = set()
+            end, following = self._block(begin, places, known[begin], fresh)
+            steps -= end - begin
+            if steps < 0:
+                self._refuse("code", "its jumps are too entangled", begin)
+            after = known[begin] | _bits(fresh)
+            for place in following:
+                before = known.get(place)
+                met = after if before is None else before & after
+                if met != before:
+                    known[place] = met
+                    heapq.heappush(waiting, place)
+
+    def _places(self) -> set[int]:
+        """Where paths may meet: what jumps lead to."""
+        places = set()
+        for at, instruction in enumerate(self._code):
+            if isinstance(instruction, Goto):
+                places.add(at + instruction.offset)
+            elif isinstance(instruction, If):
+                places |= {at + 1, at + instruction.false_offset}
+        return places
+
+    def _block(self, begin: int, places: set[int], known: int, fresh: set[int]) -> tuple[int, tuple[int, ...]]:
+        """Goes on until a jump, or to where one leads: the end, and the places that may follow. Adds to the fresh registers."""
+        at = begin
+        while True:
             if not 0 <= at < len(self._code):
                 self._refuse(
                     "code", f"a path leads to instruction {at}, of {len(self._code)}: every path ends in a ret", at
                 )
-            if at in written and written[at] <= known:
-                continue
-            known = written[at] = known & written.get(at, known)
+            if at in places and at > begin:
+                return at, (at,)
             instruction = self._code[at]
             if isinstance(instruction, Ret):
-                self._read(instruction.result, known, at)
-            elif isinstance(instruction, Goto):
+                self._read(instruction.result, known, fresh, at)
+                return at + 1, ()
+            if isinstance(instruction, Goto):
                 if instruction.offset == 0:
                     self._refuse("code", "a goto leads to itself", at)
-                waiting.append((at + instruction.offset, known))
-            elif isinstance(instruction, If):
-                self._read(instruction.condition, known, at)
+                return at + 1, (at + instruction.offset,)
+            if isinstance(instruction, If):
+                self._read(instruction.condition, known, fresh, at)
                 if instruction.false_offset <= 1:
                     self._refuse("code", f"an If's false offset is more than 1, {instruction.false_offset} came", at)
-                waiting += [(at + 1, known), (at + instruction.false_offset, known)]
-            else:
-                waiting.append((at + 1, known | self._call(instruction, known, at)))
+                return at + 1, (at + 1, at + instruction.false_offset)
+            self._call(instruction, known, fresh, at)
+            at += 1
 
-    def _call(self, call: Call, known: frozenset[int], at: int) -> frozenset[int]:
+    def _call(self, call: Call, known: int, fresh: set[int], at: int) -> None:
         functions = self._program.functions
         if not 0 <= call.function < len(functions):
             self._refuse("tables", f"there is no function {call.function}", at)
@@ -207,19 +242,21 @@ class _Check:
             self._refuse("types", f"{callee.name} expects {came}", at)
         for kind, value in call.args:
             if kind == Kind.REGISTER:
-                self._read(value, known, at)
+                self._read(value, known, fresh, at)
             elif kind == Kind.CONSTANT and not 0 <= value < len(self._program.constants):
                 self._refuse("tables", f"there is no constant {value}", at)
             elif kind == Kind.FUNCTION and not 0 <= value < len(functions):
                 self._refuse("tables", f"there is no function {value}", at)
         if call.dst in (VOID, MACHINE):
-            return frozenset()
+            return
         if not 0 <= call.dst < self._function.registers:
             self._refuse("code", f"there is no register {_register(call.dst)}", at)
-        return frozenset({call.dst})
+        fresh.add(call.dst)
 
-    def _read(self, register: int, known: frozenset[int], at: int) -> None:
-        if register in known or register in (VOID, MACHINE):
+    def _read(self, register: int, known: int, fresh: set[int], at: int) -> None:
+        if 0 <= register < len(self._function.params) or register in fresh or register in (VOID, MACHINE):
+            return
+        if 0 <= register < self._function.registers and known >> register & 1:
             return
         self._refuse(
             "data flow",
@@ -230,3 +267,11 @@ class _Check:
 
     def _refuse(self, layer: str, message: str, at: int) -> None:
         raise VerificationError(message, layer=layer, function=self._function.name, instruction=at)
+
+
+def _bits(numbers: set[int]) -> int:
+    """An integer with these bits."""
+    found = bytearray(max(numbers, default=-1) // 8 + 1)
+    for number in numbers:
+        found[number // 8] |= 1 << number % 8
+    return int.from_bytes(found, "little")

@@ -18,22 +18,18 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Union
+from typing import Any, Union
 
 import numpy as np
 
-from . import limits
+from . import limits, tvm_files
 from .codec import Buffer
-from .container import open_mapped
-from .errors import FileError, LimitError, VersionError
-from .param_dict import TensorReader
+from .errors import LimitError, VersionError
+from .tvm_files import ExecutableReader
 
-MAGIC = 0xD225DE2F4214151D
-
-_T = TypeVar("_T")
-_U64, _U32, _I32, _I64 = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<i"), struct.Struct("<q")
+_U64, _U32, _I32 = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<i")
 _MASK = (1 << 64) - 1
 _FIRST, _LAST = (0, 9), (0, 19)  # releases whose files have this layout
 
@@ -146,61 +142,51 @@ class RelayExecutable:
         return "".join(f"{line}\n" for number in range(len(self.functions)) for line in _function_text(self, number))
 
 
-def is_relay_executable(start: bytes) -> bool:
-    """Whether a file that begins so is one."""
-    return start[:8] == _U64.pack(MAGIC)
-
-
 def load_relay_executable(source: str | os.PathLike | Buffer) -> RelayExecutable:
-    """The executable in a file or in bytes. Raises FormatError (VersionError, LimitError), which says where, and FileError."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return _Reader(memoryview(source).cast("B")).executable()
-    try:
-        _, data = open_mapped(source)
-    except OSError as error:
-        raise FileError.of(error, f"cannot read {os.fspath(source)!r}", os.fspath(source)) from error
-    return _Reader(memoryview(data).cast("B")).executable()
+    """The executable in a file or in bytes, or in a library. Raises FormatError (VersionError, LimitError), which says where, and
+    FileError."""
+    data = tvm_files.open_file(source)
+    found = tvm_files.find_executable(data, tvm_files.RELAY)
+    return Reader(data if found is None else found.data).executable()
 
 
-class _Reader(TensorReader):
+class Reader(ExecutableReader):
     """Reads the sections in their order, and checks what they say of each other."""
 
     def __init__(self, data: memoryview) -> None:
         super().__init__(data, what="Relay executable")
-        self.globals: tuple[str, ...] = ()
+        self.globals: dict[str, int] = {}
 
     def executable(self) -> RelayExecutable:
         version = self._header()
-        devices = tuple(self._list("devices", 16, self._device, limits.STRINGS))
+        devices = tuple(self.listed("devices", 16, self._device, limits.STRINGS))
         (host,) = self.unpack(_I32, "the host's index")
-        self._index("the host's index", host, len(devices))
-        self.globals = tuple(self._list("functions", 8, lambda: self._text("a function's name"), limits.FUNCTIONS))
-        if len(set(self.globals)) != len(self.globals):
+        self.index("the host's index", host, len(devices))
+        names = self.listed("functions", 8, lambda: self.text("a function's name"), limits.FUNCTIONS)
+        self.globals = {name: number for number, name in enumerate(names)}
+        if len(self.globals) != len(names):
             raise self.error("two functions have one name")
-        constants = tuple(self._list("constants", 4, self._constant, limits.CONSTANTS))
-        constant_devices = self._integers("the constants' devices")
+        constants = tuple(self.listed("constants", 4, self._constant, limits.CONSTANTS))
+        constant_devices = self._numbers("the constants' devices")
         if len(constant_devices) != len(constants):
             raise self.error(f"there are {len(constants)} constants, and devices of {len(constant_devices)}")
         for index in constant_devices:
-            self._index("a constant's device", index, len(devices))
-        primitives = tuple(self._list("primitives", 8, lambda: self._text("a primitive's name"), limits.PRIMITIVES))
-        attributes = dict(self._list("attributes", 16, self._attributes, limits.PRIMITIVES))
+            self.index("a constant's device", index, len(devices))
+        primitives = tuple(self.listed("primitives", 8, lambda: self.text("a primitive's name"), limits.PRIMITIVES))
+        attributes = dict(self.listed("attributes", 16, self._attributes, limits.PRIMITIVES))
         for index in attributes:
-            self._index("attributes", index, len(primitives))
+            self.index("attributes", index, len(primitives))
         functions = self._functions(_Counts(len(self.globals), len(primitives), len(constants), len(devices)))
         if self.left:
             raise self.error(f"{self.left} bytes are behind the code")
         return RelayExecutable(
-            version, devices, host, self.globals, constants, constant_devices, primitives, attributes, functions
+            version, devices, host, tuple(names), constants, constant_devices, primitives, attributes, functions
         )
 
     # ---- sections ----
 
     def _header(self) -> str:
-        (magic,) = self.unpack(_U64, "the magic number")
-        if magic != MAGIC:
-            raise self.error(f"not an executable of the Relay VM: those start with {MAGIC:#x}, this with {magic:#x}")
-        version = self._text("TVM's version")
+        _, version = self.version(tvm_files.RELAY)
         parts = version.split(".")
         numbers = tuple(int(part) for part in parts[:2] if part.isascii() and part.isdigit() and len(part) < 6)
         if len(numbers) != 2 or not _FIRST <= numbers <= _LAST:
@@ -214,27 +200,27 @@ class _Reader(TensorReader):
 
     def _device(self) -> Device:
         (type_,), (number,) = self.unpack(_I32, "a device's type"), self.unpack(_I32, "a device's number")
-        return Device(type_, number, self._text("a memory scope"))
+        return Device(type_, number, self.text("a memory scope"))
 
     def _constant(self) -> Constant:
         (tag,) = self.unpack(_U32, "a constant's tag")
         if tag == 0:
             return self.tensor("of the program")
         if tag == 1:
-            return self._text("a constant's name")
+            return self.text("a constant's name")
         raise self.error(f"a constant's tag is 0 or 1, not {tag}")
 
     def _attributes(self) -> tuple[int, dict[str, str]]:
         (index,) = self.unpack(_U64, "a primitive's number")
-        pairs = self._list("attributes of a primitive", 16, self._pair, limits.STRINGS)
+        pairs = self.listed("attributes of a primitive", 16, self._pair, limits.STRINGS)
         return index, dict(pairs)
 
     def _pair(self) -> tuple[str, str]:
-        return self._text("an attribute's name"), self._text("an attribute")
+        return self.text("an attribute's name"), self.text("an attribute")
 
     def _functions(self, counts: _Counts) -> tuple[Function, ...]:
         found: dict[str, Function] = {}
-        for function in self._list("functions", 40, lambda: self._function(counts), limits.FUNCTIONS):
+        for function in self.listed("functions", 40, lambda: self._function(counts), limits.FUNCTIONS):
             if function.name in found:
                 raise self.error(f"the function {function.name!r} comes twice")
             found[function.name] = function
@@ -243,18 +229,18 @@ class _Reader(TensorReader):
         return tuple(found[name] for name in self.globals)
 
     def _function(self, counts: _Counts) -> Function:
-        heads = self._list("a function's head", 8, lambda: self._text("a function's head"), 3)
+        heads = self.listed("a function's head", 8, lambda: self.text("a function's head"), 3)
         if len(heads) != 3 or heads[0] not in self.globals:
             raise self.error(f"a function's head is its name among the globals and two numbers, not {heads}")
         name = heads[0]
         registers = self._decimal(f"{name}: registers", heads[1], limits.REGISTERS)
         count = self._decimal(f"{name}: instructions", heads[2], self.left // 24)
-        params = tuple(self._list("parameters", 8, lambda: self._text("a parameter's name"), limits.PARAMETERS))
-        devices = self._integers(f"{name}: its parameters' devices")
+        params = tuple(self.listed("parameters", 8, lambda: self.text("a parameter's name"), limits.PARAMETERS))
+        devices = self._numbers(f"{name}: its parameters' devices")
         if len(params) != len(devices) or len(params) > registers:
             raise self.error(f"{name}: {len(params)} parameters, devices of {len(devices)}, {registers} registers")
         for index in devices:
-            self._index(f"{name}: a parameter's device", index, counts.devices)
+            self.index(f"{name}: a parameter's device", index, counts.devices)
         instructions = tuple(self._instruction(f"{name}: instruction {place}") for place in range(count))
         for place, instruction in enumerate(instructions):
             self._check(
@@ -270,17 +256,25 @@ class _Reader(TensorReader):
     # ---- instructions ----
 
     def _instruction(self, what: str) -> Instruction:
-        words = self._integers(what)
+        words = self._numbers(what)
         if len(words) < 2:
             raise self.error(f"{what}: a hash and an opcode are needed, {len(words)} words came")
         opcode, fields = words[1], words[2:]
-        if words[0] & _MASK != instruction_hash(opcode, fields):
-            raise self.error(f"{what}: its hash is not that of its words: the file is damaged")
+        self.check_hash(what, words[0], instruction_hash(opcode, fields))
         operation = OPERATIONS.get(opcode)
         if operation is None:
             raise self.error(f"{what}: there is no opcode {opcode}")
+        if (
+            operation.name == "alloc_storage" and len(fields) == operation.width - 1
+        ):  # TVM up to 0.13 has no shape there
+            fields = (*fields[:-1], 0, fields[-1])
         self._check_length(what, operation, fields)
         return Instruction(operation, fields)
+
+    def check_hash(self, what: str, found: int, expected: int) -> None:
+        """Raises FormatError where an instruction's hash is not that of its words."""
+        if found & _MASK != expected:
+            raise self.error(f"{what}: its hash is not that of its words: the file is damaged")
 
     def _check_length(self, what: str, operation: Operation, fields: tuple[int, ...]) -> None:
         width = operation.width
@@ -309,7 +303,7 @@ class _Reader(TensorReader):
                 if kind == "j" and (value == 0 or not 0 <= place + value < count):
                     raise self.error(f"{what}: a jump of {value} leaves the function's {count} instructions, or stays")
                 if kind in ranges:
-                    self._index(f"{what}: {name}", value, ranges[kind])
+                    self.index(f"{what}: {name}", value, ranges[kind])
                 if kind in ("u", "u*") and value < 0:
                     raise self.error(f"{what}: {name} is {value}, and must not be below 0")
         if instruction.operation.name == "invoke_packed":
@@ -319,19 +313,8 @@ class _Reader(TensorReader):
 
     # ---- pieces ----
 
-    def _index(self, what: str, index: int, count: int) -> None:
-        if not 0 <= index < count:
-            raise self.error(f"{what}: {index} is out of range, there are {count}")
-
-    def _list(self, what: str, least: int, read: Callable[[], _T], most: int) -> list[_T]:
-        count = self.count(what, least)
-        if count > most:
-            raise self.error(f"{count} {what}; the limit is {most}", LimitError)
-        return [read() for _ in range(count)]
-
-    def _integers(self, what: str) -> tuple[int, ...]:
-        count = self.count(what, _I64.size)
-        return tuple(np.frombuffer(self._take(count * _I64.size, what), "<i8").tolist())
+    def _numbers(self, what: str) -> tuple[int, ...]:
+        return tuple(self.integers(what).tolist())
 
     def _decimal(self, what: str, text: str, most: int) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 19):
@@ -422,6 +405,11 @@ def _text(instruction: Instruction) -> str:
     registers = [f"${v[field]}" for field, kind in instruction.operation.fields if kind == "r"]
     written = [shown["dst"]] if "dst" in v else []
     return " ".join([name, *written, *registers])
+
+
+def listing(executable: RelayExecutable) -> str:
+    """The code as TVM prints it."""
+    return executable.bytecode
 
 
 def information_text(executable: RelayExecutable) -> str:

@@ -1,4 +1,4 @@
-"""Changed files and texts for what reads TVM's formats: parameters, graph JSON, modules in libraries, and our own executables.
+"""Changed files and texts for the readers of TVM's formats (parameters, graph JSON, executables), of modules, and of executables.
 
     python -m treadle.tools.fuzz_readers graph params --count 100000
 
@@ -22,7 +22,7 @@ from ..formats.errors import TreadleError
 from .fuzz_targets import TARGETS, is_fault, read_corpus
 from .mutate import mutate_bytes, mutate_json
 
-DEFAULT = ("params", "graph", "modules", "file")
+DEFAULT = ("params", "graph", "relay", "relax", "modules", "file")
 SLOW_SECONDS = 2.0
 # Bytes of Python's and NumPy's memory: for a byte of the input, and besides, which the longest errors and imports take
 MEMORY_PER_BYTE, MEMORY = 256, 4 << 20

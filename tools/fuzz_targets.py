@@ -124,6 +124,36 @@ def params(data: bytes) -> None:
             raise AssertionError(f"{name!r} reads back as another")
 
 
+def relay(data: bytes) -> None:
+    """An executable of TVM's Relay VM: read, whatever the hashes of its instructions, shown, made a program, which is checked."""
+    from ..formats.relax_program import check
+    from ..formats.relay_executable import Reader, information_text, load_relay_executable
+    from ..formats.tvm_files import open_file
+    from ..vm.relay_program import make_program
+
+    class Careless(Reader):
+        def check_hash(self, what: str, found: int, expected: int) -> None:
+            pass
+
+    with contextlib.suppress(FormatError):
+        load_relay_executable(data)
+    found = Careless(open_file(data)).executable()
+    (found.bytecode + information_text(found)).encode()
+    check(make_program(found))
+
+
+def relax(data: bytes) -> None:
+    """An executable of the Relax VM: read, shown, checked, written and read again."""
+    from ..formats.relax_executable import information_text, load_relax_executable, pieces
+    from ..formats.relax_program import as_text, check, statistics
+
+    found = load_relax_executable(data)
+    (as_text(found) + statistics(found) + information_text(found)).encode()
+    check(found)
+    if as_text(load_relax_executable(b"".join(pieces(found)))) != as_text(found):
+        raise AssertionError("a written program reads back as another")
+
+
 def graph(data: bytes) -> None:
     """A graph JSON: read, written, read again; as far as its functions are known here, made a program, which is verified."""
     from ..formats.graph_json import parse_graph
@@ -186,6 +216,8 @@ TARGETS: dict[str, Target] = {
         array,
         constants,
         params,
+        relay,
+        relax,
         graph,
         modules,
     )

@@ -1,6 +1,7 @@
 """`treadle info`, `dis`, `as`, `verify`, `stats`: look into executables without running them, and without the compiler.
 
-Each takes an executable, or assembly text (*.tasm), which is assembled first.
+Each takes an executable, or assembly text (*.tasm), which is assembled first; `info` and `dis` also those of TVM's Relay VM and
+Relax VM, as they are or in a library that TVM exported, of which nothing is executed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .arguments import require_file
 if TYPE_CHECKING:
     from ..formats.executable import Executable
 
+FILES = "an executable (*.trdl), assembly text (*.tasm); for info and dis also one of TVM's, or a library that holds it"
 ELIDE, BASE64 = "elide", "base64"
 
 
@@ -40,7 +42,7 @@ def add_commands(commands: Any) -> None:
 
 def _add(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("file", type=Path, help="an executable (*.trdl) or assembly text (*.tasm)")
+    parser.add_argument("file", type=Path, help=FILES)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=function)
     return parser
@@ -61,31 +63,29 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def _relay_executable(path: Path) -> Any:
-    """The executable of TVM's Relay VM in a file; None for a file that is something else."""
-    from ..formats import relay_executable
+def _of_tvm(path: Path) -> tuple[Any, Any] | None:
+    """The executable of one of TVM's machines in a file, or in a library, and the module that shows it; None for another file."""
+    from ..formats import relax_executable, relay_executable, tvm_files
 
     require_file(path)
-    with open(path, "rb") as file:
-        start = file.read(8)
-    return relay_executable.load_relay_executable(path) if relay_executable.is_relay_executable(start) else None
-
-
-def _relay_info(executable: Any, as_json: bool) -> None:
-    from ..formats import relay_executable
-
-    if as_json:
-        _print_json(relay_executable.information(executable))
-    else:
-        sys.stdout.write(relay_executable.information_text(executable))
+    found = None if path.suffix in (".trdl", ".tasm") else tvm_files.find_executable(tvm_files.open_file(path))
+    if found is None:
+        return None
+    if found.machine == tvm_files.RELAY:
+        return relay_executable.load_relay_executable(found.data), relay_executable
+    return relax_executable.load_relax_executable(found.data), relax_executable
 
 
 def _info(options: argparse.Namespace) -> None:
     from ..formats.report import information, information_text
 
-    relay = _relay_executable(options.file)
-    if relay is not None:
-        _relay_info(relay, options.json)
+    foreign = _of_tvm(options.file)
+    if foreign is not None:
+        executable, shown = foreign
+        if options.json:
+            _print_json(shown.information(executable))
+        else:
+            sys.stdout.write(shown.information_text(executable))
         return
     executable = _load(options.file)
     facts = {"file": str(options.file), "bytes": os.stat(options.file).st_size, **information(executable)}
@@ -127,9 +127,13 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _dis(options: argparse.Namespace) -> None:
-    relay = _relay_executable(options.file)
-    if relay is not None:
-        sys.stdout.write(relay.bytecode)
+    foreign = _of_tvm(options.file)
+    if foreign is not None:
+        executable, shown = foreign
+        _write(
+            json.dumps(shown.information(executable), indent=2) + "\n" if options.json else shown.listing(executable),
+            options,
+        )
         return
     executable = _load(options.file)
     if options.json:
@@ -138,6 +142,10 @@ def _dis(options: argparse.Namespace) -> None:
         text = _listing(executable, options.function)
     else:
         text = _assembly(executable, options.constants or (BASE64 if options.output else ELIDE))
+    _write(text, options)
+
+
+def _write(text: str, options: argparse.Namespace) -> None:
     if options.output:
         options.output.write_text(text, encoding="utf-8")
     else:

@@ -10,8 +10,9 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
-from ..formats import bundle
+from ..formats import bundle, tvm_files
 from ..formats.errors import ExecutionError, FormatError, MissingModuleError
 from ..formats.executable import load
 from . import registry
@@ -24,7 +25,10 @@ _LOADERS: dict[str, Loader | str] = {
     ExecutableModule.type_key: ExecutableModule.load,
     KernelModule.type_key: KernelModule.load,
     "GraphExecutorFactory": f"{__package__}.graph_factory:load_factory",
+    "relax.Executable": f"{__package__}.relax_module:RelaxModule.load",
+    "relay.Executable": f"{__package__}.relay_module:RelayModule.load",
 }
+_OF_MACHINES = {tvm_files.RELAX: "relax.Executable", tvm_files.RELAY: "relay.Executable"}
 
 
 def register_loader(kind: str, loader: Loader | str) -> None:
@@ -33,8 +37,8 @@ def register_loader(kind: str, loader: Loader | str) -> None:
 
 
 def load_module(path: str | os.PathLike, fmt: str = "", *, trust_native: bool = False) -> Module:
-    """The module in a file: an executable (.trdl), what `export_library` wrote, or what a registered function
-    "runtime.module.loadfile_FMT" reads.
+    """The module in a file: an executable (.trdl), what `export_library` wrote, an executable of TVM's Relay VM or Relax VM, also
+    in TVM's libraries, or what a registered function "runtime.module.loadfile_FMT" reads.
 
     `fmt` is the suffix to go by. Native code in the file is ignored unless `trust_native`: kernels come from this user's cache,
     or are built from their definitions. Raises MissingModuleError, which is a ValueError, FormatError, FileError.
@@ -47,7 +51,13 @@ def load_module(path: str | os.PathLike, fmt: str = "", *, trust_native: bool = 
         return reader(os.fspath(path), suffix)
     if suffix == "trdl":
         return ExecutableModule(load(path, trust_native=trust_native))
-    stored = bundle.read(path)
+    try:
+        stored = bundle.read(path)
+    except FormatError:
+        foreign = _of_tvm(path)
+        if foreign is None:
+            raise
+        return foreign
     modules = [_loaded(each, trust_native) for each in stored]
     for module, each in zip(modules, stored, strict=True):
         for number in each.imports:
@@ -55,13 +65,27 @@ def load_module(path: str | os.PathLike, fmt: str = "", *, trust_native: bool = 
     return modules[0]
 
 
-def _loaded(stored: bundle.StoredModule, trust_native: bool) -> Module:
-    loader = _LOADERS.get(stored.kind)
+def _of_tvm(path: str | os.PathLike) -> Module | None:
+    """The module of a file that TVM wrote: an executable of one of its machines, or a library that holds one."""
+    found = tvm_files.find_executable(tvm_files.open_file(path))
+    return None if found is None else _loader(_OF_MACHINES[found.machine])(found.data, False)
+
+
+def _loader(kind: str) -> Loader:
+    loader = _LOADERS.get(kind)
     if loader is None:
-        raise FormatError(f"a module of kind {stored.kind!r}, for which nobody has registered a loader")
+        raise FormatError(f"a module of kind {kind!r}, for which nobody has registered a loader")
     if isinstance(loader, str):
         home, _, name = loader.partition(":")
-        loader = getattr(importlib.import_module(home), name)
+        found: Any = importlib.import_module(home)
+        for part in name.split("."):
+            found = getattr(found, part)
+        loader = found
+    return loader
+
+
+def _loaded(stored: bundle.StoredModule, trust_native: bool) -> Module:
+    loader = _loader(stored.kind)
     if stored.kind not in (ExecutableModule.type_key, KernelModule.type_key):  # these have checksums of their own
         stored.check()
     return loader(stored.data, trust_native)

@@ -56,7 +56,11 @@ class RelaxMachine:
         self.own = {function.name: function for function in program.own()}
         given = functions or {}
         found = [self._found(function, given) for function in program.functions]
-        missing = [each.name for each, callee in zip(program.functions, found, strict=True) if callee is None]
+        missing = [
+            f"{each.name} (native code of TVM's)" if each.is_native else each.name
+            for each, callee in zip(program.functions, found, strict=True)
+            if callee is None
+        ]
         if missing:
             raise UnknownFunctionError(
                 f"Cannot find PackedFunc {', '.join(missing)} in either Relax VM kernel library, or in TVM runtime PackedFunc "
@@ -67,6 +71,8 @@ class RelaxMachine:
     def _found(self, function: RelaxFunction, given: Mapping[str, Callable[..., Any]]) -> Callable[..., Any] | None:
         if function.code is not None:
             return self.closure(function.name)
+        if function.is_native:
+            return None
         return given.get(function.name) or get_global_func(function.name, allow_missing=True)
 
     def closure(self, name: str) -> VMClosure:
@@ -76,7 +82,12 @@ class RelaxMachine:
 
     def call(self, name: str, args: Sequence[Any]) -> Any:
         """Calls a function of the program. Raises ArgumentError, and what the functions raise."""
-        return self._run(self.own[name], [_entering(arg) for arg in args])
+        try:
+            return self._run(self.own[name], [_entering(arg) for arg in args])
+        except RecursionError as error:  # closures that functions of Python's call
+            raise BudgetExceededError(
+                "calls of closures are nested deeper than Python's stack", budget="depth"
+            ) from error
 
     def _frame(self, function: RelaxFunction, args: Sequence[Any]) -> list[Any]:
         if len(args) != len(function.params):

@@ -1,14 +1,14 @@
 """Executables of TVM's Relay VM: read and shown, and damaged ones refused."""
 
 import random
-import struct
 
 import numpy as np
 import pytest
 from treadle.formats.errors import FormatError, VersionError
-from treadle.formats.param_dict import tensor_pieces
-from treadle.formats.relay_executable import MAGIC, OPERATIONS, instruction_hash, load_relay_executable
+from treadle.formats.relay_executable import OPERATIONS, load_relay_executable
 from treadle.tools.cli import main
+
+from .relay_files import everything, relay_file, u64
 
 # fn(x, y) = if x { y } else { add(y, const) }
 CODE = [
@@ -26,42 +26,9 @@ CODE = [
 KERNEL = "vm_mod_fused_add"
 
 
-def u64(value):
-    return struct.pack("<Q", value)
-
-
-def text(value):
-    return u64(len(value)) + value.encode()
-
-
-def vector(values):
-    return u64(len(values)) + b"".join(values)
-
-
-def integers(values):
-    return u64(len(values)) + struct.pack(f"<{len(values)}q", *values)
-
-
-def instruction(opcode, *fields):
-    key = instruction_hash(opcode, fields)
-    return integers([key - (1 << 64) if key >> 63 else key, opcode, *fields])
-
-
 def file(code=CODE, version="0.14.0", registers=7, count=None, params=("x", "y"), late="weights"):
-    constants = [struct.pack("<I", 0) + b"".join(tensor_pieces("c", np.arange(4, dtype="float32")))]
-    constants.append(struct.pack("<I", 1) + text(late))
-    head = vector([text("main"), text(str(registers)), text(str(len(code) if count is None else count))])
-    function = head + vector([text(name) for name in params]) + integers([0] * len(params))
-    return b"".join(
-        [
-            u64(MAGIC) + text(version),
-            vector([struct.pack("<ii", 1, 0) + text("")]) + struct.pack("<i", 0),
-            vector([text("main")]),
-            u64(len(constants)) + b"".join(constants) + integers([0, 0]),
-            vector([text(KERNEL)]) + u64(1) + u64(0) + vector([text("hash") + text("abc")]),
-            u64(1) + function + b"".join(instruction(*each) for each in code),
-        ]
-    )
+    constants = (np.arange(4, dtype="float32"), late)
+    return relay_file({"main": (params, registers, code)}, constants, (KERNEL,), version, count)
 
 
 def test_what_a_file_holds():
@@ -94,9 +61,10 @@ def test_the_text_is_tvms():
     assert texts[8] == "invoke_packed PackedFunc[0] (in: $1, $4, out: $3)"
 
 
-def test_commands_show_it(tmp_path, capsys):
+@pytest.mark.parametrize("around", [b"", b"\x7fELF" + bytes(99)], ids=["alone", "library"])
+def test_commands_show_it(around, tmp_path, capsys):
     path = tmp_path / "code.ro"
-    path.write_bytes(file())
+    path.write_bytes(around + u64(len(file())) + file() + around[:20] if around else file())
     assert main(["info", str(path)]) == 0
     assert "executable of the Relay VM, TVM 0.14.0\n  main(x, y): 10 instructions" in capsys.readouterr().out
     assert main(["dis", str(path)]) == 0
@@ -143,6 +111,19 @@ def test_other_releases_are_named(version):
 
 def test_each_opcode_of_the_table_stands_once():
     assert sorted(OPERATIONS) == list(range(21))
+
+
+def test_storage_has_no_shape_up_to_013():
+    code = [(14, 16, 2), (16, 2, 64, 2, 32, 1, 0, 3), (1, 3)]  # alloc_storage: size, alignment, type, device, register
+    found = load_relay_executable(file(code=code, version="0.9.0"))
+    assert found.functions[0].instructions[1].values["dst"] == 3
+    assert found.functions[0].instructions[1].values["shape"] == ()
+
+
+def test_each_instruction_of_the_machine_is_read():
+    found = load_relay_executable(everything())
+    names = {each.operation.name for function in found.functions for each in function.instructions}
+    assert names == {operation.name for operation in OPERATIONS.values()}
 
 
 def test_damaged_files_are_read_or_refused():

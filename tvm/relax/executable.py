@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
+from ...formats.container import LIBRARIES
 from ...formats.executable import Executable as Program
 from ...formats.relax_program import RelaxProgram, as_text, check, statistics
+from ...vm.module_kinds import ExecutableModule
+from ...vm.relax_module import RelaxModule, save_relax_program
 from ..runtime.module import Module
 from ..runtime.vm_text import bytecode_text, constants_text
 
@@ -16,11 +20,13 @@ __all__ = ["Executable"]
 class Executable:
     """A program: Treadle's executable, or one that `ExecBuilder` made."""
 
-    def __init__(self, program: Program | RelaxProgram) -> None:
-        """Raises VerificationError."""
+    def __init__(self, program: Program | RelaxProgram | RelaxModule | ExecutableModule) -> None:
+        """Of a program, or of a module that holds one. Raises VerificationError."""
         if isinstance(program, RelaxProgram):
             check(program)
-        self.program = program
+        if isinstance(program, RelaxModule):
+            program = program.program
+        self.program = program.executable if isinstance(program, ExecutableModule) else program
 
     def as_text(self) -> str:
         """The instructions as text; of a program that was compiled, in the Relay VM's layout."""
@@ -32,7 +38,8 @@ class Executable:
         """What the program consists of."""
         if isinstance(self.program, RelaxProgram):
             return statistics(self.program)
-        return f"Relax VM executable statistics:\n{constants_text(self.program.program)}  Globals: {self.program.globals}\n"
+        constants = constants_text(self.program.program.constants)
+        return f"Relax VM executable statistics:\n{constants}  Globals: {self.program.globals}\n"
 
     def jit(self, *_: Any) -> Executable:
         """The program itself: kernels are made when a machine is."""
@@ -41,23 +48,20 @@ class Executable:
     @property
     def mod(self) -> Module:
         """The program as a module of functions: `stats`, `as_text`, `has_function`."""
-        names = (
-            [function.name for function in self.program.functions]
-            if isinstance(self.program, RelaxProgram)
-            else self.program.globals
-        )
+        if isinstance(self.program, RelaxProgram):
+            return RelaxModule(self.program)
+        names = self.program.globals
         return Module(
             {"stats": self.stats, "as_text": self.as_text, "has_function": lambda name: name in names},
             "relax.Executable",
         )
 
-    def export_library(self, path: str | os.PathLike, *_: Any, **__: Any) -> None:
-        """Writes the program into a file, as `treadle.Executable.export_library` does. Raises ArgumentError for one that
-        ExecBuilder made, whose constants may be anything."""
-        from ...formats.errors import ArgumentError
-
-        if isinstance(self.program, RelaxProgram):
-            raise ArgumentError(
-                "export_library: a program of ExecBuilder has no file; export one that relax.build made"
-            )
-        self.program.export_library(path)
+    def export_library(self, path: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Writes the program into a file, as `treadle.Executable.export_library` does. One that ExecBuilder made goes into a
+        library (.so, .o, .tar), or, with any other suffix, into a file as the Relax VM has it. Raises FormatError, FileError."""
+        if not isinstance(self.program, RelaxProgram):
+            self.program.export_library(path)
+        elif Path(path).suffix in LIBRARIES:
+            self.mod.export_library(path, *args, **kwargs)
+        else:
+            save_relax_program(self.program, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,10 +142,10 @@ class _Function:
 
 
 class Built:
-    """A program of `ExecBuilder`."""
+    """A program of `ExecBuilder`, or of a file of TVM's."""
 
-    def __init__(self, program: RelaxProgram) -> None:
-        self._machine = RelaxMachine(program)
+    def __init__(self, program: RelaxProgram, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
+        self._machine = RelaxMachine(program, functions)
         self.params = {function.name: function.params for function in program.own()}
 
     def call(self, name: str, args: Sequence[Any]) -> Any:

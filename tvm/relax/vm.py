@@ -18,6 +18,7 @@ from ...vm.device import Device
 from ...vm.hooks import InstrumentAction
 from ...vm.registry import PackedFunc, get_global_func
 from ...vm.relax_machine import VMClosure
+from ...vm.relax_module import RelaxModule
 from ...vm.report import Report
 from ...vm.tensor import Tensor, require_cpu
 from ...vm.values import Closure
@@ -46,7 +47,7 @@ class VirtualMachine:
         """Raises CheckError for what is no program, ArgumentError, and UnknownFunctionError with all functions that a program
         calls and nobody has registered. `profile` changes nothing."""
         program: Any = rt_mod.executable if isinstance(rt_mod, module_kinds.ExecutableModule) else rt_mod
-        program = program.program if isinstance(program, Executable) else program
+        program = program.program if isinstance(program, (Executable, RelaxModule)) else program
         if not isinstance(program, (Program, RelaxProgram)):
             raise CheckError(
                 f"Expect the rt_mod to be an runtime.Module with a program, a {type(rt_mod).__name__} came"
@@ -57,7 +58,8 @@ class VirtualMachine:
         for each in devices:
             require_cpu(each, "VirtualMachine")
         memory = _memory(memory_cfg)
-        self._runner = Compiled(program, memory) if isinstance(program, Program) else Built(program)
+        functions = rt_mod.given_functions() if isinstance(rt_mod, RelaxModule) else None
+        self._runner = Compiled(program, memory) if isinstance(program, Program) else Built(program, functions)
         self._runs: dict[str, Callable[[], Any]] = {}
         self._outputs: dict[str, Any] = {}
         self._saved: dict[str, Callable[[], Any]] = {}

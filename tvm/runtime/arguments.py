@@ -9,12 +9,15 @@ import numpy as np
 from ...formats.errors import ArgumentError
 from ...formats.types import TensorType, TupleType, Type
 from ...vm.tensor import Tensor
-from .container import ADT
+from .container import ADT, tuple_object
+from .ndarray import NDArray
 
 
-def argument(value: Any, type_: Type) -> Any:
+def argument(value: Any, type_: Type | None) -> Any:
     """A value as the machine takes it: numbers of the parameter's type, tuples for lists, the one field of a list for
     a tensor."""
+    if type_ is None:
+        return _untyped(value)
     if isinstance(type_, TensorType):
         return _tensor(value, type_)
     if isinstance(type_, TupleType):
@@ -29,6 +32,21 @@ def argument(value: Any, type_: Type) -> Any:
             raise ArgumentError(f"expected a tuple of {len(type_.fields)}, {len(fields)} values came")
         return tuple(argument(each, wanted) for each, wanted in zip(fields, type_.fields, strict=True))
     return value
+
+
+def _untyped(value: Any) -> Any:
+    """A value for a parameter of which the program says no type: integers have 32 bits, and so have floats."""
+    if isinstance(value, (Tensor, ADT)) or callable(value):
+        return value
+    if isinstance(getattr(value, "data", None), Tensor):  # a constant of Relay's
+        return value.data
+    if isinstance(value, (list, tuple)):
+        return tuple_object(map(_untyped, value))
+    if isinstance(value, (bool, int, float)):
+        return NDArray(np.asarray(value, np.float32 if isinstance(value, float) else np.int32))
+    if isinstance(value, np.generic) or hasattr(value, "__array__"):
+        return NDArray(np.asarray(value))
+    raise ArgumentError(f"Unsupported type: {type(value)}")
 
 
 def _tensor(value: Any, type_: TensorType) -> Any:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...formats import executable as formats
+from ...formats import tvm_files
 from ...formats.errors import ArgumentError, UnknownFunctionError
 from ...formats.executable import Executable as Program
 from ...formats.param_dict import load_param_dict_from_file, save_param_dict_to_file
 from ...formats.types import Type
 from ...vm import machine, module_kinds
 from ...vm.device import Device, cpu
+from ...vm.relay_module import RelayModule
 from ...vm.tensor import Tensor, require_cpu
 from .arguments import argument
 from .container import ADT, wrapped
@@ -30,6 +32,14 @@ PREFIX = "vm_mod_fused_"  # what TVM's compiler puts before the names of primiti
 class Executable:
     """A compiled program. Its large constants may be kept apart (`move_late_bound_consts`, `get_late_bound_consts`)
     and given back."""
+
+    def __new__(cls, mod: Any = None, trust_native: bool = False) -> Executable:
+        """Of TVM's executable a class of its own."""
+        if cls is Executable and isinstance(mod, RelayModule):
+            from .relay_executable import RelayExecutable
+
+            cls = RelayExecutable
+        return super().__new__(cls)
 
     def __init__(self, mod: Module | Program | bytes, trust_native: bool = False) -> None:
         """Of a module, such as `load_module` gives, of Treadle's executable, or of its bytes."""
@@ -83,6 +93,22 @@ class Executable:
             return self._waiting
         return self._program.with_named_constants(self._names).as_bytes()
 
+    # ---- running ----
+
+    def make_machine(self, memory: Any) -> Any:
+        """What runs its functions."""
+        return machine.VirtualMachine(self.program, memory_cfg=memory)
+
+    def signature(self, name: str) -> tuple[Sequence[str], Sequence[Type | None]]:
+        """The names of a function's parameters, and their types, None where the program does not say. Raises
+        UnknownFunctionError."""
+        program = self.program
+        if name not in program.globals:
+            raise UnknownFunctionError(
+                f"Cannot find function {name} in executable; it has {', '.join(program.globals)}"
+            )
+        return program.get_function_params(name), program.function(name).type.params
+
     # ---- saving ----
 
     def save(self) -> tuple[bytearray, Module]:
@@ -103,7 +129,13 @@ class Executable:
             )
         if lib is not None and not isinstance(lib, Module):
             raise ArgumentError(f"lib is expected to be the type of tvm.runtime.Module, but received {type(lib)}")
-        made = Executable(bytes(bytecode))
+        data = memoryview(bytes(bytecode))
+        if tvm_files.find_executable(data, tvm_files.RELAY) is not None:
+            module = RelayModule.load(data)
+            if lib is not None:
+                module.import_module(lib)
+            return Executable(module)
+        made = Executable(bytes(data))
         if isinstance(lib, module_kinds.KernelModule) and made._program is not None:
             made._program = made._program.with_native(lib.executable.native)
         return made
@@ -181,12 +213,12 @@ class Executable:
     @property
     def stats(self) -> str:
         """What the program consists of."""
-        return statistics_text(self._known().program, self.globals, self.primitive_ops)
+        return statistics_text(self._known().program.constants, self.globals, self.primitive_ops)
 
     @property
     def constants(self) -> str:
         """The constants as text."""
-        return constants_text(self._known().program)
+        return constants_text(self._known().program.constants)
 
     @property
     def virtual_devices(self) -> str:
@@ -265,7 +297,7 @@ class VirtualMachine:
         for each in devices:
             require_cpu(each, "VirtualMachine")
         self._exec = exe
-        self._machine = machine.VirtualMachine(exe.program, memory_cfg=_memory(memory_cfg))
+        self._machine = exe.make_machine(_memory(memory_cfg))
         self._inputs: dict[str, list[Any]] = {}
         self._result: Any = None
         self._has_result = False
@@ -292,13 +324,8 @@ class VirtualMachine:
 
     # ---- inputs ----
 
-    def _signature(self, name: str) -> tuple[list[str], tuple[Type, ...]]:
-        program = self._exec.program
-        if name not in program.globals:
-            raise UnknownFunctionError(
-                f"Cannot find function {name} in executable; it has {', '.join(program.globals)}"
-            )
-        return program.get_function_params(name), program.function(name).type.params
+    def _signature(self, name: str) -> tuple[Sequence[str], Sequence[Type | None]]:
+        return self._exec.signature(name)
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Arguments for the calls that follow, by place or name. Raises ArgumentError."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...formats.bytecode import Decoded, function_words, jump_target, scan
 from ...formats.program import Function, Program
 from ...formats.types import TensorType
@@ -153,9 +155,9 @@ def _own(texts: _Texts, fields: dict[str, Any], item: Decoded) -> str:
     return " ".join(parts)
 
 
-def statistics_text(program: Program, names: Sequence[str], primitives: Sequence[str]) -> str:
+def statistics_text(constants: Sequence[np.ndarray], names: Sequence[str], primitives: Sequence[str]) -> str:
     """The numbers of an executable, as TVM words them."""
-    shapes = [str(list(array.shape)) if array.ndim else "scalar" for array in program.constants]
+    shapes = [str(list(array.shape)) if array.ndim else "scalar" for array in constants]
     functions = ", ".join(f'("{name}", {number})' for number, name in enumerate(names))
     return (
         "Relay VM executable statistics:\n"
@@ -165,10 +167,10 @@ def statistics_text(program: Program, names: Sequence[str], primitives: Sequence
     )
 
 
-def constants_text(program: Program) -> str:
+def constants_text(constants: Sequence[np.ndarray]) -> str:
     """The constants: their shapes, and the elements of small ones."""
     lines = []
-    for number, array in enumerate(program.constants):
+    for number, array in enumerate(constants):
         shape = ",".join(map(str, array.shape))
         text = f"VM Const[{number}]: NDArray[({shape}),{array.dtype.name},(1,0)]"
         if array.ndim == 0 or (array.ndim == 1 and array.size <= 10):
