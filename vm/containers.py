@@ -115,7 +115,10 @@ class Array(tuple, Object):
 
 
 class Map(dict, Object):
-    """A mapping."""
+    """A mapping; `items` gives a list, as it did in TVM."""
 
     __slots__ = ()
     type_key = "Map"
+
+    def items(self) -> list[tuple[Any, Any]]:  # type: ignore[override]
+        return list(super().items())

@@ -16,6 +16,7 @@ _MODULES = {
 
 _NAMES = {
     ".json_text": ("load_json", "save_json"),
+    ".nodes": ("make_node",),
     "..runtime.container": ("Array", "Map"),
     "..relay.module": ("IRModule",),
     "..relay.expr": ("BaseFunc", "GlobalVar", "Op", "RelayExpr"),

@@ -26,6 +26,8 @@ from .expr import (  # noqa: F401
     RefRead,
     RefWrite,
     RelayExpr,
+    SourceName,
+    Span,
     Tuple,
     TupleGetItem,
     TupleWrapper,
@@ -66,6 +68,7 @@ _MODULES = {
     "function": ".expr",
     "loops": ".loops",
     "param_dict": ".param_dict",
+    "parser": ".parser",
     "prelude": ".prelude",
     "scope_builder": ".scope_builder",
     "testing": ".testing",
@@ -76,7 +79,7 @@ _MODULES = {
 
 _NAMES = {
     ".build_module": ("build", "create_executor", "optimize"),
-    ".fromtext": ("fromtext", "parse"),
+    ".parser": ("SpanCheck", "fromtext", "parse", "parse_expr"),
     ".expr_functor": ("ExprFunctor", "ExprMutator", "ExprVisitor"),
     ".param_dict": ("load_param_dict", "save_param_dict"),
     ".transform": ("build_config",),

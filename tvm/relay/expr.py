@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Number
 from typing import Any, Union
 
@@ -38,7 +39,8 @@ def _op(name: str) -> Any:
 class Expr(Object):
     """What a program is made of."""
 
-    _checked_type: Type | None = None
+    _checked_type: Type | None = None  # what inference found
+    _known_type: Type | None = None  # what is known without it
 
     __add__, __radd__ = _calls("add"), _calls("add", swapped=True)
     __sub__, __rsub__ = _calls("subtract"), _calls("subtract", swapped=True)
@@ -60,19 +62,21 @@ class Expr(Object):
     @property
     def checked_type(self) -> Type:
         """The type that inference found. Raises ValueError before."""
-        if self._checked_type is None:
+        type_ = self._checked_type or self._known_type
+        if type_ is None:
             raise ValueError(
                 "The type checker has not populated the checked_type for this node; see transform.InferType"
             )
-        return self._checked_type
+        return type_
 
     def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Relay's text of the expression (`text.py`); see docs/tvm.md."""
+        """Relay's text of the expression, which `relay.parse_expr` reads; `annotate` gives what stands behind each expression."""
         from .text import expression_text
 
-        return expression_text(self)
+        return expression_text(self, show_meta_data, annotate)  # type: ignore[arg-type]
 
-    __str__ = astext
+    def __str__(self) -> str:
+        return self.astext(show_meta_data=False)
 
     def __repr__(self) -> str:
         return f"<relay.{type(self).__name__}>"
@@ -90,7 +94,7 @@ class Constant(Expr):
         array = np.array(data.numpy() if hasattr(data, "numpy") else data)
         array.flags.writeable = False
         self.array = array
-        self._checked_type = ty.TensorType(array.shape, DType.of(array.dtype).name)
+        self._known_type = ty.TensorType(array.shape, DType.of(array.dtype).name)
 
     @property
     def data(self) -> Any:
@@ -107,8 +111,8 @@ class Var(Expr):
 
     def __init__(self, name_hint: str, type_annotation: Type | None = None, span: object = None) -> None:
         self.name_hint, self.type_annotation = str(name_hint), type_annotation
-        if type_annotation is not None and ty.to_type(type_annotation) is not None:
-            self._checked_type = type_annotation
+        if ty.is_known(type_annotation):
+            self._known_type = type_annotation
 
     @property
     def vid(self) -> Var:
@@ -161,6 +165,27 @@ class Op(Expr):
 _OPS: dict[str, Op] = {}
 
 
+@dataclass(frozen=True)
+class SourceName:
+    """The name of a text that programs are from."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where in a text an expression stands."""
+
+    source_name: SourceName
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+
+    def __str__(self) -> str:
+        return f"{self.source_name.name}:{self.line}:{self.column}"
+
+
 class Attrs(dict):
     """The attributes of a call, as attributes and as items."""
 
@@ -195,7 +220,7 @@ class Call(Expr):
         """`names` says which parameters of an operator the arguments are, where that is not the first ones."""
         self.op, self.args = op, tuple(map(as_expr, args))
         self.attrs = Attrs(attrs or {}) if isinstance(op, Op) else attrs
-        self.type_args, self.names = tuple(type_args or ()), tuple(names or ())
+        self.type_args, self.names, self.span = tuple(type_args or ()), tuple(names or ()), span
 
 
 class Tuple(Expr):

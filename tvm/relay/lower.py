@@ -236,6 +236,11 @@ class _Body:
     def function_value(self, expr: Function) -> Walk:
         return (yield self.closure(expr))
 
+    def constructor_value(self, expr: adt.Constructor) -> Walk:
+        """A constructor that is not called: a function of its fields."""
+        fields = [Var(f"field_{place}") for place in range(len(expr.inputs))]
+        return (yield self.closure(Function(fields, Call(expr, fields))))
+
     def match(self, expr: adt.Match) -> Walk:
         value = yield self.lower(expr.data)
         clauses: list[tuple[Any, Expression]] = []
@@ -311,6 +316,7 @@ _RULES: dict[type, Any] = {
     Let: _Body.let,
     Call: _Body.call,
     Function: _Body.function_value,
+    adt.Constructor: _Body.constructor_value,
     adt.Match: _Body.match,
 }
 

@@ -12,6 +12,7 @@ from ...compiler.driver import bind_parameters
 from ...compiler.infer import infer_types
 from ...compiler.unify import leaves
 from ...formats import types
+from ...vm.containers import Map
 from . import adt, ty
 from .expr import Function, GlobalVar, Var, as_expr
 from .lower import lowered
@@ -70,6 +71,7 @@ class IRModule:
         self._variables: dict[str, GlobalVar] = {}
         self._data_types: dict[str, types.DataTypeDefinition] = {}
         self._constructors: dict[str, tuple[adt.Constructor, ...]] = {}
+        self._libraries: dict[str, None] = {}  # what was imported, in order
         for name, data in (type_definitions or {}).items():
             self[name] = data
         for name, function in (functions or {}).items():
@@ -104,8 +106,8 @@ class IRModule:
         return (name if isinstance(name, str) else name.name_hint) in self._functions
 
     @property
-    def functions(self) -> dict[GlobalVar, Any]:
-        return {self._variables[name]: function for name, function in self._functions.items()}
+    def functions(self) -> Map:
+        return Map({self._variables[name]: function for name, function in self._functions.items()})
 
     def functions_items(self) -> list[tuple[GlobalVar, Any]]:
         return sorted(self.functions.items(), key=lambda pair: pair[0].name_hint)
@@ -121,6 +123,12 @@ class IRModule:
     def __iter__(self) -> Iterator[GlobalVar]:
         return iter(self.functions)
 
+    def _add(self, var: Any, func: Any, update: bool = False) -> None:
+        """A function, or a data type. Raises ValueError where there is one of that name, unless `update`."""
+        if not update and not isinstance(func, adt.TypeData) and var in self:
+            raise ValueError(f"the module has a function {var} already; update=True replaces it")
+        self[var] = func
+
     def update_func(self, var: GlobalVar, func: Any) -> None:
         self[var] = func
 
@@ -131,6 +139,7 @@ class IRModule:
         self._variables.update(other._variables)
         self._data_types.update(other._data_types)
         self._constructors.update(other._constructors)
+        self._libraries.update(other._libraries)
 
     def shallow_copy(self) -> IRModule:
         made = IRModule(attrs=self.attrs)
@@ -173,8 +182,8 @@ class IRModule:
         return adt.TypeData(ty.GlobalTypeVar(name), parameters, self._constructors[name])
 
     @property
-    def type_definitions(self) -> dict[ty.GlobalTypeVar, adt.TypeData]:
-        return {ty.GlobalTypeVar(name): self._type_data(name) for name in self._data_types}
+    def type_definitions(self) -> Map:
+        return Map({ty.GlobalTypeVar(name): self._type_data(name) for name in self._data_types})
 
     def get_type(self, name: str) -> tuple:
         """A data type and its constructors: `list_, cons, nil = mod.get_type("List")`. Raises ValueError."""
@@ -206,17 +215,18 @@ class IRModule:
 
     def import_from_std(self, file: str) -> None:
         """A library of Relay's: "prelude.rly" or "nat.rly". Raises ValueError for another."""
-        from . import nat, prelude
-
-        libraries = {"prelude.rly": prelude.library, "nat.rly": nat.library}
-        if file not in libraries:
-            raise ValueError(f"import_from_std({file!r}): there are {', '.join(libraries)}")
-        library = libraries[file]()
+        library = _library(file)
+        self._libraries[file] = None
         for definition in library.data_types.values():
             self._add_definition(definition)
         for name, function in library.functions.items():
             if name not in self._functions:
                 self[name] = function
+
+    def own_data_types(self) -> Iterator[adt.TypeData]:
+        """The data types that no library brought."""
+        brought = {name for file in self._libraries for name in _library(file).data_types}
+        return (self._type_data(name) for name in self._data_types if name not in brought)
 
     # ---- to Treadle ----
 
@@ -225,18 +235,29 @@ class IRModule:
         return lowered(self._functions, self._data_types, entries or ("main",))
 
     def astext(self, show_meta_data: bool = True, annotate: object = None) -> str:
-        """Relay's text of the functions that are not the library's (`text.py`); see docs/tvm.md."""
+        """Relay's text of the module, which `relay.fromtext` reads; `annotate` gives what stands behind each expression."""
         from .text import module_text
 
-        return module_text(self._functions)
+        return module_text(self, show_meta_data, annotate)  # type: ignore[arg-type]
 
-    __str__ = astext
+    def __str__(self) -> str:
+        return self.astext(show_meta_data=False)
 
     def script(self, **options: Any) -> str:
         return self.astext()
 
     def __repr__(self) -> str:
         return f"<IRModule: {', '.join(self._functions) or 'no functions'}>"
+
+
+def _library(file: str) -> ir.Module:
+    """A library of Relay's. Raises ValueError."""
+    from . import nat, prelude
+
+    libraries = {"prelude.rly": prelude.library, "nat.rly": nat.library}
+    if file not in libraries:
+        raise ValueError(f"import_from_std({file!r}): there are {', '.join(libraries)}")
+    return libraries[file]()
 
 
 def _argument(value: Any) -> types.Type:

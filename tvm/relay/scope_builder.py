@@ -68,7 +68,7 @@ class ScopeBuilder:
             return expr.type_annotation
         if isinstance(expr, Constant):
             return expr.checked_type
-        inferred = getattr(expr, "_checked_type", None)
+        inferred = getattr(expr, "_checked_type", None) or getattr(expr, "_known_type", None)
         return inferred if inferred is not None else ty.IncompleteType()
 
     def ret(self, value: Any) -> None:

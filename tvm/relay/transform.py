@@ -20,7 +20,15 @@ from .lower import labelled
 from .module import IRModule
 from .op.table import SIZE
 
-__all__ = ["InferType", "InferTypeLocal", "RemoveUnusedFunctions", "build_config", "function_pass", "typed"]
+__all__ = [
+    "AnnotateSpans",
+    "InferType",
+    "InferTypeLocal",
+    "RemoveUnusedFunctions",
+    "build_config",
+    "function_pass",
+    "typed",
+]
 
 
 def typed(module: IRModule, *entries: str) -> ir.Module:
@@ -33,6 +41,13 @@ def InferType() -> Pass:
     return ModulePass(PassInfo(0, "InferType"), lambda module, _: infer_module(module))
 
 
+def AnnotateSpans() -> Pass:
+    """The module, printed and read again: its expressions are new objects."""
+    from .text import parse_module
+
+    return ModulePass(PassInfo(0, "AnnotateSpans"), lambda module, _: infer_module(parse_module(module.astext())))
+
+
 def infer_module(module: IRModule) -> IRModule:
     """The module, its expressions typed."""
     own = [name for name, function in module._functions.items() if isinstance(function, Function)]
@@ -42,7 +57,10 @@ def infer_module(module: IRModule) -> IRModule:
     found = infer_types(made)
     by_label = _labels(found)
     for expr in lowering._kept:
-        if isinstance(expr, (Constant, GlobalVar)):
+        if isinstance(expr, GlobalVar):
+            continue
+        if isinstance(expr, Constant):
+            expr._checked_type = expr._known_type
             continue
         expression = lowering.expressions[id(expr)]
         type_ = expression.type or by_label.get(expression.origin)
@@ -164,7 +182,6 @@ def function_pass(
 KEPT = [
     "AlterOpLayout",
     "AnnotateTarget",
-    "AnnotateSpans",
     "BackwardFoldScaleAxis",
     "CanonicalizeCast",
     "CanonicalizeOps",

@@ -5,13 +5,15 @@ Dimensions are integers, symbolic ones (`te.var("n")`, a dimension of Treadle's)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Union
 
 from ...formats import types
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
+from ...formats.errors import DTypeError
 from ...vm.containers import Object
 from ..tir import Any, IntImm
 
@@ -28,6 +30,8 @@ __all__ = [
     "TypeVar",
     "scalar_type",
 ]
+
+_VECTOR = re.compile(r"(u?int|float|bfloat)\d{1,3}x\d{1,4}")
 
 Dim = Union[int, SymbolicDim, Any]
 
@@ -68,8 +72,7 @@ class TensorType(Type):
         return tuple(int(dim) for dim in self.shape)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        inner = ", ".join(map(str, self.shape)) + ("," if len(self.shape) == 1 else "")
-        return f"Tensor[({inner}), {self.dtype}]"
+        return text_of(self)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class TupleType(Type):
         object.__setattr__(self, "fields", tuple(self.fields))
 
     def __str__(self) -> str:
-        return f"({', '.join(map(str, self.fields))}{',' if len(self.fields) == 1 else ''})"
+        return text_of(self)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class GlobalTypeVar(Type):
 
 @dataclass(frozen=True)
 class TypeCall(Type):
-    """A data type with its arguments: `List[Tensor[(), int32]]`."""
+    """A data type with its arguments: `List[int32]`."""
 
     func: Type
     args: tuple[Type, ...]
@@ -123,7 +126,7 @@ class TypeCall(Type):
         object.__setattr__(self, "args", tuple(self.args))
 
     def __str__(self) -> str:
-        return f"{self.func}[{', '.join(map(str, self.args))}]" if self.args else str(self.func)
+        return text_of(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +167,7 @@ class FuncType(Type):
         return (*map(of, self.arg_types), of(self.ret_type), len(own))
 
     def __str__(self) -> str:
-        return f"fn ({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
+        return text_of(self)
 
 
 class IncompleteType(Type):
@@ -177,15 +180,38 @@ class IncompleteType(Type):
         return "IncompleteType()"
 
 
+def text_of(type_: Type, dim_text: Callable[[SymbolicDim], str] = str) -> str:
+    """A type as Relay's text has it; `dim_text` gives that of symbolic dimensions."""
+
+    def several(types_: Sequence[Type]) -> str:
+        return ", ".join(text_of(each, dim_text) for each in types_)
+
+    if isinstance(type_, TensorType):
+        if not type_.shape:
+            return type_.dtype
+        shape = (dim_text(dim) if isinstance(dim, SymbolicDim) else str(dim) for dim in type_.shape)
+        return f"Tensor[({', '.join(shape)}), {type_.dtype}]"
+    if isinstance(type_, TupleType):
+        return f"({several(type_.fields)}{',' if len(type_.fields) == 1 else ''})"
+    if isinstance(type_, TypeCall):
+        return f"{type_.func}[{several(type_.args)}]" if type_.args else str(type_.func)
+    if isinstance(type_, FuncType):
+        own = f"[{several(type_.type_params)}]" if type_.type_params else ""
+        return f"fn {own}({several(type_.arg_types)}) -> {text_of(type_.ret_type, dim_text)}"
+    return "_" if isinstance(type_, IncompleteType) else str(type_)
+
+
 def scalar_type(dtype: str) -> TensorType:
     """The type of a tensor of rank 0."""
     return TensorType((), dtype)
 
 
 def dtype_name(dtype: object) -> str:
-    """The name of an element type: NumPy's, where it has one. Raises DTypeError."""
+    """The name of an element type: NumPy's, where it has one. Vectors (`int8x4`) have a name alone. Raises DTypeError."""
     if str(dtype) == "uint1":
         return "bool"
+    if isinstance(dtype, str) and _VECTOR.fullmatch(dtype):
+        return dtype
     return DType.of(dtype if isinstance(dtype, DType) else str(dtype) if not isinstance(dtype, type) else dtype).name
 
 
@@ -194,6 +220,8 @@ def to_type(type_: Type | None) -> types.Type | None:
     if type_ is None or isinstance(type_, IncompleteType):
         return None
     if isinstance(type_, TensorType):
+        if _VECTOR.fullmatch(type_.dtype):
+            raise DTypeError(f"{type_}: tensors here have no elements that are vectors")
         shape = (
             types.UNKNOWN if isinstance(d, Any) else d if isinstance(d, SymbolicDim) else int(d) for d in type_.shape
         )
@@ -212,6 +240,17 @@ def to_type(type_: Type | None) -> types.Type | None:
     if isinstance(type_, TypeVar):
         return types.TypeVariable(type_.name_hint)
     raise TypeError(f"{type_!r} is no type that Treadle has")
+
+
+def is_known(type_: Type | None) -> bool:
+    """Whether nothing is left for inference to find."""
+    if type_ is None or isinstance(type_, IncompleteType):
+        return False
+    if isinstance(type_, (TupleType, FuncType, TypeCall)):
+        parts = type_.fields if isinstance(type_, TupleType) else type_.args if isinstance(type_, TypeCall) else ()
+        parts = (*type_.arg_types, type_.ret_type) if isinstance(type_, FuncType) else parts
+        return all(map(is_known, parts))
+    return True
 
 
 def _known(several: Sequence[Type]) -> tuple[types.Type, ...] | None:

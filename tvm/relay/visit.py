@@ -12,23 +12,20 @@ Walk = Generator[Any, Any, Any]
 
 
 def run(walk: Walk) -> Any:
-    """What a generator returns that yields generators whose results it wants: recursion without a stack."""
+    """What a generator returns that yields generators whose results it wants: recursion without a stack.
+
+    An error ends the whole: no generator on the way sees it, so that an error in the depth costs no more than another.
+    """
     stack, value = [walk], None
-    raised: BaseException | None = None
     while stack:
         try:
-            following = stack[-1].throw(raised) if raised else stack[-1].send(value)
+            following = stack[-1].send(value)
         except StopIteration as stop:
             stack.pop()
-            value, raised = stop.value, None
-        except BaseException as error:
-            stack.pop()
-            value, raised = None, error
+            value = stop.value
         else:
             stack.append(following)
-            value, raised = None, None
-    if raised:
-        raise raised
+            value = None
     return value
 
 

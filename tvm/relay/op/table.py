@@ -15,7 +15,7 @@ import contextlib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Union
@@ -110,6 +110,51 @@ def _call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     made = Call(Op.get(row.name), operands, attributes, names=names)
     count = row.results(bound.arguments) if callable(row.results) else row.results
     return made if count is None else TupleWrapper(made, count)
+
+
+# ---- calls as text has them ----
+
+
+def call_operator(name: str, args: Sequence[Expr], attributes: dict[str, Any]) -> Expr:
+    """A call of an operator: arguments by place, attributes by name. Raises TypeError for what does not fit."""
+    row = TABLE[name]
+    attributes = {**_OMITTED.get(name, {}), **attributes}
+    names = _places(row, attributes)
+    if len(args) > len(names):
+        raise TypeError(f"expected at most {len(names)} arguments, {len(args)} came")
+    return as_expr(_call(row, (), {**attributes, **dict(zip(names, args))}))  # noqa: B905
+
+
+# What TVM's text leaves out: defaults that its Python functions do not have.
+_OMITTED: dict[str, dict[str, Any]] = {
+    "concatenate": {"axis": 0},
+    "stack": {"axis": 0},
+    "repeat": {"axis": 0},
+    "gather": {"axis": 0},
+    "one_hot": {"axis": -1},
+}
+
+
+def operands_by_name(call: Call, attributes: Sequence[str]) -> dict[str, Expr]:
+    """The operands that are no arguments by place where these attributes are told by name."""
+    assert isinstance(call.op, Op)
+    row = TABLE[call.op.name]
+    names = list(call.names or tuple(row.signature.parameters)[: len(call.args)])
+    operands = dict(zip(names, call.args, strict=True))
+    named: dict[str, Expr] = {}
+    while names != (places := _places(row, [*attributes, *named])[: len(names)]):
+        wrong = next(name for place, name in enumerate(names) if places[place : place + 1] != [name])
+        names.remove(wrong)
+        named[wrong] = operands[wrong]
+    return named
+
+
+def _places(row: Row, given: Iterable[str]) -> list[str]:
+    """The parameters that arguments are in order: tensors, then what may be one."""
+    given = set(given)
+    free = [each for each in row.signature.parameters.values() if each.name not in given]
+    tensors = [each.name for each in free if str(each.annotation).startswith("Tensor")]
+    return [*tensors, *(each.name for each in free if str(each.annotation) == "Any")]
 
 
 # ---- for the bodies ----
