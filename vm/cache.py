@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import re
 import stat
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from ..formats.errors import TreadleError
 from . import knobs
+from .descriptors import file_of
 from .once import once
 
 _HEX = re.compile(r"[0-9a-f]+").fullmatch
@@ -226,7 +226,7 @@ class _GuardedStore(_PlainStore):
     def read(self, shelf: str, name: str) -> bytes:
         with self._root() as root, _opened(shelf, root) as folder:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
-            with _file(descriptor, "rb") as file:
+            with file_of(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):
                     raise _Distrusted(f"{shelf}/{name} is no ordinary file; remove it")
@@ -254,7 +254,7 @@ class _GuardedStore(_PlainStore):
     def _fill(name: str, folder: int, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, 0o600, dir_fd=folder)
-        with _file(descriptor, "wb") as file:
+        with file_of(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o600)  # the umask may have taken more
             rest = memoryview(data)
             while rest:
@@ -318,15 +318,6 @@ def _open_folder(name: str, folder: int | None) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _file(descriptor: int, mode: str) -> io.FileIO:
-    """The file of a descriptor, which it closes, also where there is no memory for a file."""
-    try:
-        return open(descriptor, mode, buffering=0)  # type: ignore[return-value]
-    except BaseException:
-        os.close(descriptor)
-        raise
 
 
 def _make(name: str, folder: int | None) -> None:

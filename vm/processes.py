@@ -7,6 +7,8 @@ package is, and this process's path without the working directory.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats.errors import ExecutionError
+from .descriptors import pipe
 
 PIPE = subprocess.PIPE
 TimeoutExpired = subprocess.TimeoutExpired
@@ -44,7 +47,7 @@ def start(code: str, *arguments: object, **options: Any) -> subprocess.Popen:
     """
     command = _command(code, arguments)
     try:
-        return subprocess.Popen(command, **options)
+        return _started(command, **options)
     except OSError as error:
         raise ExecutionError(f"no process can be started: {error}") from error
 
@@ -53,7 +56,7 @@ def run(code: str, *arguments: object, **options: Any) -> subprocess.CompletedPr
     """The same, and waits for its end; `options` are those of `subprocess.run`."""
     command = _command(code, arguments)
     try:
-        return subprocess.run(command, check=False, **options)
+        return _finished(command, **options)
     except OSError as error:
         raise ExecutionError(f"no process can be started: {error}") from error
 
@@ -64,9 +67,55 @@ def run_program(command: Sequence[str], **options: Any) -> subprocess.CompletedP
     Raises ExecutionError where it cannot be started, TimeoutExpired.
     """
     try:
-        return subprocess.run(command, check=False, **options)
+        return _finished(command, **options)
     except OSError as error:
         raise ExecutionError(f"{command[0]} cannot be started: {error}") from error
+
+
+def _started(command: Sequence[str], **options: Any) -> subprocess.Popen:
+    """`subprocess.Popen`, whose pipes are made here: its own stay open where no file can be made of one of them."""
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        streams = {}
+        for name in ("stdin", "stdout", "stderr"):
+            if options.get(name) == PIPE:
+                reader, writer = pipe()
+                near, far = (writer, reader) if name == "stdin" else (reader, writer)
+                ours.callback(near.close)
+                theirs.callback(far.close)
+                streams[name] = _stream(near, options)
+                options[name] = far.fileno()
+        process = subprocess.Popen(command, **options)
+        ours.pop_all()
+    vars(process).update(streams)
+    return process
+
+
+def _stream(file: io.FileIO, options: dict[str, Any]) -> io.BufferedIOBase | io.TextIOWrapper:
+    buffered = io.BufferedReader(file) if file.readable() else io.BufferedWriter(file)
+    if not options.get("text"):
+        return buffered
+    return io.TextIOWrapper(buffered, line_buffering=options.get("bufsize") == 1, write_through=True)
+
+
+def _finished(
+    command: Sequence[str],
+    input: str | bytes | None = None,
+    timeout: float | None = None,
+    capture_output: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess:
+    """`subprocess.run` of such a process."""
+    if capture_output:
+        options |= {"stdout": PIPE, "stderr": PIPE}
+    if input is not None:
+        options["stdin"] = PIPE
+    with _started(command, **options) as process:
+        try:
+            out, err = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()  # and the end of `with` waits for it
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def module(name: str) -> str:

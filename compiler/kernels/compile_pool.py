@@ -161,6 +161,7 @@ class _Client:
                 worker.send(process.stdin, [text.symbol, text.source, text.lanes])  # type: ignore[arg-type]
                 outcome, content = worker.receive(process.stdout)  # type: ignore[arg-type]
             except (EOFError, OSError):
+                process.kill()  # one that lives cannot be talked to any more
                 status = process.wait()
                 _close_pipes(process)
                 continue
@@ -174,6 +175,8 @@ class _Client:
             if self._closed:
                 raise CompileError("the build was interrupted")
             if self._process is None or self._process.poll() is not None:
+                if self._process is not None:
+                    _close_pipes(self._process)
                 self._process = _start(self._target)
             return self._process
 
@@ -203,5 +206,13 @@ def _start(target: NativeTarget) -> processes.Process[bytes]:
     process = processes.start(
         processes.module(worker.__name__), stdin=processes.PIPE, stdout=processes.PIPE, cwd=Path(__file__).parent
     )
-    worker.send(process.stdin, [target.triple, target.cpu, target.features])  # type: ignore[arg-type]
+    try:
+        worker.send(process.stdin, [target.triple, target.cpu, target.features])  # type: ignore[arg-type]
+    except OSError:
+        pass  # it is dead already, as who sends it a text will find
+    except BaseException:
+        process.kill()
+        process.wait()
+        _close_pipes(process)
+        raise
     return process

@@ -131,6 +131,7 @@ def count_calls() -> None:
         return call
 
     builtins.open = counted_open  # type: ignore[assignment]
+    io.FileIO = Counted  # type: ignore[misc]
     for name in FUNCTIONS:
         if hasattr(os, name):
             setattr(os, name, counted(name, getattr(os, name)))

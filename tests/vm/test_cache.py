@@ -244,6 +244,6 @@ def test_a_file_that_cannot_be_opened_leaves_no_descriptor(filled, monkeypatch, 
         raise error
 
     monkeypatch.setattr(os, "close", lambda descriptor: (closed.append(descriptor), close(descriptor)))
-    monkeypatch.setattr("builtins.open", fail)
+    monkeypatch.setattr("io.FileIO", fail)
     assert filled.get(KEY) is None
     assert len(closed) == 3  # the root, the shelf and the file

@@ -94,6 +94,41 @@ def test_a_process_that_cannot_be_started_is_a_named_error(monkeypatch):
             processes.start("pass")
 
 
+FAIL_IN_TURN = """
+import os, sys
+from treadle.formats.errors import ExecutionError
+from treadle.vm import processes
+
+events, failing = 0, -1
+
+def hook(event, arguments):
+    global events
+    if failing >= 0 and (event == "subprocess.Popen" or event == "open" and isinstance(arguments[0], int)):
+        events += 1
+        if events - 1 == failing:
+            raise OSError("it fails")
+
+sys.addaudithook(hook)
+before = os.listdir("/proc/self/fd")
+for number in range(100):
+    events, failing = 0, number
+    try:
+        print(number, processes.run("print(input())", input="what is said", capture_output=True, text=True).stdout)
+        break
+    except ExecutionError:
+        failing = -1
+        assert os.listdir("/proc/self/fd") == before, number
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_no_end_of_a_pipe_stays_open_where_no_file_can_be_made_of_one():
+    done = subprocess.run([sys.executable, "-c", FAIL_IN_TURN], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    number, said = done.stdout.split(maxsplit=1)
+    assert (int(number) >= 3, said) == (True, "what is said\n\n")
+
+
 # What starts processes, or names the interpreter to do so
 STARTERS = {
     "subprocess",
