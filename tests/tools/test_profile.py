@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import numpy_helper, parser
+from treadle.compiler.kernels.target import host
 from treadle.formats.dtypes import DType
 from treadle.tools import machine_limits
 from treadle.tools.cli import main
@@ -101,13 +102,30 @@ def test_bandwidth_is_that_of_the_nearest_level() -> None:
 def test_limits_are_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
-    first = machine_limits.limits(1)
-    assert machine_limits.limits(1) == first
-    assert 0 < first.float64 < first.float32
-    assert first.int8 > 0
-    assert np.isfinite([level.bandwidth for level in first.levels]).all()
-    (*_, last) = first.levels
+    measured: list[int] = []
+    monkeypatch.setattr(machine_limits, "_measure", lambda threads, _: measured.append(threads) or LIMITS)
+    assert [machine_limits.limits(1) for _ in range(3)] == [LIMITS] * 3
+    assert measured == [1]
+    machine_limits.limits(1, again=True)
+    assert measured == [1, 1]
+
+
+def test_limits_are_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    found = machine_limits.limits(1)
+    assert found.int8 > 0
+    assert np.isfinite([level.bandwidth for level in found.levels]).all()
+    (*_, last) = found.levels
     assert last.name == "memory"
+
+
+def test_operations_on_wider_numbers_take_longer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The best of some measurements in turns, since others may take the core during one of them."""
+    monkeypatch.setenv("TREADLE_CACHE", str(tmp_path))
+    rounds = [[machine_limits._peak(name, 1, host()).seconds for name in ("float32", "float64")] for _ in range(3)]
+    single, double = map(min, zip(*rounds, strict=True))
+    assert 0 < single < double
 
 
 @pytest.mark.parametrize(("option", "message"), [("n", "write NAME=SIZE"), ("n=x", "write NAME=SIZE")])

@@ -256,12 +256,13 @@ def test_a_saved_function_costs_less_than_a_call() -> None:
     direct, saved = vm["main"], vm["saved"]
 
     def timed(call) -> float:
-        start = time.perf_counter()
-        for _ in range(300):
+        start = time.thread_time()  # whatever else the machine does
+        for _ in range(100):
             call()
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
-    assert min(timed(saved) for _ in range(7)) < min(timed(lambda: direct(X, Y)) for _ in range(7))
+    times = [(timed(saved), timed(lambda: direct(X, Y))) for _ in range(30)]  # in turns: clocks of cores change
+    assert min(time for time, _ in times) < min(time for _, time in times)
 
 
 def test_a_profile_is_a_report(vm) -> None:
