@@ -61,6 +61,8 @@ GRAPH_NODES = 1 << 20
 GRAPH_ENTRIES = 1 << 20  # tensors that nodes make
 GRAPH_OUTPUTS = 10_000  # of a node
 
+INFLATED_TIMES = 64  # as many bytes as a compressed library may stand for, times its own
+
 # Of the check of a Relax function: bits that it keeps, places where paths meet times registers (128 MiB), and instructions
 # that it looks at, for each instruction of the function. Each loop within a loop adds some; compilers nest few.
 FLOW_BITS = 1 << 30

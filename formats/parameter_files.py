@@ -5,6 +5,7 @@ Whatever a file says of sizes is compared with the bytes that it has before memo
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import os
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from .container import save
+from .data_type import bfloat16
 from .errors import FileError, FormatError, LimitError
 from .param_dict import load_param_dict_from_file, save_param_dict_to_file
 
@@ -116,6 +118,8 @@ def _write_npz(params: Mapping[str, Any], path: str | os.PathLike) -> None:
 
 def _read_safetensors(path: str | os.PathLike) -> Parameters:
     package = _safetensors()
+    with contextlib.suppress(FormatError):
+        bfloat16()  # NumPy has it once the package that makes it is imported
     try:
         return dict(package.load_file(os.fspath(path)))
     except OSError as error:
@@ -125,7 +129,7 @@ def _read_safetensors(path: str | os.PathLike) -> Parameters:
 
 
 def _write_safetensors(params: Mapping[str, Any], path: str | os.PathLike) -> None:
-    arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(params).items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in _arrays(params, "bfloat16").items()}
     shaped = {name: array.reshape(np.shape(params[name])) for name, array in arrays.items()}
     try:
         data = _safetensors().save(shaped)
@@ -142,14 +146,14 @@ def _safetensors() -> Any:
     return safetensors.numpy
 
 
-def _arrays(params: Mapping[str, Any]) -> Parameters:
-    """The parameters as arrays of numbers in this machine's byte order. Raises FormatError."""
+def _arrays(params: Mapping[str, Any], besides: str = "") -> Parameters:
+    """The parameters as arrays of numbers, or of a type `besides`, in this machine's byte order. Raises FormatError."""
     found = {}
     for name, value in params.items():
         array = np.asarray(value)
         if not isinstance(name, str):
             raise FormatError(f"a parameter's name is a string, {name!r} came")
-        if array.dtype.kind not in "biufc":
+        if array.dtype.kind not in "biufc" and array.dtype.name != besides:
             raise FormatError(f"parameter {name!r}: expected an array of numbers, one of {array.dtype} came")
         found[name] = array.astype(array.dtype.newbyteorder("="), copy=False)
     return found

@@ -2,18 +2,21 @@
 
 Both start with a u64 magic and a version as text. The Relay VM's has TVM's version, as 0.14.0; that of the Relax VM has
 always been "0.14", and since TVM 0.23 its magic ends in 1E, for memory scopes. In front of it may be its number of bytes, as
-a u64. So it lies in shared libraries, object files and archives: the magic is looked for, nothing else in them is read.
+a u64. So it lies in shared libraries, object files and archives, which may be compressed: the magic is looked for, nothing
+else in them is read.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from . import limits
 from .codec import Buffer
 from .container import open_mapped
 from .errors import FileError, FormatError, LimitError
@@ -28,6 +31,8 @@ _STARTS = (_U64.pack(MAGIC), _U64.pack(MAGIC_SCOPES))
 _COMMON = _STARTS[0][1:]  # what both have in common, in a file
 _HEAD_BYTES = 20  # of the magic and the shortest version's text
 _WINDOW = 1 << 22  # bytes that are looked through at once
+_GZIP = b"\x1f\x8b"  # how TVM's .tar files start
+_GZIP_BITS = 31  # zlib's number for that kind of file
 
 _T = TypeVar("_T")
 
@@ -53,6 +58,8 @@ def open_file(source: str | os.PathLike | Buffer) -> memoryview:
 
 def find_executable(data: memoryview, machine: str = "") -> Found | None:
     """The executable that the bytes are, or the first that they hold; of one machine, or of either."""
+    if data[:2] == _GZIP:
+        data = _inflated(data)
     for place in (0, _U64.size):
         kind = _machine_at(data, place) if place == 0 or _length_before(data, place) == len(data) - place else ""
         if kind and machine in ("", kind):
@@ -72,6 +79,14 @@ def require_executable(source: str | os.PathLike | Buffer, machine: str) -> memo
         return found.data
     start = bytes(data[:8]).hex() or "nothing"
     raise FormatError(f"not an executable of the {machine} VM: there is none in these bytes, which start with {start}")
+
+
+def _inflated(data: memoryview) -> memoryview:
+    """What a compressed file holds, up to a multiple of its size; nothing where it is damaged."""
+    try:
+        return memoryview(zlib.decompressobj(_GZIP_BITS).decompress(data, limits.INFLATED_TIMES * len(data)))
+    except zlib.error:
+        return memoryview(b"")
 
 
 def _length_before(data: memoryview, place: int) -> int | None:

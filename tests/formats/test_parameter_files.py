@@ -1,6 +1,8 @@
 """Parameters in files of three kinds, both ways; damaged ones are refused by name, before they cost memory."""
 
 import contextlib
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -57,6 +59,38 @@ def test_numpys_own_files_are_read_and_ours_by_numpy(save, tmp_path: Path) -> No
     assert loaded["y"].shape == (10_000,)
     save_params(PARAMS, tmp_path / "ours.npz")
     np.testing.assert_array_equal(np.load(tmp_path / "ours.npz")["file"], PARAMS["file"])
+
+
+def test_files_of_safetensors_own_package_are_read_and_ours_by_it(tmp_path: Path) -> None:
+    package = pytest.importorskip("safetensors.numpy")
+    package.save_file({"x": np.arange(6.0).reshape(2, 3)}, tmp_path / "theirs.safetensors", metadata={"format": "np"})
+    np.testing.assert_array_equal(load_params(tmp_path / "theirs.safetensors")["x"], np.arange(6.0).reshape(2, 3))
+    save_params(PARAMS, tmp_path / "ours.safetensors")
+    found = package.load_file(tmp_path / "ours.safetensors")
+    for name, array in PARAMS.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_safetensors_may_hold_bfloat16_and_npz_files_not(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    dtype = pytest.importorskip("ml_dtypes").bfloat16
+    array = np.arange(6, dtype=np.float32).reshape(2, 3).astype(dtype)
+    save_params({"x": array}, tmp_path / "x.safetensors")
+    found = load_params(tmp_path / "x.safetensors")["x"]
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.astype(np.float32), array.astype(np.float32))
+    with pytest.raises(FormatError, match="expected an array of numbers, one of bfloat16 came"):
+        save_params({"x": array}, tmp_path / "x.npz")
+
+
+def test_bfloat16_is_read_where_nobody_has_imported_it(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    pytest.importorskip("ml_dtypes")
+    header = b'{"x":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\x80\x3f\x00\x40")
+    code = "import sys, treadle; print(treadle.load_params(sys.argv[1])['x'].tolist())"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.safetensors")], capture_output=True, text=True)
+    assert done.stdout == "[1.0, 2.0]\n", done.stderr
 
 
 def test_a_machine_takes_them(tmp_path: Path) -> None:

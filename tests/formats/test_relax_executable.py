@@ -1,5 +1,6 @@
 """Executables of the Relax VM: read, shown and written, and damaged ones refused."""
 
+import gzip
 import random
 import struct
 import tracemalloc
@@ -109,9 +110,10 @@ def same(found, program=PROGRAM):
         file(NEW, MAGIC_SCOPES, u64(1, 0) + text("global.texture")),
         u64(len(file(OLD))) + file(OLD),
         b"\x7fELF" + bytes(5000) + u64(len(file(OLD))) + file(OLD) + bytes(70),
+        gzip.compress(bytes(99) + u64(len(written())) + written()),
         b"!<arch>\n" + bytes(3) + u64(len(written())) + written() + b"behind",
     ],
-    ids=["0.16", "0.22", "0.21", "0.23", "scopes", "with-its-length", "library", "archive"],
+    ids=["0.16", "0.22", "0.21", "0.23", "scopes", "with-its-length", "library", "compressed", "archive"],
 )
 def test_files_of_all_releases_are_read(data):
     found = load_relax_executable(data)
@@ -185,6 +187,17 @@ CALL = [1, 2, 1, 0]
 def test_what_disagrees_is_named(damaged, message):
     with pytest.raises(FormatError, match=message):
         load_relax_executable(damaged)
+
+
+def test_what_is_compressed_stands_for_a_multiple_of_its_size():
+    data = gzip.compress(bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="not an executable of the Relax VM"):
+            load_relax_executable(data)
+        assert tracemalloc.get_traced_memory()[1] < 200 * len(data)
+    finally:
+        tracemalloc.stop()
 
 
 def test_two_functions_do_not_share_instructions():
