@@ -174,6 +174,11 @@ def constants_text(constants: Sequence[np.ndarray]) -> str:
         shape = ",".join(map(str, array.shape))
         text = f"VM Const[{number}]: NDArray[({shape}),{array.dtype.name},(1,0)]"
         if array.ndim == 0 or (array.ndim == 1 and array.size <= 10):
-            text += f"=[{','.join(map(str, array.ravel().tolist()))}]"
+            text += f"=[{','.join(map(_number, array.ravel().tolist()))}]"
         lines.append(f"{text} on device index 0\n")
     return "".join(lines)
+
+
+def _number(value: float) -> str:
+    """As C++ writes it: 1 for 1.0."""
+    return f"{value:g}" if isinstance(value, float) else str(int(value))

@@ -1,0 +1,195 @@
+"""Shapes that only a run knows, through the Relay VM: what TVM's tests/python/relay/test_any.py checks, operator by operator."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import treadle.tvm as tvm
+from treadle.tvm import relay
+from treadle.tvm.relay.loops import while_loop
+from treadle.tvm.runtime.container import ADT
+
+ANY = relay.Any()
+RNG = np.random.default_rng(5)
+
+
+def ran(function, *args):
+    result = relay.create_executor("vm", relay.IRModule.from_expr(function), tvm.cpu(), "llvm").evaluate()(*args)
+    return [part.numpy() for part in result] if isinstance(result, ADT) else result.numpy()
+
+
+def data(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("float32")
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+# of one tensor: shape, program, data, expected
+UNARY: dict[str, tuple] = {
+    "exp": ((ANY, 3), relay.exp, data(4, 3), np.exp),
+    "argmax": ((ANY, ANY), lambda x: relay.argmax(x, axis=1), data(4, 3), lambda a: a.argmax(1)),
+    "sum": ((ANY, ANY), lambda x: relay.sum(x, axis=[0]), data(4, 3), lambda a: a.sum(0)),
+    "reshape": ((ANY, ANY), lambda x: relay.reshape(x, (0, -1, 1)), data(4, 3), lambda a: a.reshape(4, 3, 1)),
+    "expand_dims": ((ANY,), lambda x: relay.expand_dims(x, 1), data(4), lambda a: a[:, None]),
+    "transpose": (
+        (ANY, 3, ANY),
+        lambda x: relay.transpose(x, (2, 0, 1)),
+        data(2, 3, 4),
+        lambda a: a.transpose(2, 0, 1),
+    ),
+    "squeeze": ((1, ANY), lambda x: relay.squeeze(x, axis=[0]), data(1, 4), lambda a: a[0]),
+    "tile": ((ANY,), lambda x: relay.tile(x, (2, 3)), data(4), lambda a: np.tile(a, (2, 3))),
+    "repeat": ((ANY, 2), lambda x: relay.repeat(x, 2, axis=0), data(3, 2), lambda a: a.repeat(2, 0)),
+    "pad": ((ANY, ANY), lambda x: relay.nn.pad(x, ((1, 1), (0, 2))), data(2, 3), lambda a: np.pad(a, ((1, 1), (0, 2)))),
+    "softmax": ((ANY, 5), lambda x: relay.nn.softmax(x, axis=-1), data(3, 5), softmax),
+    "relu": ((ANY, ANY), relay.nn.relu, data(3, 5), lambda a: np.maximum(a, 0)),
+    "batch_flatten": ((ANY, 3, ANY), relay.nn.batch_flatten, data(2, 3, 4), lambda a: a.reshape(2, -1)),
+    "strided_slice": (
+        (ANY, 5),
+        lambda x: relay.strided_slice(x, begin=[1, 0], end=[3, 4], strides=[1, 2]),
+        data(4, 5),
+        lambda a: a[1:3, 0:4:2],
+    ),
+    "ndarray_size": ((ANY, ANY), relay.ndarray_size, data(3, 5), lambda a: np.int32(a.size)),
+    "shape_of": ((ANY, ANY), relay.shape_of, data(3, 5), lambda a: np.array(a.shape)),
+    "full_like": ((ANY, 2), relay.zeros_like, data(3, 2), np.zeros_like),
+    "global_avg_pool2d": (
+        (ANY, 3, ANY, ANY),
+        relay.nn.global_avg_pool2d,
+        data(1, 3, 4, 5),
+        lambda a: a.mean((2, 3), keepdims=True),
+    ),
+    "max_pool2d": (
+        (1, 2, ANY, ANY),
+        lambda x: relay.nn.max_pool2d(x, pool_size=(2, 2), strides=(2, 2)),
+        data(1, 2, 4, 6),
+        lambda a: a.reshape(1, 2, 2, 2, 3, 2).max((3, 5)),
+    ),
+    "argwhere": ((ANY, ANY), relay.argwhere, np.eye(3, dtype="float32"), np.argwhere),
+    "topk": ((ANY, ANY), lambda x: relay.topk(x, k=2, ret_type="values"), data(3, 5), lambda a: -np.sort(-a, 1)[:, :2]),
+    "argsort": ((ANY, ANY), lambda x: relay.argsort(x, axis=1), data(3, 5), lambda a: a.argsort(1)),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_operators_of_one_tensor(name: str) -> None:
+    shape, program, array, expected = UNARY[name]
+    x = relay.var("x", shape=shape)
+    np.testing.assert_allclose(ran(relay.Function([x], program(x)), array), expected(array), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "given"),
+    [
+        (((ANY,), (3, 2)), ((1,), (3, 2))),
+        (((ANY, 2), (1, 2)), ((3, 2), (1, 2))),
+        (((ANY, 2), (3, 2)), ((1, 2), (3, 2))),
+        (((ANY, 2), (3, ANY)), ((1, 2), (3, 1))),
+        (((ANY,), (ANY, 3, 2)), ((2,), (4, 3, 2))),
+    ],
+)
+@pytest.mark.parametrize("operator", [(relay.add, np.add), (relay.maximum, np.maximum), (relay.less, np.less)])
+def test_sizes_broadcast_when_the_program_runs(
+    shapes: tuple, given: tuple, operator: tuple[Callable, Callable]
+) -> None:
+    x, y = (relay.var(name, shape=shape) for name, shape in zip("xy", shapes, strict=True))
+    a, b = data(*given[0]), data(*given[1])
+    np.testing.assert_array_equal(ran(relay.Function([x, y], operator[0](x, y)), a, b), operator[1](a, b))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "given"),
+    [
+        (((ANY,), (3, 2)), ((4,), (3, 2))),
+        (((ANY, 2), (4, 2)), ((2, 2), (4, 2))),
+        (((ANY, 2), (4, ANY)), ((2, 2), (4, 1))),
+    ],
+)
+def test_sizes_that_do_not_broadcast_are_an_error(shapes: tuple, given: tuple) -> None:
+    x, y = (relay.var(name, shape=shape) for name, shape in zip("xy", shapes, strict=True))
+    with pytest.raises(tvm.TVMError):
+        ran(relay.Function([x, y], relay.add(x, y)), data(*given[0]), data(*given[1]))
+
+
+def test_parts_of_several_tensors() -> None:
+    x, y = relay.var("x", shape=(ANY, 2)), relay.var("y", shape=(1, 2))
+    a, b = data(3, 2), data(1, 2)
+    np.testing.assert_array_equal(
+        ran(relay.Function([x, y], relay.concatenate([x, y], axis=0)), a, b), np.concatenate([a, b])
+    )
+    np.testing.assert_array_equal(
+        ran(relay.Function([x], relay.stack([x, x], axis=0)), a),
+        np.stack([a, a]),
+    )
+    first, second = ran(relay.Function([x], relay.split(x, 2, axis=1).astuple()), a)
+    np.testing.assert_array_equal(np.concatenate([first, second], 1), a)
+
+
+def test_elements_are_chosen_by_tensors_of_unknown_size() -> None:
+    x, i = relay.var("x", shape=(ANY, 2)), relay.var("i", shape=(ANY,), dtype="int32")
+    a, places = data(4, 2), np.array([2, 0, 3], "int32")
+    np.testing.assert_array_equal(ran(relay.Function([x, i], relay.take(x, i, axis=0)), a, places), a[places])
+    c = relay.var("c", shape=(ANY, 2), dtype="bool")
+    chosen = a > 0
+    np.testing.assert_array_equal(
+        ran(relay.Function([c, x], relay.where(c, x, x + x)), chosen, a), np.where(chosen, a, a + a)
+    )
+    j = relay.var("j", shape=(1, ANY), dtype="int32")
+    np.testing.assert_array_equal(ran(relay.Function([x, j], relay.gather_nd(x, j)), a, places[None]), a[places])
+    depth = relay.one_hot(i, relay.const(1.0), relay.const(0.0), 4, -1, "float32")
+    np.testing.assert_array_equal(ran(relay.Function([i], depth), places), np.eye(4, dtype="float32")[places])
+
+
+def test_products_of_unknown_size() -> None:
+    x, w = relay.var("x", shape=(ANY, 4)), relay.var("w", shape=(3, 4))
+    a, b = data(5, 4), data(3, 4)
+    np.testing.assert_allclose(ran(relay.Function([x, w], relay.nn.dense(x, w)), a, b), a @ b.T, rtol=1e-5)
+    p, q = relay.var("p", shape=(ANY, ANY, 4)), relay.var("q", shape=(ANY, 3, 4))
+    c, d = data(2, 5, 4), data(2, 3, 4)
+    product = relay.nn.batch_matmul(p, q)
+    np.testing.assert_allclose(
+        ran(relay.Function([p, q], product), c, d), c @ d.transpose(0, 2, 1), rtol=1e-4, atol=1e-5
+    )
+    image, kernel = relay.var("image", shape=(ANY, 2, ANY, ANY)), relay.var("kernel", shape=(3, 2, 1, 1))
+    e, f = data(1, 2, 4, 5), data(3, 2, 1, 1)
+    expected = np.einsum("nchw,oc->nohw", e, f[:, :, 0, 0])
+    convolved = relay.nn.conv2d(image, kernel, kernel_size=(1, 1))
+    np.testing.assert_allclose(ran(relay.Function([image, kernel], convolved), e, f), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_decide_how_long_a_result_is() -> None:
+    stop = relay.var("stop", shape=(), dtype="int64")
+    program = relay.arange(relay.const(0, "int64"), stop, relay.const(1, "int64"), dtype="int64")
+    np.testing.assert_array_equal(ran(relay.Function([stop], program), np.int64(5)), np.arange(5))
+    shape = relay.var("shape", shape=(2,), dtype="int64")
+    full = relay.full(relay.const(1.5), shape, "float32")
+    np.testing.assert_array_equal(ran(relay.Function([shape], full), np.array([2, 3])), np.full((2, 3), 1.5))
+
+
+def test_a_shape_grows_in_a_loop() -> None:
+    start = relay.var("start", shape=(1, 1), dtype="int32")
+    grown = relay.var("grown", shape=(ANY, 1), dtype="int32")
+    i = relay.var("i", shape=(), dtype="int32")
+    one = relay.const(1, "int32")
+
+    def body(i, grown):
+        return i + one, relay.concatenate([grown, relay.reshape(i, (1, 1))], axis=0)
+
+    loop = while_loop(lambda i, _: relay.less(i, relay.const(10, "int32")), [i, grown], body)
+    result = relay.TupleGetItem(loop(relay.const(0, "int32"), start), 1)
+    got = ran(relay.Function([start], result), np.array([[0]], "int32"))
+    np.testing.assert_array_equal(got.ravel(), [0, *range(10)])
+
+
+def test_tuples_and_values_of_several_types_come_in() -> None:
+    pair = relay.TupleType([relay.TensorType((ANY, 3)), relay.TensorType((4,))])
+    x = relay.var("x", relay.TupleType([pair, relay.TensorType((), "int32")]))
+    inner = relay.TupleGetItem(x, 0)
+    program = relay.Tuple([relay.TupleGetItem(inner, 0) + relay.const(1.0), relay.TupleGetItem(x, 1)])
+    a = data(2, 3)
+    first, second = ran(relay.Function([x], program), ((a, data(4)), np.int32(7)))
+    np.testing.assert_array_equal(first, a + 1)
+    assert second == 7
