@@ -69,7 +69,6 @@ def test_let_gives_a_name_to_a_value(shape):
 def test_functions_are_composed_and_a_list_is_a_value():
     module = relay.IRModule()
     prelude = Prelude(module)
-    _, cons, nil = module.get_type("List")
     lines = relay.ScopeBuilder()
     x = relay.var("x", "float32")
     x1 = lines.let("x1", x)
