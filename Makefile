@@ -23,7 +23,7 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
-	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.tools -p treadle.tvm
+	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.tools -p treadle.tvm -p treadle.cluster
 
 bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench dispatch

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from . import formats, vm
 
 if TYPE_CHECKING:
+    from .cluster.batches import map_batches
     from .compiler.builder import (
         Module,
         constant,
@@ -75,6 +76,7 @@ _HOMES = {
     "cpu": ".vm.device",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
+    "map_batches": ".cluster.batches",
     "Tensor": ".vm.tensor",
     "get_num_threads": ".vm.threads",
     "set_num_threads": ".vm.threads",
@@ -102,6 +104,7 @@ __all__ = [
     "if_",
     "load",
     "load_params",
+    "map_batches",
     "match_",
     "match_shape",
     "named",

@@ -218,6 +218,30 @@ class CancelledError(ExecutionError):
     """A call was cancelled from another thread."""
 
 
+# ---- many processes ----
+
+
+class BatchError(ExecutionError):
+    """A batch has no result: the program refuses it, or the workers that had it were lost. `number` counts batches from 0,
+    `attempts` says how often it was tried; the cause, where a program raised one, is `__cause__`."""
+
+    def __init__(self, message: str, *, number: int, attempts: int = 1) -> None:
+        self.number, self.attempts = number, attempts
+        super().__init__(message)
+
+
+class WorkerError(ExecutionError):
+    """Workers cannot be started, or do not live long enough to begin a batch."""
+
+
+class CheckpointError(ExecutionError, ValueError):
+    """A checkpoint folder is of other work, or in use."""
+
+
+class MissingPackageError(TreadleError, ImportError):
+    """What was asked for needs a package that is not installed."""
+
+
 # ---- what the system refuses ----
 
 

@@ -123,7 +123,7 @@ def test_the_wheel_is_what_users_need(built: dict[str, Path]) -> None:
 def test_the_wheel_has_all_of_the_package_but_tools(built: dict[str, Path]) -> None:
     source = {
         f"treadle/{path.relative_to(ROOT)}"
-        for folder in ("formats", "vm", "compiler", "tvm")
+        for folder in ("formats", "vm", "compiler", "cluster", "tvm")
         for path in (ROOT / folder).rglob("*.py")
     }
     assert source <= names(built["wheel"])

@@ -1,0 +1,188 @@
+"""Where batches come from: arrays, memory maps, iterators, Ray Datasets, Dask arrays, as numbered batches of bounded size.
+
+What can be indexed is read batch by batch, when a worker has room for it. What can only be iterated gives pieces of any
+number of rows, which are joined and cut; of it, one piece and one batch are in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..formats.dtypes import DType
+from ..formats.errors import ArgumentError
+from .runner import Signature, row_count
+
+Arrays = tuple[np.ndarray, ...]
+
+_SAMPLED = 256  # rows of a large array that its fingerprint is taken of
+_WHOLE = 1 << 26  # bytes up to which it is taken of all: some 40 ms
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The batch of that number, from 0 on. `read` gives its arrays, one for each parameter, with `rows` rows each."""
+
+    number: int
+    rows: int
+    read: Callable[[], Arrays]
+
+
+class Source:
+    """Batches of rows. `rows` is None where only the end tells, `fingerprint` where two sources cannot be told apart."""
+
+    rows: int | None = None
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        raise NotImplementedError
+
+    def fingerprint(self) -> str | None:
+        return None
+
+
+def source_of(value: Any, signature: Signature) -> Source:
+    """The source that a user has named. Raises ArgumentError for what is none."""
+    if _is_of(value, "ray.data") and hasattr(value, "iter_batches"):
+        return Pieces(lambda size: value.iter_batches(batch_size=size, batch_format="numpy"), signature)
+    if isinstance(value, (tuple, Mapping)) or _is_indexable(value):
+        arrays = signature.arguments(value)
+        for name, array in zip(signature.names, arrays, strict=True):
+            if not _is_indexable(array):
+                raise ArgumentError(
+                    f"the source of parameter {name!r} is a {type(array).__name__}; expected an array in a tuple or mapping"
+                )
+        return Rows(arrays, signature)
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return Pieces(lambda size: value, signature)
+    raise ArgumentError(
+        f"a source of type {type(value).__name__}; expected an array, a tuple or mapping of arrays, an iterable of such "
+        "pieces, a Ray Dataset or a Dask array"
+    )
+
+
+def _is_of(value: object, module: str) -> bool:
+    """Whether a value's class is of a library, which is not imported to find that out."""
+    return any(kind.__module__.split(".")[: module.count(".") + 1] == module.split(".") for kind in type(value).__mro__)
+
+
+def _is_indexable(value: object) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__getitem__")
+
+
+class Rows(Source):
+    """Arrays, memory maps, and whatever else has a shape and gives rows for a slice."""
+
+    def __init__(self, arrays: Iterable[Any], signature: Signature) -> None:
+        arrays = tuple(arrays)
+        self.rows = row_count(arrays, signature.names)
+        self._whole = arrays
+        self._arrays = tuple(_Blocks(array) if _is_of(array, "dask") else array for array in arrays)
+        self._signature = signature
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        assert self.rows is not None
+        for number, start in enumerate(range(0, self.rows, size)):
+            end = min(start + size, self.rows)
+            yield Batch(number, end - start, lambda start=start, end=end: self._read(start, end))  # type: ignore[misc]
+
+    def _read(self, start: int, end: int) -> Arrays:
+        return _checked([array[start:end] for array in self._arrays], self._signature)
+
+    def fingerprint(self) -> str | None:
+        digest = hashlib.sha256()
+        for array in self._whole:
+            digest.update(f"{array.dtype} {tuple(array.shape)} ".encode())
+            if _is_of(array, "dask"):
+                digest.update(str(array.name).encode())  # Dask's own fingerprint of how it is computed
+            else:
+                digest.update(_sample(array))
+        return digest.hexdigest()
+
+
+def _sample(array: Any) -> bytes:
+    """Of small arrays all bytes, of large ones some rows; of a memory map also when its file was last written."""
+    rows = array.shape[0]
+    whole = getattr(array, "nbytes", _WHOLE + 1) <= _WHOLE or rows <= _SAMPLED
+    digest = hashlib.sha256()
+    if isinstance(array, np.memmap) and array.filename is not None:
+        status = os.stat(array.filename)
+        digest.update(f"{status.st_size} {status.st_mtime_ns} ".encode())
+    elif whole:
+        digest.update(np.ascontiguousarray(array[:]).view(np.uint8).data if rows else b"")
+        return digest.digest()
+    for row in np.linspace(0, rows - 1, min(rows, _SAMPLED)).astype(int):
+        digest.update(np.asarray(array[int(row) : int(row) + 1]).tobytes())
+    return digest.digest()
+
+
+class _Blocks:
+    """A Dask array, whose chunks along the first dimension are computed once each while its rows are read in order."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        sizes = array.chunks[0]
+        if any(size != size for size in sizes):  # NaN: Dask does not know
+            raise ArgumentError("the chunks of the Dask array have unknown sizes; call its compute_chunk_sizes() first")
+        ends = np.cumsum(sizes, dtype=int)
+        self.shape, self.dtype = array.shape, array.dtype
+        self._spans = [(int(end) - int(size), int(end)) for size, end in zip(sizes, ends, strict=True)]
+        self._last: tuple[int, np.ndarray] | None = None
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        parts = []
+        for number, (start, end) in enumerate(self._spans):
+            if start < rows.stop and rows.start < end:
+                parts.append(self._block(number)[max(rows.start - start, 0) : rows.stop - start])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _block(self, number: int) -> np.ndarray:
+        if self._last is None or self._last[0] != number:
+            self._last = None  # two blocks are one too many
+            self._last = number, np.asarray(self._array.blocks[number].compute())
+        return self._last[1]
+
+
+class Pieces(Source):
+    """What can only be iterated. Each piece is an array, a tuple or a mapping of arrays, of any number of rows."""
+
+    def __init__(self, pieces: Callable[[int], Iterable[Any]], signature: Signature) -> None:
+        self._pieces, self._signature = pieces, signature
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        kept: list[Arrays] = []  # pieces of the next batch
+        number, rows = 0, 0
+        for piece in self._pieces(size):
+            arrays = _checked(self._signature.arguments(piece, "a piece of the source"), self._signature)
+            start, end = 0, row_count(arrays, self._signature.names)
+            while end - start >= size - rows:
+                stop = start + size - rows
+                yield _joined(number, [*kept, tuple(array[start:stop] for array in arrays)], size)
+                number, kept, rows, start = number + 1, [], 0, stop
+            if start < end:
+                # a copy: the piece may be a buffer that its iterator fills again
+                kept.append(tuple(array[start:].copy() for array in arrays))
+                rows += end - start
+        if rows:
+            yield _joined(number, kept, rows)
+
+
+def _joined(number: int, parts: list[Arrays], rows: int) -> Batch:
+    arrays = tuple(np.concatenate(each) if len(each) > 1 else each[0].copy() for each in zip(*parts, strict=True))
+    return Batch(number, rows, lambda: arrays)
+
+
+def _checked(values: Iterable[Any], signature: Signature) -> Arrays:
+    """As arrays of elements that tensors have. Raises DTypeError, ArgumentError."""
+    arrays = []
+    for name, value in zip(signature.names, values, strict=False):
+        array = np.asarray(value)
+        if array.dtype.hasobject or array.dtype.fields:
+            raise ArgumentError(f"the source of parameter {name!r} has elements of {array.dtype}, which no tensor has")
+        DType.of(array.dtype)
+        arrays.append(array)
+    return tuple(arrays)
