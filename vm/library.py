@@ -60,6 +60,9 @@ class Compiler(Protocol):
     def evaluator(self, definition: PrimitiveDefinition) -> Evaluate:
         """The operators' reference implementation, checked like `build` does."""
 
+    def paged_attention(self, size: int, group: int, element: str, turns: bool) -> BuiltKernel | None:
+        """What reads a paged cache in its pages; the kernel's word is how many heads it takes at once."""
+
     def remade(
         self, table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]
     ) -> dict[int, np.ndarray]:

@@ -13,7 +13,7 @@ _MOST_SCORES = 1 << 22  # at once: 16 MB, whatever the number of queries
 class Past:
     """The tokens that were there before: a sequence's pages by number, and where in them its tokens lie."""
 
-    pages: np.ndarray  # int32
+    pages: np.ndarray  # int64
     length: int
     kept: int  # tokens in the slots from 0 on
     start: int  # slot of the others
@@ -40,10 +40,8 @@ def tree(parents: list[int], count: int) -> np.ndarray:
     return seen[len(parents) - count :]
 
 
-def attend(
-    queries: np.ndarray, keys: np.ndarray, values: np.ndarray, seen: np.ndarray, scale: float, out: np.ndarray
-) -> None:
-    """softmax(q kᵀ scale) v. Queries are [new, heads, size], keys and values [tokens, groups, size], a group for each of so many
+def attend(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, seen: np.ndarray, out: np.ndarray) -> None:
+    """softmax(q kᵀ) v. Queries are [new, heads, size], keys and values [tokens, groups, size], a group for each of so many
     neighbouring heads; `seen` tells which of the last tokens a query sees: [new, last ones]. All others are seen."""
     count, heads, size = queries.shape
     tokens, groups = keys.shape[:2]
@@ -55,7 +53,7 @@ def attend(
         turned, ours_values = np.ascontiguousarray(keys[:, group].T), np.ascontiguousarray(values[:, group])
         for first in range(0, count, step):
             rows = slice(first, min(first + step, count))
-            scores = (queries[rows, ours].reshape(-1, size) * scale) @ turned
+            scores = queries[rows, ours].reshape(-1, size) @ turned
             scores = scores.reshape(-1, each, tokens)
             scores[..., tokens - seen.shape[1] :][
                 np.broadcast_to(hidden[rows, None], (len(scores), each, seen.shape[1]))

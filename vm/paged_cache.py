@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,43 +25,14 @@ from ..formats import limits
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, CheckError, DTypeError, IndexOutOfRangeError, ShapeError, naming
 from .containers import Object
-from .paged_attention import Past, attend, chain, tree
+from .paged_attention import Past
+from .paged_forward import Forward, Part
 from .paged_sequences import Append, PagedSequences, Tokens
 from .registry import register_crossing
 from .rotary import Rotary
 from .tensor import Tensor, empty
 
 MOST_NODES = 256  # of a sequence's tree of tokens, as in TVM
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One sequence of a forward: which rows are its new tokens, what was there before, and where the new ones go."""
-
-    rows: slice
-    past: Past
-    positions: np.ndarray  # of the new tokens
-    tree: list[int] | None  # parents of the last tokens
-    pages: np.ndarray  # of those new tokens that stay
-    places: np.ndarray
-    staying: np.ndarray  # which those are, counted from 0
-
-    @property
-    def count(self) -> int:
-        return self.rows.stop - self.rows.start
-
-    @cached_property
-    def seen(self) -> np.ndarray:
-        """Which of the last tokens each new one sees."""
-        return chain(self.count) if self.tree is None else tree(self.tree, self.count)
-
-
-@dataclass
-class _Forward:
-    parts: list[_Part]
-    total: int
-    has_slid: bool
-    attended: set[int] = field(default_factory=set)
 
 
 @register_crossing
@@ -110,8 +79,11 @@ class PagedCache(Object):
         with naming(f"a cache of {' x '.join(map(str, shape))} elements of {self.element}"):
             self.pages = empty(shape, self.element)
             self.sequences = PagedSequences(pages, page_size)
-        self._forward: _Forward | None = None
+        self._forward: Forward | None = None
         self._positions = np.zeros(0, np.int32)
+        self._has_slid = False  # in this forward: what left is overwritten once a layer has attended
+        self._attended: set[int] = set()
+        self._table = np.zeros((0, head_size), np.float32)
 
     # ---- sequences ----
 
@@ -204,8 +176,9 @@ class PagedCache(Object):
             grown = None if trees is None else trees[number]
             parts.append(self._part(first, plan, past, grown))
             first += plan.count
-        self._positions = np.concatenate([part.positions for part in parts]).astype(np.int32)
-        self._forward = _Forward(parts, first, any(plan.dropped for plan in plans))
+        self._forward = Forward(parts, self.rotary, self.heads)
+        self._positions = self._forward.positions
+        self._has_slid, self._attended = any(plan.dropped for plan in plans), set()
 
     def end_forward(self) -> None:
         """Nothing more comes to `attend`."""
@@ -260,10 +233,10 @@ class PagedCache(Object):
         return trees
 
     def _past(self, tokens: Tokens) -> Past:
-        pages = np.array(tokens.pages, np.int32)
+        pages = np.array(tokens.pages, np.int64)
         return Past(pages, tokens.length, tokens.kept, tokens.start, self.sequences.page_size)
 
-    def _part(self, first: int, plan: Append, past: Past, parents: list[int] | None) -> _Part:
+    def _part(self, first: int, plan: Append, past: Past, parents: list[int] | None) -> Part:
         tokens, new = plan.tokens, np.arange(plan.count)
         if parents is None:
             positions = past.length + new
@@ -277,7 +250,7 @@ class PagedCache(Object):
         slots = tokens.slots(np.where(came < plan.kept, came, came - plan.dropped))
         pages = np.array(tokens.pages, np.int32)[slots // self.sequences.page_size]
         places = slots % self.sequences.page_size
-        return _Part(slice(first, first + plan.count), past, positions, parents, pages, places, staying)
+        return Part(slice(first, first + plan.count), past, positions, parents, pages, places, staying)
 
     def attend(self, layer: int, qkv: Any, out: Any = None, scale: float = 1.0) -> Tensor:
         """Attention of the new tokens to their sequences, new tokens included, whose keys and values are kept.
@@ -295,7 +268,7 @@ class PagedCache(Object):
             raise IndexOutOfRangeError(
                 f"attend: there is no layer {layer}; there are {self.first_layer} to {self.first_layer + self.layers - 1}"
             )
-        if forward.has_slid and at in forward.attended:
+        if self._has_slid and at in self._attended:
             raise CheckError(
                 f"attend: layer {layer} has attended already, and what left its window is not there any more"
             )
@@ -307,8 +280,9 @@ class PagedCache(Object):
             raise ShapeError(
                 f"attend: expected {forward.total} rows of qkv and out, {len(given)} and {len(result)} came"
             )
-        self._attend(forward, self.pages[at], given[: forward.total], result, scale)
-        forward.attended.add(at)
+        rows, waves = given[: forward.total], self._waves(forward)
+        forward.attend(self.pages[at], rows, result, scale / self.head_size**0.5, waves)
+        self._attended.add(at)
         return out if isinstance(out, Tensor) else Tensor(out)
 
     def _rows(self, value: Any, heads: int, name: str) -> np.ndarray:
@@ -319,33 +293,17 @@ class PagedCache(Object):
             raise ShapeError(f"attend: {name} is [tokens, {heads}, {self.head_size}], {list(array.shape)} came")
         return array
 
-    def _attend(self, forward: _Forward, pages: np.ndarray, qkv: np.ndarray, out: np.ndarray, scale: float) -> None:
-        wide = np.float64 if self.element == np.float64 else np.float32
-        queries, keys = qkv[:, : self.heads].astype(wide), qkv[:, self.heads : self.heads + self.kv_heads].astype(wide)
-        values = qkv[:, self.heads + self.kv_heads :]
-        turned, rotary = keys, self.rotary
-        if rotary.mode != "none":
-            queries = rotary.turn(queries, self._positions)
-            turned = rotary.turn(keys, self._positions)
-        for part in forward.parts:
-            own = slice(part.rows.start, part.rows.stop)
-            numbers, places = part.past.places()
-            known = pages[numbers, 0, :, places].astype(wide)
-            if rotary.mode == "inline":
-                known = rotary.turn(known, np.arange(part.past.length))
-            attend(
-                queries[own],
-                np.concatenate([known, turned[own]]),
-                np.concatenate([pages[numbers, 1, :, places], values[own]]).astype(wide),
-                part.seen,
-                scale / self.head_size**0.5,
-                out[own],
+    def _waves(self, forward: Forward) -> np.ndarray:
+        """Cosines and sines of all places, [places, head_size], for keys that are turned as they are read."""
+        if self.rotary.mode != "inline":
+            return self._table
+        needed = max(part.past.length + part.count for part in forward.parts)
+        if needed > len(self._table):
+            waves = self.rotary.waves(
+                np.arange(max(needed, 2 * len(self._table))), self.head_size, np.dtype(np.float32)
             )
-        stored = (turned if rotary.mode == "normal" else keys).astype(self.element)
-        for part in forward.parts:  # all have read before one writes: a page may go from one sequence to another
-            rows = part.rows.start + part.staying
-            pages[part.pages, 0, :, part.places] = stored[rows]
-            pages[part.pages, 1, :, part.places] = values[rows]
+            self._table = np.concatenate(waves, axis=1)
+        return self._table
 
     @property
     def query_positions(self) -> np.ndarray:

@@ -9,6 +9,8 @@ import numpy as np
 
 from ..formats.errors import CheckError, ShapeError
 
+Waves = tuple[np.ndarray, np.ndarray]  # cosines and sines, [positions, size / 2]
+
 
 @dataclass(frozen=True)
 class Rotary:
@@ -39,7 +41,7 @@ class Rotary:
                 f"expected {size // 2} rotary factors for heads of {size} elements, {len(self.factors)} came"
             )
 
-    def waves(self, positions: np.ndarray, size: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    def waves(self, positions: np.ndarray, size: int, dtype: np.dtype) -> Waves:
         """Cosines and sines, [positions, size / 2]."""
         steps = self.scale / self.theta ** (np.arange(0, size, 2) / size)
         if self.factors is not None:
@@ -47,9 +49,10 @@ class Rotary:
         angles = np.multiply.outer(np.asarray(positions, np.float64), steps)
         return (self.magnitude * np.cos(angles)).astype(dtype), (self.magnitude * np.sin(angles)).astype(dtype)
 
-    def turn(self, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    @staticmethod
+    def turn(x: np.ndarray, waves: Waves) -> np.ndarray:
         """x, [positions, heads, size], turned; a new array."""
         half = x.shape[-1] // 2
-        cos, sin = (wave[:, None] for wave in self.waves(positions, x.shape[-1], x.dtype))
+        cos, sin = (wave[:, None] for wave in waves)
         first, second = x[..., :half], x[..., half:]
         return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)

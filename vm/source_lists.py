@@ -49,6 +49,7 @@ KERNELS = (
     "compiler/kernels/operands.py",
     "compiler/kernels/packing.py",
     "compiler/kernels/pad.py",
+    "compiler/kernels/paged_attention.py",
     "compiler/kernels/polynomials.py",
     "compiler/kernels/pooling.py",
     "compiler/kernels/product.py",

@@ -95,6 +95,22 @@ def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | N
     return BuiltKernel("", key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
 
 
+def paged_attention(size: int, group: int, element: str, turns: bool) -> BuiltKernel | None:
+    """The kernel of `paged_attention.py` for heads of `size` elements, `group` of which share keys; None if there is none. Raises
+    CompileError."""
+    from . import paged_attention as template
+
+    if not template.is_possible(size, element, turns):
+        return None
+    target = host()
+    kernel = template.kernel(size, group, element, turns, target)
+    ((key, code),) = _compile({_object_key(kernel, target): kernel}, target, True, 1)
+    if isinstance(code, CompileError):
+        raise code
+    native.cache().put(key, code)
+    return BuiltKernel("", key, code, (template.heads_of(group),), 0, 0)
+
+
 def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collection[int]) -> dict[int, np.ndarray]:
     """Constants at these places, made of other weights, whose numbers are those of the table. Raises TreadleError."""
     from ..weights import remade

@@ -103,15 +103,14 @@ class Reference:
         compared = story.keys
         if self.rotary.mode == "inline":
             compared = np.stack([turned(each, range(story.length), self.rotary) for each in story.keys])
+        groups = np.arange(self.heads) // (self.heads // self.kv_heads)
         result = np.zeros(queries.shape)
         for row in range(new):
             seen = self._seen(story, base, story.length - new + row)
-            for head in range(self.heads):
-                group = head // (self.heads // self.kv_heads)
-                for layer in range(self.layers):
-                    scores = compared[layer, seen, group] @ queries[layer, row, head] / self.size**0.5
-                    weights = np.exp(scores - scores.max())
-                    result[layer, row, head] = weights @ story.values[layer, seen, group] / weights.sum()
+            scores = np.einsum("lthd,lhd->lht", compared[:, seen][:, :, groups], queries[:, row]) / self.size**0.5
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            result[:, row] = np.einsum("lht,lthd->lhd", weights, story.values[:, seen][:, :, groups])
         return result
 
     @staticmethod

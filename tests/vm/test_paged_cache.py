@@ -9,10 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import treadle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from treadle.formats.errors import CacheFullError, TreadleError
 from treadle.vm.paged_cache import PagedCache
+from treadle.vm.paged_kernel import kernel_for
 from treadle.vm.rotary import Rotary
 
 from .paged_reference import Reference
@@ -25,10 +27,16 @@ class Both:
     """A paged cache and the reference, to which the same happens."""
 
     def __init__(
-        self, rotary: Rotary, pages: int = 200, page_size: int = 4, slides: bool = True, dtype: str = "float64"
+        self,
+        rotary: Rotary,
+        pages: int = 200,
+        page_size: int = 4,
+        slides: bool = True,
+        dtype: str = "float64",
+        heads: tuple[int, int, int] = (HEADS, KV_HEADS, SIZE),
     ) -> None:
-        self.cache = PagedCache(LAYERS, HEADS, KV_HEADS, SIZE, pages, page_size, dtype, rotary, slides=slides)
-        self.reference = Reference(LAYERS, HEADS, KV_HEADS, SIZE, rotary)
+        self.cache = PagedCache(LAYERS, *heads, pages, page_size, dtype, rotary, slides=slides)
+        self.reference = Reference(LAYERS, *heads, rotary)
         self.random = np.random.default_rng(0)
         self.dtype = dtype
 
@@ -39,7 +47,7 @@ class Both:
                 self.cache.add(name)
                 self.reference.add(name)
         names, counts = [name for name, _ in batch], [count for _, count in batch]
-        shape = (HEADS + 2 * KV_HEADS, SIZE)
+        shape = (self.cache.heads + 2 * self.cache.kv_heads, self.cache.head_size)
         qkv = [self.random.normal(size=(LAYERS, count, *shape)).astype(self.dtype) for count in counts]
         parents = None if trees is None else [node for tree in trees for node in tree]
         with self.cache.forward(names, counts, parents):
@@ -255,6 +263,61 @@ def test_whatever_happens_the_reference_says_the_same(operations, rotary: Rotary
     assert both.cache.free_pages == pages
 
 
+# ---- the kernel ----
+
+
+@pytest.mark.parametrize("heads", [(4, 4, 32), (8, 2, 64), (12, 1, 96), (5, 1, 32)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("mode", ["none", "normal", "inline"])
+def test_the_kernel_reads_pages_where_they_lie(heads: tuple[int, int, int], dtype: str, mode) -> None:
+    count, kv_heads, size = heads
+    assert kernel_for(size, count // kv_heads, dtype, mode == "inline") is not None
+    both = Both(Rotary(mode), dtype=dtype, heads=heads)
+    both.slide(9, 11, 3)
+    both.forward([(0, 70), (1, 5), (9, 2)])  # so many tokens are NumPy's
+    both.fork(0, 2, 33)
+    both.forward([(2, 3), (9, 20), (0, 1)])
+    both.pop(0, 8)
+    for _ in range(5):
+        both.forward([(0, 1), (9, 1), (1, 7), (2, 1)])
+
+
+def test_a_step_takes_no_memory_that_grows_with_the_cache() -> None:
+    cache = PagedCache(1, 8, 2, 64, 600, 16)
+    cache.add(0)
+    with cache.forward([0], [8192]):
+        pass
+    row = np.ones((1, 12, 64), np.float32)
+    for _ in range(2):  # the first builds the kernel
+        tracemalloc.start()
+        with cache.forward([0], [1]):
+            cache.attend(0, row)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < cache.pages.nbytes / 20
+
+
+def test_threads_share_a_step_and_the_bits_are_the_same() -> None:
+    before, random, results = treadle.get_num_threads(), np.random.default_rng(0), []
+    cache = PagedCache(1, 8, 2, 64, 600, 16)
+    cache.pages[...] = random.normal(size=cache.pages.shape)
+    row = random.normal(size=(4, 12, 64)).astype(np.float32)
+    for sequence in range(3):
+        cache.add(sequence)
+    cache.begin_forward(range(3), [3000, 2000, 1000])
+    try:
+        for threads in (1, 2, 5):
+            treadle.set_num_threads(threads)
+            with cache.forward(range(3), [1, 2, 1]):
+                results.append(cache.attend(0, row).numpy())
+            for sequence, count in enumerate([1, 2, 1]):
+                cache.pop(sequence, count)
+    finally:
+        treadle.set_num_threads(before)
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+
+
 # ---- what it refuses ----
 
 
@@ -335,7 +398,7 @@ def test_shapes_and_element_types_are_checked() -> None:
     for wrong in ({"kv_heads": 3}, {"pages": 0}, {"dtype": "int8"}, {"rotary": Rotary("sideways")}):
         with pytest.raises(TreadleError):
             PagedCache(**{"layers": 1, "heads": 4, "kv_heads": 2, "head_size": 8, "pages": 4, **wrong})
-    with pytest.raises(MemoryError, match="no memory for a cache of"):
+    with pytest.raises(TreadleError, match="bytes at most"):
         PagedCache(1000, 64, 64, 128, 1 << 30)
 
 
