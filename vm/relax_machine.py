@@ -4,7 +4,9 @@ instruction is a call of a function of Python's: so Python walks them, on frames
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,7 @@ class RelaxMachine:
         check(program)
         self.program = program
         self.instrument: Instrument | None = None
+        self._watches: dict[int, Instrument] = {}  # of threads that profile
         self.own = {function.name: function for function in program.own()}
         given = functions or {}
         found = [self._found(function, given) for function in program.functions]
@@ -133,10 +136,29 @@ class RelaxMachine:
                     self._give(registers, instruction.dst, result)
                 at += 1
 
+    @contextlib.contextmanager
+    def watching(self, watch: Instrument) -> Iterator[None]:
+        """Within this, `watch` is told of the calls of this thread; what it gives changes nothing."""
+        thread = threading.get_ident()
+        before = self._watches.get(thread)
+        self._watches[thread] = watch
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._watches[thread]
+            else:
+                self._watches[thread] = before
+
     def _tell(self, call: Call, before: bool, result: Any, values: Sequence[Any]) -> Any:
-        if self.instrument is None:
+        if self.instrument is None and not self._watches:
             return None
         name = self.program.functions[call.function].name
+        watch = self._watches.get(threading.get_ident())
+        if watch is not None:
+            watch(self._table[call.function], name, before, result, *values)
+        if self.instrument is None:
+            return None
         action = self.instrument(self._table[call.function], name, before, result, *values)
         return action if isinstance(action, int) else None
 

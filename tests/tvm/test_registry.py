@@ -146,3 +146,22 @@ def test_registered_classes_cross() -> None:
     mine = Mine()
     assert convert(lambda x: x)(mine) is mine
     assert issubclass(tvm.TVMError, treadle.TreadleError)
+
+
+def test_functions_that_tvm_has_by_itself_are_there_when_they_are_asked_for() -> None:
+    names = tvm.runtime.list_global_func_names()
+    x = treadle.tvm.relay.var("x", shape=(2,))
+    graph, library, params = treadle.tvm.relay.build(treadle.tvm.relay.Function([x], x + x), "llvm")
+    for name in ("tvm.graph_executor.create", "tvm.graph_executor_debug.create", "tvm.graph_runtime.create"):
+        assert name in names
+        module = tvm.get_global_func(name)(graph, library, 1, 0)
+        module["set_input"]("x", tvm.nd.array(np.ones(2, "float32")))
+        module["run"]()
+        np.testing.assert_array_equal(module["get_output"](0).numpy(), [2, 2])
+    assert tvm.get_global_func("runtime.GetDeviceAttr")(1, 0, 0) == 1
+    assert tvm.get_global_func("runtime.GetDeviceAttr")(2, 0, 0) == 0
+    assert tvm.get_global_func("runtime.GetDeviceAttr")(1, 0, 2) is None
+    assert tvm.get_global_func("runtime.NumThreads")() == tvm.runtime.num_threads()
+    saved = tvm.get_global_func("tvm.relay._save_param_dict")("x", tvm.nd.array([1.0]))
+    assert saved == tvm.runtime.save_param_dict({"x": tvm.nd.array([1.0])})
+    assert list(tvm.get_global_func("runtime.LoadParams")(saved)) == ["x"]

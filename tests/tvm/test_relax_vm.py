@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -277,3 +278,20 @@ def test_a_profile_is_a_report(vm) -> None:
     assert vm.profile("main").calls
     with pytest.raises(ValueError, match="Inputs are already provided by set_input"):
         vm.profile("main", X, Y)
+
+
+def test_a_profile_counts_no_calls_of_other_threads(vm) -> None:
+    rows = len(vm.profile("main", X, Y).calls)
+    stop = threading.Event()
+
+    def others() -> None:
+        while not stop.is_set():
+            vm["main"](X, Y)
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        assert {len(vm.profile("main", X, Y).calls) for _ in range(50)} == {rows}
+    finally:
+        stop.set()
+        thread.join()

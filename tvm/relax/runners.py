@@ -64,15 +64,20 @@ class Compiled:
             listening.__enter__()
             self._ending = lambda: listening.__exit__(None, None, None)
 
-    def profile(self, name: str, call: Callable[[], Any]) -> Report:
-        call()
-        from ...vm.profile import Profile, Profiler
+    def set_input(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
+        """A call with copies of these arguments, which `profile` takes too."""
+        self._machine.set_input(name, *self._arguments(name, values))
 
-        profiler = Profiler()
-        start = time.perf_counter()
-        with self._machine.listening(profiler):
-            call()
-        profiled = Profile(profiler, time.perf_counter() - start)
+        def run() -> Any:
+            self._machine.invoke_stateful(name)
+            return given(self._machine.get_outputs(name))
+
+        return run
+
+    def profile(self, name: str, args: Sequence[Any] | None) -> Report:
+        """What calls of this thread cost; with the inputs that are set where there are no `args`."""
+        arguments = () if args is None else self._arguments(name, args)
+        profiled = self._machine.profile(name, *arguments)
         return Report(profiled.calls, profiled.device_metrics, {**profiled.configuration, "Executor": "VM"})
 
 
@@ -147,6 +152,7 @@ class Built:
     def __init__(self, program: RelaxProgram, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self._machine = RelaxMachine(program, functions)
         self.params = {function.name: function.params for function in program.own()}
+        self._inputs: dict[str, Callable[[], Any]] = {}
 
     def call(self, name: str, args: Sequence[Any]) -> Any:
         return given(self._machine.call(name, args))
@@ -159,12 +165,17 @@ class Built:
     def set_instrument(self, instrument: Callable[..., Any] | None) -> None:
         self._machine.instrument = instrument
 
-    def profile(self, name: str, call: Callable[[], Any]) -> Report:
-        """Calls with a tensor among their arguments make rows."""
+    def set_input(self, name: str, values: Sequence[Any]) -> Callable[[], Any]:
+        """A call with copies of these arguments, which `profile` takes too."""
+        run = self._inputs[name] = self.saved(name, values)
+        return run
+
+    def profile(self, name: str, args: Sequence[Any] | None) -> Report:
+        """Calls of this thread with a tensor among their arguments make rows."""
+        call = self._inputs[name] if args is None else lambda: self.call(name, args)
         call()
         rows: list[tuple[str, str, float]] = []
         started: list[float] = []
-        before = self._machine.instrument
 
         def watch(function: Any, symbol: str, before_run: bool, result: Any, *args: Any) -> None:
             if before_run:
@@ -175,13 +186,10 @@ class Built:
             if shapes:
                 rows.append((symbol, ", ".join(shapes), seconds))
 
-        self._machine.instrument = watch
-        try:
+        with self._machine.watching(watch):
             start = time.perf_counter()
             call()
             total = time.perf_counter() - start
-        finally:
-            self._machine.instrument = before
         calls: list[dict[str, Metric]] = [
             {
                 "Name": symbol,

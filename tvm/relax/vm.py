@@ -100,7 +100,7 @@ class VirtualMachine:
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keeps copies of arguments, for `invoke_stateful`. Raises UnknownGlobalFunctionError, a ValueError, ArgumentError, and
         for a program that was compiled ShapeError, DTypeError."""
-        self._runs[func_name] = self._runner.saved(func_name, self._values(func_name, args, kwargs))
+        self._runs[func_name] = self._runner.set_input(func_name, self._values(func_name, args, kwargs))
 
     def invoke_stateful(self, func_name: str) -> None:
         """Calls a function with its inputs, and keeps the result. Raises CheckError, a ValueError, where none are set."""
@@ -212,10 +212,10 @@ class VirtualMachine:
         if func_name in self._runs:
             if args:
                 raise CheckError("Inputs are already provided by set_input.")
-            return self._runner.profile(func_name, self._runs[func_name])
+            return self._runner.profile(func_name, None)
         if names and not args:
             raise CheckError(f"No input is provided; {func_name} has the parameters {', '.join(names)}")
-        return self._runner.profile(func_name, lambda: self._runner.call(func_name, args))
+        return self._runner.profile(func_name, args)
 
     @property
     def module(self) -> Module:

@@ -24,13 +24,15 @@ def create(
 ) -> GraphModuleDebug:
     """As `graph_executor.create`, node by node. Weights are set where `libmod` has some."""
     devices, _, _ = get_device(libmod, device)
+    return GraphModuleDebug(executor(graph_json_str, libmod, devices), devices, graph_json_str, dump_root)
+
+
+def executor(graph_json_str: str, libmod: Any, devices: Sequence[Device]) -> DebugExecutor:
+    """What a GraphModuleDebug stands on."""
     find = find_function(libmod)
     params = find("get_graph_params")
     weights = {name: tensor.array for name, tensor in params().items()} if params is not None else {}
-    executor = DebugExecutor(
-        graph_json_str, executable_of(libmod), devices[0], find=find, params=weights, tensor=NDArray
-    )
-    return GraphModuleDebug(executor, devices, graph_json_str, dump_root)
+    return DebugExecutor(graph_json_str, executable_of(libmod), devices[0], find=find, params=weights, tensor=NDArray)
 
 
 class GraphModuleDebug(GraphModule):

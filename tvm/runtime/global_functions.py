@@ -1,0 +1,99 @@
+"""The registered functions that TVM has by itself and scripts ask for by name: `tvm.get_global_func("tvm.graph_executor.create")`.
+
+Imported when the first of them is asked for (`registry.PROVIDERS`). What belongs to TVM's own compiler is not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...vm.device import Device, device
+from ...vm.registry import get_global_func, register_func
+from ...vm.threads import set_num_threads
+from ..contrib import graph_executor
+from ..contrib.debugger import debug_executor
+from . import module, params
+from .ndarray import NDArray
+
+# the codes of `runtime.GetDeviceAttr`
+_ATTRIBUTES = {
+    0: "exist",
+    1: "max_threads_per_block",
+    2: "warp_size",
+    3: "max_shared_memory_per_block",
+    4: "compute_version",
+    5: "device_name",
+    6: "max_clock_rate",
+    7: "multi_processor_count",
+    8: "max_thread_dimensions",
+    11: "api_version",
+    12: "driver_version",
+    13: "l2_cache_size_bytes",
+    14: "total_global_memory",
+}
+
+
+def _devices(numbers: tuple[int, ...]) -> list[Device]:
+    return [device(kind, number) for kind, number in zip(numbers[::2], numbers[1::2], strict=True)]
+
+
+def _create(graph_json: str, library: Any, *numbers: int) -> Any:
+    """A graph executor; devices are types and numbers in turn."""
+    return graph_executor.create(graph_json, library, _devices(numbers)).module
+
+
+def _create_debug(graph_json: str, library: Any, *numbers: int) -> Any:
+    """A debug executor."""
+    return debug_executor.executor(graph_json, library, _devices(numbers))
+
+
+def _device_attribute(kind: int, number: int, attribute: int) -> Any:
+    """What a device says of itself; None for what it does not say."""
+    found = getattr(device(kind, number), _ATTRIBUTES.get(attribute, ""), None)
+    return int(found) if isinstance(found, bool) else found
+
+
+def _save_pairs(*pairs: Any) -> bytearray:
+    """The bytes of a parameter file of names and tensors in turn."""
+    return params.save_param_dict(dict(zip(pairs[::2], pairs[1::2], strict=True)))
+
+
+def _threads(affinity: int = 0, count: int = 0, *rest: Any) -> None:
+    """How many threads kernels may use; where they run is the system's."""
+    if count > 0:
+        set_num_threads(count)
+
+
+def _system_lib(prefix: str = "") -> Any:
+    return module.system_lib(prefix)
+
+
+def _load(path: str, kind: str = "") -> Any:
+    return module.load_module(path, kind)
+
+
+def _params_of(data: bytes) -> Mapping[str, NDArray]:
+    return params.load_param_dict(data)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "runtime.GetDeviceAttr": _device_attribute,
+    "runtime.LoadParams": _params_of,
+    "runtime.ModuleLoadFromFile": _load,
+    "runtime.NumThreads": module.num_threads,
+    "runtime.RuntimeEnabled": module.enabled,
+    "runtime.SaveParams": params.save_param_dict,
+    "runtime.SystemLib": _system_lib,
+    "runtime.config_threadpool": _threads,
+    "tvm.graph_executor.create": _create,
+    "tvm.graph_executor_debug.create": _create_debug,
+    "tvm.graph_runtime.create": _create,
+    "tvm.graph_runtime_debug.create": _create_debug,
+    "tvm.relay._load_param_dict": _params_of,
+    "tvm.relay._save_param_dict": _save_pairs,
+}
+
+for _name, _function in FUNCTIONS.items():
+    if get_global_func(_name, allow_missing=True) is None:  # the user's own stay
+        register_func(_name, _function)
