@@ -18,7 +18,7 @@ _MODULES = {
     "ir": ".ir",
     "module": ".runtime.module",
     "ndarray": ".runtime.ndarray",
-    "parser": ".relay.fromtext",
+    "parser": ".relay.parser",
     "nd": ".runtime.ndarray",
     "relax": ".relax",
     "relay": ".relay",

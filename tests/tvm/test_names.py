@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+import types
 
 import pytest
 import treadle.tvm as tvm
@@ -64,3 +65,15 @@ def test_what_is_left_out_on_purpose_says_what_does_its_job(name: str) -> None:
     with pytest.raises(UnsupportedImportError):
         exec(f"from {package} import {last}")
     assert not hasattr(tvm, name)
+
+
+def test_all_that_a_module_of_the_face_says_it_has_is_there() -> None:
+    missing, waiting = [], [tvm]
+    while waiting:
+        package = waiting.pop()
+        for name in dir(package):
+            if not hasattr(package, name):
+                missing.append(f"{package.__name__}.{name}")
+            elif isinstance(found := getattr(package, name), types.ModuleType) and hasattr(found, "__path__"):
+                waiting += [found] if found.__name__.startswith(f"{package.__name__}.") else []
+    assert missing == []

@@ -151,7 +151,7 @@ def test_registered_classes_cross() -> None:
 def test_functions_that_tvm_has_by_itself_are_there_when_they_are_asked_for() -> None:
     names = tvm.runtime.list_global_func_names()
     x = treadle.tvm.relay.var("x", shape=(2,))
-    graph, library, params = treadle.tvm.relay.build(treadle.tvm.relay.Function([x], x + x), "llvm")
+    graph, library, _ = treadle.tvm.relay.build(treadle.tvm.relay.Function([x], x + x), "llvm")
     for name in ("tvm.graph_executor.create", "tvm.graph_executor_debug.create", "tvm.graph_runtime.create"):
         assert name in names
         module = tvm.get_global_func(name)(graph, library, 1, 0)

@@ -1,4 +1,4 @@
-"""The registered functions that TVM has by itself and scripts ask for by name: `tvm.get_global_func("tvm.graph_executor.create")`.
+"""The registered functions that TVM has by itself and scripts ask for: `tvm.get_global_func("tvm.graph_executor.create")`.
 
 Imported when the first of them is asked for (`registry.PROVIDERS`). What belongs to TVM's own compiler is not among them.
 """

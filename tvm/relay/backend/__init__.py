@@ -3,5 +3,5 @@
 from ..._lazy import lazy
 
 __getattr__, __dir__ = lazy(
-    __name__, {"executor_factory": "....contrib.factory", "interpreter": ".interpreter", "vm": "..vm"}, {}
+    __name__, {"executor_factory": "...contrib.factory", "interpreter": ".interpreter", "vm": "..vm"}, {}
 )
