@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..formats.types import DataTypeDefinition, Type
+from ..formats.types import DataTypeDefinition, FunctionType, Type
 from . import ir
 
 
@@ -27,6 +27,7 @@ class Node:
     origin: str = ""
     data_type: DataTypeDefinition | None = None  # that it uses
     fields: tuple[Type | None, ...] | None = None  # of a tuple, the types as far as they are known
+    imported: tuple[str, FunctionType] | None = None  # that it calls
 
 
 @dataclass(eq=False)

@@ -195,6 +195,28 @@ def global_function(name: str, type: FunctionType | None = None) -> Expression:
     return Expression(atom=ir.GlobalRef(name), type=type)
 
 
+def import_(name: str, type: FunctionType) -> Callable[..., Expression]:
+    """A function of Python's that whoever runs the program hands over by this name: `import_("log", type)(x)` is a call of it.
+
+    Calls are made as often as the program says, in its order: that of the expressions that the result is made of. One that
+    nothing is made of is not in the program.
+    """
+    if not isinstance(type, FunctionType):
+        raise InferenceError(f"import {name!r}: expected the type of a function, {type!r} came")
+    callee = Expression(atom=ir.GlobalRef(""), type=type)
+
+    def call(*args: Operand) -> Expression:
+        operands = _arguments(args, type.params)
+        result = _result_of_call(callee, [operand.type for operand in operands])
+        imported = name, type
+        return Expression(
+            lambda atoms, _: ir.ImportCall(name, atoms), operands, type=result, name="result", imported=imported
+        )
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
 def expression(value: Operand) -> Expression:
     """The value as an expression: arrays and numbers are constants."""
     if isinstance(value, Expression):
@@ -556,10 +578,17 @@ def Module(
 ) -> ir.Module:
     """A module of functions, by name. Data types that the functions construct or match need not be named."""
     definitions = {builder.definition.name: builder.definition for builder in data_types}
+    imports: dict[str, FunctionType] = {}
     made = {}
     for name, function_ in {**(functions or {}), **named}.items():
         (body,) = function_.bodies
         made[name] = ir.Function(function_.params, normalize(body), function_.result_type, name)
+        for node in postorder(body):
+            if node.imported is not None and imports.setdefault(*node.imported) != node.imported[1]:
+                name, type_ = node.imported
+                raise InferenceError(
+                    f"import {name!r} is {imports[name]} and {type_}; a name has one type", function=name
+                )
         used = (node.data_type for node in postorder(body) if node.data_type)
         definitions |= {definition.name: definition for definition in used}
-    return freshen(ir.Module(made, definitions))
+    return freshen(ir.Module(made, definitions, imports))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..formats.bytecode import CodeBuilder, code_array, int_register
 from ..formats.bytecode import Label as Target
 from ..formats.isa import Kind
-from ..formats.program import Function, Program, SourceLocation
+from ..formats.program import Function, Import, Program, SourceLocation
 from ..formats.types import Constructor, DataTypeDefinition, erase_dims
 from ..formats.weights import WeightTable
 from . import ir, memory, registers
@@ -67,6 +67,7 @@ def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Ge
         data_types=tuple(map(_erased, module.data_types.values())),
         source_map=tuple(sources),
         metadata=dict(metadata or {}),
+        imports=tuple(Import(name, type_) for name, type_ in module.imports.items()),
     )
     return Generated(program, tuple(reports), tables.weights)
 

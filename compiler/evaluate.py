@@ -50,8 +50,15 @@ Value = Any  # an array, a tuple, a DataValue or a Closure
 Steps = Generator["Steps", Any, Value]  # yields computations whose values it is sent; returns its own
 
 
-def evaluate(module: ir.Module, name: str, *args: object, max_depth: int = MAX_DEPTH) -> Value:
+def evaluate(
+    module: ir.Module,
+    name: str,
+    *args: object,
+    max_depth: int = MAX_DEPTH,
+    imports: Mapping[str, Callable[..., Value]] | None = None,
+) -> Value:
     """The value of a function of a typed module. Arguments are arrays, numbers, tuples of them, and results of this function.
+    `imports` are the functions that it imports, which are given arrays, tuples and data values.
 
     Raises ExecutionError where the program fails, BudgetExceededError when calls and blocks nest deeper than `max_depth`.
     """
@@ -62,7 +69,10 @@ def evaluate(module: ir.Module, name: str, *args: object, max_depth: int = MAX_D
         names = ", ".join(param.name for param in function.params)
         raise ArgumentError(f"expected {len(function.params)} arguments ({names}), but {len(args)} came", function=name)
     values = [_argument(arg, param) for arg, param in zip(args, function.params, strict=True)]
-    return _run(_Evaluator(module).apply(Closure(function, {}, {}), values), max_depth)
+    evaluator = _Evaluator(module, imports or {})
+    if missing := [f"{name}: {type_}" for name, type_ in module.imports.items() if name not in evaluator.imports]:
+        raise UnknownFunctionError(f"the module imports functions that it was not given: {'; '.join(missing)}")
+    return _run(evaluator.apply(Closure(function, {}, {}), values), max_depth)
 
 
 def call_closure(module: ir.Module, closure: Closure, *args: Value, max_depth: int = MAX_DEPTH) -> Value:
@@ -170,8 +180,8 @@ class _Environment:
 
 
 class _Evaluator:
-    def __init__(self, module: ir.Module) -> None:
-        self.module = module
+    def __init__(self, module: ir.Module, imports: Mapping[str, Callable[..., Value]] | None = None) -> None:
+        self.module, self.imports = module, imports or {}
 
     def apply(self, closure: Closure, args: Sequence[Value]) -> Steps:
         function = closure.function
@@ -242,6 +252,15 @@ class _Evaluator:
         values = [(env.dims | dims)[name] for name in expr.definition.variables]
         return _packed(evaluate_definition(expr.definition, arrays, values))
 
+    def import_call(self, expr: ir.ImportCall, env: _Environment) -> Value:
+        args, dims, type_ = self._atoms(expr.args, env), dict[str, int](), self.module.imports[expr.name]
+        self._bind([size for arg, param in zip(args, type_.params, strict=True) for size in _sizes(arg, param)], dims)
+        for position, (arg, param) in enumerate(zip(args, type_.params, strict=True)):
+            self._check(arg, param, dims, f"argument {position} of the import {expr.name!r}")
+        result = _imported(self.imports[expr.name](*args), type_.result, expr.name)
+        self._check(result, type_.result, dims, f"the result of the import {expr.name!r}")
+        return result
+
     def make_tuple(self, expr: ir.MakeTuple, env: _Environment) -> Value:
         return self._atoms(expr.fields, env)
 
@@ -302,6 +321,7 @@ _RULES: dict[type, _Rule] = {
     ir.GlobalRef: _Evaluator.atom,
     ir.OperatorCall: _Evaluator.operator_call,
     ir.PrimitiveCall: _Evaluator.primitive_call,
+    ir.ImportCall: _Evaluator.import_call,
     ir.MakeTuple: _Evaluator.make_tuple,
     ir.GetItem: _Evaluator.get_item,
     ir.Construct: _Evaluator.construct,
@@ -317,6 +337,17 @@ _RULES: dict[type, _Rule] = {
 
 def _packed(results: Sequence[Value]) -> Value:
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def _imported(value: Any, type_: Type, name: str) -> Value:
+    """What an import gave, as a value of its type."""
+    if isinstance(type_, TensorType):
+        return _argument(getattr(value, "array", value), ir.Var(f"the result of {name}", type_))
+    if isinstance(type_, TupleType):
+        if not isinstance(value, (tuple, list)) or len(value) != len(type_.fields):
+            raise ArgumentError(f"the result of {name}: expected the tuple {type_}, {value!r} came")
+        return tuple(_imported(field, inner, name) for field, inner in zip(value, type_.fields, strict=True))
+    return value
 
 
 def _pattern_fits(pattern: ir.Pattern, value: Any, bound: dict[ir.Var, Value]) -> bool:

@@ -74,6 +74,7 @@ class _Inference:
         self.function = ""
 
     def run(self) -> ir.Module:
+        self._check_imports()
         functions = self.module.functions
         self.results = {name: function.result_type or NOTHING for name, function in functions.items()}
         params = [param for function in functions.values() for param in function.params]
@@ -121,6 +122,12 @@ class _Inference:
 
     def _type_of_param(self, param: ir.Var) -> Type:
         return param.type or self.open[param]
+
+    def _check_imports(self) -> None:
+        for name, type_ in self.module.imports.items():
+            for part in (*type_.params, type_.result):
+                if any(isinstance(leaf, TypeVariable) for leaf in leaves(part)):
+                    raise InferenceError(f"import {name}: {type_} is generic; functions of Python's have one type")
 
     def _check_open(self) -> None:
         """Raises InferenceError for a parameter of which neither calls nor the body say what it is."""
@@ -269,6 +276,14 @@ class _Inference:
         for index, (param, arg) in enumerate(zip(callee.params, expr.args, strict=True)):
             self._flow_into(f"argument {index} of {_name(expr.callee)}", self.atom(arg), param)
         return callee.result
+
+    def import_call(self, expr: ir.ImportCall, scope: Scope) -> Type:
+        type_ = self.module.imports.get(expr.name)
+        if type_ is None:
+            known = ", ".join(self.module.imports) or "none"
+            raise InferenceError(f"there is no import {expr.name!r} in this module; it has {known}")
+        self._check_count(f"import {expr.name}", len(type_.params), len(expr.args))
+        return substituted(type_.result, self._arguments(type_.params, expr.args, {}))
 
     def _check_count(self, name: str, expected: int, came: int) -> None:
         if expected != came:
@@ -468,6 +483,7 @@ _RULES: dict[type, _Rule] = {
     ir.OperatorCall: _Inference.operator_call,
     ir.PrimitiveCall: _Inference.primitive_call,
     ir.Call: _Inference.call,
+    ir.ImportCall: _Inference.import_call,
     ir.MakeTuple: _Inference.make_tuple,
     ir.GetItem: _Inference.get_item,
     ir.Construct: _Inference.construct,

@@ -1,6 +1,6 @@
 """The IR: a typed functional language in A-normal form.
 
-    module      named functions, data types
+    module      named functions, data types, imports
     function    parameters, a block
     block       bindings  x = expression,  then the atom that is its value
     atom        a variable, a constant, or a global function as a value
@@ -23,7 +23,7 @@ import numpy as np
 
 from ..formats.dtypes import DType
 from ..formats.primitive import Attributes, PrimitiveDefinition
-from ..formats.types import DataTypeDefinition, ShapeDim, TensorType, Type
+from ..formats.types import DataTypeDefinition, FunctionType, ShapeDim, TensorType, Type
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +130,15 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False)
+class ImportCall:
+    """A function of Python's that the module imports. It may do anything that is seen outside: calls of imports, and of functions
+    that may come to some, are made as often as the program says, in its order."""
+
+    name: str
+    args: tuple[Atom, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class MakeTuple:
     fields: tuple[Atom, ...]
 
@@ -210,6 +219,7 @@ Expr = Union[
     OperatorCall,
     PrimitiveCall,
     Call,
+    ImportCall,
     MakeTuple,
     GetItem,
     Construct,
@@ -271,10 +281,11 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """Global functions by name, in order, and the data types that they use."""
+    """Global functions by name, in order, the data types that they use, and the functions of Python's that they import."""
 
     functions: Mapping[str, Function]
     data_types: Mapping[str, DataTypeDefinition] = field(default_factory=dict)
+    imports: Mapping[str, FunctionType] = field(default_factory=dict)
 
 
 def blocks_of(expr: Expr) -> Iterator[Block]:
@@ -293,7 +304,7 @@ def atoms_of(expr: Expr) -> tuple[Atom, ...]:
     """The atoms that an expression uses itself, not those in its blocks."""
     if isinstance(expr, (Var, Constant, GlobalRef)):
         return (expr,)
-    if isinstance(expr, (OperatorCall, PrimitiveCall, Construct)):
+    if isinstance(expr, (OperatorCall, PrimitiveCall, ImportCall, Construct)):
         return expr.args
     if isinstance(expr, Call):
         return (expr.callee, *expr.args)
@@ -321,7 +332,7 @@ def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable
     if isinstance(expr, (Var, Constant, GlobalRef)):
         return change(expr)
     changes: dict[str, Any]
-    if isinstance(expr, (OperatorCall, PrimitiveCall, Construct)):
+    if isinstance(expr, (OperatorCall, PrimitiveCall, ImportCall, Construct)):
         changes = {"args": many(expr.args)}
     elif isinstance(expr, Call):
         changes = {"callee": change(expr.callee), "args": many(expr.args)}

@@ -265,6 +265,14 @@ class _Lowering(Emission):
             self.emit("invoke_closure", result, self._register(call.callee), arguments)
         return result
 
+    def _import_call(self, call: ir.ImportCall, type_: Type) -> Value:
+        number, imported = self.tables.imported(call.name)
+        pairs = zip(call.args, imported.params, strict=True)
+        arguments = tuple(self.prove(self._register(arg), erase_dims(param)) for arg, param in pairs)
+        result = self.new_ref(erase_dims(imported.result))
+        self.emit("call_import", result, number, arguments)
+        return result
+
     def _make_tuple(self, expr: ir.MakeTuple, type_: Type) -> Value:
         return Fields(tuple(map(self._value, expr.fields)), erase_dims(type_))
 
@@ -378,6 +386,7 @@ _LOWER: dict[type, Callable[[_Lowering, Any, Any], Value]] = {
     ir.OperatorCall: _Lowering._operator_call,
     ir.PrimitiveCall: _Lowering._primitive_call,
     ir.Call: _Lowering._call,
+    ir.ImportCall: _Lowering._import_call,
     ir.MakeTuple: _Lowering._make_tuple,
     ir.GetItem: _Lowering._get_item,
     ir.Construct: _Lowering._construct,

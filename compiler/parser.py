@@ -54,6 +54,7 @@ class _Parser(TableParser):
         self.data_type_names = set(_DECLARATION.findall(text))
         self.type_parameters: tuple[str, ...] | None = None  # of the data type that is being read
         self.functions: dict[str, ir.Function] = {}
+        self.imports: dict[str, FunctionType] = {}
         self.values: dict[str, ir.Var] = {}  # what the names mean here
         self.definitions: dict[str, PrimitiveDefinition] = {}
         self.shared: dict[str, ir.Constant] = {}
@@ -65,10 +66,11 @@ class _Parser(TableParser):
                 "data": self.data,
                 "const": self.shared_const,
                 "prim": self.definition,
+                "import": self.import_,
                 "func": self.global_function,
             }
         )
-        return ir.Module(self.functions, self.data_types)
+        return ir.Module(self.functions, self.data_types, self.imports)
 
     # ---- tables ----
 
@@ -107,6 +109,18 @@ class _Parser(TableParser):
         except InferenceError as error:
             self.scanner.fail(str(error), start)
         self.definitions[primitive.name] = primitive.definition
+
+    def import_(self) -> None:
+        start = self.scanner.skip()
+        name = self.scanner.name("an import's name")
+        if name in self.imports:
+            self.scanner.fail(f"there is an import {name!r} already", start)
+        self.scanner.expect(":")
+        start = self.scanner.skip()
+        type_ = self.type()
+        if not isinstance(type_, FunctionType):
+            self.scanner.fail(f"an import has the type of a function, not {type_}", start)
+        self.imports[name] = type_
 
     # ---- types ----
 
@@ -305,6 +319,9 @@ class _Parser(TableParser):
     def call(self) -> ir.Expr:
         return ir.Call(self.atom(), self.atoms())
 
+    def import_call(self) -> ir.Expr:
+        return ir.ImportCall(self.scanner.name("an import's name"), self.atoms())
+
     def closure_of_global(self) -> ir.Expr:
         self.scanner.expect("@")
         return ir.MakeClosure(self.scanner.name("a function's name"), self.atoms())
@@ -387,4 +404,5 @@ _FORMS: dict[str, Callable[[_Parser], ir.Expr]] = {
     "closure": _Parser.closure_of_global,
     "match_shape": _Parser.match_shape,
     "prim": _Parser.primitive_call,
+    "import": _Parser.import_call,
 }

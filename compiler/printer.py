@@ -16,9 +16,9 @@ from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorTy
 from . import ir
 
 # Words that a variable's name cannot be, unless it is quoted.
-RESERVED = frozenset(["if", "match", "loop", "fn", "call", "closure", "match_shape", "prim", "_"]) | frozenset(
-    DType.__members__
-)
+RESERVED = frozenset(
+    ["if", "match", "loop", "fn", "call", "closure", "match_shape", "prim", "import", "_"]
+) | frozenset(DType.__members__)
 
 
 def print_module(module: ir.Module, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
@@ -89,10 +89,12 @@ class _Printer:
             print_primitive(Primitive(self.primitive_names[key], definition))
             for key, definition in self.definitions.items()
         ]
+        imports = [f"import {print_name(name)}: {print_type(type_)}" for name, type_ in self.module_.imports.items()]
         tables = [
             [_print_data_type(definition) for definition in self.module_.data_types.values()],
             print_constants(list(self.large.values()), constants_file, elide),
             primitives,
+            imports,
         ]
         functions = [
             f"func @{print_name(name)}{self.function(function, '')}"
@@ -171,6 +173,9 @@ class _Printer:
     def Call(self, expr: ir.Call, _: str) -> str:
         prefix = "" if isinstance(expr.callee, ir.GlobalRef) else "call "
         return f"{prefix}{self.atom(expr.callee)}{self.atoms(expr.args)}"
+
+    def ImportCall(self, expr: ir.ImportCall, _: str) -> str:
+        return f"import {print_name(expr.name)}{self.atoms(expr.args)}"
 
     def MakeTuple(self, expr: ir.MakeTuple, _: str) -> str:
         return _tuple(map(self.atom, expr.fields))

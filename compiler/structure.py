@@ -14,6 +14,8 @@ def structurally_equal(left: ir.Module, right: ir.Module) -> bool:
     """True for modules that differ at most in the names of variables. Constants are compared by bits."""
     if list(left.functions) != list(right.functions) or dict(left.data_types) != dict(right.data_types):
         return False
+    if dict(left.imports) != dict(right.imports):
+        return False
     return all(_same_function(function, right.functions[name]) for name, function in left.functions.items())
 
 

@@ -12,7 +12,7 @@ from ..formats import dims, limits
 from ..formats.constants import gathered
 from ..formats.dims import Dim, SymbolicDim
 from ..formats.primitive import AttributeValue, Primitive, PrimitiveDefinition, PrimitiveNode
-from ..formats.types import Type, erase_dims, substitute_dims
+from ..formats.types import FunctionType, Type, erase_dims, substitute_dims
 from . import ir
 from .definitions import abstracted
 
@@ -45,6 +45,10 @@ class Tables:
         self.weights: dict[int, ir.Weight] = {}  # constants that may become others, by their places
         self._weight_places: dict[ir.Weight, int] = {}
         self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and checksum
+
+    def imported(self, name: str) -> tuple[int, FunctionType]:
+        """The place of an import, and its type."""
+        return list(self.module.imports).index(name), self.module.imports[name]
 
     def type(self, type_: Type) -> int:
         return self._types.place(erase_dims(type_))

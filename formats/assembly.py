@@ -3,6 +3,7 @@
     meta "producer" = "treadle"
     data List[float32[2]] = Nil | Cons(float32[2], List[float32[2]])
     const c0 float32[2] = [1.0, 2.0]
+    import log: fn(float32[n]) -> ()
     prim add_0[n](%0: float32[n], %1: float32[n]) -> float32[n] {
       %2 = add(%0, %1) : float32[n]  from "Add_17"
       return %2

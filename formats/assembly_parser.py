@@ -14,7 +14,7 @@ from .constants import aligned
 from .disassembly import LAYOUTS, Operand
 from .dtypes import DType
 from .isa import BY_NAME, Field, Kind
-from .program import Function, Program, SourceLocation
+from .program import Function, Import, Program, SourceLocation
 from .sections import check
 from .tables_text import TableParser
 from .types import Constructor, DataTypeDefinition, FunctionType, TensorType, Type
@@ -48,6 +48,8 @@ class _Parser(TableParser):
         self.data_types: list[DataTypeDefinition] = []
         self.types: list[Type] = []
         self.type_numbers: dict[Type, int] = {}
+        self.imports: list[Import] = []
+        self.import_names: dict[str, int] = {}
         self.functions: list[Function] = []
         self.function_names: dict[str, int] = {}
         self.calls: list[tuple[str, int, int, int]] = []  # name, place in the text, function, word: known at the end
@@ -61,6 +63,7 @@ class _Parser(TableParser):
                 "data": self.data,
                 "const": self.const,
                 "type": self.type,
+                "import": self.import_,
                 "prim": self.prim,
                 "func": self.func,
             }
@@ -75,6 +78,7 @@ class _Parser(TableParser):
             tuple(self.data_types),
             tuple(self.locations),
             self.metadata,
+            tuple(self.imports),
         )
         check(program)
         return program
@@ -118,6 +122,17 @@ class _Parser(TableParser):
             self.scanner.fail(f"expected t{len(self.types)}, found {name!r}", start)
         self.scanner.expect("=")
         self.add_type(notation.scan_type(self.scanner))
+
+    def import_(self) -> None:
+        start = self.scanner.skip()
+        name = self.scanner.name("an import's name")
+        self.declare(self.import_names, name, "import", start)
+        self.scanner.expect(":")
+        start = self.scanner.skip()
+        type_ = notation.scan_type(self.scanner)
+        if not isinstance(type_, FunctionType):
+            self.scanner.fail(f"an import has the type of a function, not {type_}", start)
+        self.imports.append(Import(name, type_))
 
     def add_type(self, type_: Type) -> int:
         self.types.append(type_)
@@ -199,6 +214,7 @@ class _Body:
             Kind.CONST: self.const,
             Kind.PRIM: self.prim,
             Kind.FUNC: self.func,
+            Kind.IMPORT: self.imported,
             Kind.TYPE: self.type,
             Kind.DTYPE: self.dtype,
             Kind.LABEL: self.label,
@@ -297,6 +313,9 @@ class _Body:
 
     def prim(self, _: Field) -> int:
         return self.known(self.parser.primitive_names, "primitive")
+
+    def imported(self, _: Field) -> int:
+        return self.known(self.parser.import_names, "import")
 
     def known(self, names: dict[str, int], what: str) -> int:
         start = self.scanner.skip()

@@ -28,6 +28,7 @@ def print_assembly(program: Program, *, constants_file: str | os.PathLike | None
         [_print_data_type(definition) for definition in program.data_types],
         print_constants(program.constants, constants_file, elide),
         _print_type_table(program),
+        [f"import {print_name(entry.name)}: {print_type(entry.type)}" for entry in program.imports],
     ]
     parts = ["\n".join(lines) for lines in blocks if lines]
     parts += map(print_primitive, program.primitives)

@@ -130,6 +130,7 @@ _TABLES = {
     Kind.CONST: lambda program, index: _at(program.constants, index),
     Kind.PRIM: lambda program, index: _at(program.primitives, index).name,
     Kind.FUNC: lambda program, index: _at(program.functions, index).name,
+    Kind.IMPORT: lambda program, index: _at(program.imports, index).name,
     Kind.TYPE: lambda program, index: _at(program.types, index),
     Kind.DTYPE: lambda program, code: DType.from_code(code),
 }

@@ -15,6 +15,7 @@ order of the table. A list is its length, then its elements; other fields are on
     const    index in the constant pool              c2
     prim     index in the primitive table            add_relu_0
     func     index in the function table             @main
+    import   index in the table of imports           log
     type     index in the type table                 float32[2]
     dtype    an element type's code                  float32
     label    words from this instruction's first     L1
@@ -44,6 +45,7 @@ class Kind(Enum):
     CONST = "const"
     PRIM = "prim"
     FUNC = "func"
+    IMPORT = "import"
     TYPE = "type"
     DTYPE = "dtype"
     LABEL = "label"
@@ -78,6 +80,8 @@ class Role(Enum):
     LOCAL = "local"  # what it reads of r[x] stays in the frame: borrowed tensors may be given
     ALIAS = "alias"  # r[dst] is the memory of the register that it reads
     COPIES = "copies"  # it does nothing but give a register's value to another one
+    ENTERS = "enters"  # other code runs meanwhile: a function of the program, or of Python's
+    EFFECTS = "effects"  # it may do what is seen outside of the program: it is not left out, doubled or moved across another one
     LASTING = "lasting"  # r[dst] lies in what is never freed
 
 
@@ -131,10 +135,11 @@ TABLE = """
  9  ret               src:r                                      return r[src] to the caller  // ends
 10  fatal             reason:imm                                 fail: 0 no clause of a match fits, 1 unreachable code  // ends
 # calls
-11  invoke            dst:r! func args:r*                        r[dst] := func(r[args]…)  // grows
-12  invoke_closure    dst:r! closure:r args:r*                   r[dst] := r[closure](r[args]…, its captured values…)  // grows
+11  invoke            dst:r! func args:r*                        r[dst] := func(r[args]…)  // grows enters
+12  invoke_closure    dst:r! closure:r args:r*                   r[dst] := r[closure](r[args]…, its captured values…)  // grows enters
 13  call              prim inputs:r* outputs:r* dims:d*          prim reads r[inputs], writes into the tensors r[outputs]; dims: its dimension variables  // local works
 14  call_host         prim dst:r*! inputs:r* dims:d*             r[dst] := new values that the host operator prim makes of r[inputs]  // works grows
+15  call_import       dst:r! imported:import args:r*            r[dst] := what the function of Python's gives for r[args]…, if it has the import's type  // grows enters effects
 # memory
 16  frame_tensor      dst:r! type offset:imm                     r[dst] := a borrowed tensor of a static type in the frame's memory  // lasting
 17  alloc_tensor      dst:r! type                                r[dst] := a new tensor of a static type  // makes buffer

@@ -35,6 +35,17 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Import:
+    """A function of Python's that the program calls. Whoever makes a machine hands it over, by its name."""
+
+    name: str
+    type: FunctionType  # symbolic dimensions are bound by the arguments of each call
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True)
 class SourceLocation:
     """The instruction at word `offset` of function number `function` comes from the model node `node`."""
 
@@ -56,6 +67,7 @@ class Program:
     data_types: tuple[DataTypeDefinition, ...]  # monomorphic: no parameters; named like "List[float32[2]]"
     source_map: tuple[SourceLocation, ...] = ()  # in order of (function, offset), one entry an instruction at most
     metadata: Mapping[str, str] = field(default_factory=dict)
+    imports: tuple[Import, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))

@@ -32,6 +32,7 @@ def information(executable: Executable) -> dict[str, Any]:
             for function in executable.program.functions
             if not function.captured
         ],
+        "imports": [str(entry) for entry in executable.program.imports],
         "data_types": [str(definition) for definition in executable.program.data_types],
         "primitives": len(executable.primitive_ops),
         "constants": len(executable.constants),
@@ -48,6 +49,7 @@ def information_text(facts: dict[str, Any]) -> str:
     for function in facts["functions"]:
         params = ", ".join(f"{param['name']}: {param['type']}" for param in function["params"])
         lines.append(f"  {function['name']}({params}) -> {function['result']}")
+    lines += [f"  import {entry}" for entry in facts["imports"]]
     lines += [f"  {definition}" for definition in facts["data_types"]]
     constants = f"  constants: {facts['constants']}, {size_text(facts['constant_bytes'])}"
     lines.append(
@@ -85,6 +87,7 @@ def statistics(executable: Executable) -> dict[str, Any]:
             for number, function in enumerate(program.functions)
         ],
         "primitive_ops": executable.primitive_ops,
+        "imports": [str(entry) for entry in program.imports],
         "code_words": len(program.code),
         "native": {target: len(kernels) for target, kernels in executable.native.items()},
         "sections": {name: sum(map(len, pieces)) for name, pieces in contents.items()},
@@ -108,6 +111,7 @@ def statistics_text(executable: Executable) -> str:
         + f"): {_counted(facts['constants'])}",
         f"  Globals (#{len(executable.globals)}): {_listed(executable.globals)}",
         f"  Primitive ops (#{len(facts['primitive_ops'])}): {_listed(facts['primitive_ops'])}",
+        *([f"  Imports (#{len(facts['imports'])}): {_listed(facts['imports'])}"] if facts["imports"] else []),
         f"  Code: {sum(f['instructions'] for f in functions)} instructions, {facts['code_words']} words",
         f"  Planned memory: {size_text(max((f['frame_bytes'] for f in functions), default=0))} in the largest frame",
         f"  Native code: {_listed([f'{target} (#{n})' for target, n in facts['native'].items()])}",

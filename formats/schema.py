@@ -30,6 +30,7 @@ from .dims import SymbolicDim
 from .dtypes import DType
 from .errors import FormatError, LimitError
 from .primitive import PrimitiveDefinition, PrimitiveNode
+from .program import Import
 from .tuning import check_variant
 from .types import UNKNOWN, Constructor, DataType, DataTypeDefinition, FunctionType, ShapeDim, TensorType, TupleType
 from .weights import NamedWeight, WeightTable, literal
@@ -173,6 +174,7 @@ DEFINITIONS = Sequence(
 )
 
 TYPES = Sequence(TYPE, limits.TYPES)
+IMPORTS = Sequence(record(Import, name=TEXT, type=FUNCTION_TYPE), limits.FUNCTIONS)
 CONSTRUCTOR = record(Constructor, name=TEXT, fields=Sequence(TYPE, limits.FIELDS))
 DATA_TYPE = Record(
     "data_type",
@@ -274,6 +276,7 @@ SECTIONS = (
     Section(
         "definitions", True, DEFINITIONS, "of each primitive: the operators that it is made of, and their model nodes"
     ),
+    Section("imports", False, IMPORTS, "the functions of Python's that it calls: whoever runs it hands them over"),
     Section("native", False, NATIVE, "a cache of native code, for any number of targets"),
     Section("tuning", False, TUNING, "which variants of kernels were the fastest, for any number of targets"),
     Section(

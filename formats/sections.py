@@ -18,7 +18,7 @@ from .codec import Allowance, Buffer, Codec
 from .constants import check_constant_type, constant_bytes, constant_pieces, constant_type, split_constants
 from .errors import FormatError, LimitError
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
+from .program import Function, Import, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .schema import DEFINITION, NATIVE, SECTIONS, SOURCE_MAP, WEIGHTS
 from .tuning import Tuning
 from .types import FunctionType, TupleType, Type
@@ -87,6 +87,7 @@ def encode(
         "data_types": program.data_types,
         "signatures": [function.type for function in program.functions],
         "definitions": [(p.definition, [node.origin for node in p.definition.nodes]) for p in program.primitives],
+        "imports": program.imports,
         "native": _native_rows(native or {}),
         "tuning": [(target, sorted(choices.items())) for target, choices in sorted((tuning or {}).items())],
         "weights": weights or WeightTable(),
@@ -127,6 +128,7 @@ def decode(
         data_types=tables["data_types"],
         source_map=_decode_sources(*tables["source_map"]),
         metadata=_decode_metadata(tables["metadata"]),
+        imports=tables["imports"],
     )
     check(program)
     check_weights(tables["weights"], [constant_type(array) for array in program.constants])
@@ -141,7 +143,9 @@ def decode(
 
 def _is_there(table: Any) -> bool:
     """Whether an optional table says anything."""
-    return len(table) > 0 if isinstance(table, WeightTable) else any(map(len, table))
+    if isinstance(table, WeightTable):
+        return len(table) > 0
+    return any(isinstance(row, Import) or len(row) > 0 for row in table)
 
 
 def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allowance: Allowance) -> Any:
@@ -275,6 +279,7 @@ def check(program: Program) -> None:
     """Raises FormatError for a program whose tables disagree. What its code does is not looked at."""
     _check_names("function", (function.name for function in program.functions), "globals")
     _check_names("primitive", (primitive.name for primitive in program.primitives), "primitives")
+    _check_names("import", (entry.name for entry in program.imports), "imports")
     _check_names("data type", (definition.name for definition in program.data_types), "data_types")
     for primitive in program.primitives:
         check_definition(primitive.definition, primitive.name)

@@ -26,6 +26,7 @@ from .failures import Place, error
 from .hooks import HookedCode, Listener
 from .host import go_on, perform
 from .image import Image
+from .imports import Imported, call_imported
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
 from .python_layout import python_layout
@@ -53,7 +54,7 @@ if hasattr(os, "register_at_fork"):
 class Calls:
     """The calls of one machine."""
 
-    def __init__(self, image: Image, keeps_memory: bool, budget: Budget) -> None:
+    def __init__(self, image: Image, keeps_memory: bool, budget: Budget, imports: Sequence[Imported] = ()) -> None:
         self.image = image
         self._budget = budget  # of calls that have none of their own
         self.hooked: HookedCode | None = None
@@ -61,6 +62,7 @@ class Calls:
         self._engine = core.engine()
         self._idle: list[Context] = []
         self._evaluators: dict[int, library.Evaluate] = {}
+        self._imports = imports
         self._results = Results(image, self._call_closure)
         WATCH.await_signals()
         _machines.add(self)
@@ -347,7 +349,7 @@ class Calls:
                     trap = _GO_ON
                 if trap == _GO_ON:
                     trap = self._engine.run(context.address)
-        except TreadleError as failure:
+        except Exception as failure:
             for listener in context.hooked.listeners if context.hooked is not None else ():
                 listener.error(failure)
             raise
@@ -358,6 +360,9 @@ class Calls:
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
         if trap == TRAP.HOST:
             perform(context, self._evaluators)
+            context.clock.look()
+        elif trap == TRAP.IMPORT:
+            call_imported(context, self._imports, self._results)
             context.clock.look()
         elif trap == TRAP.SLICE and clock is not None:
             clock.tick()

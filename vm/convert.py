@@ -71,6 +71,12 @@ class Arguments:
             return value
         return results.keep(self.reference(value, type_))
 
+    def result(self, value: Any, type_: Type) -> int:
+        """A new reference to what a function of Python's gave, as a value of a type. Raises ArgumentError, DTypeError,
+        ShapeError, OutOfMemoryError, BudgetExceededError."""
+        self._name = "its result"
+        return self.reference(value, type_)
+
     def give_captured(self, position: int, closure: Closure) -> None:
         """Sets the registers from `position` on to a closure's captured values."""
         address = closure.native.word & ~1
@@ -111,7 +117,7 @@ class Arguments:
 
     def _place(self) -> str:
         """How messages begin."""
-        return f"{self._function}({self._name})"
+        return f"{self._function}({self._name})" if self._function else self._name
 
     # ---- tensors ----
 
@@ -323,6 +329,11 @@ class Results:
         reference = context.words[CONTEXT.RESULT_REF]
         context.words[CONTEXT.RESULT_REF] = 0
         return self._taken(context, reference, context.words[CONTEXT.RESULT])
+
+    def shown(self, context: Context, reference: int, data: int) -> Any:
+        """The value in a register, of which the program may keep a reference as well."""
+        self._engine.retain_reference(reference)
+        return self._taken(context, reference, data)
 
     def keep(self, reference: int) -> DataValue:
         """A value in the heap, whose reference is handed over, as an argument of calls."""

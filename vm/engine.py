@@ -517,6 +517,9 @@ def execute(context):
         elif opcode == OPCODE.call_host:
             fuel, trap = fuel + 1, TRAP.HOST
 
+        elif opcode == OPCODE.call_import:
+            fuel, trap = fuel + 1, TRAP.IMPORT
+
         elif opcode == OPCODE.fatal:
             trap = TRAP.FATAL
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, scan
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError, TreadleError
+from ..formats.errors import ArgumentError
 from ..formats.isa import Operation, Role, with_role
 from ..formats.primitive import Primitive
 from .context import Context
@@ -71,6 +71,13 @@ class Event:
         if not self.operation.has("func"):
             return None
         return self._place.context.image.program.functions[self.instruction.word("func")].name
+
+    @property
+    def imported(self) -> str | None:
+        """The name of the function of Python's that a call_import calls."""
+        if not self.operation.has("imported"):
+            return None
+        return self._place.context.image.program.imports[self.instruction.word("imported")].name
 
     def registers(self, field: str) -> tuple[int, ...]:
         """The registers that a field names."""
@@ -141,8 +148,8 @@ class Listener:
     def after(self, event: Event) -> None:
         """It was executed. After an invoke the callee is about to begin; a ret of the outermost frame has no after."""
 
-    def error(self, failure: TreadleError) -> None:
-        """The call fails."""
+    def error(self, failure: Exception) -> None:
+        """The call fails: with an error of the machine's, or with what a function of Python's raised that it has imported."""
 
 
 CALLS = with_role(Role.WORKS)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.dtypes import DType
-from ..formats.isa import Kind
+from ..formats.isa import Kind, Role, with_role
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Function, Program
 from ..formats.types import TensorType, TupleType, Type, erase_dims
@@ -24,6 +25,8 @@ from .once import Lock
 from .verify import Verified, VerifiedFunction
 
 TICK_NANOSECONDS = 4  # what one instruction is taken to cost
+
+_ENTERS = with_role(Role.ENTERS)
 
 # Kernels that are estimated to take this long are asked into how many parts they want to be split.
 _WORTH_PARTS = 4000
@@ -54,6 +57,7 @@ class Image:
         self.data_types = {definition.name: definition for definition in program.data_types}
         self.record_types: list[Type] = [erase_dims(type_) for type_ in program.types]
         self._type_numbers = {type_: number for number, type_ in enumerate(self.record_types)}
+        self.import_calls: dict[int, Any] = {}  # those that calls came to, decoded, by their places in the code
         self._lock = Lock()
 
     def type_number(self, type_: Type) -> int:
@@ -216,6 +220,8 @@ def result_places(program: Program, function: Function, instructions: Sequence[D
     """Where the function makes its result, a tensor or a tuple of tensors: for each, the byte offset in the code of an
     alloc_tensor from which control runs straight to the function's only ret, which returns it. Empty when it is not that simple.
     """
+    if program.imports and any(found.operation.name in _ENTERS for found in instructions):
+        return ()  # Python may keep what it is shown: that must not lie in memory of the caller's
     returns = [at for at, found in enumerate(instructions) if found.operation.name == "ret"]
     if len(returns) != 1:
         return ()

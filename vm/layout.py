@@ -274,6 +274,7 @@ TRAP = _names("TRAP", """
     KERNEL      error: a kernel failed, DETAIL says how
     FATAL       error: the instruction fatal
     STOPPED     the call's stop word is set: a kernel may have been left in the middle
+    IMPORT      this call_import is for Python to do
 """)  # fmt: skip
 
 FRAME_HEAD = FRAME.WORDS * WORD  # bytes before the registers

@@ -27,6 +27,7 @@ from .device import Device, cpu
 from .device import device as device_of
 from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
 from .image import Image
+from .imports import find_imports
 from .once import Lock
 from .stateful import Stateful
 from .values import Closure
@@ -48,6 +49,7 @@ class VirtualMachine:
         memory_cfg: str | Mapping[Device | str, str] | None = None,
         profile: bool = False,
         *,
+        imports: Mapping[str, Callable[..., Any]] | None = None,
         kernels: str = "build",
         trust_native: bool = False,
         max_steps: int | None = None,
@@ -58,12 +60,14 @@ class VirtualMachine:
     ) -> None:
         """Verifies the program and links its primitives.
 
-        `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or "naive", or says so by device, or by
-        its name. `profile`, which is TVM's, changes nothing. `kernels` is "build", or "cached": then nothing is compiled, and
-        primitives that the cache lacks run by their reference implementation, slowly. `trust_native` lets native code in the
-        executable's file run; it can do anything this process can. The bounds hold for every call. `max_build_seconds` bounds
-        how long kernels are built now (None: TREADLE_MAX_BUILD_SECONDS); what no call can come to is not built. Raises
-        VerificationError, ChecksumError, ArgumentError, CompileError, BudgetExceededError.
+        `imports` are the functions of Python's that the program declares to call, by name: it reaches no others. One that is
+        given and not declared is left alone. `memory_cfg` is "pooled" (the default: freed memory is kept for the next call) or
+        "naive", or says so by device, or by its name. `profile`, which is TVM's, changes nothing. `kernels` is "build", or
+        "cached": then nothing is compiled, and primitives that the cache lacks run by their reference implementation, slowly.
+        `trust_native` lets native code in the executable's file run; it can do anything this process can. The bounds hold for
+        every call. `max_build_seconds` bounds how long kernels are built now (None: TREADLE_MAX_BUILD_SECONDS); what no call can
+        come to is not built. Raises UnknownFunctionError with all imports that are missing, VerificationError, ChecksumError,
+        ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
             raise ArgumentError(
@@ -75,11 +79,12 @@ class VirtualMachine:
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
         with naming("a machine"):
             verified = verify(exe.program)
+            imported = find_imports(exe.program, imports)
             called, seconds = verified.called_primitives(), _build_seconds(max_build_seconds)
             with _meanwhile(exe.check_constants):
                 linked = library.link(exe.program, kernels, trusted, exe.tuning, called, seconds)
                 image = Image(verified, linked)
-            self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget)
+            self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget, imported)
         self._listeners: tuple[Listener, ...] = ()
         self._instruments: tuple[Listener, ...] = ()  # that of `set_instrument`
         self._listening = Lock()

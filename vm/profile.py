@@ -80,7 +80,7 @@ class Profile(Report):
 class Profiler(Listener):
     """Adds up the times of the instructions that do work, by place, in the one call that it listens to."""
 
-    operations = with_role(Role.WORKS, Role.MAKES, Role.VIEWS)
+    operations = with_role(Role.WORKS, Role.MAKES, Role.VIEWS, Role.EFFECTS)
 
     def __init__(self, collectors: Sequence[MetricCollector] = ()) -> None:
         self.by_place: dict[tuple[str, int], ProfileRow] = {}  # (function, offset of the instruction)
@@ -125,7 +125,7 @@ class Profiler(Listener):
         key = event.function, event.instruction.offset, shapes
         found = self._entries.get(key)
         if found is None:
-            name = event.operation.name if primitive is None else primitive.name
+            name = event.imported or event.operation.name if primitive is None else primitive.name
             found = self._entries[key] = _Entry(name, shapes, primitive)
         return found
 

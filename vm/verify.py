@@ -101,7 +101,8 @@ def verify(program: Program) -> Verified:
 
 def _size(program: Program) -> int:
     """In words of code: an entry of a table takes as long as a few of them."""
-    return len(program.code) + 4 * (len(program.functions) + len(program.types) + len(program.primitives))
+    tables = program.functions, program.types, program.primitives, program.imports
+    return len(program.code) + 4 * sum(map(len, tables))
 
 
 def _verify_function(

@@ -59,6 +59,7 @@ class Ranges:
             Kind.CONST: (0, len(program.constants)),
             Kind.PRIM: (0, len(program.primitives)),
             Kind.FUNC: (0, len(program.functions)),
+            Kind.IMPORT: (0, len(program.imports)),
             Kind.TYPE: (0, len(program.types)),
             Kind.DTYPE: (min(codes), max(codes) + 1),
         }

@@ -92,6 +92,7 @@ class Signatures:
             FunctionType(type_.params[: len(type_.params) - function.captured], type_.result)
             for function, type_ in zip(program.functions, self.functions, strict=True)
         ]
+        self.imports = [_erase_function(entry.type) for entry in program.imports]
         self.primitives = [primitive.definition for primitive in program.primitives]
         self.results = [definition.results for definition in self.primitives]
         self.dtypes = {dtype.code: dtype for dtype in DType}
@@ -473,6 +474,12 @@ class Flow:
         if not isinstance(type_, FunctionType):
             raise Refusal(TYPES, f"r{closure} is {type_}; expected a closure")
         self._share_all(args, type_.params, f"the parameters of the closure r{closure}")
+        self.refs[dst] = Held(type_.result)
+
+    def call_import(self, dst: int, imported: int, args: list[int]) -> None:
+        type_ = self.signatures.imports[imported]
+        name = self.signatures.program.imports[imported].name
+        self._share_all(args, type_.params, f"the parameters of the import {name!r}")
         self.refs[dst] = Held(type_.result)
 
     def call(self, prim: int, inputs: list[int], outputs: list[int], dims: list[int]) -> None:

@@ -34,9 +34,13 @@ def check_tables(program: Program, work: Work) -> None:
         types.check(type_, f"type {index}", symbolic=False)
     _check_unique((function.name for function in program.functions), "functions")
     for function in program.functions:
-        types.check_function(program, function.name, function.type)
+        types.check_function(f"function {function.name!r}", function.type)
         _check_parameters(function.name, function.param_names, function.type, function.captured)
         _check_frame(function.name, function.ref_registers, function.int_registers, function.frame_bytes, function.type)
+    _check_unique((entry.name for entry in program.imports), "imports")
+    for entry in program.imports:
+        types.check_function(f"import {entry.name!r}", entry.type)
+        _check_count(f"import {entry.name!r}", entry.type)
     types.report_missing()
     _check_unique((primitive.name for primitive in program.primitives), "primitives")
     for primitive in program.primitives:
@@ -101,10 +105,10 @@ class _Types:
             raise Refusal(LAYER, f"{what}, {type_}: a dimension here is an integer or ?, not an expression")
         _check_size(type_, what)
 
-    def check_function(self, program: Program, name: str, type_: Type) -> None:
+    def check_function(self, what: str, type_: Type) -> None:
         if not isinstance(type_, FunctionType):
-            raise Refusal(LAYER, f"function {name!r} has the type {type_}, which is no function type")
-        self.check(type_, f"the type of function {name!r}", symbolic=True)
+            raise Refusal(LAYER, f"{what} has the type {type_}, which is no function type")
+        self.check(type_, f"the type of {what}", symbolic=True)
 
     def check_data_types(self, program: Program) -> None:
         _check_unique((data.name for data in program.data_types), "data types")
@@ -148,11 +152,15 @@ def _check_constants(constants: tuple[np.ndarray, ...]) -> None:
 def _check_parameters(name: str, names: tuple[str, ...], type_: FunctionType, captured: int) -> None:
     if len(names) != len(type_.params):
         raise Refusal(LAYER, f"function {name!r} has {len(type_.params)} parameters but {len(names)} parameter names")
-    if len(names) > limits.PARAMETERS:
-        raise Refusal(LAYER, f"function {name!r} has {len(names)} parameters; at most {limits.PARAMETERS} are allowed")
+    _check_count(f"function {name!r}", type_)
     _check_unique(names, f"parameters of function {name!r}")
     if not 0 <= captured <= len(names):
         raise Refusal(LAYER, f"function {name!r} captures {captured} values but has {len(names)} parameters")
+
+
+def _check_count(what: str, type_: FunctionType) -> None:
+    if len(type_.params) > limits.PARAMETERS:
+        raise Refusal(LAYER, f"{what} has {len(type_.params)} parameters; at most {limits.PARAMETERS} are allowed")
 
 
 def _check_frame(name: str, refs: int, ints: int, frame_bytes: int, type_: FunctionType) -> None:

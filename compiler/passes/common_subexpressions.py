@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...formats.primitive import exactly
 from .. import ir
+from ..effects import Effects
 from .rewriting import Rewriter
 
 _SMALL_BYTES = 64  # constants up to this size are compared by value
@@ -24,6 +25,7 @@ class CommonSubexpressions:
 class _Eliminator(Rewriter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
+        self.effects = Effects(module)
         self.known: ChainMap[Hashable, ir.Var] = ChainMap()
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -34,7 +36,7 @@ class _Eliminator(Rewriter):
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
-        identity = _identity(binding.value)
+        identity = None if self.effects.has(binding.value) else _identity(binding.value)
         if identity is None:
             return (binding,)
         key = (*identity, binding.var.type)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from ...formats.types import FunctionType
 from .. import ir
 from ..analysis import atoms_in, expressions
+from ..effects import Effects
 
 
 @dataclass(frozen=True)
@@ -17,20 +19,23 @@ class DeadCode:
     name: str = "dead_code"
 
     def __call__(self, module: ir.Module) -> ir.Module:
+        effects = Effects(module)
         functions = {
-            name: dataclasses.replace(function, body=_Sweep().block(function.body))
+            name: dataclasses.replace(function, body=_Sweep(effects).block(function.body))
             for name, function in module.functions.items()
         }
         if self.entries:
             live = _reachable(functions, self.entries)
             functions = {name: function for name, function in functions.items() if name in live}
+            module = dataclasses.replace(module, imports=_called_imports(module, functions))
         return dataclasses.replace(module, functions=functions)
 
 
 class _Sweep:
     """Goes through blocks backwards and collects what is used."""
 
-    def __init__(self) -> None:
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
         self.used: set[ir.Atom] = set()
 
     def block(self, block: ir.Block) -> ir.Block:
@@ -38,11 +43,18 @@ class _Sweep:
         kept = []
         for binding in reversed(block.bindings):
             # a MatchShape is a check, and binds dimensions that types speak of
-            if binding.var in self.used or isinstance(binding.value, ir.MatchShape):
+            is_kept = isinstance(binding.value, ir.MatchShape) or self.effects.has(binding.value)
+            if binding.var in self.used or is_kept:
                 value = ir.map_atoms(binding.value, lambda atom: atom, self.block)
                 self.used.update(ir.atoms_of(value))
                 kept.append(binding if value is binding.value else dataclasses.replace(binding, value=value))
         return ir.Block(tuple(reversed(kept)), block.result)
+
+
+def _called_imports(module: ir.Module, functions: dict[str, ir.Function]) -> dict[str, FunctionType]:
+    bindings = (binding for function in functions.values() for binding in expressions(function.body))
+    called = {binding.value.name for binding in bindings if isinstance(binding.value, ir.ImportCall)}
+    return {name: type_ for name, type_ in module.imports.items() if name in called}
 
 
 def _reachable(functions: dict[str, ir.Function], entries: tuple[str, ...]) -> set[str]:

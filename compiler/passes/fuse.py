@@ -18,6 +18,7 @@ from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import ir
 from ..analysis import atoms_in, dimension_uses, tensors_in, type_of
 from ..definitions import define
+from ..effects import Effects
 from ..operators.table import Fusion, lookup
 
 Supports = Callable[[PrimitiveDefinition], bool]
@@ -36,8 +37,9 @@ class Fuse:
     name: str = "fuse"
 
     def __call__(self, module: ir.Module) -> ir.Module:
+        effects = Effects(module)
         functions = {
-            name: dataclasses.replace(function, body=_BlockFusion(function.body, module, self.supports).run())
+            name: dataclasses.replace(function, body=_BlockFusion(function.body, module, self.supports, effects).run())
             for name, function in module.functions.items()
         }
         return dataclasses.replace(module, functions=functions)
@@ -59,8 +61,9 @@ class _Group:
 
 
 class _BlockFusion:
-    def __init__(self, block: ir.Block, module: ir.Module, supports: Supports | None) -> None:
-        self.block, self.module, self.supports = block, module, supports
+    def __init__(self, block: ir.Block, module: ir.Module, supports: Supports | None, effects: Effects) -> None:
+        self.block, self.module, self.supports, self.effects = block, module, supports, effects
+        self.last_effect: ir.Var | None = None  # what is seen from outside stays in its order
         self.groups: dict[ir.Var, _Group] = {}  # by the variables of their members
         self.positions: dict[ir.Var, int] = {}
         self.free: dict[ir.Var, ir.Binding] = {}  # values of no input
@@ -84,6 +87,10 @@ class _BlockFusion:
         binding = binding if value is None else dataclasses.replace(binding, value=value)
         group = _Group([binding], self._kind(binding), position, position)
         group.inputs = dict.fromkeys(self._needs(binding))
+        if self.effects.has(binding.value):
+            if self.last_effect is not None:
+                group.inputs[self.last_effect] = None
+            self.last_effect = binding.var
         self.groups[binding.var] = group
         self.positions[binding.var] = position
         if isinstance(binding.value, ir.MatchShape):
@@ -94,7 +101,7 @@ class _BlockFusion:
             self.free[binding.var] = binding
 
     def _inner(self, block: ir.Block) -> ir.Block:
-        return _BlockFusion(block, self.module, self.supports).run()
+        return _BlockFusion(block, self.module, self.supports, self.effects).run()
 
     def _kind(self, binding: ir.Binding) -> Fusion | None:
         call = binding.value

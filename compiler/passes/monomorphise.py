@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...formats.errors import CompileError, InferenceError
 from ...formats.types import (
@@ -60,7 +61,8 @@ class _Instantiator:
             if name not in self.generic:
                 self.pending.append((name, name, {}))
                 self._drain()
-        return dataclasses.replace(self.module, functions=self.functions, data_types=self.data_types)
+        imports: dict[str, Any] = {name: self.type(type_) for name, type_ in self.module.imports.items()}
+        return dataclasses.replace(self.module, functions=self.functions, data_types=self.data_types, imports=imports)
 
     def _drain(self) -> None:
         while self.pending:
@@ -153,6 +155,9 @@ class _Copy:
     def expression(self, expr: ir.Expr, type_: Type | None) -> ir.Expr:
         if isinstance(expr, ir.Call):
             return self._call(expr, type_)
+        if isinstance(expr, ir.ImportCall):
+            params = self.module.imports[expr.name].params
+            return ir.ImportCall(expr.name, tuple(map(self.atom, expr.args, params)))
         if isinstance(expr, ir.Construct):
             return self._construct(expr, type_)
         if isinstance(expr, ir.MakeTuple) and isinstance(type_, TupleType):

@@ -15,6 +15,8 @@ data List[float32[2]] = Nil | Cons(float32[2], List[float32[2]])
 
 const c0 float32[2] = [1.0, nan]
 
+import log: fn(float32[n], List[float32[2]]) -> ()
+
 prim add_0[n](%0: float32[n], %1: float32[n]) -> float32[n] {
   %2 = add(%0, %1) : float32[n]  from "Add_17"
   return %2

@@ -10,7 +10,7 @@ from treadle.formats.bytecode import CodeBuilder, code_array, int_register
 from treadle.formats.dtypes import DType
 from treadle.formats.isa import OPERATIONS, Field, Kind, Operation
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from treadle.formats.program import Function, NativeKernel, Program, SourceLocation
+from treadle.formats.program import Function, Import, NativeKernel, Program, SourceLocation
 from treadle.formats.tuning import print_variant
 from treadle.formats.types import (
     UNKNOWN,
@@ -60,6 +60,7 @@ def _larger_types(types: st.SearchStrategy) -> st.SearchStrategy:
 
 
 types = st.recursive(tensor_types | data_types, _larger_types, max_leaves=6)
+function_types = st.builds(FunctionType, st.lists(types, max_size=3).map(tuple), types)
 data_type_definitions = st.builds(
     DataTypeDefinition,
     data_types.map(lambda type_: type_.name),
@@ -146,12 +147,14 @@ def programs(draw: st.DrawFn) -> Program:
     primitives = draw(_unique(st.builds(Primitive, names, definitions()), lambda p: p.name, 2))
     pool = tuple(draw(st.lists(constants(), max_size=3)))
     type_table = tuple(draw(st.lists(types, max_size=4)))
+    imported = draw(_unique(st.builds(Import, names, function_types), lambda entry: entry.name, 2))
     function_names = draw(_unique(names, lambda name: name, 2))
     tables = {
         Kind.PRIM: len(primitives),
         Kind.CONST: len(pool),
         Kind.TYPE: len(type_table),
         Kind.FUNC: len(function_names),
+        Kind.IMPORT: len(imported),
     }
     functions, code, locations = [], [], []
     for number, name in enumerate(function_names):
@@ -181,6 +184,7 @@ def programs(draw: st.DrawFn) -> Program:
         draw(_unique(data_type_definitions, lambda definition: definition.name, 2)),
         tuple(locations),
         draw(st.dictionaries(texts, texts, max_size=2)),
+        imported,
     )
 
 

@@ -136,7 +136,7 @@ def test_code_that_no_text_stands_for_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("constant", "expected meta, data, const, type, prim or func, found 'constant'"),
+        ("constant", "expected meta, data, const, type, import, prim or func, found 'constant'"),
         ("const c float32[2] = [1.0]", "line 1, column 26: expected 2 elements here, found 1"),
         ("const c float32[1] = [1.0, 2]", "expected 1 elements here, found more"),
         ("const c float32[n] = [1.0]", "a constant's shape must be known"),
@@ -164,6 +164,9 @@ def test_code_that_no_text_stands_for_is_refused() -> None:
         (main_with("a:", "a:"), "line 4, column 3: there is a label 'a' already"),
         (main_with("load_const r1, c0"), "there is no constant 'c0' above"),
         (main_with("call p (r0) -> (r1)"), "there is no primitive 'p' above"),
+        (main_with("call_import r1, f (r0)"), "there is no import 'f' above"),
+        ("import f: float32[2]", "an import has the type of a function, not float32"),
+        ("import f: fn() -> ()\nimport f: fn() -> ()", "line 2, column 8: there is a import 'f' already"),
         (main_with("invoke r1, @f (r0)"), "line 3, column 14: there is no function @f"),
         (main_with("alloc_tensor r1, t0"), "there is no type t0 above"),
         (main_with("alloc_dynamic r1, float32[r0]"), "expected a register i0, i1, …, found 'r0'"),

@@ -18,6 +18,19 @@ from treadle.formats.isa import BY_NAME
 from treadle.vm.tensor import Tensor
 from treadle.vm.values import Closure, DataValue
 
+
+def _fail() -> None:
+    raise errors.ExecutionError("it was told to", function="failing")
+
+
+IMPORTS = {
+    "double": lambda x: x.numpy() * 2,
+    "pair": lambda x, y: (y, x),
+    "lengthen": lambda items: DataValue(1, ([7.0, 8.0], items)),
+    "apply": lambda function, x: function(x),
+    "shorten": lambda x: x.numpy()[: max(1, len(x.numpy()) - 1)],
+    "fail": _fail,
+}
 FILES = sorted((Path(__file__).parent / "instructions").glob("*.tasm"))
 EXAMPLE = re.compile(r"^# (\w+)\((.*)\) (=|fails:) (.*)$", re.MULTILINE)
 EXAMPLES = [pytest.param(path, *example, id=f"{path.stem}-{example[0]}({example[1]})"[:70])
@@ -37,7 +50,7 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize(("path", "name", "arguments", "kind", "outcome"), EXAMPLES)
 def test_example(machine, path: Path, name: str, arguments: str, kind: str, outcome: str):
-    function = machine(path.read_text())[name]
+    function = machine(path.read_text(), imports=IMPORTS)[name]
     values = ast.literal_eval(f"({arguments},)" if arguments else "()")
     if kind == "=":
         assert plain(function(*values)) == ("closure" if outcome == "closure" else ast.literal_eval(outcome))

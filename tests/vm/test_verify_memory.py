@@ -18,6 +18,7 @@ prim nonzero(%0: float32[2]) -> int64[1, ?] {
   %1 = nonzero(%0) : int64[1, ?]
   return %1
 }
+import kept: fn(float32[2]) -> float32[2]
 func @same(a: float32[2]) -> float32[2] { ret r0 }
 func @body(a: float32[2]) captures (k: float32[2]) -> float32[2] { ret r0 }
 """
@@ -103,6 +104,7 @@ def test_one_of_many_tensors_counts_as_shared() -> None:
         "invoke r9, @same (r3)",
         "alloc_closure r8, @body (r1); invoke_closure r9, r8 (r3)",
         "call_host nonzero (r3) -> (r9)",
+        "call_import r9, kept (r3)",
     ],
 )
 def test_every_way_to_share_a_tensor_counts_for_all_its_names(share: str) -> None:
@@ -114,7 +116,11 @@ def test_every_way_to_share_a_tensor_counts_for_all_its_names(share: str) -> Non
 
 
 def test_what_comes_out_of_something_shared_is_not_written_into() -> None:
-    for value in ("invoke r4, @same (r1)", f"alloc_data r3, {PAIR}, 0 (r1); get_field r4, r3, 0, 0"):
+    for value in (
+        "invoke r4, @same (r1)",
+        "call_import r4, kept (r1)",
+        f"alloc_data r3, {PAIR}, 0 (r1); get_field r4, r3, 0, 0",
+    ):
         refuses(f"{value}; call relu (r1) -> (r4); alloc_data r9, {PAIR}, 0 (r4); ret r9")
 
 

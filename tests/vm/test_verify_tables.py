@@ -8,8 +8,17 @@ from treadle.formats import dims, limits
 from treadle.formats.assembly import parse_assembly
 from treadle.formats.errors import LimitError, VerificationError
 from treadle.formats.isa import BY_NAME
-from treadle.formats.program import Program
-from treadle.formats.types import Constructor, DataType, DataTypeDefinition, TensorType, TupleType, TypeVariable, tensor
+from treadle.formats.program import Import, Program
+from treadle.formats.types import (
+    Constructor,
+    DataType,
+    DataTypeDefinition,
+    FunctionType,
+    TensorType,
+    TupleType,
+    TypeVariable,
+    tensor,
+)
 from treadle.vm.verify import verify
 from treadle.vm.verify_work import Work
 
@@ -36,6 +45,7 @@ GOOD = parse_assembly(
     """
 )
 MAIN = GOOD.functions[0]
+SEEN = Import("log", MAIN.type)
 DEFINITION = GOOD.primitives[0].definition
 
 
@@ -113,6 +123,26 @@ TABLES = {
         "data type 'Box' has parameters",
     ),
     "functions have one meaning": (replace(GOOD, functions=GOOD.functions * 2), "several functions have the same name"),
+    "imports have one meaning": (
+        replace(GOOD, imports=(SEEN, SEEN)),
+        "several imports have the same name",
+    ),
+    "imports are functions": (
+        replace(GOOD, imports=(Import("log", MAIN.type.result),)),
+        "import 'log' has the type float32[2], which is no function type",
+    ),
+    "imports have types that exist": (
+        replace(GOOD, imports=(Import("log", FunctionType((DataType("Tree"),), TupleType(()))),)),
+        "'Tree' (in the type of import 'log')",
+    ),
+    "imports have no absurd types": (
+        replace(GOOD, imports=(Import("log", FunctionType((), tensor("float32", (1 << 48,)))),)),
+        "the type of import 'log', float32[281474976710656], has",
+    ),
+    "an import's parameters are bounded": (
+        replace(GOOD, imports=(Import("log", FunctionType((TupleType(()),) * 20_000, TupleType(()))),)),
+        "import 'log' has 20000 parameters",
+    ),
     "parameters have names": (with_main(param_names=()), "has 1 parameters but 0 parameter names"),
     "captured values are parameters": (with_main(captured=2), "captures 2 values but has 1 parameters"),
     "parameters have registers": (with_main(ref_registers=0), "its parameters need 1"),
@@ -186,6 +216,10 @@ CODE = {
         "goto jumps to word 16, where no instruction of the function starts",
     ),
     "jumps stay in the function": (with_words(w16=4), "goto jumps to word 19, where no instruction"),
+    "imports exist": (
+        with_words(w15=BY_NAME["call_import"].opcode, w16=0, w17=0, w18=0),
+        "imported of call_import: there is no import 0",
+    ),
     "control does not leave a function": (
         with_words(w17=BY_NAME["kill"].opcode, w18=0),
         "control runs past the function's last instruction, kill",
