@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,14 @@ import numpy as np
 
 from ..formats.data_type import DataType
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError, CheckError, ExecutionError, IndexOutOfRangeError
+from ..formats.errors import (
+    ArgumentError,
+    CheckError,
+    ExecutionError,
+    IndexOutOfRangeError,
+    OutOfMemoryError,
+    TreadleError,
+)
 from .containers import Array, Object, ShapeTuple
 from .device import Device
 from .registry import PackedFunc, get_global_func, register_func
@@ -27,15 +35,42 @@ USE_IMM, LOAD_SHAPE = range(2)
 
 
 def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Registers a function as vm.builtin."""
+    """Registers a function as vm.builtin. Programs call it with what they will: what Python says of a value that is none of a
+    function's is an ArgumentError."""
+
+    @functools.wraps(function)
+    def checked(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except TreadleError:
+            raise
+        except MemoryError as error:
+            raise OutOfMemoryError(f"{name}: {error}") from error
+        except (TypeError, ValueError, IndexError, AttributeError, KeyError, OverflowError) as error:
+            raise ArgumentError(f"{name}: {error}") from error
+
     name = f"vm.builtin.{function.__name__.rstrip('_')}"
-    register_func(name, function, override=True)
+    register_func(name, checked, override=True)
+    return function
+
+
+def calling_builtin(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Registers a function that calls one of the user's, whose errors are its own."""
+    name, least = f"vm.builtin.{function.__name__}", function.__code__.co_argcount  # besides those, any number may come
+
+    @functools.wraps(function)
+    def checked(*args: Any) -> Any:
+        if len(args) < least:
+            raise ArgumentError(f"{name}: expected {least} arguments at least, {len(args)} came")
+        return function(*args)
+
+    register_func(name, checked, override=True)
     return function
 
 
 def size_of(dtype: Any) -> np.dtype:
     """NumPy's name of an element type. Raises DTypeError, FormatError."""
-    return DType.of(np.dtype(str(DataType(str(dtype))))).numpy
+    return DType.of(DataType(str(dtype)).numpy).numpy
 
 
 def _codes(values: tuple, count: int, doing: str) -> list[tuple[int, int]]:
@@ -82,14 +117,14 @@ def match_prim_value(value: int, heap: Tensor, code: int, given: int, context: s
 
 
 def _match(value: int, heap: Tensor, code: int, given: int, error: str) -> None:
+    if not isinstance(code, int) or not ASSERT_EQUAL_TO_IMM <= code <= ASSERT_EQUAL_TO_LOAD:
+        raise ArgumentError(f"match_shape: there is no code {code!r}")
     if code == ASSERT_EQUAL_TO_IMM and value != given:
         raise ExecutionError(f"{error} specified constant: {given} expected, {value} came.")
     if code == STORE_TO_HEAP:
         heap.array[_slot(heap, given, "match_shape")] = value
     if code == ASSERT_EQUAL_TO_LOAD and value != (known := heap.array[_slot(heap, given, "match_shape")]):
         raise ExecutionError(f"{error} a previous populated value: {known} expected, {value} came.")
-    if not ASSERT_EQUAL_TO_IMM <= code <= ASSERT_EQUAL_TO_LOAD:
-        raise ArgumentError(f"match_shape: there is no code {code}")
 
 
 @builtin
@@ -196,9 +231,9 @@ def alloc_storage(machine: Any, shape: Any, device_index: int, dtype: Any, scope
     """Memory: `shape` is that of elements, or the number of bytes alone. -1, and 0, is the host. Raises IndexOutOfRangeError."""
     if device_index not in (-1, 0):
         raise IndexOutOfRangeError(f"alloc_storage: there is no device {device_index}; the machine has one")
-    count = int(np.prod(sizes(shape, "alloc_storage"), dtype=object))
+    count, bytes_each = int(np.prod(sizes(shape, "alloc_storage"), dtype=object)), size_of(dtype).itemsize
     try:
-        return Storage(count * size_of(dtype).itemsize)
+        return Storage(count * bytes_each)
     except (MemoryError, ValueError, OverflowError):
         raise ExecutionError(f"alloc_storage: out of memory, {count} elements of {dtype} are asked for") from None
 
@@ -276,21 +311,23 @@ def make_closure(function: Any, *captured: Any) -> VMClosure:
     return VMClosure(name, function, captured)
 
 
-@builtin
+@calling_builtin
 def invoke_closure(machine: Any, closure: Any, *args: Any) -> Any:
     if not isinstance(closure, (PackedFunc, VMClosure)):
         raise ArgumentError(f"invoke_closure: expected a closure, a {type(closure).__name__} came")
     return closure(*args)
 
 
-@builtin
-def call_tir_dyn(function: Any, *args: Any) -> None:
+@calling_builtin
+def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
     """Calls a function with tensors, and the sizes of a shape, the last argument, behind them."""
-    *tensors, shape = args
+    *tensors, shape = first, *rest
+    if not isinstance(function, (PackedFunc, VMClosure)):
+        raise ArgumentError(f"call_tir_dyn: expected a function, a {type(function).__name__} came")
     function(*tensors, *sizes(shape, "call_tir_dyn"))
 
 
-@builtin
+@calling_builtin
 def invoke_debug_func(machine: Any, name: str, line: str, *args: Any) -> None:
     """Calls a registered function for what it tells. Raises UnknownGlobalFunctionError."""
     function = get_global_func(name)

@@ -14,6 +14,7 @@ from ..formats.relax_executable import load_relax_executable, pieces, save_relax
 from ..formats.relax_program import RelaxProgram, as_text, check, statistics
 from .containers import ShapeTuple
 from .module import Module
+from .registry import PackedFunc
 from .relax_machine import RelaxMachine
 from .tensor import Tensor
 
@@ -84,7 +85,7 @@ class RelaxModule(Module):
             for function in self.program.functions:
                 called = module.find(function.name) if function.code is None else None
                 if called is not None:
-                    found.setdefault(function.name, called)
+                    found.setdefault(function.name, PackedFunc.of(called))
         return found
 
     def get_source(self, fmt: str = "") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import treadle.tvm as tvm
+from treadle.formats.errors import ArgumentError, FormatError, OutOfMemoryError
 from treadle.tvm.relax.testing.runtime_builtin import MakeShapeCode, MatchShapeCode
 from treadle.tvm.runtime import ShapeTuple
 
@@ -250,3 +251,38 @@ tensor_to_shape to_device tuple_getitem tuple_reset_item
 @pytest.mark.parametrize("name", NAMES)
 def test_each_of_them_is_registered(name: str) -> None:
     assert callable(builtin(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("alloc_storage", (None,)),
+        ("alloc_storage", (None, ShapeTuple([1]), 0, "uint8x3")),
+        ("alloc_tensor", (None, tensor([1]), ShapeTuple([1]), "float32")),
+        ("match_shape", (ShapeTuple([1]), None, 1, 1, 0, "")),
+        ("match_shape", (ShapeTuple([1]), None, 1, tensor([1]), 0, "")),
+        ("make_shape", (None, 1, 1, 0)),
+        ("invoke_closure", (None,)),
+        ("call_tir_dyn", ()),
+        ("call_tir_dyn", (3, ShapeTuple([1]))),
+        ("tuple_getitem", ((1,), "x")),
+    ],
+)
+def test_values_that_are_none_of_a_functions_are_argument_errors(name: str, args: tuple) -> None:
+    with pytest.raises((ArgumentError, FormatError)):
+        builtin(name)(*args)
+
+
+def test_memory_that_the_system_has_not_is_an_error_of_its_name() -> None:
+    with pytest.raises(OutOfMemoryError, match=r"vm\.builtin\.alloc_shape_heap"):
+        builtin("alloc_shape_heap")(None, 1 << 50)
+
+
+def test_errors_of_the_users_functions_are_theirs() -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match=r"^mine$"):
+        builtin("call_tir_dyn")(tvm.runtime.convert(fails), tensor([1]), ShapeTuple([1]))
+    with pytest.raises(ValueError, match=r"^mine$"):
+        builtin("invoke_closure")(None, tvm.runtime.convert(fails))

@@ -1,12 +1,19 @@
 """Programs of the Relax VM in files: written, read, and run where what they call is handed over or registered."""
 
+import contextlib
+from random import Random
+
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import FormatError, UnknownFunctionError
+from treadle.formats.errors import FormatError, TreadleError, UnknownFunctionError
 from treadle.formats.relax_executable import save_relax_executable
 from treadle.formats.relax_program import VOID, Call, Kind, Operand, RelaxFunction, RelaxProgram, Ret
+from treadle.tools.fuzz_targets import read_corpus
+from treadle.tools.mutate import mutate_bytes
 from treadle.tvm import relax
+from treadle.vm.relax_machine import RelaxMachine
+from treadle.vm.relax_module import load_relax_program
 
 A = tvm.nd.array(np.arange(4.0))
 
@@ -74,3 +81,32 @@ def test_constants_that_no_file_has_are_named(tmp_path):
     with pytest.raises(FormatError, match="constant 0: a object is none of"):
         relax.Executable(program).export_library(tmp_path / "model.ro")
     assert not (tmp_path / "model.ro").exists()
+
+
+class Enough(Exception):
+    """A program ran for long enough."""
+
+
+def test_whatever_a_changed_program_does_its_errors_are_named():
+    functions = dict.fromkeys(("add", "matmul", "relu", "softmax", "shape_func", "test.add", "test.mul"), lambda *_: A)
+    outcomes = {"refused": 0, "ran": 0}
+    for number in range(3000):
+        random = Random(number)
+        try:
+            program = load_relax_program(mutate_bytes(random, random.choice(read_corpus("relax"))))
+            machine = RelaxMachine(program, functions)
+        except TreadleError:
+            outcomes["refused"] += 1
+            continue
+        left = iter(range(2000))
+
+        def watch(*_, left=left):
+            if next(left, None) is None:
+                raise Enough
+
+        machine.instrument = watch
+        for function in program.own():
+            with contextlib.suppress(TreadleError, Enough):
+                machine.call(function.name, [random.choice((A, 3, None, (A, A))) for _ in function.params])
+            outcomes["ran"] += 1
+    assert min(outcomes.values()) > 200
