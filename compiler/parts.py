@@ -23,7 +23,8 @@ class Parts:
 
 def parts_of(definition: PrimitiveDefinition) -> Parts | None:
     """None for a primitive that does anything else, and where a part would not be aligned as a tensor of its own is."""
-    if not all(type_.is_static for type_ in (*definition.params, *definition.results)):
+    is_static = all(type_.is_static for type_ in (*definition.params, *definition.results))
+    if not is_static or definition.variables:  # attributes may have some where types have none
         return None
     copies = copies_of(definition)
     if copies is None or not all(map(_is_stretch, copies)):

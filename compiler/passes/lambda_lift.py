@@ -7,12 +7,12 @@ whose shape says what it is. A call to a closure that is known becomes a call to
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...formats import dims
 from ...formats.errors import CompileError
-from ...formats.types import TensorType, TupleType, Type
+from ...formats.types import ShapeDim, TensorType, TupleType, Type
 from .. import ir
 from ..analysis import bound_vars, dimension_names, dimension_uses, expressions, free_vars
 from .rewriting import Rewriter
@@ -103,7 +103,7 @@ class _Lifter(Rewriter):
 
     def _dimension_binders(self, name: str, function: ir.Function) -> list[ir.Var]:
         """The tensors outside that say what the dimensions are which `function` speaks of and does not bind."""
-        bound = {dim for var in (*function.params, *free_vars(function)) for dim in _bound_by(var.type)}
+        bound = _bound_by(*(var.type for var in (*function.params, *free_vars(function))))
         for inner in expressions(function.body):
             if isinstance(inner.value, ir.MatchShape):
                 # a variable that is known outside is compared there, not bound
@@ -121,13 +121,19 @@ class _Lifter(Rewriter):
         return [self.binders[dim] for dim in missing]
 
 
-def _bound_by(type_: Type | None) -> set[str]:
-    """The dimension variables whose value a parameter of this type tells."""
+def _bound_by(*types: Type | None) -> set[str]:
+    """The dimension variables whose values parameters of these types tell: those that the code of a function solves for."""
+    shape = [dim for type_ in types for dim in _dimensions(type_)]
+    return {str(solution.variable) for solution in dims.solve(shape, ())}
+
+
+def _dimensions(type_: Type | None) -> Iterator[ShapeDim]:
+    """Of the tensors that code generation finds in a parameter."""
     if isinstance(type_, TupleType):
-        return {name for field in type_.fields for name in _bound_by(field)}
-    if isinstance(type_, TensorType):
-        return {str(dim) for dim in type_.shape if dims.is_variable(dim)}  # type: ignore[arg-type]
-    return set()
+        for field in type_.fields:
+            yield from _dimensions(field)
+    elif isinstance(type_, TensorType):
+        yield from type_.shape
 
 
 def _renamed(block: ir.Block, names: dict[ir.Var, ir.Var], module: ir.Module) -> ir.Block:

@@ -110,6 +110,27 @@ def test_kernels_are_told_sizes_that_stand_in_no_shape(kernel: str) -> None:
     check(Module(main=function([x], tuple_(grown, use(x, size)))), floats(4))
 
 
+def test_a_part_may_begin_at_a_size_though_all_shapes_are_known() -> None:
+    x, y = var("x", ("n", 2)), var("y", (8,))
+    check(
+        Module(main=function([x, y], tuple_(op.slice(y, starts=("n",), ends=(0,)), op.tanh(x)))),
+        floats(2, 2),
+        floats(8),
+    )
+
+
+@pytest.mark.parametrize(("size", "rows"), [("2*k", 6), ("k + 3", 5), ("2*k - 1", 5)])
+def test_a_closure_knows_the_sizes_that_its_parameters_are_linear_in(size: str, rows: int) -> None:
+    def filled(value: float) -> Any:
+        return function([var("y", (size, 2))], op.full(shape=("k", 3), value=value, dtype="float32"))
+
+    x, given = var("x", (rows, 2)), var("x", (size, 2))
+    check(Module(main=function([x], if_(op.sum(x) > 0, filled(0.5), filled(1.0))(x))), floats(rows, 2))
+
+    around = function([var("z", (3,))], op.full(shape=("k", 3), value=0.5, dtype="float32"))
+    check(Module(main=function([given], around(constant(np.ones(3, np.float32))))), floats(rows, 2))
+
+
 @pytest.mark.parametrize("number", [-2, 0, 3])
 def test_a_tensor_that_is_made_for_its_size_has_elements(number: int) -> None:
     check(Module(main=function([k := var("k", (), "int64")], op.extent(k))), np.array(number))
