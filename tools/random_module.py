@@ -44,47 +44,18 @@ from ..formats.dims import Dim, SymbolicDim
 from ..formats.dtypes import DType
 from ..formats.errors import InferenceError
 from ..formats.types import UNKNOWN, FunctionType, TensorType
+from . import random_sizes
+from .random_values import INT, LARGEST, Dead, M, N, Value
 
 Rows = data_type("Rows = Empty | One(float32[?, 8]) | Two(float32[?, 8], float32[2, 8])")
 Chain = data_type("Chain[a] = End | Link(a, Chain[a])")
 
-N, M = dims.variable("n"), dims.variable("m")
-INT = TensorType(DType.int64, ())
 FLOATS = (DType.float32, DType.float32, DType.float32, DType.float64, DType.float16)
 SIZES: tuple[Dim, ...] = (N, N, M, N * 2, N + 1, M * N, 0, 1, 2, 3, 4, 8, 8)
-LARGEST = 8.0  # the magnitude of floats that enter a function or a loop
 MOST_ELEMENTS = 4096  # of a value in the witness
 _BITS = {DType.float16: 10, DType.float32: 22, DType.float64: 50}  # of an exact float's magnitude over its grain
 _ROWS = TensorType(DType.float32, (UNKNOWN, 8))
 _PAIR = TensorType(DType.float32, (2, 8))
-
-
-class Dead(Exception):
-    """A step that cannot be made here."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """What the walk knows of an expression: its type, its shape in the witness, a bound of its magnitude, and how many binary
-    places behind the point it has if it is exact."""
-
-    made: Expression
-    type: TensorType
-    shape: tuple[int, ...]
-    bound: float = LARGEST
-    places: int | None = None
-
-    @property
-    def is_exact(self) -> bool:
-        return not self.type.dtype.is_float or self.places is not None
-
-    @property
-    def is_float(self) -> bool:
-        return self.type.dtype.is_float
-
-    @property
-    def concrete(self) -> TensorType:
-        return TensorType(self.type.dtype, self.shape)
 
 
 @dataclass(frozen=True)
@@ -147,7 +118,7 @@ def random_module(random: Random, length: int = 10) -> Sample:
     ]
     if random.random() < 0.25:
         types.append(TensorType(DType.float32, (random.choice((1, 2, N)), random.choice((3, 16, 20)), 5, 6)))
-    walk = _Walk(random, witness, callees)
+    walk = Walk(random, witness, callees)
     variables = walk.parameters(types, "x", exact=True)
     walk.steps(random.randrange(2, length + 1), depth=0)
     results = [walk.pick() for _ in range(random.randrange(1, 4))]
@@ -177,7 +148,7 @@ def _helper(random: Random, name: str, functions: dict[str, Any], callees: list[
     witness = {"n": random.choice((1, 2, 3)), "m": random.choice((1, 2, 8))}
     if any({"n", "m"} & _free(type_) - _bound(types) for type_ in types):
         types = [TensorType(DType.float32, (N, M))]
-    walk = _Walk(random, witness, callees)
+    walk = Walk(random, witness, callees)
     variables = walk.parameters(types, "y")
     walk.steps(random.randrange(1, length + 1), depth=1)
     result = walk.clipped(walk.pick(float_=True))
@@ -204,7 +175,7 @@ def _recursion(random: Random, name: str, functions: dict[str, Any], callees: li
     """A function that calls itself some rounds, at its end or not; the tensor may grow."""
     grows = random.random() < 0.4
     param = TensorType(DType.float32, (UNKNOWN, 8) if grows else random.choice(((N, 8), (2, 8), (N, M))))
-    walk = _Walk(random, {"n": 2, "m": 8}, callees)
+    walk = Walk(random, {"n": 2, "m": 8}, callees)
     count, x = walk.parameters([INT, param], "z")
     walk.steps(random.randrange(1, length + 1), depth=2)
     after = walk.of_type(param)
@@ -226,7 +197,7 @@ _BOUNDED = {"tanh": 1.0, "sigmoid": 1.0, "sin": 1.0, "softmax": 1.0}
 _BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
-class _Walk:
+class Walk:
     """Makes the values of one block."""
 
     def __init__(self, random: Random, witness: Mapping[str, int], callees: Sequence[Callee]) -> None:
@@ -235,9 +206,9 @@ class _Walk:
         self.pool: list[Value] = []
         self.coarse = False
 
-    def inner(self) -> _Walk:
+    def inner(self) -> Walk:
         """The walk of a block in this one."""
-        walk = _Walk(self.random, self.witness, self.callees)
+        walk = Walk(self.random, self.witness, self.callees)
         walk.pool = list(self.pool)
         return walk
 
@@ -604,7 +575,7 @@ class _Walk:
                 except (Dead, InferenceError, ZeroDivisionError):
                     del self.pool[kept:]
 
-    def branch_value(self, depth: int, rank: int, dtype: DType, *bound: Value) -> tuple[_Walk, Value]:
+    def branch_value(self, depth: int, rank: int, dtype: DType, *bound: Value) -> tuple[Walk, Value]:
         """What an inner block gives: of this rank and element type."""
         walk = self.inner()
         walk.pool += bound
@@ -620,14 +591,14 @@ class _Walk:
     def _joined(self, made: Expression, values: Sequence[Value]) -> Value:
         first = values[0]
         shape = tuple(
-            dim if all(v.type.shape[axis] == dim and self._is_mine(dim) for v in values) else UNKNOWN
+            dim if all(v.type.shape[axis] == dim and self.is_mine(dim) for v in values) else UNKNOWN
             for axis, dim in enumerate(first.type.shape)
         )
         places = None if any(v.places is None for v in values) else max(v.places or 0 for v in values)
         bound = max(v.bound for v in values)
         return Value(made, TensorType(first.type.dtype, shape), first.shape, bound, places)
 
-    def _is_mine(self, dim: Any) -> bool:
+    def is_mine(self, dim: Any) -> bool:
         return not isinstance(dim, SymbolicDim) or set(dims.variables(dim)) <= set(self.witness)
 
     def branch(self, depth: int) -> Value:
@@ -692,7 +663,7 @@ class _Walk:
         walk.steps(self.random.randrange(1, 4), depth)
         self.coarse |= walk.coarse
         result = walk.clipped(walk.pick(float_=True))
-        if not all(map(self._is_mine, result.type.shape)):
+        if not all(map(self.is_mine, result.type.shape)):
             raise Dead
         made: Expression = function(params, result.made)
         kind = self.random.randrange(4)
@@ -804,50 +775,52 @@ def _factorings(count: int, random: Random) -> list[tuple[int, ...]]:
     return found
 
 
-_STEPS: tuple[Callable[[_Walk], Value], ...] = (
-    _Walk.unary,
-    _Walk.unary,
-    _Walk.chain,
-    _Walk.chain,
-    _Walk.chain,
-    _Walk.binary,
-    _Walk.binary,
-    _Walk.binary,
-    _Walk.literal,
-    _Walk.where,
-    _Walk.compare,
-    _Walk.cast,
-    _Walk.to_integer,
-    _Walk.reshape,
-    _Walk.reshape,
-    _Walk.reshape,
-    _Walk.view,
-    _Walk.concat,
-    _Walk.concat,
-    _Walk.slice,
-    _Walk.split,
-    _Walk.pad,
-    _Walk.spread,
-    _Walk.take,
-    _Walk.matched,
-    _Walk.made_of_sizes,
-    _Walk.reduction,
-    _Walk.rowwise,
-    _Walk.rowwise,
-    _Walk.product,
-    _Walk.linear,
-    _Walk.image,
-    _Walk.image,
+_STEPS: tuple[Callable[[Walk], Value], ...] = (
+    Walk.unary,
+    Walk.unary,
+    Walk.chain,
+    Walk.chain,
+    Walk.chain,
+    Walk.binary,
+    Walk.binary,
+    Walk.binary,
+    Walk.literal,
+    Walk.where,
+    Walk.compare,
+    Walk.cast,
+    Walk.to_integer,
+    Walk.reshape,
+    Walk.reshape,
+    Walk.reshape,
+    Walk.view,
+    Walk.concat,
+    Walk.concat,
+    Walk.slice,
+    Walk.split,
+    Walk.pad,
+    Walk.spread,
+    Walk.take,
+    Walk.matched,
+    Walk.made_of_sizes,
+    Walk.reduction,
+    Walk.rowwise,
+    Walk.rowwise,
+    Walk.product,
+    Walk.linear,
+    Walk.image,
+    Walk.image,
+    *random_sizes.STEPS,
 )
-_CONTROL: tuple[Callable[[_Walk, int], Value], ...] = (
-    _Walk.branch,
-    _Walk.branch,
-    _Walk.loop,
-    _Walk.loop,
-    _Walk.closure,
-    _Walk.call,
-    _Walk.call,
-    _Walk.rows,
-    _Walk.chain_of,
-    _Walk.found,
+_CONTROL: tuple[Callable[[Walk, int], Value], ...] = (
+    Walk.branch,
+    Walk.branch,
+    Walk.loop,
+    Walk.loop,
+    Walk.closure,
+    Walk.call,
+    Walk.call,
+    Walk.rows,
+    Walk.chain_of,
+    Walk.found,
+    *random_sizes.CONTROL,
 )
