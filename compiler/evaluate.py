@@ -16,7 +16,7 @@ from typing import Any, Union
 import numpy as np
 
 from ..formats import dims as dims_
-from ..formats.dims import SymbolicDim
+from ..formats.dims import Dim, SymbolicDim
 from ..formats.dtypes import DType
 from ..formats.errors import (
     ArgumentError,
@@ -116,8 +116,17 @@ def apply_operator(
 def _concrete(value: Any, dims: Mapping[str, int]) -> Any:
     """An attribute with dimension variables replaced."""
     if isinstance(value, SymbolicDim):
-        return dims_.evaluate(value, dims)
+        return _size(value, dims)
     return tuple(_concrete(part, dims) for part in value) if isinstance(value, tuple) else value
+
+
+def _size(dim: Dim, dims: Mapping[str, int]) -> int:
+    """What a dimension is. Raises ExecutionError where that divides by zero."""
+    try:
+        return dims_.evaluate(dim, dims)
+    except ZeroDivisionError:
+        known = ", ".join(f"{name} = {dims[name]}" for name in dims_.variables(dim))
+        raise ExecutionError(f"the dimension {dim} divides by zero for {known}") from None
 
 
 def _type_of(array: np.ndarray) -> TensorType:
@@ -206,7 +215,7 @@ class _Evaluator:
     def _bind(self, sizes: Sequence[tuple[ShapeDim, int]], dims: dict[str, int]) -> None:
         """Gives yet unbound dimension variables the values that follow from sizes."""
         for solution in dims_.solve([dim for dim, _ in sizes], dims):
-            product = sizes[solution.index][1] - dims_.evaluate(solution.rest, dims)
+            product = sizes[solution.index][1] - _size(solution.rest, dims)
             dims[str(solution.variable)] = max(product // solution.coefficient, 0)
 
     def _match(self, sizes: tuple[int, ...], shape: Sequence[ShapeDim], dims: dict[str, int], what: str) -> None:
@@ -216,7 +225,7 @@ class _Evaluator:
         for size, dim in zip(sizes, shape, strict=True):
             if not isinstance(dim, (int, SymbolicDim)) or not dims.keys() >= set(dims_.variables(dim)):
                 continue
-            if dims_.evaluate(dim, dims) != size:
+            if _size(dim, dims) != size:
                 known = ", ".join(f"{name} = {dims[name]}" for name in dims_.variables(dim))
                 raise ShapeError(f"{what}: expected dimension {dim}{known and f' ({known})'}, but {size} came")
 

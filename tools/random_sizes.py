@@ -109,8 +109,8 @@ def _arange(walk: Walk, size: Dim) -> Value:
 
 def _tile(walk: Walk, size: Dim) -> Value:
     x = walk.pick(least_rank=1)
-    repetitions = [1] * x.type.rank
-    repetitions[walk.random.randrange(x.type.rank)] = size  # type: ignore[call-overload]
+    repetitions: list[Dim] = [1] * x.type.rank
+    repetitions[walk.random.randrange(x.type.rank)] = size
     return walk.apply_view("tile", x, repetitions=tuple(repetitions))
 
 

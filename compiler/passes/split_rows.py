@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...formats.types import TensorType
 from .. import ir
-from ..operators.shapes import is_unknown
+from ..operators.shapes import element_count, is_unknown
 from ..operators.table import Fusion, lookup
 from .rewriting import Emitter, tensor_type
 
@@ -80,9 +80,12 @@ class _Splitter(Emitter):
 
 
 def _parts_rows(source: TensorType, view: TensorType) -> bool:
-    """Whether a view has the rows of a matrix on several axes."""
+    """Whether a view has the rows of a matrix on several axes: as many, though there may be no columns that would say so."""
     is_known = not any(map(is_unknown, (*source.shape, *view.shape)))
-    return is_known and source.rank == 2 < view.rank and source.shape[-1] == view.shape[-1]
+    if not is_known or not source.rank == 2 < view.rank or source.shape[-1] != view.shape[-1]:
+        return False
+    rows, columns = source.shape
+    return (isinstance(columns, int) and columns > 0) or element_count(view.shape[:-1]) == rows
 
 
 def _has_rows(type_: TensorType, count: object) -> bool:

@@ -24,7 +24,7 @@ from treadle.compiler.driver import compile_module
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.infer import infer_types
 from treadle.formats import dims
-from treadle.formats.errors import CompileError, MiscompilationError, TreadleError
+from treadle.formats.errors import CompileError, ExecutionError, MiscompilationError, TreadleError
 from treadle.tools.zoo.catalogue import CATALOGUE
 from treadle.vm.verify import verify
 
@@ -117,6 +117,22 @@ def test_a_part_may_begin_at_a_size_though_all_shapes_are_known() -> None:
         floats(2, 2),
         floats(8),
     )
+
+
+def test_rows_without_columns_are_as_many_as_anybody_says() -> None:
+    x, y, none = var("x", ("m", 8)), var("y", ("n",)), constant(np.zeros((8, 0), np.float32))
+    apart = op.reshape(op.sigmoid(op.matmul(x, none)), shape=(2, "n", 0))
+    check(Module(main=function([x, y], tuple_(apart, y))), floats(3, 8), floats(5))
+
+
+def test_a_size_that_divides_by_zero_is_named() -> None:
+    x, y = var("x", ("n",)), var("y", ("m",))
+    module = Module(main=function([x, y], op.full(shape=("(8*m) // n",), value=0.5, dtype="float32")))
+    check(module, floats(2), floats(3))
+    with pytest.raises(ExecutionError, match="divides by zero for m = 3, n = 0"):
+        evaluate(infer_types(module), "main", floats(0), floats(3))
+    with pytest.raises(ExecutionError, match="floor_divide by zero"):
+        run(saved(module), floats(0), floats(3))
 
 
 @pytest.mark.parametrize(("size", "rows"), [("2*k", 6), ("k + 3", 5), ("2*k - 1", 5)])
