@@ -68,6 +68,13 @@ class SymbolicDim:
         inner = (atom for monomial, _ in self.terms for atom in monomial)
         return sum(1 if isinstance(atom, Variable) else 1 + _atoms(atom.left) + _atoms(atom.right) for atom in inner)
 
+    @property
+    def name(self) -> str:
+        """Of a variable, its name. Raises AttributeError for another dimension."""
+        if not is_variable(self):
+            raise AttributeError(f"the dimension {self} is no variable, and has no name")
+        return str(self)
+
     def __add__(self, other: Dim) -> Dim:
         return add(self, other)
 

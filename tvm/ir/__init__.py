@@ -16,10 +16,11 @@ _MODULES = {
 
 _NAMES = {
     ".json_text": ("load_json", "save_json"),
+    ".mismatch": ("get_first_structural_mismatch",),
     ".nodes": ("make_node",),
     "..runtime.container": ("Array", "Map"),
     "..relay.module": ("IRModule",),
-    "..relay.expr": ("BaseFunc", "GlobalVar", "Op", "RelayExpr"),
+    "..relay.expr": ("BaseFunc", "GlobalVar", "Op", "RelayExpr", "SourceName", "Span"),
     "..relay.ty": (
         "FuncType",
         "GlobalTypeVar",

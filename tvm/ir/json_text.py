@@ -6,7 +6,9 @@ import base64
 import json
 from typing import Any
 
-from ...formats.dims import SymbolicDim, variable
+import numpy as np
+
+from ...formats.dims import SymbolicDim, parse
 from ...formats.errors import FormatError
 from ...formats.param_dict import load_param_dict, save_param_dict
 from ...vm.containers import Array, FloatImm, IntImm, Map, String
@@ -15,8 +17,15 @@ from ..runtime.object_generic import convert
 
 
 def save_json(node: Any) -> str:
-    """The text of a string, number, list, mapping, tensor or symbolic dimension. Raises FormatError for another object."""
-    return json.dumps(_to_json(convert(node)))
+    """The text of a string, number, list, mapping, tensor or symbolic dimension, or of Relay's expressions, types and modules.
+    Raises FormatError for another object."""
+    from .nodes_json import FIELDS, Writer
+
+    if type(node) not in FIELDS:
+        return json.dumps(_to_json(convert(node)))
+    writer = Writer(_to_json)
+    root = writer.write(node)
+    return json.dumps({"Nodes": [writer.nodes, root]})
 
 
 def load_json(json_str: str) -> Any:
@@ -44,6 +53,8 @@ def _to_json(value: Any) -> Any:
         return {"NDArray": base64.b64encode(save_param_dict({"": value.array})).decode()}
     if isinstance(value, SymbolicDim):
         return {"Var": str(value)}
+    if isinstance(value, np.generic):
+        return {"Python": value.item()}
     raise FormatError(f"save_json: a {type(value).__name__} has no form as JSON")
 
 
@@ -63,5 +74,10 @@ def _of_json(found: Any) -> Any:
     if kind == "NDArray":
         return NDArray(load_param_dict(base64.b64decode(value))[""])
     if kind == "Var":
-        return variable(str(value))
+        return parse(str(value))
+    if kind == "Nodes":
+        from .nodes_json import Reader
+
+        nodes, root = value
+        return Reader(nodes, _of_json).read(root)
     raise FormatError(f"load_json: there is no kind of objects {kind!r}")

@@ -60,6 +60,7 @@ _MODULES = {
     "adt": ".adt",
     "analysis": ".analysis",
     "backend": ".backend",
+    "base": ".expr",
     "build_module": ".build_module",
     "dataflow_pattern": ".dataflow_pattern",
     "expr": ".expr",

@@ -166,14 +166,14 @@ _OPS: dict[str, Op] = {}
 
 
 @dataclass(frozen=True)
-class SourceName:
+class SourceName(Object):
     """The name of a text that programs are from."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Span:
+class Span(Object):
     """Where in a text an expression stands."""
 
     source_name: SourceName
@@ -183,7 +183,7 @@ class Span:
     end_column: int
 
     def __str__(self) -> str:
-        return f"{self.source_name.name}:{self.line}:{self.column}"
+        return f"{self.source_name.name if self.source_name else '?'}:{self.line}:{self.column}"
 
 
 class Attrs(dict):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from ...formats.dims import SymbolicDim
+from ...vm.tensor import Tensor
 from . import adt, ty
 from .expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, TupleWrapper, Var
 from .module import IRModule
-from .text.attributes import same_values
+from .text.attributes import same_values, value_text
 from .visit import children
 
 
@@ -29,6 +32,10 @@ def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
     if isinstance(rhs, TupleWrapper):
         rhs = rhs.tuple_value
     if not isinstance(lhs, Expr) or not isinstance(rhs, Expr):
+        from ..ir.mismatch import CONTAINERS, get_first_structural_mismatch
+
+        if isinstance(lhs, CONTAINERS) and isinstance(rhs, CONTAINERS):
+            return get_first_structural_mismatch(lhs, rhs) is None
         return bool(lhs == rhs)
     return _Comparison(map_free_vars).same(lhs, rhs)
 
@@ -40,14 +47,91 @@ def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> 
 
 
 def structural_hash(node: Any, map_free_vars: bool = False) -> int:
-    """A number that programs which are equal have in common."""
+    """A number that programs which are equal have in common, and others hardly ever."""
+    if isinstance(node, TupleWrapper):
+        node = node.tuple_value
     if isinstance(node, IRModule):
-        return hash(tuple(sorted(node._functions)))
+        functions = (
+            (name, structural_hash(function, map_free_vars) if isinstance(function, Function) else id(function))
+            for name, function in sorted(node._functions.items())
+        )
+        return hash((*functions, *sorted(node._data_types)))
+    if isinstance(node, (list, tuple)):
+        return hash(("list", *(structural_hash(each, map_free_vars) for each in node)))
+    if isinstance(node, dict):
+        return hash(frozenset((key, structural_hash(each, map_free_vars)) for key, each in node.items()))
+    if isinstance(node, Tensor):
+        return hash((node.array.dtype.name, node.array.shape, node.array.tobytes()))
     if not isinstance(node, Expr):
         return hash(node)
-    from .visit import postorder
+    return hash(tuple(_Content(map_free_vars).of(node)))
 
-    return hash(tuple(type(each).__name__ for each in postorder(node)))
+
+class _Content:
+    """What an expression is made of, in order: variables by their numbers, what comes again by where it came first."""
+
+    def __init__(self, map_free_vars: bool) -> None:
+        self.map_free_vars = map_free_vars
+        self.variables: dict[Var, int] = {}
+
+    def bind(self, variables: Iterable[Var]) -> None:
+        for variable in variables:
+            self.variables.setdefault(variable, len(self.variables))
+
+    def of(self, root: Expr) -> Iterator[Any]:
+        seen: dict[int, int] = {}
+        stack = [root]
+        while stack:
+            expr = stack.pop()
+            if _is_shared(expr) and id(expr) in seen:
+                yield seen[id(expr)]
+                continue
+            seen[id(expr)] = len(seen)
+            yield type(expr).__name__
+            yield self._own(expr)
+            stack += reversed(children(expr))
+
+    def _own(self, expr: Any) -> Any:
+        if isinstance(expr, Var):
+            if self.map_free_vars:
+                self.bind([expr])
+            return self.variables.get(expr, id(expr))
+        if isinstance(expr, Constant):
+            return expr.array.dtype.name, expr.array.shape, expr.array.tobytes()
+        if isinstance(expr, (GlobalVar, adt.Constructor)):
+            return expr.name_hint
+        if isinstance(expr, Op):
+            return expr.name
+        if isinstance(expr, Call):
+            callee = self._own(expr.op) if isinstance(expr.op, (Op, adt.Constructor)) else None
+            return callee, _attributes(expr.attrs)
+        if isinstance(expr, Function):
+            self.bind(expr.params)
+            return len(expr.params), tuple(map(_annotation, expr.params)), _attributes(expr.attrs)
+        if isinstance(expr, Let):
+            self.bind([expr.var])
+            return _annotation(expr.var)
+        if isinstance(expr, TupleGetItem):
+            return expr.index
+        if isinstance(expr, adt.Match):
+            for clause in expr.clauses:
+                self.bind(adt.pattern_vars(clause.lhs))
+            return expr.complete, len(expr.clauses)
+        return None
+
+
+def _is_shared(expr: Expr) -> bool:
+    """Whether it matters that an expression is the same one in two places: its value is made once."""
+    is_empty = isinstance(expr, Tuple) and not expr.fields
+    return not is_empty and not isinstance(expr, (Var, GlobalVar, Op, Constant, adt.Constructor))
+
+
+def _attributes(attrs: Any) -> tuple:
+    return tuple(sorted((str(name), value_text(value, _kind)) for name, value in (attrs or {}).items()))
+
+
+def _kind(value: Any) -> str:
+    return str(value) if isinstance(value, SymbolicDim) else type(value).__name__
 
 
 class _Comparison:
@@ -55,7 +139,8 @@ class _Comparison:
         self.map_free_vars = map_free_vars
         self.bound: dict[Var, Var] = {}
         self.backward: dict[Var, Var] = {}
-        self.known: set[tuple[int, int]] = set()
+        self.known: dict[int, Expr] = {}  # by identity, an expression and its counterpart
+        self.counterparts: dict[int, Expr] = {}
 
     def bind(self, a: Var, b: Var, typed: bool = True) -> bool:
         if typed and _annotation(a) != _annotation(b):
@@ -67,11 +152,14 @@ class _Comparison:
         waiting = [(lhs, rhs)]
         while waiting:
             a, b = waiting.pop()
-            if (id(a), id(b)) in self.known:
-                continue
+            if id(a) in self.known or id(b) in self.counterparts:
+                if self.known.get(id(a)) is b and self.counterparts.get(id(b)) is a:
+                    continue
+                return False
             if type(a) is not type(b) or not self._alike(a, b):
                 return False
-            self.known.add((id(a), id(b)))
+            if _is_shared(a):
+                self.known[id(a)], self.counterparts[id(b)] = b, a
             parts, others = children(a), children(b)
             if len(parts) != len(others):
                 return False

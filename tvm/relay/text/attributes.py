@@ -39,7 +39,7 @@ def value_text(value: Any, other: Callable[[Any], str] = str) -> str:
         return value_text(value.value, other)
     try:
         return f'"{ty.dtype_name(value)}"'
-    except (TypeError, TreadleError):
+    except (TypeError, ValueError, TreadleError):
         return value_text(str(value))
 
 
