@@ -44,6 +44,7 @@ from .fuzz_state import State
 from .fuzz_targets import is_fault, known_definitions
 from .mutate import mutate_bytes, mutate_program, mutate_section
 from .mutate_definitions import mutate_definition
+from .stand_ins import stand_ins
 
 CORPUS = Path(__file__).parent.parent / "tests" / "vm"
 BATCH = 500  # mutants that a child is given at once
@@ -116,7 +117,7 @@ def _value(type_: Type, random: Random, sizes: dict[str, int]) -> Any:
 def _machine(executable: Executable, kernels: str) -> Any:
     from ..vm.machine import VirtualMachine
 
-    return VirtualMachine(executable, kernels=kernels, **BUDGETS)
+    return VirtualMachine(executable, imports=stand_ins(executable.program), kernels=kernels, **BUDGETS)
 
 
 def _call(machine: Any, function: str, arguments: tuple) -> str:

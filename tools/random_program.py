@@ -21,6 +21,9 @@ const vector float32[2] = [1.0, -2.0]
 const matrix float32[2, 3] = [[1.0, 2.0, 3.0], [-1.0, 0.5, 0.0]]
 const count int64[] = 3
 const flag bool[] = true
+import seen: fn(float32[?], (float32[2], int64[])) -> float32[2]
+import same: fn(List) -> List
+import counted: fn(float32[n], fn(float32[2]) -> float32[2]) -> (float32[2], int64[])
 prim add_vector(%0: float32[2], %1: float32[2]) -> float32[2] {
   %2 = add(%0, %1) : float32[2]
   return %2
@@ -52,6 +55,11 @@ STATIC_PRIMITIVES = {
     "tanh_matrix": ((MATRIX,), MATRIX),
     "add_count": ((COUNT, COUNT), COUNT),
     "less_count": ((COUNT, COUNT), FLAG),
+}
+IMPORTS = {
+    "seen": ((DYNAMIC, PAIR), VECTOR),
+    "same": ((LIST,), LIST),
+    "counted": ((DYNAMIC, FUNCTION), PAIR),
 }
 ARITHMETIC = ("add", "subtract", "multiply", "floor_divide", "remainder", "minimum", "maximum", "equal", "less")
 
@@ -254,6 +262,12 @@ class _Body:
         closure, argument = self.find(FUNCTION), self.find(VECTOR)
         self.emit(f"invoke_closure r{self.new(VECTOR)}, r{closure} (r{argument})")
 
+    def imported(self) -> None:
+        name = self.random.choice(list(IMPORTS))
+        params, result = IMPORTS[name]
+        arguments = [self.find(param) for param in params]
+        self.emit(f"call_import r{self.new(result)}, {name} ({', '.join(f'r{register}' for register in arguments)})")
+
     def arithmetic(self) -> None:
         operands = f"{self.integer()}, {self.integer()}"
         number = self.new_int()
@@ -314,6 +328,7 @@ _STEPS: Sequence[Callable[[_Body], None]] = (
     _Body.field,
     _Body.invoke,
     _Body.invoke_closure,
+    _Body.imported,
     _Body.arithmetic,
     _Body.through_shape,
     _Body.prove,

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import core, threads
 from .image import Image
-from .layout import ARGUMENT_HEAD, CONTEXT, CONTEXT_WORDS, PYTHON, STOP_WORD, WORD
+from .layout import ARGUMENT_HEAD, CONTEXT, CONTEXT_WORDS, FRAME, FRAME_HEAD, FUNCTION, PYTHON, STOP_WORD, WORD
 from .memory import word
 from .once import kept, once
 from .python_layout import python_layout
@@ -89,8 +89,6 @@ class Context:
     def registers(self, frame: int | None = None) -> tuple[int, int]:
         """The addresses of a frame's reference and integer registers: of the one so many bytes from the start of the stack,
         or of the current one."""
-        from .layout import FRAME, FRAME_HEAD, FUNCTION
-
         address = self.words[CONTEXT.STACK] + (self.words[CONTEXT.FRAME] if frame is None else frame)
         refs = address + FRAME_HEAD
         return refs, refs + 2 * WORD * word(word(address, FRAME.FUNCTION), FUNCTION.REFERENCES)

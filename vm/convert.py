@@ -75,6 +75,8 @@ class Arguments:
         """A new reference to what a function of Python's gave, as a value of a type. Raises ArgumentError, DTypeError,
         ShapeError, OutOfMemoryError, BudgetExceededError."""
         self._name = "its result"
+        if isinstance(type_, TensorType):
+            return self._copied(self._array(value, type_))
         return self.reference(value, type_)
 
     def give_captured(self, position: int, closure: Closure) -> None:

@@ -63,6 +63,9 @@ class Image:
     def type_number(self, type_: Type) -> int:
         """By which number data values of a type name it: its place in `record_types`."""
         type_ = erase_dims(type_)
+        known = self._type_numbers.get(type_)
+        if known is not None:
+            return known
         with self._lock:
             if type_ not in self._type_numbers:  # a type of values that only come from outside
                 self.record_types.append(type_)

@@ -13,6 +13,7 @@ from treadle.tools import fuzz
 from treadle.tools.fuzz_state import is_bad
 from treadle.tools.mutate import mutate_bytes, mutate_program, mutate_section, tweak
 from treadle.tools.random_program import random_program
+from treadle.tools.stand_ins import stand_ins
 from treadle.vm.context import live_bytes
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.verify import verify
@@ -104,7 +105,10 @@ def test_random_programs_verify_round_trip_and_run(seed: int) -> None:
     data = executable.as_bytes()
     assert load(data).as_bytes() == data
     assert Executable(parse_assembly(executable.as_text())).as_bytes() == data
-    machine = VirtualMachine(executable, max_steps=20_000, max_seconds=5, max_memory=64 << 20, max_depth=100)
+    imports = stand_ins(program)
+    machine = VirtualMachine(
+        executable, imports=imports, max_steps=20_000, max_seconds=5, max_memory=64 << 20, max_depth=100
+    )
 
     def outcome() -> str:
         try:
