@@ -4,13 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test serve-test cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
 
 test: $(VENV)/ready
 	$(RUN) -m pytest -n auto --maxprocesses 8
+
+# the server, with its packages and Triton's own clients, in an environment of its own
+serve-test: $(VENV)/serving/ready
+	$(VENV)/serving/bin/python -m pytest tests/serve -n auto --maxprocesses 8
 
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
 cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
@@ -23,7 +27,7 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
-	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.tools -p treadle.tvm -p treadle.cluster
+	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.serve -p treadle.tools -p treadle.tvm -p treadle.cluster
 
 bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench dispatch
@@ -54,6 +58,11 @@ docs: $(VENV)/ready
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/serving/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)/serving
+	$(VENV)/serving/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,serve-test]'
 	touch $@
 
 $(VENV)/rivals: $(VENV)/ready

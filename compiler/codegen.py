@@ -6,14 +6,14 @@ left to do here is to write its instructions down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..formats.bytecode import CodeBuilder, code_array, int_register
 from ..formats.bytecode import Label as Target
 from ..formats.isa import Kind
 from ..formats.program import Function, Import, Program, SourceLocation
-from ..formats.types import Constructor, DataTypeDefinition, erase_dims
+from ..formats.types import Constructor, DataTypeDefinition, TupleType, erase_dims
 from ..formats.weights import WeightTable
 from . import ir, memory, registers
 from .analysis import function_type
@@ -75,22 +75,24 @@ def generate(module: ir.Module, metadata: Mapping[str, str] | None = None) -> Ge
 def _describe(
     name: str, function: ir.Function, allocation: Allocation, report: MemoryReport, start: int, length: int
 ) -> Function:
+    type_ = function_type(function)
+    results = len(type_.result.fields) if isinstance(type_.result, TupleType) else 1
     return Function(
         name=name,
-        param_names=_distinct([param.name for param in function.params]),
-        type=function_type(function),
+        param_names=distinct([param.name for param in function.params]),
+        type=type_,
         captured=function.captured,
         ref_registers=allocation.ref_registers,
         int_registers=allocation.int_registers,
         frame_bytes=report.frame_bytes,
         start=start,
         length=length,
-        result_names=function.result_names,
+        result_names=function.result_names if len(function.result_names) == results else (),
     )
 
 
-def _distinct(names: list[str]) -> tuple[str, ...]:
-    """Parameter names, numbered where one occurs twice."""
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Names, numbered where one occurs twice."""
     seen: dict[str, None] = {}
     for name in names:
         unique, count = name, 1

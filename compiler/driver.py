@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -29,7 +28,7 @@ from ..formats.types import TensorType
 from ..vm.library import variant_keys
 from . import effort, ir
 from .analysis import atoms_in, constant_bytes
-from .codegen import Generated, generate
+from .codegen import Generated, distinct, generate
 from .kernels.lower import supports
 from .kernels.target import Target, host
 from .operators.winograd import WinogradChoice, best_tiles
@@ -149,11 +148,12 @@ def compile_module(
         raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
     if params:
         module = bind_parameters(module, entries[0], params, weights)
-    names = {f"outputs:{name}": json.dumps(_result_names(module.functions[name])) for name in entries}
+    named = {name: _with_result_names(module.functions[name]) for name in entries}
+    module = dataclasses.replace(module, functions=module.functions | named)
     options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
         module = run(module, pipeline(opt_level, options, without), print_after=print_after, timings=timings)
-    generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)} | names)
+    generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)})
     check_made(generated.program)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
 
@@ -187,13 +187,17 @@ def check_made(program: Program) -> None:
         ) from None
 
 
-def _result_names(function: ir.Function) -> list[str]:
-    """What the result, or each part of a tuple that is made at the end, is called: a model's outputs keep their names."""
+def _with_result_names(function: ir.Function) -> ir.Function:
+    """The function, whose result, or each part of a tuple that is made at the end, is called what its variable is, unless the
+    model has names for them."""
     body = function.body
+    if function.result_names:
+        return function
     result: tuple[ir.Atom, ...] = (body.result,)
     if body.bindings and body.bindings[-1].var is body.result and isinstance(body.bindings[-1].value, ir.MakeTuple):
         result = body.bindings[-1].value.fields
-    return [atom.name if isinstance(atom, ir.Var) else "" for atom in result]
+    names = [atom.name for atom in result if isinstance(atom, ir.Var) and atom.name]
+    return dataclasses.replace(function, result_names=distinct(names)) if len(names) == len(result) else function
 
 
 def bind_parameters(

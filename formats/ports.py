@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,8 +36,10 @@ def inputs_of(function: Function) -> tuple[Port, ...]:
 
 
 def outputs_of(function: Function) -> tuple[Port, ...]:
-    """The result, or the fields of a tuple, by the names that the model has for them; else output_0, output_1, …"""
+    """The result, or the fields of a tuple, by the names that the model has for them; else "output", or "output_0", "output_1",
+    … of a tuple."""
     result = function.type.result
-    types: Sequence[Type] = result.fields if isinstance(result, TupleType) else (result,)
-    names = function.result_names or tuple(f"output_{number}" for number in range(len(types)))
-    return tuple(map(Port, names, types))
+    if not isinstance(result, TupleType):
+        return (Port(*(function.result_names or ("output",)), result),)
+    names = function.result_names or [f"output_{number}" for number in range(len(result.fields))]
+    return tuple(map(Port, names, result.fields))

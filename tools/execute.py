@@ -273,13 +273,10 @@ def prepare_call(executable: Executable, options: argparse.Namespace) -> tuple[F
 
 
 def named_results(executable: Executable, function: str, result: Any) -> Iterator[tuple[str, Any]]:
-    """The results by name: those of the model's outputs, else "output", or "output_0", "output_1", … of a tuple."""
+    """The results by name."""
     values = list(result) if isinstance(result, tuple) else [result]
-    names = json.loads(executable.program.metadata.get(f"outputs:{function}", "[]"))
-    if len(names) != len(values) or not all(names) or len(set(names)) < len(names):
-        names = ["output"] if len(values) == 1 else [f"output_{i}" for i in range(len(values))]
-    for name, value in zip(names, values, strict=True):
-        yield name, np.asarray(value) if hasattr(value, "__array__") else value
+    for port, value in zip(executable.outputs(function), values, strict=True):
+        yield port.name, np.asarray(value) if hasattr(value, "__array__") else value
 
 
 def _save(value: Any, argument: arguments.TensorArgument) -> None:

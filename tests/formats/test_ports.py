@@ -12,6 +12,8 @@ from treadle.compiler.text import parse_module, print_module
 from treadle.formats import sections
 from treadle.formats.assembly import parse_assembly, print_assembly
 from treadle.formats.errors import FormatError
+from treadle.formats.ports import outputs_of
+from treadle.formats.types import FunctionType, TupleType
 
 
 def model():
@@ -29,10 +31,21 @@ def test_ports_have_the_model_s_names_and_numpy_s_types():
     assert (values.name, values.shape, z.name) == ("the values", ("n", 2), "z")
 
 
+def test_results_of_a_graph_have_the_names_of_its_operators():
+    x = var("x", (4,))
+    executable = treadle.compile(Module(main=function([x], treadle.tuple_(op.exp(x), op.exp(x + 1), x))))
+    assert [port.name for port in executable.outputs()] == ["exp", "exp_1", "x"]
+
+
 def test_results_without_names_are_counted():
     x = var("x", (4,))
-    executable = treadle.compile(Module(main=function([x], op.exp(x))))
-    assert [port.name for port in executable.outputs()] == ["output_0"]
+    program = treadle.compile(Module(main=function([x], op.exp(x)))).program
+    (function_,) = program.functions
+    assert [port.name for port in outputs_of(replace(function_, result_names=()))] == ["output"]
+    pair = replace(
+        function_, result_names=(), type=FunctionType(function_.type.params, TupleType((function_.type.result,) * 2))
+    )
+    assert [port.name for port in outputs_of(pair)] == ["output_0", "output_1"]
 
 
 def test_names_of_results_are_in_the_file_and_in_both_texts():

@@ -1,0 +1,221 @@
+"""Requests that wait together become one call, where rows are independent of each other.
+
+A function can take several requests at once if all its inputs and outputs begin with one dimension, the rows, that nothing else
+depends on, and no row of a result depends on another row of the inputs. The first is read off its type. The second is tried
+when the model is loaded: whatever other rows hold, NaN and infinities too, a row's result must be the same to the bit. Code with
+branches is never merged, since what is tried may not take them all; a model's configuration can say otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..formats import dims
+from ..formats.errors import TreadleError
+from ..formats.ports import Port
+from ..formats.types import TensorType
+from ..vm.budgets import CancelToken
+from .config import ModelConfig
+from .endpoint import Endpoint
+from .errors import ClientGoneError, DeadlineError, as_serve_error
+from .scheduler import Line
+
+Outputs = list[np.ndarray]
+Done = Callable[["Outputs | None", "Exception | None"], None]
+
+_TRIED_SIZES = (8, 1, 4, 16, 32)  # of dimensions that are not the rows
+_TRY_SECONDS = 20.0  # that trying a model may take; then its requests are not merged
+
+
+class Pending:
+    """A request that waits for its turn, alone or with others."""
+
+    __slots__ = ("arguments", "cancel", "deadline", "done", "endpoint", "key", "rows", "since", "started")
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        arguments: list[np.ndarray],
+        rows: int | None,
+        deadline: float | None,
+        cancel: CancelToken | None,
+        done: Done,
+    ) -> None:
+        """`rows` is None for a request that stays alone. `done(outputs, error)` is called once, in any thread."""
+        self.endpoint, self.arguments, self.rows = endpoint, arguments, rows
+        self.deadline, self.cancel, self.done = deadline, cancel, done
+        self.key = (endpoint.function, tuple([array.shape[1:] for array in arguments])) if rows is not None else None
+        self.since = time.monotonic()
+        self.started = 0.0
+
+    def run(self) -> None:
+        """Calls for this request alone."""
+        self.started = time.monotonic()
+        try:
+            if self.cancel is not None and self.cancel.cancelled:
+                raise ClientGoneError("the call was cancelled while it waited")
+            if self.deadline is not None and self.started >= self.deadline:
+                raise DeadlineError("the deadline passed while the request waited")
+            outputs = self.endpoint.run(self.arguments, self.deadline, self.cancel)
+        except Exception as error:
+            self.done(None, error)
+        else:
+            self.done(outputs, None)
+
+
+class Batch:
+    """Several requests in one call."""
+
+    def __init__(self, members: Sequence[Pending]) -> None:
+        self.members = members
+
+    def run(self) -> None:
+        """Calls once for all that still want it; each gets its rows. Where that fails, each is called for itself: what one holds
+        must not be the others' error."""
+        now = time.monotonic()
+        members = [each for each in self.members if self._is_wanted(each, now)]
+        if len(members) < 2:
+            for each in members:
+                each.run()
+            return
+        for each in members:
+            each.started = now
+        deadlines = [each.deadline for each in members]
+        deadline = None if None in deadlines else max(deadlines)  # type: ignore[type-var]
+        arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
+        try:
+            outputs = members[0].endpoint.run(arguments, deadline)
+        except TreadleError:
+            for each in members:
+                each.run()
+            return
+        except Exception as error:
+            for each in members:
+                each.done(None, error)
+            return
+        first = 0
+        for each in members:
+            assert each.rows is not None
+            rows = slice(first, first + each.rows)
+            first += each.rows
+            each.done([array[rows] for array in outputs], None)
+
+    @staticmethod
+    def _is_wanted(each: Pending, now: float) -> bool:
+        if each.cancel is not None and each.cancel.cancelled:
+            each.done(None, ClientGoneError("the call was cancelled while it waited"))
+            return False
+        if each.deadline is not None and now >= each.deadline:
+            each.done(None, DeadlineError("the deadline passed while the request waited"))
+            return False
+        return True
+
+
+class BatchLine(Line):
+    """A line in which requests that fit together are taken together."""
+
+    waiting: Any  # of Pending
+
+    def __init__(self, name: str, config: ModelConfig) -> None:
+        super().__init__(name, config.max_queue, config.instances)
+        self._config = config
+
+    def due(self, now: float) -> float:
+        """At once, unless more may still come for a batch that is not full."""
+        first: Pending = self.waiting[0]
+        if first.rows is None or not self._config.max_delay:
+            return now
+        rows = sum(each.rows or 0 for each in self._fitting())
+        if rows >= self._config.max_batch or rows in self._config.preferred:
+            return now
+        return max(now, first.since + self._config.max_delay)
+
+    def take(self) -> Pending | Batch:
+        """The first request, and what fits behind it."""
+        members = self._fitting()
+        if len(members) == 1:
+            return self.waiting.popleft()
+        taken = set(map(id, members))
+        rest = [each for each in self.waiting if id(each) not in taken]
+        self.waiting.clear()
+        self.waiting.extend(rest)
+        return Batch(members)
+
+    def _fitting(self) -> list[Pending]:
+        """The first request and the next ones that can be one call with it, up to the largest batch."""
+        first: Pending = self.waiting[0]
+        members, rows = [first], first.rows
+        if rows is None:
+            return members
+        for each in list(self.waiting)[1:]:
+            if each.key == first.key and rows + each.rows <= self._config.max_batch:
+                members.append(each)
+                rows += each.rows
+        return members
+
+
+# ---- which functions ----
+
+
+def rows_of(endpoint: Endpoint) -> str | None:
+    """The variable that is the first dimension of all inputs and outputs, and of no other; None if there is none."""
+    ports = (*endpoint.inputs, *endpoint.outputs)
+    name = None
+    for port in ports:
+        shape = port.type.shape if isinstance(port.type, TensorType) else ()
+        if not shape or not dims.is_variable(shape[0]):  # type: ignore[arg-type]
+            return None
+        name = name or str(shape[0])
+        if str(shape[0]) != name or any(name in dims.variables(dim) for dim in shape[1:]):  # type: ignore[arg-type]
+            return None
+    return name if endpoint.inputs else None
+
+
+def has_independent_rows(endpoint: Endpoint) -> bool:
+    """Whether requests may be merged: see above."""
+    rows = rows_of(endpoint)
+    if rows is None or not endpoint.is_straight:
+        return False
+    deadline = time.monotonic() + _TRY_SECONDS
+    for size in _TRIED_SIZES:
+        try:
+            return _rows_agree(endpoint, size, deadline)
+        except TreadleError as error:  # these sizes do not suit the model
+            if isinstance(as_serve_error(error), DeadlineError):
+                return False
+    return False
+
+
+def _rows_agree(endpoint: Endpoint, size: int, deadline: float) -> bool:
+    """Whether the middle one of three rows stays what it is, whatever the others hold."""
+    rng = np.random.default_rng(0)
+    middle = [_row(port, size, rng) for port in endpoint.inputs]
+    expected: Outputs | None = None
+    for fill in (None, None, None, np.nan, np.inf, -np.inf, 1e30, 0.0):
+        arguments = []
+        for port, row in zip(endpoint.inputs, middle, strict=True):
+            others = [_row(port, size, rng), _row(port, size, rng)]
+            if fill is not None and row.dtype.kind == "f":
+                with np.errstate(over="ignore"):
+                    others = [np.full_like(row, fill), np.full_like(row, fill)]
+            arguments.append(np.concatenate([others[0], row, others[1]]))
+        results = [np.ascontiguousarray(array[1:2]) for array in endpoint.run(arguments, deadline)]
+        if expected is None:
+            expected = results
+        elif any(a.tobytes() != b.tobytes() for a, b in zip(expected, results, strict=True)):
+            return False
+    return True
+
+
+def _row(port: Port, size: int, rng: np.random.Generator) -> np.ndarray:
+    """A row of an input: small whole numbers, which are places in any table, or floats around 0."""
+    type_ = port.type
+    assert isinstance(type_, TensorType)
+    shape = (1, *(dim if isinstance(dim, int) else size for dim in type_.shape[1:]))
+    if type_.dtype.is_float:
+        return rng.standard_normal(shape).astype(type_.dtype.numpy)
+    return rng.integers(0, 2, shape).astype(type_.dtype.numpy)

@@ -1,0 +1,100 @@
+"""How a model is served: what its configuration file, or the server's command line, may say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..formats.errors import FileError, FormatError
+
+MAX_FILE = 1 << 20  # bytes of a configuration
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """How one model is served. Times are in seconds, memory in bytes; None is no bound."""
+
+    max_queue: int = 128  # requests that wait; one more is refused at once
+    instances: int | None = None  # calls at once; None: one a processor
+    max_seconds: float = 60.0  # of a call, where the client has no shorter deadline
+    max_steps: int | None = None  # instructions of a call
+    max_memory: int | None = None  # of a call
+    batching: bool | None = None  # None: where rows are found to be independent
+    max_batch: int = 32  # rows of a merged call
+    max_delay: float = 0.0  # that the first request of a batch waits for others
+    preferred: tuple[int, ...] = ()  # numbers of rows for which nothing waits any longer
+    max_sequences: int = 64
+    sequence_idle: float = 60.0  # after which a sequence that nobody continues is forgotten
+    state: Mapping[str, str] = field(default_factory=dict)  # an input → the output that it is in a sequence's next call
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_queue", 1), ("max_batch", 1), ("max_sequences", 1)):
+            if getattr(self, name) < least:
+                raise FormatError(f"{name} = {getattr(self, name)}: expected {least} or more")
+        if self.instances is not None and self.instances < 1:
+            raise FormatError(f"instances = {self.instances}: expected 1 or more, or null")
+        if not self.max_seconds > 0 or self.max_delay < 0 or not self.sequence_idle > 0:
+            raise FormatError("max_seconds and sequence_idle are more than 0, max_delay not less")
+
+    @staticmethod
+    def parse(text: str | bytes, source: str, base: ModelConfig | None = None) -> ModelConfig:
+        """From JSON; what it does not say is as in `base`. Raises FormatError."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{source}: no JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise FormatError(f"{source}: expected an object, found {type(values).__name__}")
+        for name, value in values.items():
+            if name not in _CHECKS:
+                raise FormatError(f"{source}: no setting {name!r}; there are {', '.join(_CHECKS)}")
+            if not _CHECKS[name](value):
+                raise FormatError(f"{source}: {name} = {json.dumps(value)[:60]} is not what it can be")
+        if "preferred" in values:
+            values["preferred"] = tuple(values["preferred"])
+        try:
+            return replace(base or ModelConfig(), **values)
+        except FormatError as error:
+            raise FormatError(f"{source}: {error.message}") from None
+
+    @staticmethod
+    def load(path: Path, base: ModelConfig) -> ModelConfig:
+        """From a file; `base` where there is none. Raises FormatError, FileError."""
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_FILE + 1)
+        except FileNotFoundError:
+            return base
+        except OSError as error:
+            raise FileError.of(error, f"cannot read {path.name}") from None
+        if len(data) > MAX_FILE:
+            raise FormatError(f"{path.name}: more than {MAX_FILE} bytes")
+        return ModelConfig.parse(data, path.name, base)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
+
+
+def _or_none(check: Any) -> Any:
+    return lambda value: value is None or check(value)
+
+
+_CHECKS: dict[str, Any] = {each.name: _whole for each in fields(ModelConfig)} | {
+    "instances": _or_none(_whole),
+    "max_steps": _or_none(_whole),
+    "max_memory": _or_none(_whole),
+    "max_seconds": _number,
+    "max_delay": _number,
+    "sequence_idle": _number,
+    "batching": lambda value: value is None or isinstance(value, bool),
+    "preferred": lambda value: isinstance(value, list) and all(map(_whole, value)),
+    "state": lambda value: isinstance(value, dict) and all(isinstance(each, str) for each in value.values()),
+}

@@ -1,0 +1,90 @@
+"""What the protocol tells about models, as plain data that both transports print: configuration, statistics, the repository."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..formats.ports import Port
+from ..formats.types import TensorType
+from .datatypes import NAMES
+from .endpoint import Endpoint
+from .model import Model
+from .repository import Repository
+from .statistics import Count, Statistics
+
+
+def model_config(model: Model, endpoint: Endpoint) -> dict[str, Any]:
+    """A model's configuration in the terms of Triton's clients: what of it has a meaning here."""
+    is_merged = endpoint.function in model.merged
+    config = model.config
+    described: dict[str, Any] = {
+        "name": model.name,
+        "platform": "treadle",
+        "backend": "treadle",
+        "version_policy": {"all": {}},
+        "max_batch_size": config.max_batch if is_merged else 0,
+        "input": [_tensor(port, is_merged) for port in endpoint.inputs],
+        "output": [_tensor(port, is_merged) for port in endpoint.outputs],
+        "instance_group": [{"name": model.name, "kind": "KIND_CPU", "count": config.instances or 1}],
+        "default_model_filename": model.path.name,
+    }
+    if is_merged:
+        described["dynamic_batching"] = {
+            "preferred_batch_size": list(config.preferred),
+            "max_queue_delay_microseconds": int(config.max_delay * 1e6),
+        }
+    if config.state:
+        described["sequence_batching"] = {"max_sequence_idle_microseconds": int(config.sequence_idle * 1e6)}
+    return described
+
+
+def _tensor(port: Port, is_merged: bool) -> dict[str, Any]:
+    """Triton leaves the batch out of a tensor's shape."""
+    assert isinstance(port.type, TensorType)
+    shape = [dim if isinstance(dim, int) else -1 for dim in port.type.shape]
+    return {"name": port.name, "data_type": f"TYPE_{NAMES[port.type.dtype]}", "dims": shape[1:] if is_merged else shape}
+
+
+def model_statistics(repository: Repository, name: str = "", version: str = "") -> list[dict[str, Any]]:
+    """Of one model, or of all. Raises ServeError."""
+    if name:
+        model, endpoint = repository.endpoint(name, version)
+        models = [(model, endpoint)]
+    else:
+        models = [(model, endpoint) for model in repository.models() for endpoint in model.endpoints.values()]
+    return [_statistics(model, endpoint, model.statistics[endpoint.function]) for model, endpoint in models]
+
+
+def _statistics(model: Model, endpoint: Endpoint, counted: Statistics) -> dict[str, Any]:
+    def count(each: Count) -> dict[str, int]:
+        return {"count": each.count, "ns": each.ns}
+
+    nothing = {"count": 0, "ns": 0}
+    return {
+        "name": model.name if endpoint.function == model.main else f"{model.name}:{endpoint.function}",
+        "version": str(model.version),
+        "last_inference": counted.last_ms,
+        "inference_count": counted.rows,
+        "execution_count": counted.calls,
+        "inference_stats": {
+            "success": count(counted.success),
+            "fail": count(counted.fail),
+            "queue": count(counted.queue),
+            "compute_input": nothing,
+            "compute_infer": count(counted.compute),
+            "compute_output": nothing,
+            "cache_hit": nothing,
+            "cache_miss": nothing,
+        },
+        "batch_stats": [],
+    }
+
+
+def repository_index(repository: Repository, is_ready: bool = False) -> list[dict[str, str]]:
+    """What is in the folder, or only what is ready."""
+    rows = repository.index()
+    return [
+        {"name": name, "version": str(version), "state": state.state, "reason": state.reason}
+        for name, version, state in rows
+        if state.state == "READY" or not is_ready
+    ]

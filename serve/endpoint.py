@@ -1,0 +1,205 @@
+"""One function of one version of a model, as clients call it: tensors by name in, tensors by name out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..formats import dims
+from ..formats.bytecode import function_words, scan
+from ..formats.dtypes import DType
+from ..formats.executable import Executable
+from ..formats.ports import Port, inputs_of, outputs_of
+from ..formats.program import Function, Program
+from ..formats.types import TensorType, TupleType, Type
+from ..vm.budgets import CancelToken
+from ..vm.machine import VirtualMachine
+from ..vm.tensor import Tensor
+from .config import ModelConfig
+from .datatypes import NAMES
+from .errors import BadRequestError, DeadlineError
+
+SHORT_SECONDS = (
+    300e-6  # of a call that is made where its request is read: about what handing it to a thread and back costs
+)
+_KNOWN_SHAPES = 256  # whose times an endpoint remembers
+
+
+class Endpoint:
+    """A function that takes tensors and gives tensors."""
+
+    def __init__(
+        self, machine: VirtualMachine, executable: Executable, function: Function, config: ModelConfig
+    ) -> None:
+        self.function = function.name
+        self.inputs, self.outputs = inputs_of(function), outputs_of(function)
+        self._machine, self._config = machine, config
+        self._call = machine[function.name]
+        self._by_name = {port.name: number for number, port in enumerate(self.inputs)}
+        self._gives_tuple = isinstance(function.type.result, TupleType)
+        self._is_bounded = config.max_steps is None and config.max_memory is None
+        self.is_straight = is_straight(executable.program, function)
+        self._longest: dict[tuple, float] = {}  # shapes → seconds of the longest call
+
+    # ---- requests ----
+
+    def arguments(self, tensors: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The tensors in the order of the parameters. Raises BadRequestError: a name is missing or unknown, an element type or
+        shape is another."""
+        if unknown := [name for name in tensors if name not in self._by_name]:
+            raise BadRequestError(f"no input {unknown[0]!r}; the model has {_listed(self.inputs)}")
+        sizes: dict[str, int] = {}
+        values = []
+        for port in self.inputs:
+            array = tensors.get(port.name)
+            if array is None:
+                raise BadRequestError(f"input {port.name!r} is missing; the model has {_listed(self.inputs)}")
+            _check(port, array, sizes)
+            values.append(array)
+        return values
+
+    def check_outputs(self, names: Sequence[str]) -> None:
+        """Raises BadRequestError for a name that no output has."""
+        known = [port.name for port in self.outputs]
+        for name in names:
+            if name not in known:
+                raise BadRequestError(f"no output {name!r}; the model has {_listed(self.outputs)}")
+
+    # ---- calls ----
+
+    def is_short(self, arguments: Sequence[np.ndarray]) -> bool:
+        """Whether a call with such arguments takes next to no time, whatever their elements are: straight-line code, and all
+        calls with these shapes have been short."""
+        if not (self.is_straight and self._is_bounded):
+            return False
+        return self._longest.get(tuple([array.shape for array in arguments]), 1.0) < SHORT_SECONDS
+
+    def run_short(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """A call that `is_short`, with no bounds to look at."""
+        start = time.perf_counter()
+        result = self._call(*arguments)
+        self._note(arguments, time.perf_counter() - start)
+        return self._arrays(result)
+
+    def run(
+        self, arguments: Sequence[np.ndarray], deadline: float | None = None, cancel: CancelToken | None = None
+    ) -> list[np.ndarray]:
+        """The outputs. `deadline` is a time of `time.monotonic`. Raises what the call raises, DeadlineError."""
+        seconds, config = self._config.max_seconds, self._config
+        if deadline is not None:
+            seconds = min(seconds, deadline - time.monotonic())
+            if seconds <= 0:
+                raise DeadlineError("the deadline was over before the call began")
+        start = time.perf_counter()
+        result = self._machine.call(
+            self.function,
+            arguments,
+            max_seconds=seconds,
+            max_steps=config.max_steps,
+            max_memory=config.max_memory,
+            cancel=cancel,
+        )
+        self._note(arguments, time.perf_counter() - start)
+        return self._arrays(result)
+
+    def _note(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
+        """The longest call, which is forgotten by and by: one call that was held up says little."""
+        shapes = tuple([array.shape for array in arguments])
+        if shapes not in self._longest and len(self._longest) >= _KNOWN_SHAPES:
+            self._longest.clear()
+        self._longest[shapes] = max(seconds, 0.9 * self._longest.get(shapes, 0.0))
+
+    def _arrays(self, result: Any) -> list[np.ndarray]:
+        parts: Sequence[Tensor] = result if self._gives_tuple else (result,)
+        return [part.array for part in parts]
+
+
+def endpoints(machine: VirtualMachine, executable: Executable, config: ModelConfig) -> dict[str, Endpoint]:
+    """By name, the functions that clients can call."""
+    return {
+        function.name: Endpoint(machine, executable, function, config)
+        for function in executable.program.functions
+        if not function.captured and _takes_tensors(function)
+    }
+
+
+def _takes_tensors(function: Function) -> bool:
+    result = function.type.result
+    results: Sequence[Type] = result.fields if isinstance(result, TupleType) else (result,)
+    return all(isinstance(type_, TensorType) for type_ in (*function.type.params, *results))
+
+
+def is_straight(program: Program, function: Function) -> bool:
+    """Whether a function has neither branches nor loops, nor calls one that has: then shapes alone say how long it takes."""
+    by_number = program.functions
+    pending, seen = [by_number.index(function)], set()
+    while pending:
+        number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        callees = []
+        for instruction in scan(function_words(program, by_number[number]), by_number[number].name):
+            if instruction.operation.name in ("goto", "if", "if_int", "invoke_closure"):
+                return False
+            if instruction.operation.name == "invoke":
+                callees.append(instruction.values[1])
+        pending += callees  # type: ignore[arg-type]
+    return not _is_recursive(program, by_number.index(function))
+
+
+def _is_recursive(program: Program, first: int) -> bool:
+    """Whether a function comes to a function again that it is in."""
+    inside: set[int] = set()
+    done: set[int] = set()
+    stack = [(first, False)]
+    while stack:
+        number, is_over = stack.pop()
+        if is_over:
+            inside.discard(number)
+            done.add(number)
+            continue
+        if number in inside:
+            return True
+        if number in done:
+            continue
+        inside.add(number)
+        stack.append((number, True))
+        function = program.functions[number]
+        for instruction in scan(function_words(program, function), function.name):
+            if instruction.operation.name == "invoke":
+                stack.append((instruction.values[1], False))  # type: ignore[arg-type]
+    return False
+
+
+def _check(port: Port, array: np.ndarray, sizes: dict[str, int]) -> None:
+    type_ = port.type
+    assert isinstance(type_, TensorType)
+    shape = array.shape
+    if array.dtype != type_.dtype.numpy or len(shape) != type_.rank:
+        _refuse(port, array)
+    for dim, size in zip(type_.shape, shape, strict=True):
+        if isinstance(dim, int):
+            if dim != size:
+                _refuse(port, array)
+        elif dims.is_variable(dim) and sizes.setdefault(str(dim), size) != size:  # type: ignore[arg-type]
+            raise BadRequestError(f"input {port.name!r}: {dim} is {size} here, and {sizes[str(dim)]} in another input")
+
+
+def _refuse(port: Port, array: np.ndarray) -> None:
+    assert isinstance(port.type, TensorType)
+    expected = f"{NAMES[port.type.dtype]} {_shape(port.type.shape)}"
+    raise BadRequestError(
+        f"input {port.name!r}: expected {expected}, {NAMES[DType.of(array.dtype)]} {_shape(array.shape)} came"
+    )
+
+
+def _shape(shape: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _listed(ports: Sequence[Port]) -> str:
+    return ", ".join(repr(port.name) for port in ports) or "none"

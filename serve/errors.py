@@ -1,0 +1,96 @@
+"""What a request may be refused with: each error has its HTTP status and its gRPC status code."""
+
+from __future__ import annotations
+
+from ..formats.errors import (
+    BudgetExceededError,
+    CancelledError,
+    ExecutionError,
+    FormatError,
+    OutOfMemoryError,
+    TreadleError,
+)
+
+
+class ServeError(TreadleError):
+    """A request that is answered with an error."""
+
+    http, grpc = 500, "INTERNAL"
+
+
+class BadRequestError(ServeError):
+    """The request is malformed, or does not fit the model."""
+
+    http, grpc = 400, "INVALID_ARGUMENT"
+
+
+class UnauthenticatedError(ServeError):
+    """A token is missing or wrong."""
+
+    http, grpc = 401, "UNAUTHENTICATED"
+
+
+class NotFoundError(ServeError):
+    """There is no such model, version, region or page."""
+
+    http, grpc = 404, "NOT_FOUND"
+
+
+class TooLargeError(ServeError):
+    """A body is larger than it may be, or than the tensors that it declares."""
+
+    http, grpc = 413, "INVALID_ARGUMENT"
+
+
+class LimitedError(ServeError):
+    """The call passed a limit of the model: steps or memory."""
+
+    http, grpc = 422, "RESOURCE_EXHAUSTED"
+
+
+class OverloadedError(ServeError):
+    """The model's queue is full. To be tried again later."""
+
+    http, grpc = 429, "RESOURCE_EXHAUSTED"
+
+
+class ClientGoneError(ServeError):
+    """The client went away, or cancelled the call."""
+
+    http, grpc = 499, "CANCELLED"
+
+
+class NotImplementedHereError(ServeError):
+    """A part of the protocol that this server does not have."""
+
+    http, grpc = 501, "UNIMPLEMENTED"
+
+
+class UnavailableError(ServeError):
+    """The model is not ready, or the server is about to stop."""
+
+    http, grpc = 503, "UNAVAILABLE"
+
+
+class DeadlineError(ServeError):
+    """The call took longer than the client, or the model's limit, allows."""
+
+    http, grpc = 504, "DEADLINE_EXCEEDED"
+
+
+def as_serve_error(error: BaseException) -> ServeError:
+    """What a request is answered with where this was raised."""
+    if isinstance(error, ServeError):
+        return error
+    if isinstance(error, BudgetExceededError):
+        kind: type[ServeError] = DeadlineError if error.budget == "seconds" else LimitedError
+        return kind(str(error))
+    if isinstance(error, CancelledError):
+        return ClientGoneError(str(error))
+    if isinstance(error, (OutOfMemoryError, MemoryError)):
+        return LimitedError(str(error) or "the system has no memory for it")
+    if isinstance(error, (ExecutionError, FormatError)):
+        return BadRequestError(str(error))
+    if isinstance(error, TreadleError):
+        return ServeError(str(error))
+    return ServeError(f"{type(error).__name__}: {error}")

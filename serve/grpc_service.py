@@ -1,0 +1,317 @@
+"""The protocol over gRPC: its methods, on the same service as HTTP's.
+
+Calls are made in the threads of gRPC's own server, each in the thread that has read the request: what must wait, waits there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+import grpc
+import numpy as np
+
+from ..formats.dtypes import DType
+from ..vm.budgets import CancelToken
+from .access import AccessLog, Tokens
+from .datatypes import NAMES, dtype_of
+from .descriptions import model_config, model_statistics, repository_index
+from .errors import (
+    BadRequestError,
+    NotImplementedHereError,
+    ServeError,
+    UnauthenticatedError,
+    UnavailableError,
+    as_serve_error,
+)
+from .grpc_messages import SERVICE, message
+from .http_tensors import check_size, elements, read_shape
+from .service import Request, Response, Service
+from .shared_memory import Regions
+
+_CONTENTS = {  # the typed field of each element type; smaller integers travel in larger ones
+    DType.bool: "bool_contents",
+    DType.int8: "int_contents",
+    DType.int16: "int_contents",
+    DType.int32: "int_contents",
+    DType.int64: "int64_contents",
+    DType.uint8: "uint_contents",
+    DType.uint16: "uint_contents",
+    DType.uint32: "uint_contents",
+    DType.uint64: "uint64_contents",
+    DType.float32: "fp32_contents",
+    DType.float64: "fp64_contents",
+}
+
+
+class Methods:
+    """The methods of the service, by their names."""
+
+    def __init__(self, service: Service, regions: Regions) -> None:
+        self._service, self._regions = service, regions
+        self._response, self._streamed = message("ModelInferResponse"), message("ModelStreamInferResponse")
+
+    # ---- inference ----
+
+    def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
+        cancel = CancelToken()
+        context.add_callback(cancel.cancel)
+        return self._infer(request, context, cancel)
+
+    def ModelStreamInfer(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        """One answer for each request, in their order; what goes wrong with one is its answer, and ends no stream."""
+        cancel = CancelToken()
+        context.add_callback(cancel.cancel)
+        for request in requests:
+            try:
+                yield self._streamed(infer_response=self._infer(request, context, cancel))
+            except Exception as error:
+                answer = self._streamed(error_message=str(as_serve_error(error)))
+                answer.infer_response.id = request.id
+                yield answer
+
+    def _infer(self, message: Any, context: grpc.ServicerContext, cancel: CancelToken) -> Any:
+        if self._service.is_draining:
+            raise UnavailableError("the server stops")
+        request = self._request(message)
+        remaining = context.time_remaining()
+        if remaining is not None and remaining < 1e9:
+            request.deadline = min(request.deadline or 1e300, time.monotonic() + remaining)
+        request.cancel = cancel
+        return self._print(self._service.infer(request), message)
+
+    def _request(self, message: Any) -> Request:
+        parameters = _parameters(message.parameters)
+        raw, inputs = message.raw_input_contents, {}
+        places = iter(range(len(raw)))
+        for each in message.inputs:
+            if each.name in inputs:
+                raise BadRequestError(f"input {each.name!r} comes twice")
+            inputs[each.name] = self._tensor(each, raw, places)
+        if next(places, None) is not None:
+            raise BadRequestError(f"raw_input_contents has {len(raw)} tensors, more than the inputs that lie there")
+        timeout = parameters.get("timeout")
+        if timeout is not None and not (isinstance(timeout, int) and timeout >= 0):
+            raise BadRequestError("timeout: expected a number of microseconds")
+        sequence = parameters.get("sequence_id")
+        if isinstance(sequence, (bool, float)) or len(str(sequence)) > 128:
+            raise BadRequestError("sequence_id: expected a number or a string")
+        return Request(
+            message.model_name,
+            inputs,
+            message.model_version,
+            message.id,
+            tuple(each.name for each in message.outputs),
+            None if timeout is None else time.monotonic() + timeout / 1e6,
+            sequence or None,
+            parameters.get("sequence_start") is True,
+            parameters.get("sequence_end") is True,
+        )
+
+    def _tensor(self, entry: Any, raw: Any, places: Iterator[int]) -> np.ndarray:
+        name = entry.name
+        dtype, shape = dtype_of(entry.datatype, name), read_shape(list(entry.shape), name)
+        parameters = _parameters(entry.parameters) if entry.parameters else {}
+        if "shared_memory_region" in parameters:
+            offset, size = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size", 0)
+            check_size(name, dtype, shape, size)
+            return elements(self._regions.read(parameters["shared_memory_region"], offset, size).data, dtype, shape, 0)
+        if entry.HasField("contents"):
+            return _typed(name, entry.contents, dtype, shape)
+        place = next(places, None)
+        if place is None:
+            raise BadRequestError(f"input {name!r}: it has no contents")
+        data = raw[place]
+        check_size(name, dtype, shape, len(data))
+        return elements(memoryview(data), dtype, shape, 0)
+
+    def _print(self, response: Response, request: Any) -> Any:
+        answer = self._response(model_name=response.model, model_version=response.version, id=response.id)
+        wanted = {each.name: each for each in request.outputs}
+        for name, array in response.outputs.items():
+            output = answer.outputs.add(name=name, datatype=NAMES[DType.of(array.dtype)], shape=array.shape)
+            parameters = _parameters(wanted[name].parameters) if name in wanted and wanted[name].parameters else {}
+            if parameters.get("classification"):
+                raise NotImplementedHereError("outputs cannot be classified here: take the scores")
+            if "shared_memory_region" in parameters:
+                region, size = parameters["shared_memory_region"], parameters.get("shared_memory_byte_size", 0)
+                offset = parameters.get("shared_memory_offset", 0)
+                self._regions.write(region, offset, size, array)
+                output.parameters["shared_memory_region"].string_param = region
+                output.parameters["shared_memory_byte_size"].int64_param = array.nbytes
+                output.parameters["shared_memory_offset"].int64_param = offset
+            else:
+                answer.raw_output_contents.append(array.tobytes())
+        return answer
+
+    # ---- health and metadata ----
+
+    def ServerLive(self, *_: Any) -> Any:
+        return message("ServerLiveResponse")(live=self._service.is_live)
+
+    def ServerReady(self, *_: Any) -> Any:
+        return message("ServerReadyResponse")(ready=self._service.is_ready)
+
+    def ModelReady(self, request: Any, _: Any) -> Any:
+        return message("ModelReadyResponse")(ready=self._service.is_model_ready(request.name, request.version))
+
+    def ServerMetadata(self, *_: Any) -> Any:
+        return message("ServerMetadataResponse")(**self._service.server_metadata())
+
+    def ModelMetadata(self, request: Any, _: Any) -> Any:
+        return message("ModelMetadataResponse")(**self._service.model_metadata(request.name, request.version))
+
+    def ModelConfig(self, request: Any, _: Any) -> Any:
+        found = self._service.repository.endpoint(request.name, request.version)
+        return message("ModelConfigResponse")(config=model_config(*found))
+
+    def ModelStatistics(self, request: Any, _: Any) -> Any:
+        rows = model_statistics(self._service.repository, request.name, request.version)
+        return message("ModelStatisticsResponse")(model_stats=rows)
+
+    # ---- the repository ----
+
+    def RepositoryIndex(self, request: Any, _: Any) -> Any:
+        return message("RepositoryIndexResponse")(models=repository_index(self._service.repository, request.ready))
+
+    def RepositoryModelLoad(self, request: Any, _: Any) -> Any:
+        repository = self._service.repository
+        repository.load(request.model_name, repository.config_of(_parameters(request.parameters)))
+        return message("RepositoryModelLoadResponse")()
+
+    def RepositoryModelUnload(self, request: Any, _: Any) -> Any:
+        self._service.repository.unload(request.model_name)
+        return message("RepositoryModelUnloadResponse")()
+
+    # ---- shared memory ----
+
+    def SystemSharedMemoryStatus(self, request: Any, _: Any) -> Any:
+        answer = message("SystemSharedMemoryStatusResponse")()
+        for each in self._regions.status(request.name):
+            status = answer.regions[each.name]
+            status.name, status.key, status.offset, status.byte_size = each.name, each.key, each.offset, each.size
+        return answer
+
+    def SystemSharedMemoryRegister(self, request: Any, _: Any) -> Any:
+        self._regions.register(request.name, request.key, request.offset, request.byte_size)
+        return message("SystemSharedMemoryRegisterResponse")()
+
+    def SystemSharedMemoryUnregister(self, request: Any, _: Any) -> Any:
+        self._regions.unregister(request.name)
+        return message("SystemSharedMemoryUnregisterResponse")()
+
+    def CudaSharedMemoryStatus(self, *_: Any) -> Any:
+        return message("CudaSharedMemoryStatusResponse")()
+
+
+_NAMES = [name for name in vars(Methods) if name[0].isupper()]
+_OPEN = ("ServerLive", "ServerReady")  # that need no token
+
+
+def make_server(
+    methods: Methods, *, max_body: int, threads: int, tokens: Tokens | None = None, log: AccessLog | None = None
+) -> grpc.Server:
+    """gRPC's server with these methods; no port is open yet."""
+    handlers = {}
+    for name in _NAMES:
+        handler = _answered(name, getattr(methods, name), None if name in _OPEN else tokens, log)
+        is_stream = name == "ModelStreamInfer"
+        make = grpc.stream_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
+        request = "ModelInferRequest" if is_stream else f"{name}Request"
+        handlers[name] = make(
+            handler if not is_stream else _streamed(name, methods.ModelStreamInfer, tokens, log),
+            request_deserializer=message(request).FromString,
+            response_serializer=lambda each: each.SerializeToString(),
+        )
+    options = [
+        ("grpc.max_receive_message_length", max_body),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", threads),
+    ]
+    server = grpc.server(
+        futures.ThreadPoolExecutor(threads, "treadle-grpc"), options=options, maximum_concurrent_rpcs=4 * threads
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    return server
+
+
+def _answered(
+    name: str, method: Callable[..., Any], tokens: Tokens | None, log: AccessLog | None
+) -> Callable[[Any, grpc.ServicerContext], Any]:
+    """A method whose errors are gRPC's."""
+
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+        start, code = time.perf_counter(), "OK"
+        try:
+            _check_token(tokens, context)
+            return method(request, context)
+        except Exception as error:
+            found = as_serve_error(error)
+            code = found.grpc
+            context.abort(getattr(grpc.StatusCode, code), str(found))
+        finally:
+            if log is not None:
+                log.write(
+                    transport="grpc",
+                    client=context.peer(),
+                    method=name,
+                    status=code,
+                    seconds=time.perf_counter() - start,
+                )
+
+    return answer
+
+
+def _streamed(
+    name: str, method: Callable[..., Iterator[Any]], tokens: Tokens | None, log: AccessLog | None
+) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
+    def answer(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        start = time.perf_counter()
+        try:
+            _check_token(tokens, context)
+        except UnauthenticatedError as error:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        yield from method(requests, context)
+        if log is not None:
+            log.write(
+                transport="grpc", client=context.peer(), method=name, status="OK", seconds=time.perf_counter() - start
+            )
+
+    return answer
+
+
+def _check_token(tokens: Tokens | None, context: grpc.ServicerContext) -> None:
+    if tokens is not None:
+        found = dict(context.invocation_metadata()).get("authorization", "")
+        tokens.check(found if isinstance(found, str) else "")
+
+
+def _parameters(entries: Any) -> dict[str, Any]:
+    """A map of parameters as Python's values."""
+    values = {}
+    for name, entry in entries.items():
+        kind = entry.WhichOneof("parameter_choice")
+        values[name] = None if kind is None else getattr(entry, kind)
+    return values
+
+
+def _typed(name: str, contents: Any, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    field = _CONTENTS.get(dtype)
+    if field is None:
+        raise BadRequestError(f"input {name!r}: {NAMES[dtype]} is sent in raw_input_contents")
+    values = getattr(contents, field)
+    count = int(np.prod(shape, dtype=object)) if shape else 1
+    if len(values) != count:
+        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {field} has {len(values)}")
+    came = np.array(values)
+    if dtype.is_integer and count:
+        info = np.iinfo(dtype.numpy)
+        if int(came.min()) < info.min or int(came.max()) > info.max:
+            raise BadRequestError(f"input {name!r}: {NAMES[dtype]} holds {info.min} to {info.max}")
+    return came.astype(dtype.numpy).reshape(shape)
+
+
+__all__ = ["Methods", "ServeError", "make_server"]

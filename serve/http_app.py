@@ -1,0 +1,235 @@
+"""The protocol over HTTP, as an ASGI application: inference, which must be fast; the rest is in `http_pages.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from ..vm.budgets import CancelToken
+from .access import AccessLog, Tokens
+from .errors import BadRequestError, ClientGoneError, DeadlineError, ServeError, UnavailableError, as_serve_error
+from .http_body import Body, compressed, decompressed
+from .http_tensors import make_request, print_response, read_head
+from .service import Call, Response, Service
+from .shared_memory import Regions
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_HEAD_LENGTH = b"inference-header-content-length"
+_OPEN_PAGES = ("/v2/health/live", "/v2/health/ready")  # that need no token
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """What a client may send: bytes of a body, seconds that it may take to send it."""
+
+    max_body: int = 256 << 20
+    body_seconds: float = 30.0
+
+
+class HttpApp:
+    """Answers HTTP requests of one service."""
+
+    def __init__(
+        self,
+        service: Service,
+        regions: Regions,
+        pages: Callable[[Scope, Receive, Send], Awaitable[None]],
+        *,
+        limits: HttpLimits | None = None,
+        tokens: Tokens | None = None,
+        log: AccessLog | None = None,
+    ) -> None:
+        self._service, self._regions, self._pages = service, regions, pages
+        self._limits = limits or HttpLimits()
+        self._tokens, self._log = tokens, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._pages(scope, receive, send)
+            return
+        if self._log is not None:
+            send = self._log.watched(scope, send)
+        path = scope["path"]
+        if self._tokens is not None and path not in _OPEN_PAGES:
+            try:
+                self._tokens.check(_header(scope, b"authorization"))
+            except ServeError as error:
+                await _send_error(send, error)
+                return
+        name = _inferred(scope)
+        if name is None or scope["method"] != "POST":
+            await self._pages(scope, receive, send)
+            return
+        try:
+            body, headers = await self._infer(scope, receive, *name)
+        except Exception as error:
+            await _send_error(send, as_serve_error(error))
+        else:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    # ---- inference ----
+
+    async def _infer(
+        self, scope: Scope, receive: Receive, model: str, version: str
+    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        """The body and the headers of the answer."""
+        fields = {name: value for name, value in scope["headers"] if name in _FIELDS}
+        body = Body(receive, _number(fields, b"content-length"), self._limits.max_body, self._limits.body_seconds)
+        head_length = _number(fields, _HEAD_LENGTH)
+        encoding = fields.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+        if encoding != "identity":
+            data: bytes | bytearray = decompressed(await body.all(), encoding, self._limits.max_body)
+        elif head_length is None:
+            data = await body.all()
+        else:
+            head = read_head(await body.first(head_length))
+            declared = head_length + head.binary
+            length = _number(fields, b"content-length")
+            if length is not None and length != declared:
+                raise BadRequestError(f"the body has {length} bytes, its tensors are declared to end at {declared}")
+            body.bound(declared)
+            data = await body.all()
+        view = memoryview(data)
+        if encoding != "identity" or head_length is None:
+            if head_length is not None and head_length > len(view):
+                raise BadRequestError(f"the body has {len(view)} bytes, its JSON is declared to have {head_length}")
+            head = read_head(view[:head_length])
+        binary = view[head_length:] if head_length is not None else view[:0]
+        if len(binary) != head.binary:
+            raise BadRequestError(f"{len(binary)} bytes follow the JSON, {head.binary} are declared")
+        request = make_request(head, binary, model, version, self._regions)
+        if b"request-timeout" in fields:
+            seconds = _seconds(fields[b"request-timeout"])
+            request.deadline = min(request.deadline or 1e300, time.monotonic() + seconds)
+        service = self._service
+        if service.is_draining:
+            raise UnavailableError("the server stops")
+        call = service.begin(request)
+        try:
+            if service.is_short(call):
+                response = service.run_now(call)
+            else:
+                response = await self._elsewhere(call, receive)
+        finally:
+            service.end(call)
+        return self._printed(response, head, fields)
+
+    async def _elsewhere(self, call: Call, receive: Receive) -> Response:
+        """Has another thread make the call, and watches whether the client still waits for it."""
+        service, loop = self._service, asyncio.get_running_loop()
+        future: asyncio.Future = loop.create_future()
+
+        def set_result(outputs: Any, error: Exception | None) -> None:
+            if not future.done():
+                if error is None:
+                    future.set_result(outputs)
+                else:
+                    future.set_exception(error)
+
+        def done(outputs: Any, error: Exception | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the server has stopped meanwhile
+                loop.call_soon_threadsafe(set_result, outputs, error)
+
+        cancel = call.request.cancel = CancelToken()
+        service.submit(call, done)
+        watcher = asyncio.ensure_future(_gone(receive))
+        deadline = call.request.deadline
+        try:
+            seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+            await asyncio.wait((future, watcher), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if future.done():
+                return service.finish(call, future.result())
+            cancel.cancel()
+            if watcher.done():
+                raise ClientGoneError("the client went away")
+            raise DeadlineError("the deadline passed")
+        except Exception as error:
+            raise service.failed(call, error) from None
+        finally:
+            watcher.cancel()
+            future.cancel()  # what comes later is for nobody
+
+    def _printed(
+        self, response: Response, head: Any, fields: dict[bytes, bytes]
+    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        text, binary = print_response(response, head, self._regions)
+        headers = []
+        body = text
+        if binary:
+            headers += [(b"content-type", b"application/octet-stream"), (_HEAD_LENGTH, b"%d" % len(text))]
+            body = b"".join((text, *binary))
+        else:
+            headers.append((b"content-type", b"application/json"))
+        encoding = fields.get(b"accept-encoding", b"").decode("latin-1").strip()
+        if encoding in ("gzip", "deflate"):  # a client that lists several takes what costs the least: none
+            body = compressed(body, encoding)
+            headers.append((b"content-encoding", encoding.encode()))
+        headers.append((b"content-length", b"%d" % len(body)))
+        return body, headers
+
+
+_FIELDS = frozenset((b"content-length", b"content-encoding", b"accept-encoding", b"request-timeout", _HEAD_LENGTH))
+
+
+def _inferred(scope: Scope) -> tuple[str, str] | None:
+    """Model and version of `/v2/models/NAME[/versions/VERSION]/infer`."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    parts = raw.decode("latin-1").split("/")
+    if len(parts) == 5 and parts[4] == "infer":
+        version = ""
+    elif len(parts) == 7 and parts[4] == "versions" and parts[6] == "infer":
+        version = unquote(parts[5])
+    else:
+        return None
+    return (unquote(parts[3]), version) if parts[1:3] == ["v2", "models"] else None
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for each, value in scope["headers"] if each == name), "")
+
+
+def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:
+    text = fields.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 18:
+        raise BadRequestError(f"{name.decode()}: expected a number of bytes")
+    return int(text)
+
+
+def _seconds(text: bytes) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e9:
+        raise BadRequestError("request-timeout: expected a number of seconds")
+    return seconds
+
+
+async def _gone(receive: Receive) -> None:
+    """Ends when the client has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send_error(send: Send, error: ServeError) -> None:
+    body = json.dumps({"error": str(error)}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if error.http == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if error.http in (413, 408):  # the rest of the body is not read
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.http, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

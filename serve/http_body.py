@@ -1,0 +1,90 @@
+"""Bodies of requests: read as far as they are wanted, and no further."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from .errors import BadRequestError, ClientGoneError, TooLargeError
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+class Body:
+    """A request's body, of which parts arrive one after another."""
+
+    def __init__(self, receive: Receive, length: int | None, limit: int, seconds: float) -> None:
+        """`length` is what the client says of it, `limit` what it may have. `seconds` are what a client may take to send it.
+        Raises TooLargeError."""
+        if length is not None and length > limit:
+            raise TooLargeError(f"a body of {length} bytes; at most {limit} are taken")
+        self._receive, self._limit, self._seconds = receive, limit, seconds
+        self._deadline: float | None = None
+        self._data = bytearray()
+        self._is_over = False
+
+    async def first(self, count: int) -> memoryview:
+        """The first `count` bytes. Raises BadRequestError where there are fewer, TooLargeError."""
+        while len(self._data) < count and not self._is_over:
+            await self._more()
+        if len(self._data) < count:
+            raise BadRequestError(f"the body has {len(self._data)} bytes, {count} are declared")
+        return memoryview(self._data)[:count]
+
+    async def all(self) -> bytearray:
+        """All bytes. Raises TooLargeError."""
+        while not self._is_over:
+            await self._more()
+        return self._data
+
+    def bound(self, size: int) -> None:
+        """From now on it is an error if the body has more bytes."""
+        self._limit = min(self._limit, size)
+        self._check()
+
+    async def _more(self) -> None:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._seconds
+            message = await self._receive()  # what has arrived with the head of the request is there at once
+        else:
+            try:
+                message = await asyncio.wait_for(self._receive(), max(0.0, self._deadline - time.monotonic()))
+            except asyncio.TimeoutError:
+                raise ClientGoneError(f"the body has not come within {self._seconds} s") from None
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError("the client went away")
+        self._data += message.get("body", b"")
+        self._is_over = not message.get("more_body", False)
+        self._check()
+
+    def _check(self) -> None:
+        if len(self._data) > self._limit:
+            raise TooLargeError(f"the body has more than the {self._limit} bytes that it declares or may have")
+
+
+def decompressed(data: bytes | bytearray, encoding: str, limit: int) -> bytes:
+    """What a compressed body stands for. Raises BadRequestError, TooLargeError."""
+    if encoding not in _WINDOWS:
+        raise BadRequestError(f"content-encoding {encoding[:20]!r}: expected gzip or deflate")
+    decoder = zlib.decompressobj(_WINDOWS[encoding])
+    try:
+        result = decoder.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise BadRequestError(f"the body is not {encoding}: {error}") from None
+    if len(result) > limit:
+        raise TooLargeError(f"the body, decompressed, has more than {limit} bytes")
+    if not decoder.eof:
+        raise BadRequestError(f"the body is not {encoding}: it ends too early")
+    return result
+
+
+def compressed(data: bytes, encoding: str) -> bytes:
+    """The inverse."""
+    encoder = zlib.compressobj(1, zlib.DEFLATED, _WINDOWS[encoding])
+    return encoder.compress(data) + encoder.flush()
+
+
+_WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's window bits, which say the format too

@@ -1,0 +1,241 @@
+"""Requests and answers of the protocol over HTTP: JSON, and behind it the elements of tensors that are sent as bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..formats.dtypes import DType
+from ..formats.limits import RANK
+from .datatypes import NAMES, dtype_of
+from .errors import BadRequestError, NotImplementedHereError, TooLargeError
+from .service import Request, Response
+from .shared_memory import Regions
+
+MAX_TENSORS = 4096  # of a request
+MAX_ELEMENTS = 1 << 40  # of a tensor; sizes of bodies bound what is really there
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a client wants an output: as bytes behind the JSON, or in a shared memory region."""
+
+    is_binary: bool
+    region: str = ""
+    offset: int = 0
+    size: int = 0
+
+
+@dataclass
+class Head:
+    """The JSON part of a request: what it declares, before the bytes behind it are read."""
+
+    values: dict[str, Any]
+    binary: int  # bytes that follow
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    is_binary: bool = False  # outputs that are not named
+
+
+def read_head(data: bytes | memoryview) -> Head:
+    """The JSON of a request. Raises BadRequestError."""
+    values = read_json(data)
+    inputs = values.get("inputs")
+    if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs) or len(inputs) > MAX_TENSORS:
+        raise BadRequestError(f"inputs: expected a list of at most {MAX_TENSORS} tensors")
+    binary = 0
+    for each in inputs:
+        parameters = _parameters(each)
+        if "binary_data_size" in parameters:
+            binary += _whole(parameters["binary_data_size"], "binary_data_size")
+    head = Head(values, binary, is_binary=_parameters(values).get("binary_data_output") is True)
+    outputs = values.get("outputs", [])
+    if (
+        not isinstance(outputs, list)
+        or not all(isinstance(each, dict) for each in outputs)
+        or len(outputs) > MAX_TENSORS
+    ):
+        raise BadRequestError(f"outputs: expected a list of at most {MAX_TENSORS} tensors")
+    for each in outputs:
+        parameters = _parameters(each)
+        if parameters.get("classification"):
+            raise NotImplementedHereError("outputs cannot be classified here: take the scores")
+        region = _text(parameters.get("shared_memory_region", ""), "shared_memory_region")
+        head.wanted[_text(each.get("name"), "an output's name")] = Wanted(
+            parameters.get("binary_data", head.is_binary) is True,
+            region,
+            _whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset"),
+            _whole(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size"),
+        )
+    return head
+
+
+def read_json(data: bytes | memoryview) -> dict[str, Any]:
+    """A JSON object; {} of no bytes. Raises BadRequestError."""
+    if not len(data):
+        return {}
+    try:
+        values = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"the body is no JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise BadRequestError(f"the body is no JSON object, but a {type(values).__name__}")
+    return values
+
+
+def make_request(head: Head, binary: memoryview, model: str, version: str, regions: Regions) -> Request:
+    """The call that a request asks for; tensors lie where they were read. Raises BadRequestError."""
+    values, parameters = head.values, _parameters(head.values)
+    inputs: dict[str, np.ndarray] = {}
+    at = 0
+    for each in values["inputs"]:
+        name = _text(each.get("name"), "an input's name")
+        if name in inputs:
+            raise BadRequestError(f"input {name!r} comes twice")
+        inputs[name], at = _tensor(name, each, binary, at, regions)
+    timeout = parameters.get("timeout")
+    deadline = None if timeout is None else time.monotonic() + _whole(timeout, "timeout") / 1e6
+    sequence = parameters.get("sequence_id")
+    if isinstance(sequence, bool) or not isinstance(sequence, (int, str, type(None))) or len(str(sequence)) > 128:
+        raise BadRequestError("sequence_id: expected a number or a string")
+    return Request(
+        model,
+        inputs,
+        version,
+        _text(values.get("id", ""), "id"),
+        tuple(head.wanted),
+        deadline,
+        sequence or None,
+        parameters.get("sequence_start") is True,
+        parameters.get("sequence_end") is True,
+    )
+
+
+def print_response(response: Response, head: Head, regions: Regions) -> tuple[bytes, list[memoryview]]:
+    """The JSON of an answer, and the bytes behind it. Raises BadRequestError for a region that does not suit."""
+    outputs, binary = [], []
+    unnamed = Wanted(head.is_binary)
+    for name, array in response.outputs.items():
+        wanted = head.wanted.get(name, unnamed)
+        entry: dict[str, Any] = {"name": name, "datatype": NAMES[DType.of(array.dtype)], "shape": list(array.shape)}
+        if wanted.region:
+            regions.write(wanted.region, wanted.offset, wanted.size, array)
+            entry["parameters"] = {
+                "shared_memory_region": wanted.region,
+                "shared_memory_byte_size": array.nbytes,
+                "shared_memory_offset": wanted.offset,
+            }
+        elif wanted.is_binary:
+            entry["parameters"] = {"binary_data_size": array.nbytes}
+            if array.nbytes:
+                binary.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        else:
+            entry["data"] = array.reshape(-1).tolist()
+        outputs.append(entry)
+    answer: dict[str, Any] = {"model_name": response.model, "model_version": response.version, "outputs": outputs}
+    if response.id:
+        answer["id"] = response.id
+    return json.dumps(answer).encode(), binary
+
+
+# ---- tensors ----
+
+
+def _tensor(name: str, entry: dict, binary: memoryview, at: int, regions: Regions) -> tuple[np.ndarray, int]:
+    """An input, and where the next one's bytes begin."""
+    dtype, shape = dtype_of(entry.get("datatype"), name), read_shape(entry.get("shape"), name)
+    parameters = _parameters(entry)
+    count = math.prod(shape)
+    if "shared_memory_region" in parameters:
+        size = _whole(parameters.get("shared_memory_byte_size"), "shared_memory_byte_size")
+        check_size(name, dtype, shape, size)
+        offset = _whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
+        region = _text(parameters["shared_memory_region"], "shared_memory_region")
+        return elements(regions.read(region, offset, size).data, dtype, shape, 0), at
+    if "binary_data_size" in parameters:
+        size = _whole(parameters["binary_data_size"], "binary_data_size")
+        check_size(name, dtype, shape, size)
+        if at + size > len(binary):
+            raise BadRequestError(f"input {name!r}: the body ends within its bytes")
+        return elements(binary, dtype, shape, at), at + size
+    data = entry.get("data")
+    if not isinstance(data, list):
+        raise BadRequestError(f"input {name!r}: it has no data")
+    return _listed(name, data, dtype, shape, count), at
+
+
+def elements(data: memoryview, dtype: DType, shape: Sequence[int], at: int) -> np.ndarray:
+    """The tensor whose elements, little-endian, are in these bytes from `at` on. A boolean is true where its byte is not 0."""
+    numpy = dtype.numpy.newbyteorder("<")
+    array = np.frombuffer(data, numpy if dtype is not DType.bool else np.uint8, math.prod(shape), at).reshape(shape)
+    if dtype is DType.bool:
+        return array != 0
+    return array.astype(dtype.numpy, copy=False)
+
+
+def check_size(name: str, dtype: DType, shape: Sequence[int], size: int) -> None:
+    """Raises BadRequestError unless a tensor takes so many bytes."""
+    expected = math.prod(shape) * dtype.itemsize
+    if size != expected:
+        raise BadRequestError(f"input {name!r}: {NAMES[dtype]} {list(shape)} takes {expected} bytes, {size} came")
+
+
+def read_shape(shape: Any, name: str) -> tuple[int, ...]:
+    """Raises BadRequestError."""
+    if not isinstance(shape, (list, tuple)) or len(shape) > RANK or not all(map(_is_size, shape)):
+        raise BadRequestError(f"input {name!r}: its shape is no list of at most {RANK} sizes")
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise TooLargeError(f"input {name!r}: a tensor of {math.prod(shape)} elements")
+    return tuple(shape)
+
+
+def _is_size(size: Any) -> bool:
+    return type(size) is int and 0 <= size < 1 << 62
+
+
+def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: int) -> np.ndarray:
+    """The tensor of numbers in lists, flat or nested."""
+    try:
+        came = np.asarray(data)
+    except (ValueError, OverflowError, RecursionError):
+        raise BadRequestError(f"input {name!r}: its data are lists of different lengths") from None
+    if came.size != count:
+        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {came.size} came")
+    if count == 0:
+        return np.zeros(shape, dtype.numpy)
+    kinds = "b" if dtype is DType.bool else "iu" if dtype.is_integer else "iuf"
+    if came.dtype.kind not in kinds:
+        raise BadRequestError(f"input {name!r}: its data are no elements of {NAMES[dtype]}")
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        if int(came.min()) < info.min or int(came.max()) > info.max:
+            raise BadRequestError(f"input {name!r}: {NAMES[dtype]} holds {info.min} to {info.max}")
+    with np.errstate(over="ignore"):
+        return came.astype(dtype.numpy).reshape(shape)
+
+
+# ---- fields ----
+
+
+def _parameters(entry: dict) -> dict[str, Any]:
+    parameters = entry.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise BadRequestError("parameters: expected an object")
+    return parameters
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise BadRequestError(f"{what}: expected a string")
+    return value
+
+
+def _whole(value: Any, what: str) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise BadRequestError(f"{what}: expected a whole number, 0 or more")
+    return value

@@ -1,0 +1,63 @@
+"""One version of a model, loaded: its machine, its endpoints, the line in which its requests wait."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from ..formats.errors import ArgumentError
+from ..formats.executable import load
+from ..vm.machine import VirtualMachine
+from .batching import BatchLine, has_independent_rows, rows_of
+from .config import ModelConfig
+from .endpoint import Endpoint, endpoints
+from .errors import NotFoundError
+from .sequences import Sequences
+from .statistics import Statistics
+
+MAIN = "main"
+
+
+class Model:
+    """An executable that is served. Immutable but for what is counted: another file makes another model."""
+
+    def __init__(self, name: str, version: int, path: Path, config: ModelConfig) -> None:
+        """Loads and verifies the file, and builds its kernels. Raises TreadleError."""
+        executable = load(path)
+        machine = VirtualMachine(executable, max_memory=config.max_memory)
+        self.name, self.version, self.path, self.config = name, version, path, config
+        self.machine = machine
+        self.endpoints = endpoints(machine, executable, config)
+        if not self.endpoints:
+            raise ArgumentError(f"{path.name}: it has no function that takes tensors and gives tensors")
+        self.main = MAIN if MAIN in self.endpoints else next(iter(self.endpoints))
+        self.line = BatchLine(name, config)
+        self.sequences = {each: Sequences(config) for each in self.endpoints}
+        self.statistics = {each: Statistics() for each in self.endpoints}
+        self.merged = frozenset(each for each, endpoint in self.endpoints.items() if self._is_merged(endpoint))
+        self.loaded = time.time()
+
+    def _is_merged(self, endpoint: Endpoint) -> bool:
+        """Whether requests of this function may become one call. Raises ArgumentError where that is asked for and cannot be."""
+        wanted = self.config.batching
+        if wanted is False or self.config.max_batch == 1:
+            return False
+        if wanted:
+            if rows_of(endpoint) is None:
+                if endpoint.function != self.main:
+                    return False
+                raise ArgumentError(
+                    f"{self.name}: batching is asked for, but not all inputs and outputs of {endpoint.function!r} begin with "
+                    "one symbolic dimension; compile it with one, for instance shapes={'x': ('n', …)}"
+                )
+            return True
+        return has_independent_rows(endpoint)
+
+    def endpoint(self, function: str) -> Endpoint:
+        """A function by name; "" is the main one. Raises NotFoundError."""
+        found = self.endpoints.get(function or self.main)
+        if found is None:
+            raise NotFoundError(
+                f"model {self.name!r} has no function {function!r} for clients; it has {', '.join(self.endpoints)}"
+            )
+        return found

@@ -1,0 +1,257 @@
+"""The folder that models come from, and what of it is loaded.
+
+    models/mobilenet.trdl               version 1 of "mobilenet"
+    models/minilm/3/model.trdl          version 3 of "minilm"
+    models/mobilenet.json               how it is served (`config.py`), or models/minilm/config.json
+
+Names of requests are looked up among those that were found in the folder; no path is ever made of them. A file that is replaced
+is loaded beside the old one, which serves until the new one is ready: calls that run finish on what they began with.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..formats.errors import FileError, TreadleError
+from .config import ModelConfig
+from .endpoint import Endpoint
+from .errors import BadRequestError, NotFoundError, NotImplementedHereError, UnavailableError
+from .model import Model
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+_SUFFIX = ".trdl"
+LOG = logging.getLogger("treadle.serve")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model in the folder: the files of its versions, and that of its configuration."""
+
+    files: Mapping[int, Path]
+    config: Path
+
+
+@dataclass
+class State:
+    """What became of a version: READY, LOADING or UNAVAILABLE, and why."""
+
+    state: str
+    reason: str = ""
+
+
+@dataclass
+class _Loaded:
+    stamp: tuple = ()
+    model: Model | None = None
+    state: State = field(default_factory=lambda: State("LOADING"))
+
+
+class Repository:
+    """The models of a folder. Any thread may ask; one at a time loads."""
+
+    def __init__(
+        self, folder: str | os.PathLike, config: ModelConfig | None = None, *, is_explicit: bool = False
+    ) -> None:
+        """With `is_explicit`, a model is loaded when a client asks for it, else all are, and the folder is followed. Raises
+        FileError."""
+        self.folder = Path(folder)
+        self.config = config or ModelConfig()
+        self.is_explicit = is_explicit
+        self._loading = threading.Lock()
+        self._models: dict[str, dict[int, _Loaded]] = {}  # replaced, never changed, so that readers need no lock
+        self._unloaded: set[str] = set()  # by a client, until it loads them again
+        self.scan()
+
+    # ---- asking ----
+
+    def find(self, name: str, version: str = "") -> Model:
+        """The version, or the latest that is ready. Raises NotFoundError, BadRequestError, UnavailableError."""
+        versions = self._models.get(name)
+        if versions is None:
+            raise NotFoundError(f"no model {name!r} is loaded")
+        if version:
+            if not _VERSION.fullmatch(version):
+                raise BadRequestError(f"no version {version!r}: versions are whole numbers")
+            found = versions.get(int(version))
+            if found is None:
+                raise NotFoundError(f"model {name!r} has no version {version}; it has {', '.join(map(str, versions))}")
+            if found.model is None:
+                raise UnavailableError(f"version {version} of model {name!r} is not ready: {_why(found.state)}")
+            return found.model
+        model = next(
+            (versions[number].model for number in sorted(versions, reverse=True) if versions[number].model), None
+        )
+        if model is None:
+            reasons = "; ".join(f"version {number}: {_why(each.state)}" for number, each in sorted(versions.items()))
+            raise UnavailableError(f"model {name!r} is not ready: {reasons}")
+        return model
+
+    def endpoint(self, name: str, version: str = "") -> tuple[Model, Endpoint]:
+        """The model and function of a name: `mlp`, or `mlp:decode` for another function than the main one."""
+        name, _, function = name.partition(":")
+        model = self.find(name, version)
+        return model, model.endpoint(function)
+
+    def versions(self, name: str) -> list[int]:
+        """The versions that are ready."""
+        return [number for number, each in sorted(self._models.get(name, {}).items()) if each.model is not None]
+
+    def models(self) -> list[Model]:
+        """All that are ready."""
+        return [
+            each.model
+            for _, versions in sorted(self._models.items())
+            for _, each in sorted(versions.items())
+            if each.model is not None
+        ]
+
+    def index(self) -> list[tuple[str, int, State]]:
+        """All models in the folder or in memory, with what became of them."""
+        found, rows = self.scan(), []
+        for name in sorted({*found, *self._models}):
+            loaded = self._models.get(name, {})
+            numbers = {*loaded, *(found[name].files if name in found else ())}
+            rows += [
+                (name, number, loaded[number].state if number in loaded else State("UNAVAILABLE", "not loaded"))
+                for number in sorted(numbers)
+            ]
+        return rows
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether everything that should be served can be."""
+        return all(each.model is not None for versions in self._models.values() for each in versions.values())
+
+    # ---- the folder ----
+
+    def scan(self) -> dict[str, Found]:
+        """What is in the folder now. Raises FileError where it cannot be read."""
+        found: dict[str, Found] = {}
+        try:
+            entries = sorted(os.scandir(self.folder), key=lambda entry: entry.name)
+        except OSError as error:
+            raise FileError.of(error, f"cannot read the folder of models {self.folder}") from None
+        for entry in entries:
+            stem = entry.name.removesuffix(_SUFFIX)
+            if entry.name.endswith(_SUFFIX) and _NAME.fullmatch(stem) and entry.is_file():
+                found[stem] = Found({1: Path(entry.path)}, self.folder / f"{stem}.json")
+            elif _NAME.fullmatch(entry.name) and entry.is_dir():
+                files = _versions(Path(entry.path))
+                if files:
+                    found[entry.name] = Found(files, Path(entry.path) / "config.json")
+        return found
+
+    def refresh(self) -> None:
+        """Loads what is new or has changed, and forgets what is gone; without `is_explicit`."""
+        if self.is_explicit:
+            return
+        with self._loading:
+            found = self.scan()
+            for name in [name for name in self._models if name not in found]:
+                self._forget(name)
+            for name, each in found.items():
+                if name not in self._unloaded:
+                    self._load(name, each)
+
+    def load(self, name: str, config: ModelConfig | None = None) -> None:
+        """Loads a model of the folder, anew if its files have changed. Raises NotFoundError, and what made it fail."""
+        with self._loading:
+            found = self.scan().get(name)
+            if found is None:
+                raise NotFoundError(f"there is no model {name!r} in the folder")
+            self._unloaded.discard(name)
+            failures = self._load(name, found, config)
+        if failures:
+            raise BadRequestError(f"model {name!r} cannot be loaded: {failures[0]}")
+
+    def config_of(self, parameters: Any) -> ModelConfig | None:
+        """The configuration that a request to load a model brings along, if it does. Raises BadRequestError, FormatError."""
+        if not isinstance(parameters, dict):
+            raise BadRequestError("parameters: expected an object")
+        if any(name.startswith("file:") for name in parameters):
+            raise NotImplementedHereError("models come from the server's folder; none are uploaded")
+        text = parameters.get("config")
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise BadRequestError("config: expected JSON text")
+        return ModelConfig.parse(text, "config", self.config)
+
+    def unload(self, name: str) -> None:
+        """Forgets a model: no new calls; those that run finish. Raises NotFoundError."""
+        with self._loading:
+            if name not in self._models:
+                raise NotFoundError(f"no model {name!r} is loaded")
+            self._unloaded.add(name)
+            self._forget(name)
+
+    # ---- with the lock ----
+
+    def _forget(self, name: str) -> None:
+        self._models = {each: versions for each, versions in self._models.items() if each != name}
+        LOG.info("unloaded %s", name)
+
+    def _load(self, name: str, found: Found, config: ModelConfig | None = None) -> list[str]:
+        """Loads the versions of which the files have changed; why those that cannot be loaded cannot."""
+        versions = {number: each for number, each in self._models.get(name, {}).items() if number in found.files}
+        failures = []
+        for number, path in found.files.items():
+            stamp = (_stamp(path), _stamp(found.config), config)
+            now = versions.get(number)
+            if now is not None and now.stamp == stamp:
+                if now.model is None:
+                    failures.append(now.state.reason)
+                continue
+            serving = now.model if now is not None else None
+            self._put(name, versions | {number: _Loaded((), serving, State("READY" if serving else "LOADING"))})
+            try:
+                model = Model(name, number, path, ModelConfig.load(found.config, config or self.config))
+            except Exception as error:  # whatever the file does to us, the others are served
+                reason = str(error) if isinstance(error, TreadleError) else f"{type(error).__name__}: {error}"
+                failures.append(reason)
+                LOG.error("cannot load %s, version %d: %s", name, number, reason)
+                state = (
+                    State("READY", f"the new file cannot be loaded: {reason}")
+                    if serving
+                    else State("UNAVAILABLE", reason)
+                )
+                versions[number] = _Loaded(stamp, serving, state)
+            else:
+                LOG.info("loaded %s, version %d", name, number)
+                versions[number] = _Loaded(stamp, model, State("READY"))
+            self._put(name, versions)
+        self._put(name, versions)
+        return failures
+
+    def _put(self, name: str, versions: dict[int, _Loaded]) -> None:
+        self._models = {**self._models, name: dict(versions)}
+
+
+def _versions(folder: Path) -> dict[int, Path]:
+    try:
+        names = [entry.name for entry in os.scandir(folder) if _VERSION.fullmatch(entry.name) and entry.is_dir()]
+    except OSError:
+        return {}
+    files = {int(name): folder / name / f"model{_SUFFIX}" for name in names}
+    return {number: path for number, path in sorted(files.items()) if path.is_file()}
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """By which another file is told from the same one."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _why(state: State) -> str:
+    return state.reason or state.state.lower()

@@ -1,0 +1,196 @@
+"""The server's life: it listens, follows its folder, drains and stops.
+
+server = Server(ServerConfig(folder="models"))
+server.run()          # until SIGTERM or SIGINT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import uvicorn
+
+from ..formats.errors import ArgumentError, FileError
+from .access import AccessLog, Tokens
+from .config import ModelConfig
+from .http_app import HttpApp, HttpLimits
+from .http_pages import Pages
+from .repository import Repository
+from .service import Service
+from .shared_memory import Regions
+
+LOG = logging.getLogger("treadle.serve")
+_GRPC_THREADS = 64  # requests that gRPC's server takes at once: each waits in a thread of its own
+_MAX_CONNECTIONS = 2048  # over HTTP; then 503
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """What a server is started with. A port of None is not opened, of 0 chosen by the system. Times are in seconds."""
+
+    folder: str | Path
+    host: str = "127.0.0.1"
+    http_port: int | None = 8000
+    grpc_port: int | None = 8001
+    model: ModelConfig = field(default_factory=ModelConfig)
+    is_explicit: bool = False
+    poll: float = 1.0  # between two looks at the folder
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    drain: float = 30.0  # that running calls have when the server stops
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None  # then clients must show a certificate that it has signed
+    tokens: str | None = None  # a file
+    shared_memory: bool = False
+
+
+class _Http(uvicorn.Server):
+    """uvicorn's server, that leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Server:
+    """One process that serves a folder of models."""
+
+    def __init__(self, config: ServerConfig, access_log: IO[str] | None = None) -> None:
+        """Loads the models. Raises FileError, ArgumentError."""
+        if (config.certificate is None) != (config.key is None):
+            raise ArgumentError("a certificate and its key come together: --tls-certificate and --tls-key")
+        if config.client_ca and not config.certificate:
+            raise ArgumentError("clients' certificates are asked for over TLS alone: give --tls-certificate, too")
+        self.config = config
+        self.regions = Regions(config.shared_memory)
+        self.repository = Repository(config.folder, config.model, is_explicit=config.is_explicit)
+        self.service = Service(self.repository)
+        self.service.metrics.watch(self.service.scheduler.waiting, self.service.scheduler.running)
+        self._tokens = Tokens.load(config.tokens) if config.tokens else None
+        self._log = AccessLog(access_log) if access_log else None
+        self._stopping = threading.Event()
+        self._http: _Http | None = None
+        self._grpc: Any = None
+        self.http_port = self.grpc_port = None
+
+    # ---- running ----
+
+    def run(self) -> None:
+        """Serves until `stop`. Raises OSError where a port cannot be opened."""
+        self.repository.refresh()
+        self._start_grpc()
+        follower = threading.Thread(target=self._follow, name="treadle-folder", daemon=True)
+        follower.start()
+        try:
+            if self.config.http_port is None:
+                self._stopping.wait()
+            else:
+                self._run_http()
+        finally:
+            self._close()
+
+    def stop(self, *_: object) -> None:
+        """Has `run` end: nothing new is begun, what runs is finished. May be called from a signal handler or any thread."""
+        self.service.is_draining = True
+        self._stopping.set()
+        if self._http is not None:
+            self._http.should_exit = True
+
+    def _run_http(self) -> None:
+        config = self.config
+        app = HttpApp(
+            self.service,
+            self.regions,
+            Pages(self.service, self.regions).app(),
+            limits=config.limits,
+            tokens=self._tokens,
+            log=self._log,
+        )
+        options: dict[str, Any] = {}
+        if config.certificate:
+            options = {"ssl_certfile": config.certificate, "ssl_keyfile": config.key}
+            if config.client_ca:
+                options |= {"ssl_ca_certs": config.client_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        self._http = _Http(
+            uvicorn.Config(
+                app,
+                host=config.host,
+                port=config.http_port or 0,
+                access_log=False,
+                log_config=None,
+                lifespan="off",
+                limit_concurrency=_MAX_CONNECTIONS,
+                timeout_graceful_shutdown=max(1, int(config.drain)),
+                **options,
+            )
+        )
+        if self._stopping.is_set():
+            return
+        asyncio.run(self._http_main(self._http))
+
+    async def _http_main(self, server: _Http) -> None:
+        task = asyncio.ensure_future(server.serve())
+        while not server.started and not task.done():
+            await asyncio.sleep(0.005)
+        if server.started:
+            self.http_port = server.servers[0].sockets[0].getsockname()[1]
+            LOG.info("HTTP on %s:%d", self.config.host, self.http_port)
+        await task
+
+    def _start_grpc(self) -> None:
+        config = self.config
+        if config.grpc_port is None:
+            return
+        import grpc
+
+        from .grpc_service import Methods, make_server
+
+        self._grpc = make_server(
+            Methods(self.service, self.regions),
+            max_body=config.limits.max_body,
+            threads=_GRPC_THREADS,
+            tokens=self._tokens,
+            log=self._log,
+        )
+        address = f"{config.host}:{config.grpc_port}"
+        if config.certificate and config.key:
+            pair = (_read(config.key), _read(config.certificate))
+            root = _read(config.client_ca) if config.client_ca else None
+            credentials = grpc.ssl_server_credentials([pair], root, root is not None)
+            self.grpc_port = self._grpc.add_secure_port(address, credentials)
+        else:
+            self.grpc_port = self._grpc.add_insecure_port(address)
+        self._grpc.start()
+        LOG.info("gRPC on %s:%d", config.host, self.grpc_port)
+
+    def _follow(self) -> None:
+        """Looks at the folder again and again."""
+        while not self._stopping.wait(self.config.poll):
+            try:
+                self.repository.refresh()
+            except Exception as error:  # the folder may come back
+                LOG.error("%s", error)
+
+    def _close(self) -> None:
+        self.service.is_draining = True
+        self._stopping.set()
+        if self._grpc is not None:
+            self._grpc.stop(self.config.drain).wait()
+        if not self.service.scheduler.close(self.config.drain):
+            LOG.error("calls still run after %g s; they are given up", self.config.drain)
+        self.regions.close()
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise FileError.of(error, "cannot read a certificate or key") from None

@@ -1,0 +1,247 @@
+"""What both transports stand on: models by name, requests checked, run and answered."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..formats.ports import Port
+from ..formats.types import TensorType
+from ..vm.budgets import CancelToken
+from .batching import Pending
+from .datatypes import NAMES
+from .endpoint import Endpoint
+from .errors import BadRequestError, DeadlineError, as_serve_error
+from .metrics import Metrics
+from .model import Model
+from .repository import Repository
+from .scheduler import Scheduler
+from .sequences import Sequence
+
+NAME = "treadle"
+EXTENSIONS = (
+    "binary_tensor_data",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "model_configuration",
+    "statistics",
+    "sequence",
+    "system_shared_memory",
+)
+
+
+@dataclass
+class Request:
+    """One call. `deadline` is a time of `time.monotonic`; `outputs` are those that the client wants, all if it names none."""
+
+    model: str
+    inputs: Mapping[str, np.ndarray]
+    version: str = ""
+    id: str = ""
+    outputs: tuple[str, ...] = ()
+    deadline: float | None = None
+    sequence: int | str | None = None
+    is_start: bool = False
+    is_end: bool = False
+    cancel: CancelToken | None = None
+
+
+@dataclass
+class Response:
+    """What a call gave: tensors by name, in the order in which they were asked for."""
+
+    model: str
+    version: str
+    id: str
+    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass
+class Call:
+    """A request that fits its model."""
+
+    request: Request
+    model: Model
+    endpoint: Endpoint
+    arguments: list[np.ndarray]
+    sequence: Sequence | None = None
+    since: float = 0.0
+
+
+class Service:
+    """Answers requests, in any number of threads."""
+
+    def __init__(
+        self, repository: Repository, scheduler: Scheduler | None = None, metrics: Metrics | None = None
+    ) -> None:
+        self.repository = repository
+        self.scheduler = scheduler or Scheduler()
+        self.metrics = metrics or Metrics()
+        self.is_draining = False
+
+    # ---- calls ----
+
+    def infer(self, request: Request) -> Response:
+        """Answers a request in the thread at hand, or waits until another has done it. Raises ServeError."""
+        call = self.begin(request)
+        with _finally(call):
+            if self.scheduler.enter(call.model.line):
+                return self.run_now(call)
+            future: concurrent.futures.Future = concurrent.futures.Future()
+            self.submit(call, lambda outputs, error: _resolve(future, outputs, error))
+            try:
+                outputs = future.result(None if request.deadline is None else request.deadline - time.monotonic())
+            except concurrent.futures.TimeoutError:
+                raise self.failed(call, DeadlineError("the deadline passed")) from None
+            except Exception as error:
+                raise self.failed(call, error) from None
+            return self.finish(call, outputs)
+
+    def begin(self, request: Request) -> Call:
+        """Checks a request. A sequence's lock is held from here on, until `end`. Raises ServeError."""
+        since = time.monotonic()
+        model, endpoint = self.repository.endpoint(request.model, request.version)
+        endpoint.check_outputs(request.outputs)
+        if request.sequence is None:
+            return Call(request, model, endpoint, endpoint.arguments(request.inputs), None, since)
+        sequence = model.sequences[endpoint.function].find(request.sequence, request.is_start)
+        if not sequence.lock.acquire(timeout=0 if request.deadline is None else max(0.0, request.deadline - since)):
+            raise BadRequestError(f"sequence {request.sequence!r} has a request that is not answered yet")
+        try:
+            given = {**sequence.inputs, **request.inputs}
+            call = Call(request, model, endpoint, endpoint.arguments(given), sequence, since)
+        except BaseException:
+            sequence.lock.release()
+            raise
+        sequence.inputs = {name: np.array(array) for name, array in given.items()}
+        return call
+
+    def is_short(self, call: Call) -> bool:
+        """Whether the thread that has read a request should make the call: it is over before another could take it."""
+        return call.endpoint.is_short(call.arguments) and self.scheduler.enter(call.model.line)
+
+    def run_now(self, call: Call) -> Response:
+        """Makes a call in the thread at hand, for which the scheduler has given a slot. Raises ServeError."""
+        start = time.monotonic()
+        endpoint = call.endpoint
+        try:
+            if endpoint.is_short(call.arguments):
+                outputs = endpoint.run_short(call.arguments)
+            else:
+                outputs = endpoint.run(call.arguments, call.request.deadline, call.request.cancel)
+        except Exception as error:
+            raise self.failed(call, error) from error
+        finally:
+            self.scheduler.leave(call.model.line, time.monotonic() - start)
+        return self.finish(call, outputs, start - call.since)
+
+    def submit(self, call: Call, done: Callable[[Any, Exception | None], None]) -> None:
+        """Has a thread make the call; `done(outputs, error)` is called in there. Raises OverloadedError, UnavailableError."""
+        rows = None
+        if call.endpoint.function in call.model.merged and call.sequence is None:
+            rows = call.arguments[0].shape[0]
+        request = call.request
+        pending = Pending(call.endpoint, call.arguments, rows, request.deadline, request.cancel, done)
+        try:
+            self.scheduler.submit(call.model.line, pending)
+        except Exception as error:
+            raise self.failed(call, error) from None
+
+    def finish(self, call: Call, outputs: list[np.ndarray], queued: float = 0.0) -> Response:
+        """The answer, once the outputs are there."""
+        request, ports = call.request, call.endpoint.outputs
+        named = {port.name: array for port, array in zip(ports, outputs, strict=True)}
+        if call.sequence is not None:
+            self._continue(call, call.sequence, named)
+        seconds = time.monotonic() - call.since
+        arguments = call.arguments
+        rows = arguments[0].shape[0] if arguments and arguments[0].ndim else 1
+        call.model.statistics[call.endpoint.function].succeeded(queued, seconds - queued, rows)
+        self.metrics.answered(call.model.name, call.endpoint.function, "OK", seconds)
+        wanted = {name: named[name] for name in request.outputs} if request.outputs else named
+        return Response(request.model, str(call.model.version), request.id, wanted)
+
+    def failed(self, call: Call, error: BaseException) -> Exception:
+        """The error that a request is answered with; it is counted."""
+        answer = as_serve_error(error)
+        seconds = time.monotonic() - call.since
+        call.model.statistics[call.endpoint.function].failed(seconds)
+        self.metrics.answered(call.model.name, call.endpoint.function, answer.grpc, seconds)
+        return answer
+
+    def _continue(self, call: Call, sequence: Sequence, outputs: Mapping[str, np.ndarray]) -> None:
+        for name, output in call.model.config.state.items():
+            if output in outputs:
+                sequence.inputs[name] = outputs[output]
+        if call.request.is_end and call.request.sequence is not None:
+            call.model.sequences[call.endpoint.function].end(call.request.sequence, sequence)
+
+    @staticmethod
+    def end(call: Call) -> None:
+        """Behind a call, however it ended."""
+        if call.sequence is not None:
+            call.sequence.lock.release()
+
+    # ---- what there is ----
+
+    @property
+    def is_live(self) -> bool:
+        return True
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests will be answered: everything is loaded, and the server does not stop."""
+        return not self.is_draining and self.repository.is_ready
+
+    def is_model_ready(self, name: str, version: str = "") -> bool:
+        """Whether a model can be called now."""
+        try:
+            self.repository.endpoint(name, version)
+        except Exception:
+            return False
+        return not self.is_draining
+
+    def server_metadata(self) -> dict[str, Any]:
+        """The protocol's server metadata."""
+        return {"name": NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+
+    def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """The protocol's model metadata. Raises ServeError."""
+        model, endpoint = self.repository.endpoint(name, version)
+        return {
+            "name": name,
+            "versions": [str(number) for number in self.repository.versions(model.name)],
+            "platform": NAME,
+            "inputs": list(map(_tensor_metadata, endpoint.inputs)),
+            "outputs": list(map(_tensor_metadata, endpoint.outputs)),
+        }
+
+
+class _finally:  # a context manager without the cost of a generator's
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        Service.end(self._call)
+
+
+def _resolve(future: concurrent.futures.Future, outputs: Any, error: Exception | None) -> None:
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(outputs)
+
+
+def _tensor_metadata(port: Port) -> dict[str, Any]:
+    assert isinstance(port.type, TensorType)
+    shape = [dim if isinstance(dim, int) else -1 for dim in port.type.shape]
+    return {"name": port.name, "datatype": NAMES[port.type.dtype], "shape": shape}

@@ -1,0 +1,166 @@
+"""Requests that become one call, and those that must not."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import treadle
+from treadle import Module, VirtualMachine, function, op, var
+from treadle.formats.errors import FormatError
+from treadle.serve.batching import BatchLine, Pending, has_independent_rows, rows_of
+from treadle.serve.config import ModelConfig
+from treadle.serve.endpoint import Endpoint, endpoints
+from treadle.serve.scheduler import Scheduler
+
+from . import models
+
+
+def endpoint(executable: treadle.Executable, config: ModelConfig | None = None) -> Endpoint:
+    return endpoints(VirtualMachine(executable), executable, config or ModelConfig())["main"]
+
+
+def test_rows_are_the_first_dimension_of_everything():
+    assert rows_of(endpoint(models.rows())) == "n"
+    x, y = var("x", ("n", 2)), var("y", ("m", 2))
+    assert rows_of(endpoint(treadle.compile(Module(main=function([x, y], treadle.tuple_(x + 1, y + 1)))))) is None
+    assert rows_of(endpoint(treadle.compile(Module(main=function([x], op.sum(x)))))) is None
+    square = var("x", ("n", "n"))
+    assert rows_of(endpoint(treadle.compile(Module(main=function([square], square + 1))))) is None
+
+
+@pytest.mark.parametrize(
+    ("executable", "is_merged"), [(models.rows, True), (models.mixed, False), (models.branching, False)]
+)
+def test_only_functions_whose_rows_are_independent_take_several_requests(executable: Any, is_merged: bool):
+    assert has_independent_rows(endpoint(executable())) is is_merged
+
+
+@pytest.mark.parametrize("operator", ["running", "reversed", "largest", "shifted"])
+def test_operators_along_the_rows_are_found_out(operator: str):
+    x = var("x", ("n", 4))
+    result = {
+        "running": lambda: op.cumulative_sum(x, axis=0),
+        "reversed": lambda: op.slice(x, starts=(1 << 40,), ends=(-(1 << 40),), axes=(0,), steps=(-1,)),
+        "shifted": lambda: op.matmul(op.softmax(op.matmul(x, op.permute_dims(x)), axis=1), x),
+        "largest": lambda: x * 0 + op.max(x, axes=(0,), keepdims=True),
+    }[operator]()
+    assert not has_independent_rows(endpoint(treadle.compile(Module(main=function([x], result)))))
+
+
+class Waiting:
+    """Requests in a line, and what became of them."""
+
+    def __init__(self, config: ModelConfig, executable: treadle.Executable) -> None:
+        self.line, self.endpoint = BatchLine("m", config), endpoint(executable, config)
+        self.results: dict[int, Any] = {}
+        self.calls = 0
+        run = self.endpoint.run
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return run(*args, **kwargs)
+
+        self.endpoint.run = counted  # type: ignore[method-assign]
+
+    def pending(self, number: int, *arguments: np.ndarray, **settings: Any) -> Pending:
+        def done(outputs: Any, error: Any) -> None:
+            assert number not in self.results
+            self.results[number] = error if error is not None else outputs[0]
+
+        values: dict[str, Any] = {"rows": len(arguments[0]), "deadline": None, "cancel": None, **settings}
+        return Pending(self.endpoint, list(arguments), values["rows"], values["deadline"], values["cancel"], done)
+
+
+def test_each_request_gets_its_own_rows():
+    waiting = Waiting(ModelConfig(max_batch=16), models.rows())
+    inputs = [np.random.default_rng(seed).standard_normal((1 + seed % 3, 8)).astype(np.float32) for seed in range(9)]
+    for number, x in enumerate(inputs):
+        waiting.line.waiting.append(waiting.pending(number, x))
+    while waiting.line.waiting:
+        waiting.line.take().run()
+    assert waiting.calls == 2  # 18 rows
+    for number, x in enumerate(inputs):
+        np.testing.assert_allclose(waiting.results[number], models.expected(x), rtol=1e-5)
+
+
+def test_what_one_request_holds_is_not_the_others_error():
+    table = np.arange(8, dtype=np.float32).reshape(4, 2)
+    x = var("x", ("n",), "int64")
+    waiting = Waiting(ModelConfig(), treadle.compile(Module(main=function([x], op.take(table, x, axis=0)))))
+    for number, place in enumerate((1, 99, 3)):
+        waiting.line.waiting.append(waiting.pending(number, np.array([place])))
+    waiting.line.take().run()
+    assert waiting.results[0].tolist() == [[2, 3]]
+    assert waiting.results[2].tolist() == [[6, 7]]
+    assert isinstance(waiting.results[1], treadle.TreadleError)
+
+
+def test_requests_of_other_shapes_are_not_merged():
+    x = var("x", ("n", "m"))
+    waiting = Waiting(ModelConfig(), treadle.compile(Module(main=function([x], x + 1))))
+    for number, width in enumerate((2, 3, 2)):
+        waiting.line.waiting.append(waiting.pending(number, np.zeros((1, width), np.float32)))
+    while waiting.line.waiting:
+        waiting.line.take().run()
+    assert waiting.calls == 2
+    assert waiting.results[1].shape == (1, 3)
+
+
+def test_a_request_waits_for_others_no_longer_than_said():
+    waiting = Waiting(ModelConfig(max_delay=1.0, max_batch=4, preferred=(2,)), models.rows())
+    row = np.zeros((1, 8), np.float32)
+    first = waiting.pending(0, row)
+    waiting.line.waiting.append(first)
+    assert waiting.line.due(first.since + 0.5) == first.since + 1.0
+    assert waiting.line.due(first.since + 1.5) == first.since + 1.5
+    waiting.line.waiting.append(waiting.pending(1, row))
+    assert waiting.line.due(first.since) == first.since  # two rows are preferred
+    waiting.line.waiting.append(waiting.pending(2, row))
+    assert waiting.line.due(first.since) == first.since + 1.0
+    waiting.line.waiting.append(waiting.pending(3, row))
+    assert waiting.line.due(first.since) == first.since  # full
+
+
+def test_who_has_gone_or_comes_too_late_is_left_out():
+    waiting = Waiting(ModelConfig(), models.rows())
+    row = np.ones((1, 8), np.float32)
+    token = treadle.CancelToken()
+    token.cancel()
+    for number, settings in enumerate(({}, {"cancel": token}, {"deadline": 0.0}, {})):
+        waiting.line.waiting.append(waiting.pending(number, row, **settings))
+    waiting.line.take().run()
+    assert waiting.calls == 1
+    assert [type(waiting.results[number]).__name__ for number in (1, 2)] == ["ClientGoneError", "DeadlineError"]
+    np.testing.assert_array_equal(waiting.results[0], waiting.results[3])
+
+
+def test_many_threads_get_what_they_asked_for():
+    config = ModelConfig(max_batch=8, max_queue=1000)
+    waiting, scheduler = Waiting(config, models.rows()), Scheduler(lambda: 2)
+    ends = [threading.Event() for _ in range(200)]
+    inputs = [np.random.default_rng(seed).standard_normal((1, 8)).astype(np.float32) for seed in range(200)]
+    for number, x in enumerate(inputs):
+        pending = waiting.pending(number, x)
+        done = pending.done
+        pending.done = lambda outputs, error, done=done, end=ends[number]: (done(outputs, error), end.set())
+        scheduler.submit(waiting.line, pending)
+    assert all(end.wait(20) for end in ends)
+    for number, x in enumerate(inputs):
+        np.testing.assert_allclose(waiting.results[number], models.expected(x), rtol=1e-5)
+
+
+def test_a_configuration_says_what_it_cannot_be():
+    with pytest.raises(FormatError, match="no setting 'batch'"):
+        ModelConfig.parse('{"batch": 4}', "c.json")
+    with pytest.raises(FormatError, match="max_batch = 0"):
+        ModelConfig.parse('{"max_batch": 0}', "c.json")
+    with pytest.raises(FormatError, match="no JSON"):
+        ModelConfig.parse("[" * 100_000, "c.json")
+    base = replace(ModelConfig(), max_queue=7)
+    assert ModelConfig.parse('{"max_batch": 4, "preferred": [2]}', "c.json", base) == replace(
+        base, max_batch=4, preferred=(2,)
+    )

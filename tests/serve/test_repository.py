@@ -1,0 +1,108 @@
+"""Models of a folder: found, loaded, replaced, refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from treadle.formats.errors import FileError
+from treadle.serve.errors import BadRequestError, NotFoundError, UnavailableError
+from treadle.serve.repository import Repository
+
+from . import models
+
+
+@pytest.fixture
+def repository(folder: Path) -> Repository:
+    found = Repository(folder)
+    found.refresh()
+    return found
+
+
+def test_models_are_found_by_name_and_version(tmp_path: Path):
+    for version in (1, 12):
+        (tmp_path / "m" / str(version)).mkdir(parents=True)
+        models.rows().export_library(tmp_path / "m" / str(version) / "model.trdl")
+    repository = Repository(tmp_path)
+    repository.refresh()
+    assert repository.versions("m") == [1, 12]
+    assert repository.find("m").version == 12
+    assert repository.find("m", "1").version == 1
+    with pytest.raises(NotFoundError, match="no version 3; it has 1, 12"):
+        repository.find("m", "3")
+
+
+@pytest.mark.parametrize("name", ["../rows", "/etc/passwd", "rows/../rows", ".", "", "rows.trdl", "rows\0", "nope"])
+def test_a_name_that_is_not_in_the_folder_is_no_path(repository: Repository, name: str):
+    with pytest.raises(NotFoundError):
+        repository.find(name)
+    with pytest.raises(NotFoundError):
+        repository.load(name)
+
+
+def test_functions_are_endpoints_of_their_own(repository: Repository):
+    model, endpoint = repository.endpoint("rows:double")
+    (result,) = endpoint.run([np.ones((3, 2), np.float32)])
+    assert model.name == "rows"
+    assert result.tolist() == [[2, 2]] * 3
+    with pytest.raises(NotFoundError, match="it has main, double"):
+        repository.endpoint("rows:other")
+
+
+def test_a_file_that_is_replaced_is_served_and_old_calls_keep_what_they_have(repository: Repository, folder: Path):
+    _, old = repository.endpoint("rows")
+    models.mixed().export_library(folder / "rows.trdl")
+    repository.refresh()
+    _, new = repository.endpoint("rows")
+    x = np.ones((2, 8), np.float32)
+    np.testing.assert_allclose(old.run([x])[0], models.expected(x), rtol=1e-6)
+    assert new.run([np.ones((2, 4), np.float32)])[0].tolist() == [[0.5] * 4] * 2
+
+
+def test_a_broken_file_leaves_the_old_model_and_says_why(repository: Repository, folder: Path):
+    (folder / "rows.trdl").write_bytes(b"no executable")
+    repository.refresh()
+    assert repository.endpoint("rows")[1].run([np.ones((1, 8), np.float32)])
+    (reason,) = [state.reason for name, _, state in repository.index() if name == "rows"]
+    assert "the new file cannot be loaded" in reason
+
+
+def test_a_broken_model_is_unavailable_and_others_are_served(folder: Path):
+    (folder / "broken.trdl").write_bytes(b"no executable")
+    repository = Repository(folder)
+    repository.refresh()
+    assert not repository.is_ready
+    assert repository.find("rows")
+    with pytest.raises(UnavailableError, match="not ready"):
+        repository.find("broken")
+    with pytest.raises(BadRequestError, match="cannot be loaded"):
+        repository.load("broken")
+
+
+def test_what_is_gone_or_unloaded_is_not_served(repository: Repository, folder: Path):
+    os.remove(folder / "mixed.trdl")
+    repository.unload("rows")
+    repository.refresh()
+    assert repository.models() == []
+    with pytest.raises(NotFoundError):
+        repository.unload("rows")
+    repository.load("rows")
+    assert [model.name for model in repository.models()] == ["rows"]
+
+
+def test_a_configuration_beside_the_model_is_its_own(folder: Path):
+    (folder / "rows.json").write_text('{"batching": false, "max_queue": 3}')
+    (folder / "mixed.json").write_text('{"no such setting": 1}')
+    repository = Repository(folder)
+    repository.refresh()
+    assert repository.find("rows").config.max_queue == 3
+    assert not repository.find("rows").merged
+    with pytest.raises(UnavailableError, match="no setting 'no such setting'"):
+        repository.find("mixed")
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path):
+    with pytest.raises(FileError, match="cannot read the folder of models"):
+        Repository(tmp_path / "nothing")

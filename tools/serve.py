@@ -1,0 +1,97 @@
+"""`treadle serve`: executables of a folder, for clients that speak the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import logging
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .arguments import UsageError
+
+_NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf")
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `serve` to the command line."""
+    serve = commands.add_parser("serve", help="serve a folder of executables over HTTP and gRPC")
+    serve.add_argument("folder", type=Path, help="with NAME.trdl, or NAME/VERSION/model.trdl")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, this host alone)"
+    )
+    serve.add_argument("--http-port", type=int, default=8000, help="0: any that is free; -1: none (default: 8000)")
+    serve.add_argument("--grpc-port", type=int, default=8001, help="likewise (default: 8001)")
+    serve.add_argument(
+        "--config", type=Path, help="JSON: how all models are served that have no configuration of their own"
+    )
+    serve.add_argument("--explicit", action="store_true", help="load a model only when a client asks for it")
+    serve.add_argument(
+        "--poll", type=float, default=1.0, metavar="SECONDS", help="between two looks at the folder (default: 1)"
+    )
+    serve.add_argument(
+        "--max-body", type=int, default=256 << 20, metavar="BYTES", help="of a request (default: 256 MiB)"
+    )
+    serve.add_argument(
+        "--drain", type=float, default=30.0, metavar="SECONDS", help="that running calls have at the end (30)"
+    )
+    serve.add_argument("--tls-certificate", metavar="FILE", help="PEM; with --tls-key, both transports are encrypted")
+    serve.add_argument("--tls-key", metavar="FILE", help="PEM")
+    serve.add_argument(
+        "--tls-client-ca", metavar="FILE", help="PEM; clients must show a certificate that it has signed"
+    )
+    serve.add_argument("--tokens", metavar="FILE", help="bearer tokens, one a line, of which clients must show one")
+    serve.add_argument("--shared-memory", action="store_true", help="clients may name shared memory of this host")
+    serve.add_argument("--access-log", metavar="FILE", help="a JSON line a request; - is standard output")
+    serve.set_defaults(command=_serve)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    missing = [name for name in _NEEDED if _is_missing(name)]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} is not installed: pip install 'treadle[serve]'")
+    from ..serve.config import ModelConfig
+    from ..serve.http_app import HttpLimits
+    from ..serve.server import Server, ServerConfig
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    model = ModelConfig.load(options.config, ModelConfig()) if options.config else ModelConfig()
+    config = ServerConfig(
+        folder=options.folder,
+        host=options.host,
+        http_port=_port(options.http_port),
+        grpc_port=_port(options.grpc_port),
+        model=model,
+        is_explicit=options.explicit,
+        poll=options.poll,
+        limits=replace(HttpLimits(), max_body=options.max_body),
+        drain=options.drain,
+        certificate=options.tls_certificate,
+        key=options.tls_key,
+        client_ca=options.tls_client_ca,
+        tokens=options.tokens,
+        shared_memory=options.shared_memory,
+    )
+    with contextlib.ExitStack() as stack:
+        log = None
+        if options.access_log:
+            log = sys.stdout if options.access_log == "-" else stack.enter_context(open(options.access_log, "a"))
+        server = Server(config, log)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, server.stop)
+        server.run()
+
+
+def _port(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _is_missing(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is None
+    except ModuleNotFoundError:  # of a package around it
+        return True
