@@ -149,7 +149,7 @@ def compile_module(
     if params:
         module = bind_parameters(module, entries[0], params, weights)
     named = {name: _with_result_names(module.functions[name]) for name in entries}
-    module = dataclasses.replace(module, functions=module.functions | named)
+    module = dataclasses.replace(module, functions={**module.functions, **named})
     options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
         module = run(module, pipeline(opt_level, options, without), print_after=print_after, timings=timings)

@@ -40,6 +40,6 @@ def outputs_of(function: Function) -> tuple[Port, ...]:
     … of a tuple."""
     result = function.type.result
     if not isinstance(result, TupleType):
-        return (Port(*(function.result_names or ("output",)), result),)
+        return (Port(function.result_names[0] if function.result_names else "output", result),)
     names = function.result_names or [f"output_{number}" for number in range(len(result.fields))]
     return tuple(map(Port, names, result.fields))
