@@ -114,8 +114,27 @@ def _expand(g: GraphBuilder, x: Value, shape: Value) -> Value:
     rank = max(x.rank, len(target))
     old: tuple[Dim, ...] = (1,) * (rank - x.rank) + x.shape
     new: tuple[Dim, ...] = (1,) * (rank - len(target)) + target
+    for axis, (a, b) in enumerate(zip(old, new, strict=True)):
+        if isinstance(a, SymbolicDim) and isinstance(b, int) and b != 1:
+            x = _expanded(g, x, axis - (rank - x.rank), b)
+            old = (*old[:axis], b, *old[axis + 1 :])
     result = tuple(b if a == 1 else a for a, b in zip(old, new, strict=True))
     return x if result == x.shape else g.op("broadcast_to", x, shape=result)
+
+
+def _expanded(g: GraphBuilder, x: Value, axis: int, size: int) -> Value:
+    """A tensor of that size along an axis, of one that may have 1 there as well."""
+
+    def of(size: int) -> tuple[Dim, ...]:
+        return (*x.shape[:axis], size, *x.shape[axis + 1 :])
+
+    is_one = g.op("equal", g.from_dims(np.array(x.shape[axis], object)), g.constant(1, DType.int64))
+    (made,) = g.choose(
+        is_one,
+        lambda: [g.op("broadcast_to", g.checked(x, of(1)), shape=of(size))],
+        lambda: [g.checked(x, of(size))],
+    )
+    return made
 
 
 @importer("Tile", since=6)

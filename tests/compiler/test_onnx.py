@@ -231,6 +231,15 @@ def test_slices_count_from_the_end_by_a_size_that_may_be_0(length: str, starts: 
     assert np.array_equal(run(compiled(from_onnx(model)), *arrays), expected)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_size_that_may_be_1_is_expanded(count: int) -> None:
+    model = parse("agraph (float[2, n] x) => (float[2, 3] y) <int64[3] to = {1, 2, 3}> { y = Expand(x, to) }")
+    x = np.arange(2.0 * count, dtype=np.float32).reshape(2, count)
+    assert np.array_equal(run(compiled(from_onnx(model)), x), np.broadcast_to(x, (1, 2, 3)))
+    with pytest.raises(ShapeError):
+        run(compiled(from_onnx(model)), np.zeros((2, 2), np.float32))
+
+
 def test_the_last_of_a_joined_tensor_fit_what_was_joined() -> None:
     """As decoders take the newest keys: for the sizes that the model is for, nothing else than the sum's second part."""
     model = parse("""
