@@ -8,6 +8,7 @@ memory     a fresh process that loads a model of the zoo and runs it once       
 threads    sharing a primitive among threads, and models on 1, 2 … threads          us, ms
 models     the zoo, model by model: see tools/race.py                               ms
 decode     a token with a key/value cache, against a read of the weights: see tools/decode.py      ms, share
+paged      a decode step over a paged cache, against a gather by NumPy: see tools/paged.py          ms, share
 accuracy   the zoo's errors against a float64 reference: see tools/accuracy.py      root mean square, largest
 """
 
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import accuracy, decode, race, scaling
 from .least_calls import dispatch_text
+from .paged import measure_paged
 
 if TYPE_CHECKING:
     from .zoo.catalogue import Entry
@@ -214,6 +216,7 @@ _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "call": (measure_call, 20),
     "cold": (measure_cold, 5),
     "compile": (measure_compile, 1),
+    "paged": (measure_paged, 15),
 }
 _OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {
     "accuracy": accuracy.accuracy_command,

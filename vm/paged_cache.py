@@ -123,7 +123,7 @@ class PagedCache(Object):
 
     @property
     def free_pages(self) -> int:
-        return len(self.sequences.free)
+        return self.sequences.free
 
     @property
     def total_length(self) -> int:
@@ -197,6 +197,8 @@ class PagedCache(Object):
             )
         for name, count in zip(sequences, counts, strict=True):
             self.sequences[name]  # raises where it is not known
+            if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
+                raise ArgumentError(f"begin_forward: a number of tokens is an integer, {count!r} came")
             if count <= 0:
                 raise CheckError(
                     f'Append with length {count} is not allowed: the sequence "{name}" is to get some tokens'
@@ -308,7 +310,7 @@ class PagedCache(Object):
     @property
     def query_positions(self) -> np.ndarray:
         """Of the new tokens of the last `begin_forward`, the places in their sequences, int32."""
-        return self._positions
+        return self._positions.copy()
 
     def commit(self, sequences: Sequence[int], leaves: Sequence[int]) -> None:
         """Of each sequence's tree, keeps the path from the first token to node `leaf`, -1: nothing. Raises CheckError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -86,7 +87,8 @@ def kernel_for(size: int, group: int, element: str, turns: bool) -> PagedKernel 
     """The kernel, if there is one and it can be built here."""
     try:
         built = library.compiler().paged_attention(size, group, element, turns)
-    except CompileError:
+    except CompileError as error:
+        warnings.warn(f"attention over pages will be NumPy's, which is slower: {error}", RuntimeWarning, stacklevel=2)
         return None
     return None if built is None else PagedKernel(built, size)
 

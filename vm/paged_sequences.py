@@ -57,6 +57,12 @@ class Append:
     shared: int | None  # the number of the page that is to be copied first
 
 
+def _require_integers(what: str, *values: object) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise ArgumentError(f"{what}: expected an integer, a {type(value).__name__} came")
+
+
 class PagedSequences:
     """Sequences, by the numbers that their owner gives them, and their pages, by number from 0 to `count`."""
 
@@ -66,8 +72,14 @@ class PagedSequences:
 
     def clear(self) -> None:
         self.known: dict[int, Tokens] = {}
-        self.holders = [0] * self.count
-        self.free = list(range(self.count - 1, -1, -1))
+        self.holders = np.zeros(self.count, np.int32)  # of each page
+        self._released: list[int] = []
+        self._unused = 0  # the first page that nobody has ever had
+
+    @property
+    def free(self) -> int:
+        """How many pages are free."""
+        return len(self._released) + self.count - self._unused
 
     def __getitem__(self, sequence: int) -> Tokens:
         """Raises CheckError."""
@@ -81,8 +93,7 @@ class PagedSequences:
         return f"{names[:8]}{' and others' if len(names) > 8 else ''}" if names else "none"
 
     def add(self, sequence: int) -> Tokens:
-        if isinstance(sequence, bool) or not isinstance(sequence, (int, np.integer)):
-            raise ArgumentError(f"a sequence is named by an integer, a {type(sequence).__name__} came")
+        _require_integers("a sequence's name", sequence)
         if sequence in self.known:
             raise CheckError(f'The sequence "{sequence}" is already in the KV cache.')
         self.known[sequence] = tokens = Tokens()
@@ -95,6 +106,7 @@ class PagedSequences:
 
     def fork(self, parent: int, child: int, position: int = -1) -> None:
         """A new sequence of the parent's tokens before `position`, -1: of all. It has the same pages."""
+        _require_integers("a fork's position", position)
         source = self[parent]
         if position < -1:
             raise CheckError(
@@ -119,6 +131,7 @@ class PagedSequences:
 
     def pop(self, sequence: int, count: int) -> None:
         """Takes the last tokens away."""
+        _require_integers("the number of tokens", count)
         tokens = self[sequence]
         if count < 0:
             raise CheckError(f"The length of popping {count} cannot be negative.")
@@ -141,6 +154,7 @@ class PagedSequences:
 
     def slide(self, sequence: int, window: int, sinks: int) -> None:
         """From now on the sequence keeps its first `sinks` tokens and the last ones, together `window`."""
+        _require_integers("a window and its sinks", window, sinks)
         tokens = self[sequence]
         if sinks < 0:
             raise CheckError(f"The specified attention sink size is expected to be non negative; {sinks} came")
@@ -181,10 +195,10 @@ class PagedSequences:
                 left[pages[number]] += 1
                 freed += left[pages[number]] == self.holders[pages[number]]
         # A copy is made at once, so its page must be free already; others are written when all has been read.
-        if copied > len(self.free) or copied + new > len(self.free) + freed:
+        if copied > self.free or copied + new > self.free + freed:
             raise CacheFullError(
                 f"The KV cache is full. No page can be allocated: {copied + new} pages of {self.page_size} tokens are needed "
-                f"for {sum(counts)} tokens of the sequences {list(sequences)[:8]}, {len(self.free) + freed} of {self.count} "
+                f"for {sum(counts)} tokens of the sequences {list(sequences)[:8]}, {self.free + freed} of {self.count} "
                 "are free; remove sequences, pop tokens, or make the cache larger"
             )
         copies = [self._own(plan.tokens, plan.shared) for plan in plans if plan.shared is not None]
@@ -217,7 +231,10 @@ class PagedSequences:
         tokens.kept, tokens.start = plan.kept, start + plan.dropped - plan.gap * self.page_size
 
     def _take(self) -> int:
-        page = self.free.pop()
+        if self._released:
+            page = self._released.pop()
+        else:
+            page, self._unused = self._unused, self._unused + 1
         self.holders[page] = 1
         return page
 
@@ -231,4 +248,4 @@ class PagedSequences:
         for page in pages:
             self.holders[page] -= 1
             if not self.holders[page]:
-                self.free.append(page)
+                self._released.append(page)

@@ -22,6 +22,8 @@ def get_cached_alloc(machine: Any, function: Any, index: int) -> Any:
     """What the function gives, which is called once for a machine and an index: storage that stays."""
     if not isinstance(machine, RelaxMachine):
         raise ArgumentError(f"cuda_graph.get_cached_alloc: expected a machine, a {type(machine).__name__} came")
+    if not isinstance(index, int):
+        raise ArgumentError(f"cuda_graph.get_cached_alloc: expected the number of a place, {index!r} came")
     made = _allocated.setdefault(machine, {})
     if index not in made:
         made[index] = _function(function, "cuda_graph.get_cached_alloc")()
