@@ -229,6 +229,37 @@ def test_layers_positions_and_pages() -> None:
     assert pages(cache) == 8
 
 
+def test_a_program_makes_a_cache_and_goes_on_in_it() -> None:
+    """As compiled programs do: the cache is a value in their registers."""
+    ib = tvm.relax.ExecBuilder()
+
+    def call(name: str, *args, dst: int | None = None) -> None:
+        ib.emit_call(f"vm.builtin.{name}", args=list(args), dst=None if dst is None else ib.r(dst))
+
+    with ib.function("create_cache", num_inputs=1):
+        numbers = [ib.imm(each) for each in (4, 2, 16, NORMAL)]
+        shapes = [ib.convert_constant(ShapeTuple(each)) for each in ([4, 100, 64, 16, 0], [0, 1])]
+        floats = [ib.convert_constant(each) for each in (1.0, 1e4)]
+        nothing = [ib.void_arg()] * 13
+        call("paged_attention_kv_cache_create_reduced", *shapes, *numbers, *floats, ib.r(0), *nothing, dst=1)
+        ib.emit_ret(ib.r(1))
+    with ib.function("decode", num_inputs=3):  # cache, qkv, out
+        scale = ib.convert_constant(1.0)
+        call("attention_kv_cache_attention_with_fused_qkv", ib.r(0), ib.imm(0), scale, ib.r(1), ib.r(2))
+        ib.emit_ret(ib.r(2))
+    vm = tvm.relax.VirtualMachine(ib.get(), tvm.cpu())
+    cache = vm["create_cache"](tvm.nd.empty((), "float32"))
+    reference = Reference(1, 4, 2, 16, Rotary("normal"))
+    builtin("kv_state_add_sequence")(cache, 0)
+    reference.add(0)
+    for count in (5, 1, 1):
+        qkv = np.random.default_rng(count).random((count, 8, 16), "float32")
+        builtin("kv_state_begin_forward")(cache, ShapeTuple([0]), ShapeTuple([count]))
+        found = vm["decode"](cache, tvm.nd.array(qkv), tvm.nd.empty((count, 4, 16)))
+        builtin("kv_state_end_forward")(cache)
+        tvm.testing.assert_allclose(found.numpy(), reference.forward([0], [qkv[None]])[0], 1e-4, 1e-4)
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -226,8 +226,18 @@ OPERATIONS = st.lists(
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(OPERATIONS, st.sampled_from(ROTARIES), st.sampled_from([1, 3, 4, 16]))
 def test_whatever_happens_the_reference_says_the_same(operations, rotary: Rotary, page_size: int) -> None:
-    pages = 40
-    both, fresh = Both(rotary, pages, page_size), 0
+    compared(operations, Both(rotary, 40, page_size))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(OPERATIONS, st.sampled_from(["none", "normal", "inline"]), st.sampled_from([1, 3, 4, 16]))
+def test_whatever_happens_the_kernel_agrees(operations, mode, page_size: int) -> None:
+    compared(operations, Both(Rotary(mode), 40, page_size, dtype="float32", heads=(4, 2, 32)))
+
+
+def compared(operations: Sequence[tuple[str, int]], both: Both) -> None:
+    """Does what the operations say, each by random numbers of its own."""
+    pages, fresh = both.cache.sequences.count, 0
     for operation, seed in operations:
         random = np.random.default_rng(seed)
         names = sorted(both.reference.stories)
