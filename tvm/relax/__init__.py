@@ -29,6 +29,7 @@ _NAMES = {
     ".build_module": ("build",),
     ".exec_builder": ("ExecBuilder", "VMFuncKind", "VMFuncScope"),
     ".executable": ("Executable",),
+    ".op.packed": ("Call", "ExternFunc", "call_dps_packed", "call_packed", "call_pure_packed"),
     ".vm": ("VMInstrumentReturnKind", "VirtualMachine"),
 }
 

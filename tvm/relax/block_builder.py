@@ -73,6 +73,9 @@ class BlockBuilder:
         self._functions: dict[str, FunctionExpression] = {}
         self._names: dict[str, int] = {}
         self._params: list[Expression] | None = None
+        self._calls: list[
+            Expression
+        ] = []  # of registered functions, which are made whether their results are used or not
         self._name = ""
 
     @staticmethod
@@ -89,6 +92,7 @@ class BlockBuilder:
     def function(self, name: str, params: Any = None, attrs: Any = None, private: bool = False) -> Iterator[None]:
         """Within this, a function is built. Raises CheckError where it ends without emit_func_output."""
         self._name, self._params, self._names = name, None if params is None else _params(params), {}
+        self._calls = []
         BlockBuilder._stack.append(self)
         try:
             yield
@@ -105,6 +109,8 @@ class BlockBuilder:
     def emit(self, expr: Any, name_hint: str = "") -> Expression:
         """The value of an expression."""
         value = builder.expression(expr)
+        if value.imported is not None:
+            self._calls.append(value)
         return builder.named(self.unique(name_hint), value) if name_hint and value.atom is None else value
 
     def emit_output(self, output: Any, name_hint: str = "") -> Expression:
@@ -123,7 +129,10 @@ class BlockBuilder:
         own = self._params if params is None else _params(params)
         if own is None:
             raise CheckError(f"the parameters of the function {self._name!r} are not known")
-        self._functions[self._name] = builder.function(own, _value(output), name=self._name)
+        result = _value(output)
+        if self._calls:
+            result = builder.field(tuple_(*self._calls, result), len(self._calls))
+        self._functions[self._name] = builder.function(own, result, name=self._name)
 
     def get(self) -> ir.Module:
         """The module."""

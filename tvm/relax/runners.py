@@ -15,25 +15,21 @@ from ...formats.relax_program import RelaxProgram
 from ...vm import machine
 from ...vm.containers import Array
 from ...vm.hooks import Event, InstrumentAction, Listener
+from ...vm.registry import get_global_func
 from ...vm.relax_machine import RelaxMachine
 from ...vm.report import Count, Duration, Metric, Percent, Report
 from ...vm.tensor import Tensor
 from ..runtime.arguments import argument
 from ..runtime.ndarray import NDArray
-
-
-def given(value: Any) -> Any:
-    """A result as TVM gives it: tensors as NDArrays over the same memory, tuples as Arrays."""
-    if isinstance(value, Tensor):
-        return value if isinstance(value, NDArray) else NDArray(value.array)
-    return Array(map(given, value)) if isinstance(value, tuple) and type(value) in (tuple, Array) else value
+from .packed import registered, registered_name
+from .results import given
 
 
 class Compiled:
     """A program of Treadle's compiler."""
 
     def __init__(self, program: Program, memory: Any) -> None:
-        self._machine = machine.VirtualMachine(program, memory_cfg=memory)
+        self._machine = machine.VirtualMachine(program, memory_cfg=memory, imports=registered(program.program))
         self._types = {name: program.function(name).type.params for name in self._machine}
         self.params = {name: self._machine.get_function_params(name) for name in self._machine}
         self._ending: Callable[[], Any] | None = None
@@ -84,7 +80,7 @@ class Compiled:
 class _Instrument(Listener):
     """Tells a function of calls of primitives, of host operators and of functions; what it is handed can be called."""
 
-    operations = frozenset({"call", "call_host", "invoke"})
+    operations = frozenset({"call", "call_host", "call_import", "invoke"})
 
     def __init__(self, instrument: Callable[..., Any]) -> None:
         self._instrument = instrument
@@ -107,15 +103,24 @@ class _Instrument(Listener):
         if event.operation.name == "invoke":
             return  # it has only begun
         function = _Function(event)
+        if event.imported is not None:
+            tensors = [NDArray(event.tensor(register)) for register in self._tensors(event, "args")]
+            results = [NDArray(event.tensor(register)) for register in self._tensors(event, "dst")]
+            self._instrument(function, function.__name__, False, results[0] if results else None, *tensors)
+            return
         tensors = [NDArray(event.tensor(register)) for register in event.tensors]
         count = len(event.tensors) - len(event.registers("inputs"))
         results = tensors[len(tensors) - count :]
         self._instrument(function, function.__name__, False, results[0] if count == 1 else Array(results), *tensors)
 
+    def _inputs(self, event: Event) -> list[int]:
+        return self._tensors(event, "inputs" if event.operation.has("inputs") else "args")
+
     @staticmethod
-    def _inputs(event: Event) -> list[int]:
+    def _tensors(event: Event, field: str) -> list[int]:
+        """The registers of a field that hold tensors."""
         found = []
-        for register in event.registers("args" if event.operation.name == "invoke" else "inputs"):
+        for register in event.registers(field):
             try:
                 event.describe(register)
             except ArgumentError:  # a tuple, a data value, a closure
@@ -125,15 +130,20 @@ class _Instrument(Listener):
 
 
 class _Function:
-    """What a call calls. Of a primitive it can be called: with inputs, then arrays for its outputs."""
+    """What a call calls. Of a primitive it can be called: with inputs, then arrays for its outputs; of a registered function, as
+    that is."""
 
     def __init__(self, event: Event) -> None:
         primitive = event.primitive
         self._definition = None if primitive is None else primitive.definition
         self._sizes = event.sizes if event.operation.name == "call" else ()
-        self.__name__ = str(event.callee) if primitive is None else primitive.name
+        self._imported = None if event.imported is None else registered_name(event.imported)
+        self.__name__ = self._imported or str(event.callee) if primitive is None else primitive.name
 
     def __call__(self, *args: Any) -> Any:
+        if self._imported is not None:
+            function: Any = get_global_func(self._imported)
+            return function(*args)
         if self._definition is None:
             raise ArgumentError(f"{self.__name__}: a function of the program is called by the machine")
         from ...compiler.evaluate import evaluate_definition

@@ -24,7 +24,8 @@ from ...vm.tensor import Tensor, require_cpu
 from ...vm.values import Closure
 from ..runtime.module import Module
 from .executable import Executable
-from .runners import Built, Compiled, given
+from .results import given
+from .runners import Built, Compiled
 
 VMInstrumentReturnKind = InstrumentAction
 

@@ -11,6 +11,7 @@ from ....compiler.builder import Expression, constant
 from ....compiler.builder import op as own
 from . import nn
 from .nn import flattened as _flattened
+from .packed import call_dps_packed, call_packed, call_pure_packed
 
 _SAME = [
     "abs",
@@ -69,6 +70,9 @@ __all__ = [
     "argmax",
     "astype",
     "broadcast_to",
+    "call_dps_packed",
+    "call_packed",
+    "call_pure_packed",
     "clip",
     "concat",
     "expand_dims",

@@ -1,0 +1,16 @@
+"""Values as TVM gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...vm.containers import Array
+from ...vm.tensor import Tensor
+from ..runtime.ndarray import NDArray
+
+
+def given(value: Any) -> Any:
+    """A result as TVM gives it: tensors as NDArrays over the same memory, tuples as Arrays."""
+    if isinstance(value, Tensor):
+        return value if isinstance(value, NDArray) else NDArray(value.array)
+    return Array(map(given, value)) if isinstance(value, tuple) and type(value) in (tuple, Array) else value
