@@ -170,6 +170,10 @@ class ArgumentError(ExecutionError, TypeError):
     """A call's arguments do not fit the function: number, names or kinds of values."""
 
 
+class DeviceNumberError(ArgumentError, ValueError):
+    """A device's number is none."""
+
+
 class ShapeError(ExecutionError, ValueError):
     """A tensor's rank or shape is not what the program needs."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..formats.errors import ArgumentError, ExecutionError, FormatError
+from ..formats.errors import ArgumentError, DeviceNumberError, ExecutionError, FormatError
 from .processors import cpu_count
 
 REMOTE = 128  # DLPack's codes end below; TVM counts the device types of its n-th remote from n times this on
@@ -89,7 +89,7 @@ class Device(DeviceType):
         if self.kind not in _CODES:
             raise FormatError(f"Unknown device type: {kind!r}; there are {', '.join(_CODES)}")
         if not isinstance(self.index, int) or self.index < 0:
-            raise ArgumentError(f"Invalid device id: {self.index!r}; expected a number from 0 on")
+            raise DeviceNumberError(f"Invalid device id: {self.index!r}; expected a number from 0 on")
 
     @property
     def dlpack(self) -> tuple[int, int]:
@@ -211,7 +211,7 @@ def device(text: str | int, index: int = 0) -> Device:
     A number in the text wins over `index`. Raises FormatError, a ValueError, for other text, ArgumentError.
     """
     if not isinstance(index, int):
-        raise ArgumentError(f"Invalid device id: {index!r}; expected a number from 0 on")
+        raise DeviceNumberError(f"Invalid device id: {index!r}; expected a number from 0 on")
     if isinstance(text, int):
         return Device(text, index)  # type: ignore[arg-type]
     if not isinstance(text, str):

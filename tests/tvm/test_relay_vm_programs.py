@@ -179,3 +179,53 @@ def test_nothing_is_late_bound_if_nobody_asks():
     code, lib = relay.vm.compile(relay.Function([x], x + relay.const(values))).save()
     loaded = Executable.load_exec(code, lib)
     np.testing.assert_array_equal(VirtualMachine(loaded, tvm.cpu()).run(np.zeros(400, "float32")).numpy(), values)
+
+
+def test_parameters_of_one_name_cannot_be_bound_by_it():
+    a, again = relay.var("a", shape=(1,)), relay.var("a", shape=(1,))
+    with pytest.raises(tvm.TVMError, match="several parameters of the name a"):
+        relay.build_module.bind_params_by_name(relay.Function([a, again], a + again), {"a": [1.0]})
+
+
+def test_an_executor_of_graphs_converts_arrays_within_their_kind_of_number():
+    x = relay.var("x", shape=(2,))
+    call = relay.create_executor("graph", device=tvm.cpu(), target="llvm").evaluate(relay.Function([x], x + x))
+    np.testing.assert_array_equal(call(np.ones(2, "float16")).numpy(), np.full(2, 2, "float32"))
+    i = relay.var("i", shape=(2,), dtype="int32")
+    call = relay.create_executor("graph", device=tvm.cpu(), target="llvm").evaluate(relay.Function([i], i + i))
+    with pytest.raises(TypeError):
+        call(np.ones(2, "float32"))
+
+
+def test_variables_come_in_the_order_of_the_text():
+    x, y, z, a = (relay.Var(name) for name in "xyza")
+    function = relay.Function([x, y, z], relay.Let(a, x, relay.Tuple([])))
+    assert relay.analysis.bound_vars(function) == [x, y, z, a]
+    module = relay.IRModule()
+    _, cons, nil = Prelude(module).mod.get_type("List")
+    clauses = [
+        relay.Clause(relay.PatternConstructor(nil), z),
+        relay.Clause(relay.PatternConstructor(cons, [relay.PatternVar(x), relay.PatternVar(y)]), cons(x, y)),
+    ]
+    match = relay.Match(nil(), clauses)
+    assert relay.analysis.all_vars(match) == [z, x, y]
+    assert relay.analysis.free_vars(match) == [z]
+
+
+def test_executors_and_runtimes_are_names_with_options():
+    executor = relay.backend.Executor("aot", {"interface-api": "c"})
+    assert (executor.name, executor["interface-api"], "link-params" in executor) == ("aot", "c", False)
+    with pytest.raises(tvm.TVMError, match='Executor "woof" is not defined; there are aot, graph'):
+        relay.backend.Executor("woof")
+    with pytest.raises(
+        tvm.TVMError, match=r'"system-lib" should have type "IntImm" but instead found "runtime.String"'
+    ):
+        relay.backend.Runtime("crt", {"system-lib": "yes"})
+    x = relay.var("x", shape=(2,))
+    library = relay.build(
+        relay.Function([x], x + x),
+        "llvm",
+        executor=relay.backend.Executor("graph"),
+        runtime=relay.backend.Runtime("cpp"),
+    )
+    assert library.graph_json == library.get_graph_json()

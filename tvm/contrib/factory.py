@@ -23,6 +23,11 @@ class GraphExecutorFactoryModule(GraphFactory):
         return self
 
     @property
+    def graph_json(self) -> str:
+        """The graph as JSON."""
+        return self.get_graph_json()
+
+    @property
     def params(self) -> dict[str, NDArray]:
         """The weights, where they lie."""
         return {name: NDArray(array) for name, array in self.arrays.items()}

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...compiler import ir
 from ...compiler.driver import compile
 from ...compiler.passes import optional_passes
-from ...formats.errors import ArgumentError
+from ...formats.errors import ArgumentError, CompileError
 from ...formats.executable import Executable
+from ...formats.types import TensorType
 from ..transform import PassContext
 from .expr import Expr, Function, GlobalVar, as_expr
 from .module import IRModule, LibraryFunction, as_module
@@ -48,6 +50,9 @@ def bind_params_by_name(function: Any, params: Mapping[str, Any]) -> Any:
     from .rewrite import substitute
 
     by_name = {param.name_hint: param for param in function.params}
+    named = [param.name_hint for param in function.params]
+    if several := [name for name in params if named.count(name) > 1]:
+        raise CompileError(f"bind_params_by_name: the function has several parameters of the name {', '.join(several)}")
     if unknown := [name for name in params if name not in by_name]:
         warnings.warn(f"the function has no parameters {', '.join(unknown)}; they are left out", stacklevel=3)
     arrays = {name: array_of(value) for name, value in params.items() if name in by_name}
@@ -56,16 +61,21 @@ def bind_params_by_name(function: Any, params: Mapping[str, Any]) -> Any:
     return substitute(function, {by_name[name]: Constant(array) for name, array in arrays.items()})
 
 
+def with_known_params(module: IRModule, params: Mapping[str, Any] | None) -> tuple[ir.Module, dict[str, np.ndarray]]:
+    """Treadle's module, and the arrays of the parameters that its main has. Others are told, and left out."""
+    lowered = module.lowered("main")
+    names = {param.name for param in lowered.functions["main"].params}
+    if unknown := [name for name in params or {} if name not in names]:
+        warnings.warn(f"main has no parameters {', '.join(unknown)}; they are left out", stacklevel=4)
+    return lowered, {name: array_of(value) for name, value in (params or {}).items() if name in names}
+
+
 def compiled(mod: Any, target: Any = None, params: Mapping[str, Any] | None = None) -> Executable:
     """Treadle's executable of a module, by the innermost PassContext. Raises CompileError."""
     check_target(target)
     module = as_module(mod)
     context = PassContext.current()
-    lowered = module.lowered("main")
-    names = {param.name for param in lowered.functions["main"].params}
-    if unknown := [name for name in params or {} if name not in names]:
-        warnings.warn(f"main has no parameters {', '.join(unknown)}; they are left out", stacklevel=3)
-    arrays = {name: array_of(value) for name, value in (params or {}).items() if name in names}
+    lowered, arrays = with_known_params(module, params)
     without = [name for name in context.disabled_pass if name in optional_passes()]
     return compile(lowered, params=arrays, opt_level=context.level, progress=False, without=without)
 
@@ -96,8 +106,8 @@ def build(
     check_target(target)
     module = as_module(ir_mod)
     context = PassContext.current()
-    arrays = {name: array_of(value) for name, value in (params or {}).items()}
-    return graph_executor_factory(module.lowered("main"), arrays, mod_name, context.level)
+    lowered, arrays = with_known_params(module, params)
+    return graph_executor_factory(lowered, arrays, mod_name, context.level)
 
 
 # ---- running at once ----
@@ -123,6 +133,10 @@ def bound_arguments(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[s
 
 class Executor:
     """`evaluate` gives a Python function of a program's main function, or the value of an expression."""
+
+    converts = (
+        True  # whether an array of another width is converted within its kind of number, as a graph executor does
+    )
 
     def __init__(
         self,
@@ -176,14 +190,24 @@ class Executor:
         types = executable.function("main").type.params
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            values = bound_arguments(free, args, kwargs)
-            return wrapped(main(*map(argument, values, types)))
+            values = map(argument, bound_arguments(free, args, kwargs), types)
+            return wrapped(main(*(map(_of_kind, values, types) if self.converts else values)))
 
         return call
 
 
+def _of_kind(value: Any, type_: Any) -> Any:
+    """An array in the type of the parameter, where that is of its kind."""
+    if not isinstance(value, np.ndarray) or not isinstance(type_, TensorType):
+        return value
+    target = type_.dtype.numpy
+    return value.astype(target) if np.can_cast(value.dtype, target, "same_kind") else value
+
+
 class VMExecutor(Executor):
     """Evaluates a module's main function on the machine."""
+
+    converts = False
 
     def __init__(
         self, mod: IRModule | None, device: Any = None, target: Any = None, params: Mapping[str, Any] | None = None

@@ -66,7 +66,7 @@ def postorder(root: Expr) -> Iterator[Expr]:
 def bound_vars(root: Expr) -> list[Var]:
     """The variables that something in `root` binds: functions, lets and patterns."""
     found: dict[Var, None] = {}
-    for expr in postorder(root):
+    for expr in _in_order(root):
         if isinstance(expr, Function):
             found.update(dict.fromkeys(expr.params))
         elif isinstance(expr, Let):
@@ -79,7 +79,7 @@ def bound_vars(root: Expr) -> list[Var]:
 
 def all_vars(root: Expr) -> list[Var]:
     """The variables in `root`, in the order in which they come."""
-    return [expr for expr in preorder(root) if isinstance(expr, Var)]
+    return [expr for expr in _in_order(root) if isinstance(expr, Var)]
 
 
 def preorder(root: Expr) -> Iterator[Expr]:
@@ -97,10 +97,12 @@ def preorder(root: Expr) -> Iterator[Expr]:
 def free_vars(root: Expr) -> list[Var]:
     """The variables that `root` uses and does not bind, in the order in which they come."""
     bound = set(bound_vars(root))
-    return [variable for variable in dict.fromkeys(_in_order(root)) if variable not in bound]
+    return [variable for variable in all_vars(root) if variable not in bound]
 
 
-def _in_order(root: Expr) -> Iterator[Var]:
+def _in_order(root: Expr) -> Iterator[Expr]:
+    """What `root` is made of, each once, in the order of the text: an expression before its parts, a clause's variables before
+    what the match is then."""
     seen: set[int] = set()
     stack = [root]
     while stack:
@@ -108,9 +110,13 @@ def _in_order(root: Expr) -> Iterator[Var]:
         if id(expr) in seen:
             continue
         seen.add(id(expr))
-        if isinstance(expr, Var):
-            yield expr
-        stack += reversed(children(expr))
+        yield expr
+        if isinstance(expr, adt.Match):
+            for clause in reversed(expr.clauses):
+                stack += [clause.rhs, *reversed(adt.pattern_vars(clause.lhs))]
+            stack.append(expr.data)
+        else:
+            stack += reversed(children(expr))
 
 
 def global_vars(root: Expr) -> list[str]:

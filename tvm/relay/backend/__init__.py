@@ -3,5 +3,7 @@
 from ..._lazy import lazy
 
 __getattr__, __dir__ = lazy(
-    __name__, {"executor_factory": "...contrib.factory", "interpreter": ".interpreter", "vm": "..vm"}, {}
+    __name__,
+    {"executor_factory": "...contrib.factory", "interpreter": ".interpreter", "vm": "..vm"},
+    {".options": ("Executor", "Runtime")},
 )
