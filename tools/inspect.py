@@ -1,7 +1,7 @@
 """`treadle info`, `dis`, `as`, `verify`, `stats`: look into executables without running them, and without the compiler.
 
-Each takes an executable, or assembly text (*.tasm), which is assembled first; `info` and `dis` also those of TVM's Relay VM and
-Relax VM, as they are or in a library that TVM exported, of which nothing is executed.
+Each takes an executable, or assembly text (*.tasm), which is assembled first; also those of TVM's Relay VM and Relax VM,
+as they are or in a library that TVM exported, of which nothing is executed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .arguments import require_file
 if TYPE_CHECKING:
     from ..formats.executable import Executable
 
-FILES = "an executable (*.trdl), assembly text (*.tasm); for info and dis also one of TVM's, or a library that holds it"
+FILES = "an executable (*.trdl), assembly text (*.tasm); also one of TVM's machines', or a library that holds it"
 ELIDE, BASE64 = "elide", "base64"
 
 
@@ -63,29 +63,23 @@ def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def _of_tvm(path: Path) -> tuple[Any, Any] | None:
-    """The executable of one of TVM's machines in a file, or in a library, and the module that shows it; None for another file."""
-    from ..formats import relax_executable, relay_executable, tvm_files
+def _foreign(path: Path) -> Any:
+    """An executable of one of TVM's machines (`foreign.py`); None for a file of something else."""
+    from .foreign import read_foreign
 
     require_file(path)
-    found = None if path.suffix in (".trdl", ".tasm") else tvm_files.find_executable(tvm_files.open_file(path))
-    if found is None:
-        return None
-    if found.machine == tvm_files.RELAY:
-        return relay_executable.load_relay_executable(found.data), relay_executable
-    return relax_executable.load_relax_executable(found.data), relax_executable
+    return read_foreign(path)
 
 
 def _info(options: argparse.Namespace) -> None:
     from ..formats.report import information, information_text
 
-    foreign = _of_tvm(options.file)
+    foreign = _foreign(options.file)
     if foreign is not None:
-        executable, shown = foreign
         if options.json:
-            _print_json(shown.information(executable))
+            _print_json(foreign.facts)
         else:
-            sys.stdout.write(shown.information_text(executable))
+            sys.stdout.write(foreign.text)
         return
     executable = _load(options.file)
     facts = {"file": str(options.file), "bytes": os.stat(options.file).st_size, **information(executable)}
@@ -98,6 +92,13 @@ def _info(options: argparse.Namespace) -> None:
 def _stats(options: argparse.Namespace) -> None:
     from ..formats.report import statistics
 
+    foreign = _foreign(options.file)
+    if foreign is not None:
+        if options.json:
+            _print_json(foreign.facts)
+        else:
+            print(foreign.stats(), end="")
+        return
     executable = _load(options.file)
     if options.json:
         _print_json(statistics(executable))
@@ -108,6 +109,12 @@ def _stats(options: argparse.Namespace) -> None:
 def _verify(options: argparse.Namespace) -> None:
     from ..vm.verify import verify
 
+    foreign = _foreign(options.file)
+    if foreign is not None:
+        from .foreign import verified_facts
+
+        _tell(options, verified_facts(foreign))
+        return
     executable = _load(options.file)
     executable.check_constants()
     verified = verify(executable.program)
@@ -119,6 +126,10 @@ def _verify(options: argparse.Namespace) -> None:
         "primitives": len(executable.primitive_ops),
         "constants": len(executable.constants),
     }
+    _tell(options, facts)
+
+
+def _tell(options: argparse.Namespace, facts: dict[str, Any]) -> None:
     if options.json:
         _print_json(facts)
     else:
@@ -127,13 +138,10 @@ def _verify(options: argparse.Namespace) -> None:
 
 
 def _dis(options: argparse.Namespace) -> None:
-    foreign = _of_tvm(options.file)
+    foreign = _foreign(options.file)
     if foreign is not None:
-        executable, shown = foreign
-        _write(
-            json.dumps(shown.information(executable), indent=2) + "\n" if options.json else shown.listing(executable),
-            options,
-        )
+        listing = foreign.listing(options.function)
+        _write(json.dumps(listing.splitlines(), indent=2) + "\n" if options.json else listing, options)
         return
     executable = _load(options.file)
     if options.json:

@@ -92,7 +92,8 @@ class RelaxModule(Module):
         return "" if fmt else as_text(self.program)
 
     def pieces(self) -> list[Buffer]:
-        return list(pieces(_stored(self.program)))
+        found = list(pieces(_stored(self.program)))
+        return [sum(map(len, found)).to_bytes(8, "little"), *found]  # its length first, as in TVM's libraries
 
     @staticmethod
     def load(data: memoryview, trust_native: bool = False) -> RelaxModule:

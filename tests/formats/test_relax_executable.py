@@ -150,6 +150,16 @@ def test_commands_show_them_also_in_a_library(tmp_path, capsys):
         assert capsys.readouterr().out == as_text(PROGRAM)
         assert main(["dis", str(tmp_path / name), "-o", str(tmp_path / "text")]) == 0
         assert (tmp_path / "text").read_text() == as_text(PROGRAM)
+        assert main(["dis", str(tmp_path / name), "-f", "main"]) == 0
+        assert capsys.readouterr().out == as_text(PROGRAM).partition("\n\n")[0] + "\n"
+        assert main(["dis", str(tmp_path / name), "-f", "other"]) != 0
+        assert "there is no function 'other'" in capsys.readouterr().err
+        assert main(["stats", str(tmp_path / name)]) == 0
+        assert capsys.readouterr().out == statistics(PROGRAM)
+        assert main(["verify", str(tmp_path / name)]) == 0
+        assert "is valid: 1 functions, 5 instructions, 6 constants" in capsys.readouterr().out
+    assert main(["run", str(tmp_path / "model.ro")]) != 0
+    assert "it is TVM's: treadle.tvm.runtime.load_module takes it" in capsys.readouterr().err
 
 
 CALL = [1, 2, 1, 0]

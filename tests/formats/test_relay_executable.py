@@ -69,6 +69,12 @@ def test_commands_show_it(around, tmp_path, capsys):
     assert "executable of the Relay VM, TVM 0.14.0\n  main(x, y): 10 instructions" in capsys.readouterr().out
     assert main(["dis", str(path)]) == 0
     assert "invoke_packed PackedFunc[0]" in capsys.readouterr().out
+    assert main(["dis", str(path), "-f", "main"]) == 0
+    assert capsys.readouterr().out.startswith("VM Function[0]: main(x, y)\n")
+    assert main(["stats", str(path)]) == 0
+    assert 'Globals (#1): [("main", 0)]' in capsys.readouterr().out
+    assert main(["verify", str(path)]) == 0
+    assert "is valid: 1 functions, 10 instructions, 2 constants" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

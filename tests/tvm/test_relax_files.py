@@ -9,6 +9,7 @@ import treadle.tvm as tvm
 from treadle.formats.errors import FormatError, TreadleError, UnknownFunctionError
 from treadle.formats.relax_executable import save_relax_executable
 from treadle.formats.relax_program import VOID, Call, Kind, Operand, RelaxFunction, RelaxProgram, Ret
+from treadle.tools.cli import main
 from treadle.tools.fuzz_targets import read_corpus
 from treadle.tools.mutate import mutate_bytes
 from treadle.tvm import relax
@@ -34,8 +35,10 @@ def library():
 
 
 @pytest.mark.parametrize("name", ["model.ro", "model.tar", "model.so"])
-def test_what_execbuilder_made_goes_into_a_file_and_comes_back(name, tmp_path):
+def test_what_execbuilder_made_goes_into_a_file_and_comes_back(name, tmp_path, capsys):
     built().export_library(tmp_path / name)
+    assert main(["dis", str(tmp_path / name)]) == 0
+    assert capsys.readouterr().out == built().as_text()
     module = tvm.runtime.load_module(tmp_path / name)
     assert module["as_text"]() == built().as_text()
     assert module["stats"]() == built().stats()
