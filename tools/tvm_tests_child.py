@@ -123,6 +123,19 @@ class References(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, file, submodule_search_locations=locations)
 
 
+def _older_numpy() -> None:
+    """What TVM's tests use of NumPy 1: `product`, and `reshape(newshape=…)`."""
+    import numpy as np
+
+    reshape = np.reshape
+
+    def with_newshape(a: Any, shape: Any = None, order: Any = "C", *, newshape: Any = None, **options: Any) -> Any:
+        return reshape(a, newshape if shape is None else shape, order, **options)
+
+    np.reshape = with_newshape  # type: ignore[assignment]
+    np.prod = np.prod  # type: ignore[attr-defined]
+
+
 class Plugin:
     """Keeps what became of each test."""
 
@@ -164,6 +177,7 @@ def _last_line(longrepr: Any) -> str:
 def main(argv: Sequence[str]) -> int:
     """Runs a file; writes the results as JSON."""
     results, file, *names = argv
+    _older_numpy()
     sys.meta_path[:0] = [References(), _Restored()]
     sys.meta_path.append(Absent())
     folder = Path(file).resolve().parent

@@ -55,4 +55,7 @@ def const(value: float, dtype: str = "int32") -> IntImm | FloatImm:
     return IntImm(dtype, value) if isinstance(value, int) else FloatImm(dtype, value)
 
 
+floordiv = indexdiv = dims.floordiv
+floormod = indexmod = dims.modulo
+
 expr = sys.modules[__name__]  # `tvm.tir.expr` has the same names

@@ -48,6 +48,13 @@ def test_targets_are_those_that_are_here(target: str, dev: tvm.runtime.Device) -
     assert (target, dev) == ("llvm", tvm.cpu(0))
 
 
+def test_targets_that_are_named_are_a_mark() -> None:
+    mark = tvm.testing.parametrize_targets("llvm", "cuda")
+    assert isinstance(mark, pytest.MarkDecorator)  # so a file may say it once: `pytestmark = …`
+    assert [row.id for row in mark.args[1]] == ["llvm", "cuda"]
+    assert [len(row.marks) for row in mark.args[1]] == [0, 1]
+
+
 @tvm.testing.requires_gpu
 def test_what_needs_a_gpu_is_skipped() -> None:
     raise AssertionError

@@ -74,7 +74,7 @@ def infer_module(module: IRModule) -> IRModule:
 def _type_function(source: Function, function: ir.Function) -> None:
     for param, var in zip(source.params, function.params, strict=True):
         assert var.type is not None
-        param._checked_type = param.type_annotation or relay_type(var.type)
+        param._checked_type = param._known_type or relay_type(var.type)
     assert function.result_type is not None
     parameters = tuple(param._checked_type for param in source.params)
     result = relay_type(function.result_type)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from ...vm.device import Device, device
 from .utils import enabled_targets
+
+
+@pytest.fixture
+def dev(target: Any) -> Device:
+    """The device of a test's target, where a mark gives the target."""
+    return device(str(target).split(" ")[0])
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
     """Tests that say nothing else are run for each target."""
-    marked = [name for mark in metafunc.definition.iter_markers("parametrize") for name in _names(mark.args[0])]
+    marks = list(metafunc.definition.iter_markers("parametrize"))
+    marked = [name for mark in marks for name in _names(mark.args[0])]
+    if "target" in marked and "dev" in metafunc.fixturenames and "dev" not in marked:
+        marked.append("dev")  # the fixture gives the target's
     wanted = [name for name in ("target", "dev") if name in metafunc.fixturenames and name not in marked]
     if wanted:
         values = [dict(zip(("target", "dev"), pair, strict=True)) for pair in enabled_targets()]

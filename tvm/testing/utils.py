@@ -40,10 +40,17 @@ def device_enabled(target: Any) -> bool:
 
 
 def parametrize_targets(*targets: Any) -> Any:
-    """A test is run for each target, or for each of those named; it is skipped for those that are not here."""
+    """A mark: a test is run for each of the targets, its `dev` that target's; it is skipped for those that are not here.
+    The plugin has the fixture `dev`. Without targets it is a decorator: a test is run for each target that there is."""
     if len(targets) == 1 and callable(targets[0]):
-        return parametrize_targets()(targets[0])
-    return lambda test: _parametrized(test, [str(each) for each in targets] or [name for name, _ in enabled_targets()])
+        return _parametrized(targets[0], [name for name, _ in enabled_targets()])
+    import pytest
+
+    rows = []
+    for target in map(str, targets):
+        marks = [] if device_enabled(target) else [pytest.mark.skip(reason=f"there is no {target} here")]
+        rows.append(pytest.param(target, marks=marks, id=target))
+    return pytest.mark.parametrize("target", rows)
 
 
 def exclude_targets(*targets: str) -> Any:
@@ -138,11 +145,10 @@ def parameters(*value_sets: Sequence[Any], ids: Any = None) -> tuple[Any, ...]:
 
 
 def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
-    """A fixture; with `cache_return_value` it is made once a module."""
+    """A fixture, made for each test: it may use others, which have other values in other tests. Nothing is cached."""
     import pytest
 
-    make = pytest.fixture(scope="module" if cache_return_value else "function")
-    return make if func is None else make(func)
+    return pytest.fixture if func is None else pytest.fixture(func)
 
 
 def main() -> None:

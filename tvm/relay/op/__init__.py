@@ -1,6 +1,6 @@
 """`relay.op`: the operators. One table (`table.py`); each module registers a family."""
 
-from . import algorithm, annotation, image, nn, reduce, tensor, transform, vision  # noqa: F401
+from . import algorithm, annotation, image, nn, reduce, sparse, tensor, transform, vision  # noqa: F401
 from . import table as op  # noqa: F401
 from .algorithm import argsort, searchsorted, sort, topk  # noqa: F401
 from .reduce import (  # noqa: F401
@@ -19,6 +19,7 @@ from .reduce import (  # noqa: F401
     sum,
     variance,
 )
+from .sparse import *  # noqa: F403
 from .table import TABLE, get  # noqa: F401
 from .tensor import *  # noqa: F403
 from .transform import *  # noqa: F403
@@ -27,6 +28,7 @@ from .transform import *  # noqa: F403
 FUNCTIONS = [
     *tensor.__all__,
     *transform.__all__,
+    *sparse.__all__,
     *("argsort", "searchsorted", "sort", "topk"),
     *("all", "any", "argmax", "argmin", "logsumexp", "max", "mean", "mean_std", "mean_variance", "min", "prod"),
     *("std", "sum", "variance"),

@@ -10,6 +10,7 @@ from ....formats.dims import Dim
 from ....formats.errors import InferenceError
 from ..ty import dtype_name
 from .layouts import transformed
+from .sampling import affine_grid, crop_and_resize, dilation2d, grid_sample  # noqa: F401  (TVM has them here too)
 from .table import Tensor, as_dims, operator, type_of
 
 _METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}

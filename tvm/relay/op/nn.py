@@ -17,6 +17,8 @@ from ..expr import TupleGetItem
 from ..ty import dtype_name
 from .layouts import transformed
 from .reduce import axes_of
+from .sampling import correlation, deformable_conv2d  # noqa: F401  (TVM has them here too)
+from .sparse import sparse_add, sparse_dense  # noqa: F401
 from .table import Tensor, axis_of, like, minus, operator, pair, rank_of, shape_of, type_of
 from .tensor import fast_exp, fast_tanh  # noqa: F401  (TVM has them here too)
 

@@ -200,6 +200,14 @@ def fresh_dim() -> SymbolicDim:
     return made
 
 
+def known(what: str, *sizes: object) -> tuple[int, ...]:
+    """The sizes, which must be numbers. Raises NotImplementedError, which says what must be known."""
+    numbers = tuple(size for size in sizes if isinstance(size, int))
+    if len(numbers) != len(sizes):
+        raise NotImplementedError(f"{what} must be known")
+    return numbers
+
+
 def minus(a: Dim, b: Dim) -> Dim:
     """a - b."""
     return dims.add(a, dims.multiply(b, -1))

@@ -167,7 +167,9 @@ def scatter_elements(
     data: Tensor, indices: Tensor, updates: Tensor, axis: int = 0, reduction: str = "update"
 ) -> Expression:
     """`data`, each update put in where its index says along the axis."""
-    return op.put_along_axis(data, indices, updates, axis=axis_of(data, axis), reduction=_reduction_of(reduction))
+    return op.put_along_axis(
+        data, op.cast(indices, dtype="int64"), updates, axis=axis_of(data, axis), reduction=_reduction_of(reduction)
+    )
 
 
 def _reduction_of(name: str) -> str:
@@ -178,7 +180,7 @@ def _reduction_of(name: str) -> str:
 
 def _places_last(indices: Expression) -> Expression:
     """Relay's places lie along the first axis."""
-    return op.permute_dims(indices, axes=[*range(1, rank_of(indices)), 0])
+    return op.permute_dims(op.cast(indices, dtype="int64"), axes=[*range(1, rank_of(indices)), 0])
 
 
 @operator("scatter_nd")
@@ -202,7 +204,9 @@ def take(data: Tensor, indices: Tensor, axis: int | None = None, batch_dims: int
         indices = op.minimum(op.maximum(whole, builder.constant(0)), op.subtract(count, builder.constant(1)))
     elif mode == "wrap":
         indices = op.remainder(whole, count)
-    elif mode != "fast":
+    elif mode == "fast":
+        indices = whole
+    else:
         raise InferenceError(f"mode {mode!r}; there are clip, wrap and fast")
     if not batch_dims:
         return op.take(data, indices, axis=axis)
@@ -464,7 +468,7 @@ def gather(data: Tensor, axis: int, indices: Tensor) -> Expression:
         starts, steps = [0] * len(others), [1] * len(others)
         ends = [sizes[place] for place in others]
         data = behind("slice", data, [indices], starts=starts, ends=ends, axes=others, steps=steps)
-    return op.take_along_axis(data, indices, axis=axis)
+    return op.take_along_axis(data, op.cast(indices, dtype="int64"), axis=axis)
 
 
 @operator("gather_nd")
@@ -494,7 +498,8 @@ def reverse_sequence(data: Tensor, seq_lengths: Tensor, seq_axis: int = 1, batch
     places = op.reshape(op.arange(stop=shape[along]), shape=form)
     form = [1] * len(shape)
     form[batch] = shape[batch]
-    lengths = op.reshape(op.cast(seq_lengths, dtype="int64"), shape=form)
+    longest = op.take(op.shape(data), builder.constant(along), axis=0)
+    lengths = op.minimum(op.reshape(op.cast(seq_lengths, dtype="int64"), shape=form), longest)
     turned = op.subtract(op.subtract(lengths, builder.constant(1)), places)
     indices = op.where(op.less(places, lengths), turned, places)
     return op.take_along_axis(data, op.broadcast_to(indices, shape=shape), axis=along)
@@ -520,13 +525,15 @@ def one_hot(indices: Tensor, on_value: Tensor, off_value: Tensor, depth: Any, ax
 @operator("unravel_index")
 def unravel_index(indices: Tensor, shape: Tensor) -> Expression:
     """Places in a flat tensor as places in one of this shape, along a new first axis."""
-    sizes = as_dims(shape)
-    if sizes is None:
-        raise NotImplementedError("unravel_index: the shape must be known")
+    (count,) = type_of(shape).shape
+    if not isinstance(count, int):
+        raise NotImplementedError("unravel_index: the rank must be known")
+    sizes = op.cast(shape, dtype=type_of(indices).dtype)
     rest, found = indices, []
-    for size in reversed(sizes):
-        found.append(op.remainder(rest, like(rest, size)))
-        rest = op.floor_divide(rest, like(rest, size))
+    for place in reversed(range(count)):
+        size = op.take(sizes, builder.constant(place), axis=0)
+        found.append(op.remainder(rest, size))
+        rest = op.floor_divide(rest, size)
     return op.stack(*found[::-1], axis=0)
 
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ....compiler.builder import Expression, op
+from .boxes import (  # noqa: F401  (TVM has them here too)
+    all_class_non_max_suppression,
+    get_valid_counts,
+    multibox_prior,
+    multibox_transform_loc,
+    non_max_suppression,
+    roi_pool,
+    yolo_reorg,
+)
 from .layouts import transformed
 from .table import Tensor, operator, pair
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....compiler.builder import Expression
-from ....formats.dims import floordiv
+from ....formats.dims import add, floordiv
 from ....formats.types import TensorType
 from .layouts import parse
 from .table import axis_of, pair
@@ -55,9 +55,28 @@ def _normalisation(*names: str) -> Callable[[Mapping[str, Any]], Types]:
     return lambda values: _vector(values["data"], values["axis"], *names)
 
 
+def _moved_taps(values: Mapping[str, Any]) -> Types:
+    """The weight of a convolution whose taps move, and their offsets."""
+    found = _conv("HW", transposed=False)(values)
+    if found and isinstance(values["data"].type, TensorType):
+        letters = [letter for letter, _ in parse(values["data_layout"])]
+        shape = values["data"].type.shape
+        sizes = {letter: shape[place] for place, letter in enumerate(letters)}
+        size, sides = pair(values["kernel_size"], 2), pair(values["padding"], 2)
+        sides = (*sides, *sides) if len(sides) == 2 else sides
+        steps, gaps = pair(values["strides"], 2), pair(values["dilation"], 2)
+        for axis, letter in enumerate("HW"):
+            span = add(sizes[letter], sides[axis] + sides[axis + 2] - (size[axis] - 1) * gaps[axis] - 1)
+            sizes[letter] = add(floordiv(span, steps[axis]), 1)
+        sizes["C"] = 2 * size[0] * size[1] * int(values["deformable_groups"])
+        found["offset"] = TensorType(values["data"].type.dtype, tuple(sizes[letter] for letter in letters))
+    return found
+
+
 _RULES: dict[str, Callable[[Mapping[str, Any]], Types]] = {
     "nn.conv1d": _conv("W", transposed=False),
     "nn.conv2d": _conv("HW", transposed=False),
+    "nn.deformable_conv2d": _moved_taps,
     "nn.conv3d": _conv("DHW", transposed=False),
     "nn.conv1d_transpose": _conv("W", transposed=True),
     "nn.conv2d_transpose": _conv("HW", transposed=True),
