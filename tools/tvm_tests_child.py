@@ -132,8 +132,8 @@ def _older_numpy() -> None:
     def with_newshape(a: Any, shape: Any = None, order: Any = "C", *, newshape: Any = None, **options: Any) -> Any:
         return reshape(a, newshape if shape is None else shape, order, **options)
 
-    np.reshape = with_newshape  # type: ignore[assignment]
-    np.prod = np.prod  # type: ignore[attr-defined]
+    np.reshape = with_newshape
+    np.product = np.prod
 
 
 class Plugin:

@@ -69,6 +69,7 @@ class _BlockFusion:
         self.free: dict[ir.Var, ir.Binding] = {}  # values of no input
         self.users: dict[ir.Var, list[_Group | None]] = {}  # None: the block's result
         self.provider: dict[str, ir.Var] = {}  # of dimension variables that MatchShape binds
+        self.across = [0] * (len(block.bindings) + 1)  # groups with members before each position and from it on
 
     def run(self) -> ir.Block:
         for position, binding in enumerate(self.block.bindings):
@@ -184,6 +185,9 @@ class _BlockFusion:
         if self.supports is not None and merged.kind is not Fusion.ELEMENTWISE and not self._is_supported(members):
             return consumer
         producer.merged_into = consumer.merged_into = merged
+        for group, change in ((producer, -1), (consumer, -1), (merged, 1)):
+            for position in range(group.first + 1, group.last + 1):
+                self.across[position] += change
         return merged
 
     def _in_order(self, members: list[ir.Binding]) -> list[ir.Binding]:
@@ -230,6 +234,8 @@ class _BlockFusion:
         """Whether something between the two needs the one and is needed by the other."""
         both = {producer, consumer}
         earliest = min(producer.first, consumer.first)
+        while self.across[earliest]:  # a group before it may have members behind it, and what these need
+            earliest -= 1
         seen: set[_Group] = set()
         pending = [self.groups[var].find() for group in both for var in group.inputs]
         pending = [group for group in pending if group not in both]

@@ -50,6 +50,16 @@ def test_grid_sample_reads_between_pixels(aligned):
         np.testing.assert_allclose(found[n, :, y, x], bilinear(data[n], row, column), atol=1e-5)
 
 
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_cubic_samples_at_pixels_are_the_pixels(padding):
+    """Sixteen taps: groups that fusion makes of them overlap in the block, and none may wait for itself."""
+    data = floats(1, 2, 4, 5)
+    y, x = np.meshgrid(np.linspace(-1, 1, 4), np.linspace(-1, 1, 5), indexing="ij")
+    grid = np.stack([x, y])[None].astype("float32")
+    found = run(lambda d, g: relay.image.grid_sample(d, g, "bicubic", padding_mode=padding), data, grid)
+    np.testing.assert_allclose(found, data, atol=1e-4)
+
+
 def test_affine_grid_moves_the_corners():
     found = run(lambda d: relay.image.affine_grid(d, (3, 5)), np.array([[[2, 0, 1], [0, 1, -1]]], "float32"))
     np.testing.assert_allclose(found[0, 0, 0], 2 * np.linspace(-1, 1, 5) + 1, rtol=1e-6)

@@ -31,6 +31,7 @@ __all__ = [
     "scalar_type",
 ]
 
+_USUAL = {"uint1": "bool", "int": "int32", "uint": "uint32", "float": "float32"}  # TVM's widths, which are not NumPy's
 _VECTOR = re.compile(r"(u?int|float|bfloat)\d{1,3}x\d{1,4}")
 
 Dim = Union[int, SymbolicDim, Any]
@@ -208,8 +209,8 @@ def scalar_type(dtype: str) -> TensorType:
 
 def dtype_name(dtype: object) -> str:
     """The name of an element type: NumPy's, where it has one. Vectors (`int8x4`) have a name alone. Raises DTypeError."""
-    if str(dtype) == "uint1":
-        return "bool"
+    if isinstance(dtype, str) and dtype in _USUAL:
+        return _USUAL[dtype]
     if isinstance(dtype, str) and _VECTOR.fullmatch(dtype):
         return dtype
     return DType.of(dtype if isinstance(dtype, DType) else str(dtype) if not isinstance(dtype, type) else dtype).name

@@ -182,7 +182,7 @@ def deformable_conv2d(
     out_layout: str = "",
     out_dtype: str = "",
 ) -> Expression:
-    """A convolution each of whose taps is moved by an offset [N, groups · taps · (y, x), H, W]."""
+    """A convolution each of whose taps is moved by an offset [N, groups · taps · (y, x), H, W]. A tap outside the image is 0."""
     data, offset = transformed(data, data_layout, "NCHW"), transformed(offset, data_layout, "NCHW")
     weight = transformed(weight, kernel_layout, "OIHW")
     n, c, *_ = type_of(data).shape
@@ -203,7 +203,12 @@ def deformable_conv2d(
             move = op.slice(moves, starts=(part, axis), ends=(part + 1, axis + 1), axes=(1, 3))
             move = op.reshape(move, shape=(n, taps * height * width))
             moved.append(op.add(move, builder.constant(places[axis].astype("float32"))))
-        found.append(sampled(own, moved, "bilinear", "zeros"))
+        inside: Any = True
+        for place, length in zip(moved, type_of(data).shape[2:], strict=True):
+            is_in = op.logical_and(op.greater_equal(place, like(place, 0)), op.less(place, like(place, _known(length))))
+            inside = is_in if inside is True else op.logical_and(inside, is_in)
+        taken = sampled(own, moved, "bilinear", "border")
+        found.append(op.where(op.expand_dims(inside, axes=(2,)), taken, like(taken, 0)))
     pixels = op.permute_dims(op.concat(*found, axis=2) if parts > 1 else found[0], axes=(0, 2, 1))
     pixels = op.reshape(pixels, shape=(n, groups, _known(c) // groups * taps, height * width))
     matrix = op.reshape(weight, shape=(groups, _known(o) // groups, -1))

@@ -50,6 +50,7 @@ def _dense(matrix: Any, rows: Any, columns: Any) -> Expression:
 
 @operator("nn.sparse_dense")
 def _sparse_dense(dense_mat: Tensor, sparse_mat: Tensors, sparse_lhs: bool = False) -> Expression:
+    """The product of a dense matrix and a sparse one."""
     columns = type_of(dense_mat).shape[-1]
     rows = type_of(sparse_mat[2]).shape[0]
     matrix = _dense(sparse_mat, minus(rows, 1), columns)  # type: ignore[arg-type]
@@ -65,6 +66,7 @@ def sparse_dense(dense_mat: Any, sparse_mat: Any, sparse_lhs: bool = False) -> A
 
 @operator("nn.sparse_add")
 def _sparse_add(dense_mat: Tensor, sparse_mat: Tensors) -> Expression:
+    """The sum of a dense matrix and a sparse one."""
     dense_mat, (rows, columns) = shape_of(dense_mat)
     return op.add(dense_mat, _dense(sparse_mat, rows, columns))
 

@@ -61,7 +61,7 @@ def _moved_taps(values: Mapping[str, Any]) -> Types:
     if found and isinstance(values["data"].type, TensorType):
         letters = [letter for letter, _ in parse(values["data_layout"])]
         shape = values["data"].type.shape
-        sizes = {letter: shape[place] for place, letter in enumerate(letters)}
+        sizes: dict[str, Any] = {letter: shape[place] for place, letter in enumerate(letters)}
         size, sides = pair(values["kernel_size"], 2), pair(values["padding"], 2)
         sides = (*sides, *sides) if len(sides) == 2 else sides
         steps, gaps = pair(values["strides"], 2), pair(values["dilation"], 2)
