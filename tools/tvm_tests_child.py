@@ -133,7 +133,7 @@ def _older_numpy() -> None:
         return reshape(a, newshape if shape is None else shape, order, **options)
 
     np.reshape = with_newshape
-    np.product = np.prod
+    vars(np)["product"] = np.prod
 
 
 class Plugin:
