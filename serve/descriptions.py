@@ -10,7 +10,8 @@ from .datatypes import NAMES
 from .endpoint import Endpoint
 from .model import Model
 from .repository import Repository
-from .statistics import Count, Statistics
+from .service import Service
+from .statistics import INTERVALS, Count, Statistics
 
 
 def model_config(model: Model, endpoint: Endpoint) -> dict[str, Any]:
@@ -78,6 +79,47 @@ def _statistics(model: Model, endpoint: Endpoint, counted: Statistics) -> dict[s
         },
         "batch_stats": [],
     }
+
+
+def overview(service: Service) -> dict[str, Any]:
+    """What the page at / shows: each function that clients can call, with its tensors, its counts and its times."""
+    rows = []
+    for model in service.repository.models():
+        for name, endpoint in model.endpoints.items():
+            counted = model.statistics[name]
+            rows.append(
+                {
+                    "name": model.name if name == model.main else f"{model.name}:{name}",
+                    "version": model.version,
+                    "inputs": list(map(_port, endpoint.inputs)),
+                    "outputs": list(map(_port, endpoint.outputs)),
+                    "merged": name in model.merged,
+                    "answered": counted.success.count,
+                    "refused": counted.fail.count,
+                    "times": list(counted.times),
+                    "waiting": len(model.line.waiting),
+                    "running": model.line.running,
+                    "sequences": len(model.sequences[name]),
+                }
+            )
+    problems = [
+        {"name": name, "version": version, "state": state.state, "reason": state.reason}
+        for name, version, state in service.repository.index()
+        if state.reason or state.state != "READY"
+    ]
+    return {
+        "ready": service.is_ready,
+        "waiting": service.scheduler.waiting(),
+        "running": service.scheduler.running(),
+        "intervals": INTERVALS,
+        "functions": rows,
+        "problems": problems,
+    }
+
+
+def _port(port: Port) -> dict[str, Any]:
+    assert isinstance(port.type, TensorType)
+    return {"name": port.name, "datatype": NAMES[port.type.dtype], "shape": list(port.shape or ())}
 
 
 def repository_index(repository: Repository, is_ready: bool = False) -> list[dict[str, str]]:

@@ -25,7 +25,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _HEAD_LENGTH = b"inference-header-content-length"
-_OPEN_PAGES = ("/v2/health/live", "/v2/health/ready")  # that need no token
+_OPEN_PAGES = ("/", "/v2/health/live", "/v2/health/ready")  # that need no token: they say nothing of the models
 
 
 @dataclass(frozen=True)

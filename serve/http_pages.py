@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -12,13 +14,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .descriptions import model_config, model_statistics, repository_index
+from .descriptions import model_config, model_statistics, overview, repository_index
 from .errors import BadRequestError, NotFoundError, NotImplementedHereError, TooLargeError, as_serve_error
 from .http_tensors import read_json
 from .service import Service
 from .shared_memory import Regions
 
 _MAX_BODY = 1 << 20  # bytes of a request that has no tensors
+_PAGE_HEADERS = {  # it loads nothing from elsewhere, and nobody shows it in a frame
+    "Content-Security-Policy": "default-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -33,6 +40,8 @@ class Pages:
         get, post = ["GET"], ["POST"]
         model = "/v2/models/{model}"
         routes = [
+            Route("/", _answered(self.page), methods=get),
+            Route("/overview", _answered(self.overview), methods=get),
             Route("/metrics", _answered(self.metrics), methods=get),
             Route("/v2", _answered(self.server), methods=get),
             Route("/v2/health/live", _answered(self.live), methods=get),
@@ -89,6 +98,12 @@ class Pages:
     async def metrics(self, _: Request) -> Response:
         return Response(self._service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
+    async def page(self, _: Request) -> Response:
+        return Response(_page(), media_type="text/html", headers=_PAGE_HEADERS)
+
+    async def overview(self, _: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(overview, self._service))
+
     # ---- the repository ----
 
     async def index(self, request: Request) -> Response:
@@ -134,6 +149,11 @@ class Pages:
         if request.path_params.get("change") == "unregister":  # of what cannot have been registered
             return Response()
         raise NotImplementedHereError(f"{request.url.path}: this server has no such thing")
+
+
+@cache
+def _page() -> bytes:
+    return Path(__file__).with_name("page.html").read_bytes()
 
 
 def _answered(handler: Handler) -> Handler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import threading
 import time
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ class Count:
         self.ns += int(seconds * 1e9)
 
 
+# Upper ends of the intervals in which times are counted, in seconds: from 50 µs on, each twice the one before; more is the last.
+INTERVALS = tuple(50e-6 * 2**number for number in range(20))
+
+
 class Statistics:
     """Of one endpoint."""
 
@@ -26,6 +31,7 @@ class Statistics:
         self._lock = threading.Lock()
         self.rows = self.calls = self.last_ms = 0
         self.success, self.fail, self.queue, self.compute = Count(), Count(), Count(), Count()
+        self.times = [0] * (len(INTERVALS) + 1)  # how many requests took so long
 
     def succeeded(self, queued: float, computed: float, rows: int) -> None:
         """A request that waited and was computed for so many seconds."""
@@ -34,6 +40,7 @@ class Statistics:
             self.calls += 1
             self.last_ms = int(time.time() * 1000)
             self.success.add(queued + computed)
+            self.times[bisect.bisect_left(INTERVALS, queued + computed)] += 1
             self.queue.add(queued)
             self.compute.add(computed)
 
