@@ -72,10 +72,11 @@ def sources(source: Path, tag: str | None, files: Sequence[str], into: Path) -> 
     """A folder with the tests: `source` itself, or what `git archive` gives of it."""
     if tag is None and not (source / "HEAD").exists():
         return source
-    folders = sorted({str(Path(file).parent) for file in files} | {REFERENCES})
-    archive = processes.run_program(
-        ["git", f"--git-dir={source}", "archive", f"refs/tags/{tag}", *folders], capture_output=True
-    )
+    git = ["git", f"--git-dir={source}"]
+    listed = processes.run_program([*git, "ls-tree", f"refs/tags/{tag}", REFERENCES], capture_output=True)
+    references = {REFERENCES} if listed.stdout else set()  # which older releases have elsewhere
+    folders = sorted({str(Path(file).parent) for file in files} | references)
+    archive = processes.run_program([*git, "archive", f"refs/tags/{tag}", *folders], capture_output=True)
     archive.check_returncode()
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(into, filter="data")

@@ -229,3 +229,23 @@ def test_executors_and_runtimes_are_names_with_options():
         runtime=relay.backend.Runtime("cpp"),
     )
     assert library.graph_json == library.get_graph_json()
+
+
+def test_older_names_of_the_machine_and_its_compiler():
+    x = relay.var("x", shape=(2,))
+    vm = VirtualMachine(relay.vm.compile(relay.Function([x], x + x), "llvm"))
+    vm.init(tvm.context("cpu", 0))
+    np.testing.assert_array_equal(
+        vm.invoke("main", tvm.nd.array(np.ones(2, "float32"), ctx=tvm.cpu())).asnumpy(), [2, 2]
+    )
+    with pytest.raises(TypeError, match="dev is expected to be Device"):
+        vm.init("cpu")
+    compiler = relay.vm.VMCompiler()
+    assert {kind: str(each.kind) for kind, each in compiler.update_target("llvm").items()} == {1: "llvm"}
+    assert str(compiler.update_target_host(compiler.update_target({"cpu": "llvm"}), "").kind) == "llvm"
+    with pytest.raises(ValueError, match="Target is not set in env or passed as argument"):
+        compiler.update_target(None)
+    with compiler.tophub_context({}):
+        assert relay.create_executor("vm", ctx=tvm.cpu()).evaluate(relay.const(1) + relay.const(2)).numpy() == 3
+    assert relay.testing.run_as_python(relay.const(1)).numpy() == 1
+    assert tvm.module.load is tvm.runtime.load_module

@@ -226,14 +226,17 @@ def create_executor(
     device: Any = None,
     target: Any = "llvm",
     params: Mapping[str, Any] | None = None,
+    *,
+    ctx: Any = None,
 ) -> Executor:
-    """What evaluates programs at once. There is one machine, so the kinds "vm", "graph", "debug" and "aot" differ in
-    their class alone.
+    """What evaluates programs at once. There is one machine, so the kinds "vm", "graph", "debug" and "aot" differ in their class
+    alone. `ctx` is what `device` was called before 0.8.
 
     Raises RuntimeError for another kind, ArgumentError for a device or target that does not exist.
     """
     from ...vm.tensor import require_cpu
 
+    device = ctx if device is None else device
     if device is not None:
         require_cpu(device, "create_executor")
     if kind not in _KINDS:

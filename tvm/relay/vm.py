@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ...formats.errors import ArgumentError
+from ...formats.errors import ArgumentError, CheckError
+from ...vm.device import device
 from ..runtime.vm import Executable, VirtualMachine
+from ..target import Target
 from .build_module import VMExecutor, array_of, check_target, compiled, optimize
 from .module import IRModule, as_module
 
@@ -42,6 +45,29 @@ class VMCompiler:
         from ..runtime.ndarray import array
 
         return {name: array(value) for name, value in self._params.items()}
+
+    def update_target(self, target: Any) -> dict[int, Target]:
+        """Targets by the types of their devices: of one, of a dict from device to target, or the current one. Raises CheckError,
+        a ValueError, where there is none, ArgumentError."""
+        target = target or Target.current(allow_none=True)
+        if target is None:
+            raise CheckError("Target is not set in env or passed as argument.")
+        if isinstance(target, (str, Target)):
+            return {device(str(target)).device_type: Target(target)}
+        if not isinstance(target, Mapping):
+            raise ArgumentError(
+                "target is expected to be str, tvm.target.Target, or dict of str to str/tvm.target.Target, but received "
+                f"{type(target)}"
+            )
+        return {device(str(kind)).device_type: Target(each) for kind, each in target.items()}
+
+    def update_target_host(self, target: Mapping[int, Target], target_host: Any) -> Target:
+        """The target of the host: the one that is given, else that of the CPU among `target`, else llvm."""
+        return Target(target_host or target.get(device("cpu").device_type) or "llvm")
+
+    def tophub_context(self, target: Any) -> AbstractContextManager:
+        """Nothing: kernels need no tuning logs."""
+        return nullcontext()
 
     def _take(self, mod: Any) -> IRModule:
         if self._module is not None:

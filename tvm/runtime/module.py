@@ -9,11 +9,14 @@ from ...vm.threads import get_num_threads as num_threads
 register_loader("VMExecutable", f"{__package__}.vm:load_executable")
 register_loader("GraphExecutorFactory", f"{__package__.rpartition('.')[0]}.contrib.factory:load_factory")
 
+load = load_module  # as it was called before 0.7
+
 __all__ = [
     "BenchmarkResult",
     "Module",
     "ModulePropertyMask",
     "enabled",
+    "load",
     "load_module",
     "load_static_library",
     "num_threads",

@@ -99,18 +99,27 @@ def cpu(dev_id: int = 0) -> Device:
     return Device("cpu", dev_id)
 
 
-def array(arr: Any, device: Device | None = None, mem_scope: str | None = None) -> NDArray:
-    """A new tensor with the elements of an array, a tensor, or lists. Raises ArgumentError for a device that does not exist."""
-    require_cpu(device or cpu(), "array")
+def array(
+    arr: Any, device: Device | None = None, mem_scope: str | None = None, *, ctx: Device | None = None
+) -> NDArray:
+    """A new tensor with the elements of an array, a tensor, or lists; `ctx` is what `device` was called before 0.8. Raises
+    ArgumentError for a device that does not exist."""
+    require_cpu(device or ctx or cpu(), "array")
     source = arr.array if isinstance(arr, Tensor) else np.asarray(arr)
     return NDArray(aligned_copy(source))
 
 
 def empty(
-    shape: Sequence[int] | int, dtype: Any = "float32", device: Device | None = None, mem_scope: str | None = None
+    shape: Sequence[int] | int,
+    dtype: Any = "float32",
+    device: Device | None = None,
+    mem_scope: str | None = None,
+    *,
+    ctx: Device | None = None,
 ) -> NDArray:
-    """A new tensor, which holds zeros. Raises ShapeError, FormatError for an element type, ArgumentError for a device."""
-    require_cpu(device or cpu(), "empty")
+    """A new tensor, which holds zeros; `ctx` is what `device` was called before 0.8. Raises ShapeError, FormatError for an element
+    type, ArgumentError for a device."""
+    require_cpu(device or ctx or cpu(), "empty")
     return NDArray(tensor.empty(shape, DataType(dtype).numpy))
 
 

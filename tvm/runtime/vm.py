@@ -285,22 +285,28 @@ class VirtualMachine:
     NAIVE_ALLOCATOR = 1
     POOLED_ALLOCATOR = 2
 
-    def __init__(self, exe: Executable | Module, device: Any, memory_cfg: Any = None) -> None:
-        """`memory_cfg` is "naive", "pooled", or a dict from device to one of them. Raises ArgumentError, a TypeError."""
+    def __init__(self, exe: Executable | Module, device: Any = None, memory_cfg: Any = None) -> None:
+        """`memory_cfg` is "naive", "pooled", or a dict from device to one of them. Without a device, as before 0.7, `init` is
+        told it. Raises ArgumentError, a TypeError."""
         if isinstance(exe, Module):
             exe = Executable(exe)
         if not isinstance(exe, Executable):
             raise ArgumentError(f"exe is expected to be the type of Executable, but received {type(exe)}")
-        devices = list(device) if isinstance(device, (list, tuple)) else [device]
-        if not devices or not all(isinstance(each, Device) for each in devices):
-            raise ArgumentError("dev is expected to be Device or List[Device]")
-        for each in devices:
-            require_cpu(each, "VirtualMachine")
+        if device is not None:
+            self.init(device)
         self._exec = exe
         self._machine = exe.make_machine(_memory(memory_cfg))
         self._inputs: dict[str, list[Any]] = {}
         self._result: Any = None
         self._has_result = False
+
+    def init(self, device: Any) -> None:
+        """Says on which device, or devices, the machine runs: there is one. Raises ArgumentError, a TypeError."""
+        devices = list(device) if isinstance(device, (list, tuple)) else [device]
+        if not devices or not all(isinstance(each, Device) for each in devices):
+            raise ArgumentError("dev is expected to be Device or List[Device]")
+        for each in devices:
+            require_cpu(each, "VirtualMachine")
 
     @property
     def module(self) -> Module:

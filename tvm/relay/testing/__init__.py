@@ -51,3 +51,10 @@ def run_infer_type(expr: Expr) -> Expr:
 
 
 infer_type = run_infer_type
+
+
+def run_as_python(expr: Expr, mod: Any = None, target: Any = None) -> Any:
+    """The value of an expression. TVM turns it into Python for this; here the machine evaluates it."""
+    from ..build_module import create_executor
+
+    return create_executor("debug", mod=mod, target=target or "llvm").evaluate(expr)
