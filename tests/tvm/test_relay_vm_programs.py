@@ -249,3 +249,16 @@ def test_older_names_of_the_machine_and_its_compiler():
         assert relay.create_executor("vm", ctx=tvm.cpu()).evaluate(relay.const(1) + relay.const(2)).numpy() == 3
     assert relay.testing.run_as_python(relay.const(1)).numpy() == 1
     assert tvm.module.load is tvm.runtime.load_module
+
+
+def test_older_names_of_the_graph_executor_and_the_prelude():
+    x = relay.var("x", shape=(2,))
+    graph, library, _ = relay.build(relay.Function([x], x + x), "llvm")
+    for create in (tvm.contrib.graph_runtime.create, tvm.contrib.debugger.debug_runtime.create):
+        module = create(graph, library, ctx=tvm.context("llvm"))
+        module.run(x=np.ones(2, "float32"))
+        np.testing.assert_array_equal(module.get_output(0).numpy(), [2, 2])
+    prelude = Prelude(relay.IRModule())
+    _, cons, nil = prelude.mod.get_type("List")
+    assert (prelude.cons, prelude.nil, prelude.l.name) == (cons, nil, "List")
+    assert [each.name_hint for each in (prelude.some, prelude.none, prelude.rose)] == ["Some", "None", "Rose"]

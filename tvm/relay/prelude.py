@@ -334,3 +334,7 @@ class Prelude:
         self.mod.import_from_std("prelude.rly")
         for name in library().functions:
             setattr(self, name, self.mod.get_global_var(name))
+        # the data types and their constructors have names too, as before 0.8
+        self.l, self.cons, self.nil = self.mod.get_type("List")
+        self.optional, self.some, self.none = self.mod.get_type("Option")
+        self.tree, self.rose = self.mod.get_type("Tree")

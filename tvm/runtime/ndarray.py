@@ -117,8 +117,8 @@ def empty(
     *,
     ctx: Device | None = None,
 ) -> NDArray:
-    """A new tensor, which holds zeros; `ctx` is what `device` was called before 0.8. Raises ShapeError, FormatError for an element
-    type, ArgumentError for a device."""
+    """A new tensor, which holds zeros; `ctx` is what `device` was called before 0.8. Raises ShapeError, FormatError for a type
+    of elements, ArgumentError for a device."""
     require_cpu(device or ctx or cpu(), "empty")
     return NDArray(tensor.empty(shape, DataType(dtype).numpy))
 
