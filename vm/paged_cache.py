@@ -69,8 +69,8 @@ class PagedCache(Object):
         if heads % kv_heads:
             raise CheckError(f"PagedCache: {heads} heads do not share {kv_heads} heads of keys and values evenly")
         rotary.check(head_size)
-        self.element = DType.of(np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else str(dtype)).numpy
-        if self.element.kind != "f" and self.element.name != "bfloat16":
+        self.element = DType.of(dtype).numpy
+        if self.element.kind != "f":
             raise DTypeError(f"PagedCache: elements are floats, {self.element} came")
         self.layers, self.heads, self.kv_heads, self.head_size = layers, heads, kv_heads, head_size
         self.rotary, self.first_layer, self.slides = rotary, first_layer, slides
@@ -171,6 +171,10 @@ class PagedCache(Object):
         plans, copies = self.sequences.append(sequences, counts)
         for source, target in copies:
             self.pages[:, target] = self.pages[:, source]
+        copied = iter(copies)
+        for plan, past in zip(plans, pasts, strict=True):
+            if plan.shared is not None:
+                past.pages[plan.shared] = next(copied)[1]
         parts, first = [], 0
         for number, (plan, past) in enumerate(zip(plans, pasts, strict=True)):
             grown = None if trees is None else trees[number]
@@ -250,7 +254,7 @@ class PagedCache(Object):
         stays = (came < plan.kept) | (came >= plan.kept + plan.dropped)
         staying, came = new[stays], came[stays]
         slots = tokens.slots(np.where(came < plan.kept, came, came - plan.dropped))
-        pages = np.array(tokens.pages, np.int32)[slots // self.sequences.page_size]
+        pages = np.array([tokens.pages[number] for number in slots // self.sequences.page_size], np.int64)
         places = slots % self.sequences.page_size
         return Part(slice(first, first + plan.count), past, positions, parents, pages, places, staying)
 
@@ -291,6 +295,8 @@ class PagedCache(Object):
         array = value.array if isinstance(value, Tensor) else np.asarray(value)
         if array.dtype != self.element:
             raise DTypeError(f"attend: {name} is of {self.element}, {array.dtype} came")
+        if name == "out" and not array.flags.writeable:
+            raise ArgumentError("attend: out is read-only")
         if array.ndim != 3 or array.shape[1:] != (heads, self.head_size):
             raise ShapeError(f"attend: {name} is [tokens, {heads}, {self.head_size}], {list(array.shape)} came")
         return array

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..formats.errors import CompileError
+from ..formats.errors import CompileError, naming
 from . import library
 from .once import once
 from .paged_attention import Past
@@ -73,7 +73,8 @@ class PagedKernel:
         if parts == 1:
             run(0)
         else:
-            list(_helpers(os.getpid()).map(run, range(parts)))
+            with naming("threads of paged attention"):
+                list(_helpers(os.getpid()).map(run, range(parts)))
 
     def _run(self, words: np.ndarray, scratch_bytes: int, parts: int, part: int) -> None:
         scratch = np.empty(scratch_bytes + 64, np.uint8)

@@ -52,9 +52,18 @@ class Append:
     count: int
     kept: int
     dropped: int  # of the tokens behind the sinks, old and new ones, those that leave
-    pages: tuple[int, ...]  # that it has then, by their numbers in its list; those behind the end of the list are new
-    gap: int  # pages that leave before the window's slots, which are counted anew
+    # Of the pages, by their numbers in its list, it has then those before `sunk`, and those from `first` up to `last`.
+    # The ones between leave; those behind the end of the list are new.
+    sunk: int
+    first: int
+    last: int
     shared: int | None  # the number of the page that is to be copied first
+
+    @property
+    def new(self) -> int:
+        """How many pages come."""
+        known = len(self.tokens.pages)
+        return max(0, self.sunk - known) + max(0, self.last - max(self.first, known))
 
 
 def _require_integers(what: str, *values: object) -> None:
@@ -190,10 +199,10 @@ class PagedSequences:
                 copied += 1
             elif plan.shared is not None:  # a sequence before it in this batch takes a copy: it is alone then
                 plans[position] = replace(plan, shared=None)
-            new += sum(number >= len(pages) for number in plan.pages)
-            for number in set(range(len(pages))) - set(plan.pages):
-                left[pages[number]] += 1
-                freed += left[pages[number]] == self.holders[pages[number]]
+            new += plan.new
+            for page in pages[plan.sunk : plan.first]:
+                left[page] += 1
+                freed += left[page] == self.holders[page]
         # A copy is made at once, so its page must be free already; others are written when all has been read.
         if copied > self.free or copied + new > self.free + freed:
             raise CacheFullError(
@@ -203,8 +212,7 @@ class PagedSequences:
             )
         copies = [self._own(plan.tokens, plan.shared) for plan in plans if plan.shared is not None]
         for plan in plans:
-            kept = set(plan.pages)
-            self._release(page for number, page in enumerate(plan.tokens.pages) if number not in kept)
+            self._release(plan.tokens.pages[plan.sunk : plan.first])
         for plan in plans:
             self._apply(plan)
         return plans, copies
@@ -216,19 +224,18 @@ class PagedSequences:
             kept = start = tokens.sinks
         sunk, first = -(-kept // size), (start + dropped) // size
         last = -(-(start + total - kept) // size)
-        pages = (*range(min(sunk, last)), *range(max(sunk, first), last))
-        tail = tokens.end // size
-        partial = tail in pages and tail < len(tokens.pages) and tokens.end % size
-        shared = tail if partial and self.holders[tokens.pages[tail]] > 1 else None
-        return Append(tokens, count, kept, dropped, pages, max(0, first - sunk), shared)
+        first, tail = max(sunk, first), tokens.end // size
+        stays = tokens.end % size and not sunk <= tail < first  # the page that the last token so far is in
+        shared = tail if stays and self.holders[tokens.pages[tail]] > 1 else None
+        return Append(tokens, count, kept, dropped, sunk, first, last, shared)
 
     def _apply(self, plan: Append) -> None:
-        tokens = plan.tokens
-        old = tokens.pages
-        tokens.pages = [old[number] if number < len(old) else self._take() for number in plan.pages]
-        start = tokens.start or plan.kept
+        tokens, new = plan.tokens, plan.new
+        del tokens.pages[plan.sunk : plan.first]
+        tokens.pages += [self._take() for _ in range(new)]
+        start, left = tokens.start or plan.kept, plan.first - plan.sunk
         tokens.length += plan.count - plan.dropped
-        tokens.kept, tokens.start = plan.kept, start + plan.dropped - plan.gap * self.page_size
+        tokens.kept, tokens.start = plan.kept, start + plan.dropped - left * self.page_size
 
     def _take(self) -> int:
         if self._released:

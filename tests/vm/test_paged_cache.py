@@ -273,6 +273,20 @@ def compared(operations: Sequence[tuple[str, int]], both: Both) -> None:
     assert both.cache.free_pages == pages
 
 
+def test_a_layer_that_attends_again_gives_the_same() -> None:
+    """Also where a forward took copies of shared pages, which others write to."""
+    cache = PagedCache(1, HEADS, KV_HEADS, SIZE, 20, 4)
+    cache.add(0)
+    random = np.random.default_rng(0)
+    rows = [random.normal(size=(count, 8, SIZE)).astype(np.float32) for count in (6, 6)]
+    with cache.forward([0], [6]):
+        cache.attend(0, rows[0])
+    cache.fork(0, 1, 5)
+    with cache.forward([0, 1], [3, 3]):
+        first, second = cache.attend(0, rows[1]), cache.attend(0, rows[1])
+    assert np.array_equal(first.numpy(), second.numpy())
+
+
 # ---- the kernel ----
 
 
@@ -405,7 +419,13 @@ def test_shapes_and_element_types_are_checked() -> None:
     ):
         with pytest.raises(TreadleError, match=text):
             cache.attend(layer, qkv)
-    for wrong in ({"kv_heads": 3}, {"pages": 0}, {"dtype": "int8"}, {"rotary": Rotary("sideways")}):
+    for wrong in (
+        {"kv_heads": 3},
+        {"pages": 0},
+        {"dtype": "int8"},
+        {"dtype": "bfloat16"},
+        {"rotary": Rotary("sideways")},
+    ):
         with pytest.raises(TreadleError):
             PagedCache(**{"layers": 1, "heads": 4, "kv_heads": 2, "head_size": 8, "pages": 4, **wrong})
     with pytest.raises(TreadleError, match="bytes at most"):
