@@ -118,6 +118,9 @@ def random_module(random: Random, length: int = 10) -> Sample:
     ]
     if random.random() < 0.25:
         types.append(TensorType(DType.float32, (random.choice((1, 2, N)), random.choice((3, 16, 20)), 5, 6)))
+    if random.random() < 0.15:  # then n stands alone nowhere, and is solved for
+        solved = {"n": random.choice((N * 2, N + 1, N * 2 + 1))}
+        types = [TensorType(t.dtype, tuple(dims.substitute(dim, solved) for dim in t.shape)) for t in types]  # type: ignore[arg-type]
     walk = Walk(random, witness, callees)
     variables = walk.parameters(types, "x", exact=True)
     walk.steps(random.randrange(2, length + 1), depth=0)
