@@ -102,23 +102,31 @@ class _Lifter(Rewriter):
                 self.binders.setdefault(name, var)
 
     def _dimension_binders(self, name: str, function: ir.Function) -> list[ir.Var]:
-        """The tensors outside that say what the dimensions are which `function` speaks of and does not bind."""
-        bound = _bound_by(*(var.type for var in (*function.params, *free_vars(function))))
+        """The tensors outside that say what the dimensions are which `function`, or what it captures, speaks of and does not
+        bind."""
+        params = [*function.params, *free_vars(function)]
+        compared: set[str] = set()
         for inner in expressions(function.body):
             if isinstance(inner.value, ir.MatchShape):
                 # a variable that is known outside is compared there, not bound
-                bound |= _bound_by(inner.var.type) - self.binders.keys()
+                compared |= _bound_by(inner.var.type) - self.binders.keys()
         needed = dict.fromkeys(dimension_uses(ir.Binding(ir.Var(""), function)))
         needed |= dict.fromkeys(dimension_names(function.result_type) if function.result_type is not None else ())
-        missing = [dim for dim in needed if dim not in bound]
-        unknown = [dim for dim in missing if dim not in self.binders]
-        if unknown:
-            raise CompileError(
-                f"nothing says what the dimension {unknown[0]!r} is in the closure {name!r}: give it a parameter of "
-                f"that dimension, or let it use a tensor that has it",
-                function=self.names[0],
-            )
-        return [self.binders[dim] for dim in missing]
+        found: list[ir.Var] = []
+        while True:
+            types = [var.type for var in (*params, *found) if var.type is not None]
+            needed |= dict.fromkeys(name for type_ in types for name in dimension_names(type_))
+            bound = compared | _bound_by(*types)
+            missing = next((dim for dim in needed if dim not in bound), None)
+            if missing is None:
+                return found
+            if missing not in self.binders:
+                raise CompileError(
+                    f"nothing says what the dimension {missing!r} is in the closure {name!r}: give it a parameter of "
+                    f"that dimension, or let it use a tensor that has it",
+                    function=self.names[0],
+                )
+            found.append(self.binders[missing])
 
 
 def _bound_by(*types: Type | None) -> set[str]:

@@ -135,6 +135,14 @@ def test_a_size_that_divides_by_zero_is_named() -> None:
         run(saved(module), floats(0), floats(3))
 
 
+def test_a_closure_knows_the_sizes_of_what_it_captures() -> None:
+    x, y = var("x", ("n",)), var("y", ("m",))
+    cut = op.slice(x, starts=(0,), ends=("m",))  # as many as the smaller of the two
+    total, given = function([p := var("p", ())], op.sum(cut) * p), function([q := var("q", ())], q)
+    chosen = if_(op.sum(y) > 0, total, given)
+    check(Module(main=function([x, y], tuple_(cut, chosen(op.sum(x))))), floats(3), floats(2))
+
+
 @pytest.mark.parametrize(("size", "rows"), [("2*k", 6), ("k + 3", 5), ("2*k - 1", 5)])
 def test_a_closure_knows_the_sizes_that_its_parameters_are_linear_in(size: str, rows: int) -> None:
     def filled(value: float) -> Any:
