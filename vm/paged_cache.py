@@ -32,6 +32,7 @@ from .registry import register_crossing
 from .rotary import Rotary
 from .tensor import Tensor, empty
 
+MOST_TOKENS = 1 << 24  # of a forward: what is noted of them takes 1 GB; a window takes any number
 MOST_NODES = 256  # of a sequence's tree of tokens, as in TVM
 
 
@@ -55,7 +56,7 @@ class PagedCache(Object):
         slides: bool = True,
     ) -> None:
         """`heads` of queries share `kv_heads` of keys and values, evenly. A forward has at most `most_sequences` and
-        `most_new_tokens` (None: any number); layers are numbered from `first_layer` on.
+        `most_new_tokens` (None: as many as there are); layers are numbered from `first_layer` on.
 
         Raises ArgumentError, CheckError, ShapeError, DTypeError, OutOfMemoryError.
         """
@@ -207,8 +208,9 @@ class PagedCache(Object):
                 raise CheckError(
                     f'Append with length {count} is not allowed: the sequence "{name}" is to get some tokens'
                 )
-        if self.most_new_tokens is not None and sum(counts) > self.most_new_tokens:
-            raise CheckError(f"begin_forward: {sum(counts)} tokens came, the cache was made for {self.most_new_tokens}")
+        most = MOST_TOKENS if self.most_new_tokens is None else min(self.most_new_tokens, MOST_TOKENS)
+        if sum(counts) > most:
+            raise CheckError(f"begin_forward: {sum(counts)} tokens came, the cache was made for {most}")
 
     def _trees(self, sequences: Sequence[int], counts: Sequence[int], parents: Sequence[int]) -> list[list[int]]:
         """Of each sequence, the parents of all nodes of its tree, the new ones the last. Raises CheckError."""

@@ -11,7 +11,7 @@ import numpy as np
 from ..formats.errors import ArgumentError, CheckError, DTypeError, IndexOutOfRangeError, ShapeError, naming
 from .containers import Object
 from .registry import register_crossing
-from .tensor import Tensor
+from .tensor import Tensor, empty
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,25 @@ class RecurrentState(Object):
     def __init__(self, layers: int, sequences: int, history: int, initial: Sequence[Any]) -> None:
         """`initial`: what each state of a layer is in a new sequence. Raises CheckError, OutOfMemoryError."""
         for name, size in (("layers", layers), ("reserved sequences", sequences), ("history", history)):
+            if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+                raise ArgumentError(f"The number of {name} is an integer, {size!r} came")
             if size <= 0:
                 raise CheckError(f"The number of {name} should be greater than 0, {size} came")
         if not len(initial):
             raise CheckError("The number of states per layer should be greater than 0.")
         self.initial = [np.array(each.array if isinstance(each, Tensor) else each) for each in initial]
+        if any(not each.size for each in self.initial):
+            raise CheckError("A state has at least one element.")
         self.layers, self.history, self.sequences = layers, history, sequences
         with naming(f"the states of {sequences} sequences"):
-            self.states = [np.zeros((layers, sequences, history, *each.shape), each.dtype) for each in self.initial]
+            self.states = [empty((layers, sequences, history, *each.shape), each.dtype) for each in self.initial]
         self.clear()
 
     def clear(self) -> None:
         """Forgets all sequences."""
         self.known: dict[int, _Place] = {}
-        self.free = list(range(self.sequences - 1, -1, -1))
+        self._released: list[int] = []
+        self._unused = 0  # the first slot that nobody has ever had
         self._batch: list[int] = []
         self._counts: list[int] = []
         self._were_set: set[tuple[int, int]] = set()  # layers and states, in this forward
@@ -68,16 +73,20 @@ class RecurrentState(Object):
             raise ArgumentError(f"a sequence is named by an integer, a {type(sequence).__name__} came")
         if sequence in self.known:
             raise CheckError(f'The sequence "{sequence}" is already in the space state storage.')
-        if not self.free:
+        if not self._released and self._unused == self.sequences:
             raise CheckError(
                 f"The Sequence slot is full, cannot accept new sequence: there are {self.sequences}; remove one first"
             )
-        self.known[sequence] = place = replace(like, slot=self.free.pop())
+        if self._released:
+            slot = self._released.pop()
+        else:
+            slot, self._unused = self._unused, self._unused + 1
+        self.known[sequence] = place = replace(like, slot=slot)
         return place
 
     def remove(self, sequence: int) -> None:
         """Forgets a sequence. Raises CheckError."""
-        self.free.append(self._at(sequence).slot)
+        self._released.append(self._at(sequence).slot)
         del self.known[sequence]
         self._batch = []
 

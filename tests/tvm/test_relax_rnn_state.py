@@ -106,6 +106,8 @@ def test_what_it_refuses(state) -> None:
         (lambda: builtin("kv_state_begin_forward")(state, [0], [2, 1]), "mismatch"),
         (lambda: builtin("rnn_state_get")(5, 0, 0, tvm.nd.array(ZERO)), "expected a recurrent state"),
         (lambda: builtin("rnn_state_create")(1, 4, 0, None, None, [tvm.nd.array(ZERO)]), "number of history"),
+        (lambda: builtin("rnn_state_create")(1, 4, 2, None, None, [tvm.nd.empty((0,))]), "at least one element"),
+        (lambda: builtin("rnn_state_create")(1 << 40, 1 << 40, 2, None, None, [tvm.nd.array(ZERO)]), "bytes at most"),
         (lambda: builtin("rnn_state_create")(1, 4, 2, [], None, [tvm.nd.array(ZERO)]), "number of state getters"),
     ]
     for act, text in refused:
