@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test serve-test cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test serve-test cluster-test cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -19,6 +19,13 @@ serve-test: $(VENV)/serving/ready
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
 cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
 	$(RUN) tests/cpus.py $(CPUS)
+
+# map_batches on Ray and Dask, and the servers that have adapters, each in an environment of its own: their packages are heavy
+SERVERS := cluster kserve mlserver
+cluster-test: $(SERVERS:%=$(VENV)/%/ready)
+	$(VENV)/cluster/bin/python -m pytest tests/cluster -m ""
+	$(VENV)/kserve/bin/python -m pytest tests/cluster/test_kserve.py tests/cluster/test_serving_page.py
+	$(VENV)/mlserver/bin/python -m pytest tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py
 
 networks: $(VENV)/ready
 	$(RUN) -m pytest -m slow
@@ -67,6 +74,11 @@ $(VENV)/serving/ready: pyproject.toml
 
 $(VENV)/rivals: $(VENV)/ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
+
+$(SERVERS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)/$*
+	$(VENV)/$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$*-test]'
 	touch $@
 
 $(VENV)/fuzzers: $(VENV)/ready

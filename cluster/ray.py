@@ -30,12 +30,15 @@ def _ray() -> Any:
 
 
 def given_threads() -> int | None:
-    """The CPUs that Ray has given this task or actor, at least one; None outside of Ray."""
+    """The CPUs that Ray has given this task or actor, at least one; None outside of one."""
     ray = _ray()
     if not ray.is_initialized():
         return None
-    cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
-    return max(1, int(cpus))
+    try:
+        found = ray.get_runtime_context().get_assigned_resources()
+    except AssertionError:  # this is the process that asks for work, not one that Ray has started
+        return None
+    return max(1, int(found.get("CPU", 1)))
 
 
 class TreadlePredictor:

@@ -122,14 +122,9 @@ class Schedule:
 
     def _feed(self) -> None:
         """Gives batches to workers while there is room, lost ones first."""
-        while True:
-            for task in list(self._again):
-                worker = self._room(task.avoided)
-                if worker is not None:
-                    self._again.remove(task)
-                    self._send(worker, task)
-            if self._is_read or self._again or (worker := self._free()) is None:
-                return
+        if self._again:
+            self._feed_again()
+        while not self._is_read and not self._again and (worker := self._free()) is not None:
             batch = self._next_batch()
             if batch is None:
                 return
@@ -149,6 +144,13 @@ class Schedule:
             assert worker is not None
             self._tasks[task.number] = task
             self._send(worker, task)
+
+    def _feed_again(self) -> None:
+        for task in list(self._again):
+            worker = self._room(task.avoided)
+            if worker is not None:
+                self._again.remove(task)
+                self._send(worker, task)
 
     def _next_batch(self) -> Batch | None:
         try:
@@ -173,16 +175,20 @@ class Schedule:
         """The worker for the next batch of the source; None while there are enough under way."""
         if not self._is_started:
             return _NOBODY if len(self._finished) < _AHEAD else None
-        ahead = len(self._tasks) + len(self._finished)
-        if ahead >= _AHEAD * sum(worker.depth for worker in self._engine.workers):
+        workers = self._engine.workers
+        if len(self._tasks) + len(self._finished) >= _AHEAD * workers[0].depth * len(workers):
             return None
         return self._room(None)
 
     def _room(self, avoided: Worker | None) -> Worker | None:
         """The worker that has least to do, and room; not the one that a batch failed on, unless there is no other."""
-        others = [worker for worker in self._engine.workers if worker is not avoided] or self._engine.workers
-        worker = min(others, key=lambda worker: len(worker.running), default=None)
-        return worker if worker is not None and len(worker.running) < worker.depth else None
+        workers, found = self._engine.workers, None
+        if avoided is not None:
+            workers = [worker for worker in workers if worker is not avoided] or workers
+        for worker in workers:
+            if len(worker.running) < (worker.depth if found is None else len(found.running)):
+                found = worker
+        return found
 
     # ---- taking ----
 

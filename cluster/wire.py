@@ -33,7 +33,7 @@ def places(arrays: Sequence[np.ndarray]) -> tuple[list[Place], int]:
     end = 0
     for array in arrays:
         start = -(-end // _ALIGNMENT) * _ALIGNMENT
-        found.append((array.dtype.newbyteorder("=").name, array.shape, start))
+        found.append((array.dtype.str, array.shape, start))  # its name would take NumPy some microseconds
         end = start + array.nbytes
     return found, end
 

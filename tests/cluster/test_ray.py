@@ -46,6 +46,7 @@ def test_a_batch_that_the_program_refuses_is_named(exe: treadle.Executable, rows
         list(map_batches(exe, pieces, batch_size=4, engine="ray", workers=1))
 
 
+@pytest.mark.slow
 def test_one_of_two_workers_killed_amid_10000_batches(exe: treadle.Executable, rows: np.ndarray) -> None:
     machine, count = treadle.VirtualMachine(exe), 0
 
