@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from ..cluster.batches import map_batches
+from ..compiler import ir
 from ..compiler.builder import Module, function, op, var
 from ..compiler.driver import compile
 from ..vm import processes
@@ -77,7 +78,7 @@ def worked(pid: int) -> float:
     return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
-def network(layers: int) -> Module:
+def network(layers: int) -> ir.Module:
     """A perceptron of so many layers of 256 x 256."""
     x = value = var("x", ("n", WIDTH))
     draw = np.random.default_rng(0)
