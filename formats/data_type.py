@@ -137,7 +137,7 @@ def _parsed(text: str) -> tuple[int, int, int]:
             f"Do not know how to handle type {text!r}: expected bool, void, or one of {', '.join(_KINDS)}"
         )
     code, usual = _KINDS[kind]
-    width, count = int(bits or usual), int(lanes or 1)
+    width, count = (int(digits) if len(digits) < 10 else 0 for digits in (bits or str(usual), lanes or "1"))
     if not 1 <= width <= _MOST_BITS or not 1 <= count <= _MOST_LANES:
         raise FormatError(f"type {text!r}: bits are 1 to {_MOST_BITS}, lanes 1 to {_MOST_LANES}")
     return code, width, count

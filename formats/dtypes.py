@@ -69,7 +69,13 @@ class DType(Enum):
             return _BY_NUMPY[value]
         try:
             return DType[np.dtype(value).name]
-        except (KeyError, TypeError):
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            SyntaxError,
+            OverflowError,
+        ):  # NumPy reads texts with a parser of its own
             known = ", ".join(dtype.name for dtype in DType)
             raise DTypeError(f"no tensor element type {value!r}; Treadle has {known}") from None
 

@@ -78,9 +78,13 @@ def load(text: str) -> dict[str, list[np.ndarray | SymbolicDim | UnknownNode]]:
 
 
 class _Reader:
+    """What many nodes name is made once: what is read takes no more time and memory than the text has characters."""
+
     def __init__(self, found: Any) -> None:
         if not isinstance(found, dict):
             raise FormatError("metadata: expected an object of JSON")
+        self._lists: dict[int, list[Any]] = {}
+        self._tensors: dict[int, np.ndarray] = {}
         self.nodes, self.tensors = self.array(found, "nodes"), self.array(found, "b64ndarrays", [])
         if len(self.nodes) > limits.GRAPH_NODES:
             raise LimitError(f"metadata: {len(self.nodes)} nodes; the limit is {limits.GRAPH_NODES}")
@@ -103,9 +107,12 @@ class _Reader:
             raise FormatError(f"metadata: there is no node {number}; there are {len(self.nodes)}")
         return self.nodes[number]
 
-    def members(self, number: Any) -> list[Any]:
-        node = self.node(self.number(number, "a list"))
-        return [self.value(self.number(each, "a member")) for each in self.array(node, "data")]
+    def members(self, reference: Any) -> list[Any]:
+        number = self.number(reference, "a list")
+        if number not in self._lists:
+            data = self.array(self.node(number), "data")
+            self._lists[number] = [self.value(self.number(each, "a member")) for each in data]
+        return self._lists[number]
 
     def value(self, number: int) -> Any:
         node = self.node(number)
@@ -124,8 +131,11 @@ class _Reader:
     def _tensor(self, number: int, place: int) -> np.ndarray:
         if place >= len(self.tensors) or not isinstance(self.tensors[place], str):
             raise FormatError(f"metadata: node {number}: there is no tensor {place}; there are {len(self.tensors)}")
-        try:
-            data = base64.b64decode(self.tensors[place], validate=False)
-        except (binascii.Error, ValueError) as error:
-            raise FormatError(f"metadata: tensor {place} is no base64: {error}") from None
-        return TensorReader(memoryview(data), what=f"tensor {place} of the metadata").tensor(f"node {number}")
+        if place not in self._tensors:
+            try:
+                data = base64.b64decode(self.tensors[place], validate=False)
+            except (binascii.Error, ValueError) as error:
+                raise FormatError(f"metadata: tensor {place} is no base64: {error}") from None
+            reader = TensorReader(memoryview(data), what=f"tensor {place} of the metadata")
+            self._tensors[place] = reader.tensor(f"node {number}")
+        return self._tensors[place]

@@ -1,7 +1,8 @@
 """A folder of tensors by name, as TVM's tools for the web and for language models keep weights: `ndarray-cache.json` (newer:
 `tensor-cache.json`) says where in which shard each lies.
 
-A file says nothing that is not checked: shards are plain names within the folder, and tensors lie within them.
+A file says nothing that is not checked: shards have plain names in the folder, each once, and tensors lie within them
+without sharing bytes, so that what is read takes no more memory than the files have bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from . import limits
+from .container import open_mapped
 from .dtypes import DType
-from .errors import DTypeError, FileError, FormatError
+from .errors import FileError, FormatError
 
 INDEX = ("tensor-cache.json", "ndarray-cache.json")  # the names of the index, the newest first
 SHARD_BYTES = 32 << 20  # of one shard, unless a tensor is larger
@@ -49,14 +51,26 @@ def load(folder: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, An
     """The tensors of a folder by name, and its metadata. Raises FileError, FormatError."""
     path = index_of(folder)
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
+        index = json.loads(str(open_mapped(path)[1], "utf-8"))
+    except OSError as error:
+        raise FileError.of(error, f"{path} cannot be read") from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: {error}") from None
     tensors: dict[str, np.ndarray] = {}
+    shards: set[str] = set()
     for shard in _list(_object(index, str(path)), "records", str(path)):
         data, where = _shard(Path(folder), _object(shard, str(path))), f"{path}: {shard['dataPath']}"
+        if shard["dataPath"] in shards:
+            raise FormatError(f"{where}: there are two shards of this name")
+        shards.add(shard["dataPath"])
+        left = len(data)
         for record in _list(shard, "records", where):
             name, array = _tensor(_object(record, where), data, where)
+            left -= record["nbytes"]
+            if name in tensors:
+                raise FormatError(f"{where}: there are two tensors {name!r}")
+            if left < 0:
+                raise FormatError(f"{where}: {name!r}: tensors have more bytes than the shard, which has {len(data)}")
             tensors[name] = array
     metadata = index.get("metadata", {})
     return tensors, metadata if isinstance(metadata, dict) else {}
@@ -76,31 +90,39 @@ def _list(record: dict[str, Any], key: str, where: str) -> list[Any]:
 
 def _shard(folder: Path, shard: dict[str, Any]) -> memoryview:
     name = shard.get("dataPath")
-    if not isinstance(name, str) or name in ("", ".", "..") or set(name) & set("/\\:\0"):
+    if not isinstance(name, str) or name in ("", ".", "..") or not _is_text(name) or set(name) & set("/\\:\0"):
         raise FormatError(f"{folder}: {name!r} is no name of a file in this folder")
     if shard.get("format") != "raw-shard":
         raise FormatError(f"{folder / name}: expected the format raw-shard, {shard.get('format')!r} came")
     try:
-        data = (folder / name).read_bytes()
+        _, data = open_mapped(folder / name)  # it may be a link: caches of downloads are made of them
     except OSError as error:
         raise FileError.of(error, f"{folder / name} cannot be read") from None
     if shard.get("nbytes") != len(data):
         raise FormatError(f"{folder / name}: {shard.get('nbytes')!r} bytes are expected, it has {len(data)}")
-    return memoryview(data)
+    return data
+
+
+def _is_text(name: str) -> bool:
+    """Whether it is a text that a file can hold: JSON may have half a pair of surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _tensor(record: dict[str, Any], data: memoryview, where: str) -> tuple[str, np.ndarray]:
     name, shape, offset = record.get("name"), record.get("shape"), record.get("byteOffset")
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not _is_text(name):
         raise FormatError(f"{where}: {name!r} is no name")
     place = f"{where}: {name!r}"
     sizes: list[Any] = shape if isinstance(shape, list) else [None]
     if len(sizes) > limits.RANK or not all(type(size) is int and 0 <= size <= limits.DIMENSION for size in sizes):
         raise FormatError(f"{place}: {shape!r} is no shape")
-    try:
-        dtype = DType.of(np.dtype(str(record.get("dtype")))).numpy
-    except (TypeError, DTypeError):
-        raise FormatError(f"{place}: {record.get('dtype')!r} is no element type") from None
+    if str(record.get("dtype")) not in DType.__members__:
+        raise FormatError(f"{place}: {record.get('dtype')!r} is no element type")
+    dtype = DType[str(record["dtype"])].numpy
     is_short = record.get("format") == AS_BFLOAT16 and dtype == np.float32
     if not is_short and record.get("format") not in (RAW, AS_BFLOAT16):
         raise FormatError(f"{place}: {record.get('format')!r} is no format; expected {RAW} or {AS_BFLOAT16}")

@@ -147,7 +147,11 @@ def match_names(arguments: Sequence[TensorArgument], names: Sequence[str], what:
 
 def require_file(path: str | Path) -> None:
     """Raises UsageError where there is no file."""
-    if not Path(path).is_file():
+    try:
+        is_file = Path(path).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        is_file = False
+    if not is_file:
         raise UsageError(f"there is no file {str(path)!r}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import threading
 from collections.abc import Mapping
@@ -79,8 +80,12 @@ class Target:
         else:
             raise ArgumentError(f"Target: target has to be a string or dictionary; a {type(target).__name__} came")
         kind = options.pop("kind", "")
-        if kind not in _KINDS:
+        if not isinstance(kind, str) or kind not in _KINDS:
             raise FormatError(f"Target kind {kind!r} is not defined; there are {', '.join(_KINDS)}")
+        for name in _LISTS:
+            texts = options.get(name, [])
+            if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+                raise FormatError(f"Target: {name} has to be a list of texts; {texts!r} came")
         own_host = options.pop("host", None)
         host = own_host if host is None else host
         self.kind = TargetKind(kind)
@@ -207,7 +212,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    return int(text) if text.lstrip("-").isdecimal() else text
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
 
 
 def _shown(value: Any) -> str:

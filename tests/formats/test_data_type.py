@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from treadle.formats.data_type import DataType, DataTypeCode
 from treadle.formats.dtypes import DType
+from treadle.formats.errors import DTypeError, FormatError
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,17 @@ def test_codes() -> None:
     assert DataType("handle").type_code == DataTypeCode.HANDLE
     assert DataType("float32x4").itemsize == 16
     assert DataType("float32x4").with_lanes(1) == DataType("float32")
+
+
+@pytest.mark.parametrize(
+    "text", ["(-1,)f4", "}{", "(9999999999999999999999,)f4", "(" * 9000, "\ud800", "M8[9999999999999999999s]"]
+)
+def test_text_that_numpy_cannot_read_is_no_element_type(text: str) -> None:
+    with pytest.raises(DTypeError, match="no tensor element type"):
+        DType.of(text)
+
+
+@pytest.mark.parametrize("text", ["int" + "9" * 5000, "float32x" + "9" * 5000, "int0", "int99999", "int8x70000"])
+def test_numbers_that_no_type_has(text: str) -> None:
+    with pytest.raises(FormatError, match="bits are 1 to"):
+        DataType(text)

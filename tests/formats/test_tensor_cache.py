@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 from pathlib import Path
 
@@ -57,9 +58,22 @@ def test_bfloat16_is_the_nearest() -> None:
         (lambda index: index["records"][0]["records"][0].update(shape=[1 << 60]), "is no shape"),
         (lambda index: index["records"][0]["records"][0].update(shape=[1 << 40]), "do not lie in a shard"),
         (lambda index: index["records"][0]["records"][0].update(byteOffset=-1), "do not lie in a shard"),
-        (lambda index: index["records"][0]["records"][0].update(dtype="object"), "is no element type"),
+        *(
+            (lambda index, dtype=dtype: index["records"][0]["records"][0].update(dtype=dtype), "is no element type")
+            for dtype in ("object", ">f4", "(-1,)f4", "(9999999999999999999999,)f4", "\ud800", [])
+        ),
         (lambda index: index["records"][0]["records"][0].update(format="gz"), "is no format"),
         (lambda index: index["records"][0]["records"][0].update(name=7), "is no name"),
+        (lambda index: index["records"][0]["records"][0].update(name="\ud800"), "is no name"),
+        (lambda index: index["records"][0].update(dataPath="\ud800"), "is no name of a file in this folder"),
+        (lambda index: index["records"][0]["records"].append(index["records"][0]["records"][0]), "two tensors 'x_0'"),
+        (lambda index: index["records"].append(index["records"][0]), "two shards of this name"),
+        (
+            lambda index: index["records"][0]["records"].extend(
+                index["records"][0]["records"][1] | {"name": str(number)} for number in range(9)
+            ),
+            "tensors have more bytes than the shard",
+        ),
     ],
 )
 def test_an_index_that_lies(tmp_path: Path, change, text: str) -> None:
@@ -69,6 +83,20 @@ def test_an_index_that_lies(tmp_path: Path, change, text: str) -> None:
     change(index)
     path.write_text(json.dumps(index))
     with pytest.raises(FormatError, match=text):
+        load(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_shards_that_never_end_are_refused(tmp_path: Path) -> None:
+    save(TENSORS, tmp_path)
+    shard = tmp_path / "params_shard_0.bin"
+    shard.unlink()
+    shard.symlink_to("/dev/zero")
+    with pytest.raises(FormatError, match="is a device"):
+        load(tmp_path)
+    shard.unlink()
+    os.mkfifo(shard)
+    with pytest.raises(FormatError, match="bytes are expected, it has 0"):
         load(tmp_path)
 
 

@@ -67,6 +67,7 @@ def test_random_is_reproducible() -> None:
         ("x=2xi8=300", "out of bounds"),
         ("x=2xbool=7", "not a truth value"),
         ("x=@nowhere.npy", "no file"),
+        ("x=@" + "a" * 100_000, "no file"),
     ],
 )
 def test_mistakes(text: str, message: str) -> None:

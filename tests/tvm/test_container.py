@@ -113,6 +113,8 @@ def test_objects_are_saved_as_json() -> None:
         '{"Array": 3}',
         '{"Nonsense": 1}',
         '{"IntImm": [1]}',
+        '{"IntImm": ["int32", Infinity]}',
+        '{"FloatImm": ["float64", 1' + "0" * 400 + "]}",
         "[" * 100_000,
         '{"NDArray": "AA"}',
     ):

@@ -1,5 +1,6 @@
 """`tvm.contrib.cc` and `tvm.contrib.tar`: the system's linker, and archives."""
 
+import gzip
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import treadle
 import treadle.tvm as tvm
 from treadle.compiler.builder import Module, function, op, var
+from treadle.formats.errors import FileError, FormatError
 from treadle.tvm.contrib import cc, tar
 from treadle.vm.module_kinds import ExecutableModule
 
@@ -42,6 +44,10 @@ def test_archives_are_unpacked_where_they_say(module: ExecutableModule, tmp_path
     module.export_library(str(tmp_path / "model.tar"))
     tar.untar(str(tmp_path / "model.tar"), str(tmp_path / "files"))
     assert (tmp_path / "files" / "devc.o").exists()
-    (tmp_path / "bad.tar").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="cannot be unpacked"):
-        tar.untar(str(tmp_path / "bad.tar"), str(tmp_path / "files"))
+    whole = gzip.compress((tmp_path / "model.tar").read_bytes())
+    for bad in (b"no archive", whole[: len(whole) // 2], whole[:500] + bytes(100) + whole[600:]):
+        (tmp_path / "bad.tar").write_bytes(bad)
+        with pytest.raises(FormatError, match="cannot be unpacked"):
+            tar.untar(str(tmp_path / "bad.tar"), str(tmp_path / "files"))
+    with pytest.raises(FileError, match="cannot be unpacked"):
+        tar.untar(str(tmp_path / "none.tar"), str(tmp_path / "files"))

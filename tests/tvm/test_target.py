@@ -30,7 +30,13 @@ def test_what_is_exported_makes_the_same_target() -> None:
     assert Target.canon_target_and_host("llvm", "c")[1] == Target("c")
 
 
-@pytest.mark.parametrize("text", ["", "quark", "llvm mcpu=x", "llvm -", "{", 'llvm -x="'])
+def test_what_is_no_number_stays_text() -> None:
+    assert [Target(f"llvm -x={text}").attrs["x"] for text in ("-5", "--5", "9" * 5000)] == [-5, "--5", "9" * 5000]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "quark", "llvm mcpu=x", "llvm -", "{", 'llvm -x="', '{"kind": "llvm", "keys": 7}', '{"kind": []}']
+)
 def test_other_text_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="Target"):
         Target(text)

@@ -92,7 +92,8 @@ def test_what_a_model_asks_for_may_fail(rounds, tmp_path):
     fail_in_turn(rounds, tmp_path)
 
 
-@pytest.mark.slow  # some hundred processes
+@pytest.mark.slow
+@pytest.mark.timeout(3600)  # some hundred processes
 @pytest.mark.parametrize("turn", ROUNDS)
 def test_each_thing_that_a_model_asks_of_the_system_may_fail(turn, tmp_path):
     fail_in_turn([turn], tmp_path)

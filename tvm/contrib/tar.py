@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
 import tarfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...formats.errors import FormatError
+from ...formats.errors import FileError, FormatError
 from ...vm import linker
 
 
@@ -16,11 +18,13 @@ def tar(output: str, files: str | Sequence[str]) -> None:
 
 
 def untar(tar_file: str, directory: str) -> None:
-    """Unpacks an archive into a folder; nothing is written outside of it. Raises FormatError."""
+    """Unpacks an archive into a folder; nothing is written outside of it. Raises FormatError, FileError."""
     try:
         with tarfile.open(tar_file) as archive:
             archive.extractall(directory, filter="data")
-    except tarfile.TarError as error:
+    except OSError as error:
+        raise FileError.of(error, f"{tar_file} cannot be unpacked", tar_file) from error
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, ValueError) as error:
         raise FormatError(f"{tar_file} cannot be unpacked: {error}") from error
 
 

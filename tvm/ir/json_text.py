@@ -34,7 +34,7 @@ def load_json(json_str: str) -> Any:
         return _of_json(json.loads(json_str))
     except FormatError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, AttributeError, OverflowError) as error:
         raise FormatError(f"load_json: this is not what save_json wrote: {type(error).__name__}: {error}") from None
 
 
