@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from treadle.compiler.evaluate import apply_operator
 from treadle.compiler.operators import TABLE, Fusion, lookup
+from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import ExecutionError, IndexOutOfRangeError, InferenceError, ShapeError
 from treadle.formats.types import UNKNOWN, TensorType, substitute_dims, tensor
@@ -177,6 +179,41 @@ def test_symbolic_inference_says_what_the_reference_gives(name: str, inputs: lis
     for result, type_ in zip(results, map(concrete, inferred), strict=True):
         assert result.dtype == type_.dtype.numpy
         assert all(size == dim or dim is UNKNOWN for size, dim in zip(result.shape, type_.shape, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "attributes"), EXAMPLES, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_inference_says_of_unknown_and_named_sizes_what_holds_for_all(
+    name: str, inputs: list, attributes: dict
+) -> None:
+    """Sizes are drawn that the operator takes; then some of them are hidden behind ?, or behind names that may be equal."""
+    random = Random(name)
+    for _ in range(20):
+        values = {variable: random.choice((0, 1, 2, 3, 4, 6)) for variable in DIMS}
+        canonical = _with_values(lookup(name).canonical(attributes), values)
+        drawn = [
+            TensorType(type_.dtype, tuple(random.choice((dim, dim, dim, 1, 2, 0)) for dim in type_.shape))
+            for type_ in (substitute_dims(tensor(*parts), values) for parts in inputs)
+        ]
+        hidden = {size: random.choice((UNKNOWN, dims.variable(f"v{size}"), size)) for size in range(100)}
+        seen = [
+            TensorType(type_.dtype, tuple(random.choice((dim, hidden[dim])) for dim in type_.shape)) for type_ in drawn
+        ]
+        try:
+            known = lookup(name).result_types(drawn, canonical)
+            said = lookup(name).result_types(seen, canonical)
+        except InferenceError:  # sizes that do not fit; an operator may also ask for known ones
+            continue
+        for now, type_ in zip(known, said, strict=True):
+            found = _with_values(type_.shape, {f"v{size}": size for size in hidden})
+            assert all(dim is UNKNOWN or dim == size for dim, size in zip(found, now.shape, strict=True)), (seen, drawn)
+
+
+def _with_values(value: Any, values: dict[str, int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_with_values(part, values) for part in value)
+    return dims.evaluate(value, values) if isinstance(value, dims.SymbolicDim) else value
 
 
 def test_every_operator_has_an_example_and_says_what_it_does() -> None:
