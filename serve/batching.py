@@ -4,6 +4,9 @@ A function can take several requests at once if all its inputs and outputs begin
 depends on, and no row of a result depends on another row of the inputs. The first is read off its type. The second is tried
 when the model is loaded: whatever other rows hold, NaN and infinities too, a row's result must be the same to the bit. Code with
 branches is never merged, since what is tried may not take them all; a model's configuration can say otherwise.
+
+Nor may an answer depend on what else is asked: where one row alone is computed in another order than several, which is seen in
+the last bits, a request of one row is called with two.
 """
 
 from __future__ import annotations
@@ -175,40 +178,45 @@ def rows_of(endpoint: Endpoint) -> str | None:
     return name if endpoint.inputs else None
 
 
-def has_independent_rows(endpoint: Endpoint) -> bool:
-    """Whether requests may be merged: see above."""
+def least_rows(endpoint: Endpoint, most: int) -> int | None:
+    """How many rows a call must have so that a row's result is the same to the bit in any call of up to `most` rows: 1, or 2
+    where one row alone is computed in another order. None where requests must not be merged: see above."""
     rows = rows_of(endpoint)
     if rows is None or not endpoint.is_straight:
-        return False
+        return None
     deadline = time.monotonic() + _TRY_SECONDS
     for size in _TRIED_SIZES:
         try:
-            return _rows_agree(endpoint, size, deadline)
+            return _tried_rows(endpoint, size, most, deadline)
         except TreadleError as error:  # these sizes do not suit the model
             if isinstance(as_serve_error(error), DeadlineError):
-                return False
-    return False
+                return None
+    return None
 
 
-def _rows_agree(endpoint: Endpoint, size: int, deadline: float) -> bool:
-    """Whether the middle one of three rows stays what it is, whatever the others hold."""
+def _tried_rows(endpoint: Endpoint, size: int, most: int, deadline: float) -> int | None:
     rng = np.random.default_rng(0)
-    middle = [_row(port, size, rng) for port in endpoint.inputs]
-    expected: Outputs | None = None
-    for fill in (None, None, None, np.nan, np.inf, -np.inf, 1e30, 0.0):
+    row = [_row(port, size, rng) for port in endpoint.inputs]
+
+    def result(count: int, fill: float | None = None) -> list[bytes]:
+        """The bits of the row's result in a call of so many rows, in the middle of which it is."""
+        before = count // 2
         arguments = []
-        for port, row in zip(endpoint.inputs, middle, strict=True):
-            others = [_row(port, size, rng), _row(port, size, rng)]
-            if fill is not None and row.dtype.kind == "f":
+        for port, own in zip(endpoint.inputs, row, strict=True):
+            others = [_row(port, size, rng) for _ in range(count - 1)]
+            if fill is not None and own.dtype.kind == "f":
                 with np.errstate(over="ignore"):
-                    others = [np.full_like(row, fill), np.full_like(row, fill)]
-            arguments.append(np.concatenate([others[0], row, others[1]]))
-        results = [np.ascontiguousarray(array[1:2]) for array in endpoint.run(arguments, deadline)]
-        if expected is None:
-            expected = results
-        elif any(a.tobytes() != b.tobytes() for a, b in zip(expected, results, strict=True)):
-            return False
-    return True
+                    others = [np.full_like(own, fill)] * (count - 1)
+            arguments.append(np.concatenate([*others[:before], own, *others[before:]]))
+        return [array[before : before + 1].tobytes() for array in endpoint.run(arguments, deadline)]
+
+    expected = result(3)
+    for fill in (None, None, np.nan, np.inf, -np.inf, 1e30, 0.0):
+        if result(3, fill) != expected:
+            return None
+    if any(result(count) != expected for count in {2, min(5, most), most} - {0, 1}):
+        return None
+    return 1 if result(1) == expected else 2
 
 
 def _row(port: Port, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -42,6 +42,7 @@ class Endpoint:
         self._gives_tuple = isinstance(function.type.result, TupleType)
         self._is_bounded = config.max_steps is None and config.max_memory is None
         self.is_straight = is_straight(executable.program, function)
+        self.least_rows = 1  # of a call; with fewer, its last one is repeated
         self._longest: dict[tuple, float] = {}  # shapes → seconds of the longest call
 
     # ---- requests ----
@@ -80,9 +81,9 @@ class Endpoint:
     def run_short(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """A call that `is_short`, with no bounds to look at."""
         start = time.perf_counter()
-        result = self._call(*arguments)
+        result = self._call(*self._filled(arguments))
         self._note(arguments, time.perf_counter() - start)
-        return self._arrays(result)
+        return self._arrays(result, arguments)
 
     def run(
         self, arguments: Sequence[np.ndarray], deadline: float | None = None, cancel: CancelToken | None = None
@@ -96,14 +97,19 @@ class Endpoint:
         start = time.perf_counter()
         result = self._machine.call(
             self.function,
-            arguments,
+            self._filled(arguments),
             max_seconds=seconds,
             max_steps=config.max_steps,
             max_memory=config.max_memory,
             cancel=cancel,
         )
         self._note(arguments, time.perf_counter() - start)
-        return self._arrays(result)
+        return self._arrays(result, arguments)
+
+    def _filled(self, arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        if self.least_rows == 1 or len(arguments[0]) != 1:
+            return arguments
+        return [np.repeat(array, self.least_rows, 0) for array in arguments]
 
     def _note(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
         """The longest call, which is forgotten by and by: one call that was held up says little."""
@@ -112,9 +118,11 @@ class Endpoint:
             self._longest.clear()
         self._longest[shapes] = max(seconds, 0.9 * self._longest.get(shapes, 0.0))
 
-    def _arrays(self, result: Any) -> list[np.ndarray]:
+    def _arrays(self, result: Any, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         parts: Sequence[Tensor] = result if self._gives_tuple else (result,)
-        return [part.array for part in parts]
+        if self.least_rows == 1 or len(arguments[0]) != 1:
+            return [part.array for part in parts]
+        return [part.array[:1] for part in parts]
 
 
 def endpoints(machine: VirtualMachine, executable: Executable, config: ModelConfig) -> dict[str, Endpoint]:

@@ -27,7 +27,7 @@ from .errors import (
     as_serve_error,
 )
 from .grpc_messages import SERVICE, message
-from .http_tensors import check_size, elements, read_shape
+from .http_tensors import check_size, elements, read_shape, text, whole
 from .service import Request, Response, Service
 from .shared_memory import Regions
 
@@ -115,15 +115,15 @@ class Methods:
         dtype, shape = dtype_of(entry.datatype, name), read_shape(list(entry.shape), name)
         parameters = _parameters(entry.parameters) if entry.parameters else {}
         if "shared_memory_region" in parameters:
-            offset, size = parameters.get("shared_memory_offset", 0), parameters.get("shared_memory_byte_size", 0)
-            check_size(name, dtype, shape, size)
-            return elements(self._regions.read(parameters["shared_memory_region"], offset, size).data, dtype, shape, 0)
+            place = _place(parameters)
+            check_size(name, dtype, shape, place[2])
+            return elements(self._regions.read(*place).data, dtype, shape, 0)
         if entry.HasField("contents"):
             return _typed(name, entry.contents, dtype, shape)
-        place = next(places, None)
-        if place is None:
+        number = next(places, None)
+        if number is None:
             raise BadRequestError(f"input {name!r}: it has no contents")
-        data = raw[place]
+        data = raw[number]
         check_size(name, dtype, shape, len(data))
         return elements(memoryview(data), dtype, shape, 0)
 
@@ -136,8 +136,7 @@ class Methods:
             if parameters.get("classification"):
                 raise NotImplementedHereError("outputs cannot be classified here: take the scores")
             if "shared_memory_region" in parameters:
-                region, size = parameters["shared_memory_region"], parameters.get("shared_memory_byte_size", 0)
-                offset = parameters.get("shared_memory_offset", 0)
+                region, offset, size = _place(parameters)
                 self._regions.write(region, offset, size, array)
                 output.parameters["shared_memory_region"].string_param = region
                 output.parameters["shared_memory_byte_size"].int64_param = array.nbytes
@@ -296,6 +295,15 @@ def _parameters(entries: Any) -> dict[str, Any]:
         kind = entry.WhichOneof("parameter_choice")
         values[name] = None if kind is None else getattr(entry, kind)
     return values
+
+
+def _place(parameters: dict[str, Any]) -> tuple[str, int, int]:
+    """Region, offset and size of a tensor in shared memory. Raises BadRequestError."""
+    return (
+        text(parameters["shared_memory_region"], "shared_memory_region"),
+        whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset"),
+        whole(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size"),
+    )
 
 
 def _typed(name: str, contents: Any, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:

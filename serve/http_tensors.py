@@ -52,7 +52,7 @@ def read_head(data: bytes | memoryview) -> Head:
     for each in inputs:
         parameters = _parameters(each)
         if "binary_data_size" in parameters:
-            binary += _whole(parameters["binary_data_size"], "binary_data_size")
+            binary += whole(parameters["binary_data_size"], "binary_data_size")
     head = Head(values, binary, is_binary=_parameters(values).get("binary_data_output") is True)
     outputs = values.get("outputs", [])
     if (
@@ -65,12 +65,12 @@ def read_head(data: bytes | memoryview) -> Head:
         parameters = _parameters(each)
         if parameters.get("classification"):
             raise NotImplementedHereError("outputs cannot be classified here: take the scores")
-        region = _text(parameters.get("shared_memory_region", ""), "shared_memory_region")
-        head.wanted[_text(each.get("name"), "an output's name")] = Wanted(
+        region = text(parameters.get("shared_memory_region", ""), "shared_memory_region")
+        head.wanted[text(each.get("name"), "an output's name")] = Wanted(
             parameters.get("binary_data", head.is_binary) is True,
             region,
-            _whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset"),
-            _whole(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size"),
+            whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset"),
+            whole(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size"),
         )
     return head
 
@@ -94,12 +94,12 @@ def make_request(head: Head, binary: memoryview, model: str, version: str, regio
     inputs: dict[str, np.ndarray] = {}
     at = 0
     for each in values["inputs"]:
-        name = _text(each.get("name"), "an input's name")
+        name = text(each.get("name"), "an input's name")
         if name in inputs:
             raise BadRequestError(f"input {name!r} comes twice")
         inputs[name], at = _tensor(name, each, binary, at, regions)
     timeout = parameters.get("timeout")
-    deadline = None if timeout is None else time.monotonic() + _whole(timeout, "timeout") / 1e6
+    deadline = None if timeout is None else time.monotonic() + whole(timeout, "timeout") / 1e6
     sequence = parameters.get("sequence_id")
     if isinstance(sequence, bool) or not isinstance(sequence, (int, str, type(None))) or len(str(sequence)) > 128:
         raise BadRequestError("sequence_id: expected a number or a string")
@@ -107,7 +107,7 @@ def make_request(head: Head, binary: memoryview, model: str, version: str, regio
         model,
         inputs,
         version,
-        _text(values.get("id", ""), "id"),
+        text(values.get("id", ""), "id"),
         tuple(head.wanted),
         deadline,
         sequence or None,
@@ -152,13 +152,13 @@ def _tensor(name: str, entry: dict, binary: memoryview, at: int, regions: Region
     parameters = _parameters(entry)
     count = math.prod(shape)
     if "shared_memory_region" in parameters:
-        size = _whole(parameters.get("shared_memory_byte_size"), "shared_memory_byte_size")
+        size = whole(parameters.get("shared_memory_byte_size"), "shared_memory_byte_size")
         check_size(name, dtype, shape, size)
-        offset = _whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
-        region = _text(parameters["shared_memory_region"], "shared_memory_region")
+        offset = whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
+        region = text(parameters["shared_memory_region"], "shared_memory_region")
         return elements(regions.read(region, offset, size).data, dtype, shape, 0), at
     if "binary_data_size" in parameters:
-        size = _whole(parameters["binary_data_size"], "binary_data_size")
+        size = whole(parameters["binary_data_size"], "binary_data_size")
         check_size(name, dtype, shape, size)
         if at + size > len(binary):
             raise BadRequestError(f"input {name!r}: the body ends within its bytes")
@@ -229,13 +229,15 @@ def _parameters(entry: dict) -> dict[str, Any]:
     return parameters
 
 
-def _text(value: Any, what: str) -> str:
+def text(value: Any, what: str) -> str:
+    """The value, which must be a string. Raises BadRequestError."""
     if not isinstance(value, str):
         raise BadRequestError(f"{what}: expected a string")
     return value
 
 
-def _whole(value: Any, what: str) -> int:
+def whole(value: Any, what: str) -> int:
+    """The value, which must be a size. Raises BadRequestError."""
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise BadRequestError(f"{what}: expected a whole number, 0 or more")
     return value

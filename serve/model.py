@@ -8,7 +8,7 @@ from pathlib import Path
 from ..formats.errors import ArgumentError
 from ..formats.executable import load
 from ..vm.machine import VirtualMachine
-from .batching import BatchLine, has_independent_rows, rows_of
+from .batching import BatchLine, least_rows, rows_of
 from .config import ModelConfig
 from .endpoint import Endpoint, endpoints
 from .errors import NotFoundError
@@ -34,24 +34,25 @@ class Model:
         self.line = BatchLine(name, config)
         self.sequences = {each: Sequences(config) for each in self.endpoints}
         self.statistics = {each: Statistics() for each in self.endpoints}
-        self.merged = frozenset(each for each, endpoint in self.endpoints.items() if self._is_merged(endpoint))
+        self.merged = frozenset(each for each, endpoint in self.endpoints.items() if self._merge(endpoint))
         self.loaded = time.time()
 
-    def _is_merged(self, endpoint: Endpoint) -> bool:
-        """Whether requests of this function may become one call. Raises ArgumentError where that is asked for and cannot be."""
+    def _merge(self, endpoint: Endpoint) -> bool:
+        """Whether requests of this function may become one call; then calls have as many rows as that needs. Raises
+        ArgumentError where that is asked for and cannot be."""
         wanted = self.config.batching
         if wanted is False or self.config.max_batch == 1:
             return False
-        if wanted:
-            if rows_of(endpoint) is None:
-                if endpoint.function != self.main:
-                    return False
-                raise ArgumentError(
-                    f"{self.name}: batching is asked for, but not all inputs and outputs of {endpoint.function!r} begin with "
-                    "one symbolic dimension; compile it with one, for instance shapes={'x': ('n', …)}"
-                )
-            return True
-        return has_independent_rows(endpoint)
+        if wanted and rows_of(endpoint) is None:
+            if endpoint.function != self.main:
+                return False
+            raise ArgumentError(
+                f"{self.name}: batching is asked for, but not all inputs and outputs of {endpoint.function!r} begin with one "
+                "symbolic dimension; compile it with one, for instance shapes={'x': ('n', …)}"
+            )
+        least = least_rows(endpoint, self.config.max_batch)
+        endpoint.least_rows = least or 1
+        return least is not None or wanted is True
 
     def endpoint(self, function: str) -> Endpoint:
         """A function by name; "" is the main one. Raises NotFoundError."""
