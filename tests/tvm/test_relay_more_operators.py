@@ -60,6 +60,12 @@ def test_cubic_samples_at_pixels_are_the_pixels(padding):
     np.testing.assert_allclose(found, data, atol=1e-4)
 
 
+def test_volumes_are_upsampled():
+    data = floats(1, 2, 2, 3, 2)
+    found = run(lambda d: relay.nn.upsampling3d(d, 2, 1, 3), data)
+    np.testing.assert_array_equal(found, data.repeat(2, axis=2).repeat(3, axis=4))
+
+
 def test_affine_grid_moves_the_corners():
     found = run(lambda d: relay.image.affine_grid(d, (3, 5)), np.array([[[2, 0, 1], [0, 1, -1]]], "float32"))
     np.testing.assert_allclose(found[0, 0, 0], 2 * np.linspace(-1, 1, 5) + 1, rtol=1e-6)

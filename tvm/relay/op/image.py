@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....compiler.builder import Expression, op
@@ -53,83 +53,37 @@ def resized(
     return data
 
 
-def _resize(
-    data: Expression,
-    size: Any,
-    layout: str,
-    plain: str,
-    method: str,
-    places: str,
-    rounding: str,
-    alpha: float,
-    exclude: Any,
-    out_dtype: str | None,
-) -> Expression:
-    sizes = as_dims(size)
-    if sizes is None:
-        raise NotImplementedError("image.resize: a size that is computed; give numbers")
+def _resize(plain: str) -> Callable[..., Any]:
+    """`image.resize<n>d` of images in the layout `plain`."""
     count = len(plain) - 2
-    sizes = sizes * count if len(sizes) == 1 else sizes
-    own = type_of(data).dtype
-    wide = data if own.is_float else op.cast(data, dtype="float32")
-    result = resized(transformed(wide, layout, plain), sizes, method, places, rounding, alpha, bool(exclude))
-    result = transformed(result, plain, layout)
-    result = result if own.is_float else op.cast(result, dtype=own)
-    return op.cast(result, dtype=dtype_name(out_dtype)) if out_dtype else result
+
+    def resize(
+        data: Tensor,
+        size: Any,
+        roi: Any = None,
+        layout: str = plain,
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        cubic_alpha: float = -0.5,
+        cubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: str | None = None,
+    ) -> Expression:
+        sizes = as_dims(size)
+        if sizes is None:
+            raise NotImplementedError("image.resize: a size that is computed; give numbers")
+        sizes = sizes * count if len(sizes) == 1 else sizes
+        own = type_of(data).dtype
+        wide = transformed(data if own.is_float else op.cast(data, dtype="float32"), layout, plain)
+        mode, exclude = coordinate_transformation_mode, bool(cubic_exclude)
+        result = transformed(resized(wide, sizes, method, mode, rounding_method, cubic_alpha, exclude), plain, layout)
+        result = result if own.is_float else op.cast(result, dtype=own)
+        return op.cast(result, dtype=dtype_name(out_dtype)) if out_dtype else result
+
+    resize.__name__ = resize.__qualname__ = f"resize{count}d"
+    resize.__doc__ = f"Images {plain} in another size."
+    return operator(f"image.{resize.__name__}")(resize)
 
 
-@operator("image.resize1d")
-def resize1d(
-    data: Tensor,
-    size: Any,
-    roi: Any = None,
-    layout: str = "NCW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-) -> Expression:
-    """Sequences in another length."""
-    places = coordinate_transformation_mode
-    return _resize(data, size, layout, "NCW", method, places, rounding_method, cubic_alpha, cubic_exclude, out_dtype)
-
-
-@operator("image.resize2d")
-def resize2d(
-    data: Tensor,
-    size: Any,
-    roi: Any = None,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-) -> Expression:
-    """Images in another size."""
-    places = coordinate_transformation_mode
-    return _resize(data, size, layout, "NCHW", method, places, rounding_method, cubic_alpha, cubic_exclude, out_dtype)
-
-
-@operator("image.resize3d")
-def resize3d(
-    data: Tensor,
-    size: Any,
-    roi: Any = None,
-    layout: str = "NCDHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-) -> Expression:
-    """Volumes in another size."""
-    places = coordinate_transformation_mode
-    return _resize(data, size, layout, "NCDHW", method, places, rounding_method, cubic_alpha, cubic_exclude, out_dtype)
+resize1d, resize2d, resize3d = map(_resize, ("NCW", "NCHW", "NCDHW"))

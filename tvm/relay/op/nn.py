@@ -1,9 +1,8 @@
-"""`relay.nn`: convolutions, pooling, normalisation, activations. Layouts other than channels first are transposed
-there and back."""
+"""`relay.nn`: activations, shapes, normalisation; convolutions and pooling have files of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,446 +13,43 @@ from ....formats import dims, types
 from ....formats.dtypes import DType
 from ....formats.errors import InferenceError
 from ..expr import TupleGetItem
-from ..ty import dtype_name
+from .convolution import (  # noqa: F401
+    batch_matmul,
+    conv1d,
+    conv1d_transpose,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
+    dense,
+    matmul,
+)
 from .layouts import transformed
+from .pooling import (  # noqa: F401
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    global_avg_pool1d,
+    global_avg_pool2d,
+    global_avg_pool3d,
+    global_max_pool1d,
+    global_max_pool2d,
+    global_max_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from .reduce import axes_of
 from .sampling import correlation, deformable_conv2d  # noqa: F401  (TVM has them here too)
 from .sparse import sparse_add, sparse_dense  # noqa: F401
-from .table import Tensor, axis_of, like, minus, operator, pair, rank_of, shape_of, type_of
+from .table import Tensor, axis_of, known, like, minus, operator, pair, rank_of, shape_of, type_of
 from .tensor import fast_exp, fast_tanh  # noqa: F401  (TVM has them here too)
-
-_LETTERS = {1: "W", 2: "HW", 3: "DHW"}
-
-
-# ---- convolution and products ----
-
-
-def _pads(padding: Any, count: int) -> tuple[int, ...]:
-    """Beginnings, then ends: from one number, one for each axis, or both for each."""
-    numbers = pair(padding, count)
-    if len(numbers) not in (count, 2 * count):
-        raise InferenceError(f"padding {padding!r}: expected 1, {count} or {2 * count} numbers")
-    return numbers * 2 if len(numbers) == count else numbers
-
-
-def _kinds(data: Expression, weight: Expression, out_dtype: str) -> tuple[Expression, Expression, DType, DType | None]:
-    """Operands to compute with, the type they have, and what the result is cast to, if anything."""
-    own, other = type_of(data).dtype, type_of(weight).dtype
-    result = DType[dtype_name(out_dtype)] if out_dtype else own
-    if own.is_float:
-        wide = result if result.is_float and result.itemsize > own.itemsize else own
-        data = data if own is wide else op.cast(data, dtype=wide)
-        weight = weight if other is wide else op.cast(weight, dtype=wide)
-        return data, weight, wide, None if result is wide else result
-    if own.itemsize == 1 and other.itemsize == 1:
-        return data, weight, own, None if result is DType.int32 else result
-    # sums of products of wider integers: float64 is exact up to 2 to the 53
-    return op.cast(data, dtype="float64"), op.cast(weight, dtype="float64"), DType.float64, result
-
-
-def _conv(
-    data: Expression,
-    weight: Expression,
-    count: int,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    data_layout: str,
-    kernel_layout: str,
-    out_layout: str,
-    out_dtype: str,
-) -> Expression:
-    spatial = _LETTERS[count]
-    data = transformed(data, data_layout, f"NC{spatial}")
-    depthwise_last = kernel_layout == f"{spatial}OI"  # depthwise: channels, then how many results each has
-    weight = transformed(weight, kernel_layout, f"OI{spatial}")
-    channels, shape = type_of(data).shape[1], type_of(weight).shape
-    if groups > 1 and groups == channels and shape[1] != 1 and (depthwise_last or shape[0] == channels):
-        weight = op.reshape(weight, shape=(dims.product(shape[:2]), 1, *shape[2:]))  # type: ignore[arg-type]
-    data, weight, kind, cast_to = _kinds(data, weight, out_dtype)
-    attributes = {
-        "strides": pair(strides, count),
-        "pads": _pads(padding, count),
-        "dilations": pair(dilation, count),
-        "groups": int(groups),
-    }
-    result = (op.conv if kind.is_float else op.conv_integer)(data, weight, **attributes)
-    result = result if cast_to is None else op.cast(result, dtype=cast_to)
-    return transformed(result, f"NC{spatial}", out_layout or data_layout)
-
-
-@operator("nn.conv1d")
-def conv1d(
-    data: Tensor,
-    weight: Tensor,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> Expression:
-    """Convolution over one axis."""
-    return _conv(data, weight, 1, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype)
-
-
-@operator("nn.conv2d")
-def conv2d(
-    data: Tensor,
-    weight: Tensor,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> Expression:
-    """Convolution over two axes."""
-    return _conv(data, weight, 2, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype)
-
-
-@operator("nn.conv3d")
-def conv3d(
-    data: Tensor,
-    weight: Tensor,
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str = "",
-    out_dtype: str = "",
-) -> Expression:
-    """Convolution over three axes."""
-    return _conv(data, weight, 3, strides, padding, dilation, groups, data_layout, kernel_layout, out_layout, out_dtype)
-
-
-def _conv_transpose(
-    data: Expression,
-    weight: Expression,
-    count: int,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    layouts: Sequence[str],
-    output_padding: Any,
-    out_dtype: str,
-) -> Expression:
-    spatial, (data_layout, kernel_layout, out_layout) = _LETTERS[count], layouts
-    data = transformed(data, data_layout, f"NC{spatial}")
-    weight = transformed(weight, kernel_layout, f"IO{spatial}")
-    data, weight, _, cast_to = _kinds(data, weight, out_dtype)
-    result = op.conv_transpose(
-        data,
-        weight,
-        strides=pair(strides, count),
-        pads=_pads(padding, count),
-        dilations=pair(dilation, count),
-        groups=int(groups),
-        output_padding=pair(output_padding, count)[:count],  # TVM's own programs give two numbers for one axis
-    )
-    result = result if cast_to is None else op.cast(result, dtype=cast_to)
-    return transformed(result, f"NC{spatial}", out_layout or data_layout)
-
-
-@operator("nn.conv1d_transpose")
-def conv1d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: Any = (1,),
-    padding: Any = (0,),
-    dilation: Any = (1,),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str = "",
-    output_padding: Any = (0,),
-    out_dtype: str = "",
-) -> Expression:
-    """The transpose of convolution over one axis."""
-    layouts = (data_layout, "IOW" if kernel_layout == "OIW" else kernel_layout, out_layout)
-    return _conv_transpose(data, weight, 1, strides, padding, dilation, groups, layouts, output_padding, out_dtype)
-
-
-@operator("nn.conv2d_transpose")
-def conv2d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str = "",
-    output_padding: Any = (0, 0),
-    out_dtype: str = "",
-) -> Expression:
-    """The transpose of convolution over two axes."""
-    layouts = (data_layout, kernel_layout, out_layout)
-    return _conv_transpose(data, weight, 2, strides, padding, dilation, groups, layouts, output_padding, out_dtype)
-
-
-@operator("nn.conv3d_transpose")
-def conv3d_transpose(
-    data: Tensor,
-    weight: Tensor,
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
-    groups: int = 1,
-    channels: int | None = None,
-    kernel_size: Any = None,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "IODHW",
-    out_layout: str = "",
-    output_padding: Any = (0, 0, 0),
-    out_dtype: str = "",
-) -> Expression:
-    """The transpose of convolution over three axes."""
-    layouts = (data_layout, kernel_layout, out_layout)
-    return _conv_transpose(data, weight, 3, strides, padding, dilation, groups, layouts, output_padding, out_dtype)
-
-
-def _product(a: Expression, b: Expression, out_dtype: str) -> Expression:
-    a, b, kind, cast_to = _kinds(a, b, out_dtype)
-    result = (op.matmul if kind.is_float else op.matmul_integer)(a, b)
-    return result if cast_to is None else op.cast(result, dtype=cast_to)
-
-
-def _turned(x: Expression) -> Expression:
-    rank = rank_of(x)
-    return op.permute_dims(x, axes=[*range(rank - 2), rank - 1, rank - 2])
-
-
-@operator("nn.matmul")
-def matmul(
-    tensor_a: Tensor,
-    tensor_b: Tensor,
-    units: int | None = None,
-    out_dtype: str = "",
-    transpose_a: bool = False,
-    transpose_b: bool = False,
-) -> Expression:
-    """The product of matrices."""
-    a = _turned(tensor_a) if transpose_a else tensor_a
-    return _product(a, _turned(tensor_b) if transpose_b else tensor_b, out_dtype)
-
-
-@operator("nn.dense")
-def dense(data: Tensor, weight: Tensor, units: int | None = None, out_dtype: str = "") -> Expression:
-    """data · weightᵀ."""
-    return _product(data, _turned(weight), out_dtype)
-
-
-@operator("nn.batch_matmul")
-def batch_matmul(
-    tensor_a: Tensor, tensor_b: Tensor, out_dtype: str = "", transpose_a: bool = False, transpose_b: bool = True
-) -> Expression:
-    """Products of matrices, one a batch; the second is transposed by default."""
-    a = _turned(tensor_a) if transpose_a else tensor_a
-    return _product(a, _turned(tensor_b) if transpose_b else tensor_b, out_dtype)
-
-
-# ---- pooling ----
-
-
-def _pool(
-    kind: str,
-    data: Expression,
-    count: int,
-    pool_size: Any,
-    strides: Any,
-    dilation: Any,
-    padding: Any,
-    layouts: tuple[str, str],
-    ceil_mode: bool,
-    **attributes: Any,
-) -> Expression:
-    plain = f"NC{_LETTERS[count]}"
-    result = getattr(op, kind)(
-        transformed(data, layouts[0], plain),
-        kernel=pair(pool_size, count),
-        strides=pair(strides, count),
-        pads=_pads(padding, count),
-        dilations=pair(dilation, count),
-        ceil_mode=bool(ceil_mode),
-        **attributes,
-    )
-    return transformed(result, plain, layouts[1] or layouts[0])
-
-
-@operator("nn.max_pool1d")
-def max_pool1d(
-    data: Tensor,
-    pool_size: Any = (1,),
-    strides: Any = (1,),
-    dilation: Any = (1,),
-    padding: Any = (0,),
-    layout: str = "NCW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-) -> Expression:
-    """The greatest element under each window."""
-    return _pool("max_pool", data, 1, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
-
-
-@operator("nn.max_pool2d")
-def max_pool2d(
-    data: Tensor,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    dilation: Any = (1, 1),
-    padding: Any = (0, 0),
-    layout: str = "NCHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-) -> Expression:
-    """The greatest element under each window."""
-    return _pool("max_pool", data, 2, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
-
-
-@operator("nn.max_pool3d")
-def max_pool3d(
-    data: Tensor,
-    pool_size: Any = (1, 1, 1),
-    strides: Any = (1, 1, 1),
-    dilation: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    layout: str = "NCDHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-) -> Expression:
-    """The greatest element under each window."""
-    return _pool("max_pool", data, 3, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
-
-
-@operator("nn.avg_pool1d")
-def avg_pool1d(
-    data: Tensor,
-    pool_size: Any = (1,),
-    strides: Any = (1,),
-    dilation: Any = (1,),
-    padding: Any = (0,),
-    layout: str = "NCW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> Expression:
-    """The mean of the elements under each window."""
-    flags = {"count_include_pad": bool(count_include_pad)}
-    return _pool(
-        "average_pool", data, 1, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode, **flags
-    )
-
-
-@operator("nn.avg_pool2d")
-def avg_pool2d(
-    data: Tensor,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    dilation: Any = (1, 1),
-    padding: Any = (0, 0),
-    layout: str = "NCHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> Expression:
-    """The mean of the elements under each window."""
-    flags = {"count_include_pad": bool(count_include_pad)}
-    return _pool(
-        "average_pool", data, 2, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode, **flags
-    )
-
-
-@operator("nn.avg_pool3d")
-def avg_pool3d(
-    data: Tensor,
-    pool_size: Any = (1, 1, 1),
-    strides: Any = (1, 1, 1),
-    dilation: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    layout: str = "NCDHW",
-    out_layout: str = "",
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-) -> Expression:
-    """The mean of the elements under each window."""
-    flags = {"count_include_pad": bool(count_include_pad)}
-    return _pool(
-        "average_pool", data, 3, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode, **flags
-    )
-
-
-def _adaptive(kind: str, count: int, fixed: bool) -> Callable[..., Any]:
-    """Pooling to a size of the result, or, `fixed`, to 1."""
-    layout_, reduce = f"NC{_LETTERS[count]}", op.mean if kind == "avg" else op.max
-
-    def pooled(data: Expression, output_size: Any, layout: str, out_layout: str) -> Expression:
-        data = transformed(data, layout, layout_)
-        shape = type_of(data).shape[2:]
-        sizes = (None,) * count if output_size is None or output_size == () else pair(output_size, count)
-        for axis, (length, size) in enumerate(zip(shape, sizes, strict=True), 2):
-            wanted = length if size is None and output_size is not None else size
-            data = _pooled_along(data, axis, length, wanted, reduce)
-        return transformed(data, layout_, out_layout or layout)
-
-    if fixed:
-
-        def whole(data: Tensor, layout: str = layout_, out_layout: str = "") -> Expression:
-            return pooled(data, 1, layout, out_layout)
-
-        made, name = whole, f"global_{kind}_pool{count}d"
-    else:
-
-        def to_size(data: Tensor, output_size: Any = None, layout: str = layout_, out_layout: str = "") -> Expression:
-            return pooled(data, output_size, layout, out_layout)
-
-        made, name = to_size, f"adaptive_{kind}_pool{count}d"  # type: ignore[assignment]
-    made.__name__ = made.__qualname__ = name
-    made.__doc__ = "Pooling over all places" + ("." if fixed else ", or to a size of the result.")
-    return operator(f"nn.{name}")(made)
-
-
-def _pooled_along(data: Expression, axis: int, length: Any, size: Any, reduce: Any) -> Expression:
-    if size is None or size == length:
-        return data
-    if size == 1:
-        return reduce(data, axes=(axis,), keepdims=True)
-    if not isinstance(length, int):
-        raise NotImplementedError("adaptive pooling to a size needs a shape that is known")
-    parts = []
-    for place in range(size):
-        start, end = place * length // size, -(-(place + 1) * length // size)
-        part = op.slice(data, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
-        parts.append(reduce(part, axes=(axis,), keepdims=True))
-    return op.concat(*parts, axis=axis)
-
-
-global_max_pool1d, global_avg_pool1d = _adaptive("max", 1, True), _adaptive("avg", 1, True)
-global_max_pool2d, global_avg_pool2d = _adaptive("max", 2, True), _adaptive("avg", 2, True)
-global_max_pool3d, global_avg_pool3d = _adaptive("max", 3, True), _adaptive("avg", 3, True)
-adaptive_max_pool1d, adaptive_avg_pool1d = _adaptive("max", 1, False), _adaptive("avg", 1, False)
-adaptive_max_pool2d, adaptive_avg_pool2d = _adaptive("max", 2, False), _adaptive("avg", 2, False)
-adaptive_max_pool3d, adaptive_avg_pool3d = _adaptive("max", 3, False), _adaptive("avg", 3, False)
-
 
 # ---- activations ----
 
@@ -682,6 +278,28 @@ def upsampling(
         mode = "half_pixel"
     names = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic"}
     return transformed(resized(data, sizes, names[method], mode, "", -0.5, False), "NCHW", layout)
+
+
+@operator("nn.upsampling3d")
+def upsampling3d(
+    data: Tensor,
+    scale_d: float = 1,
+    scale_h: float = 1,
+    scale_w: float = 1,
+    layout: str = "NCDHW",
+    method: str = "nearest_neighbor",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Expression:
+    """A volume so many times as deep, high and wide."""
+    from .image import resized
+
+    data = transformed(data, layout, "NCDHW")
+    sizes = known("nn.upsampling3d: the volume's size", *type_of(data).shape[2:])
+    wanted = [round(size * scale) for size, scale in zip(sizes, (scale_d, scale_h, scale_w), strict=True)]
+    nearest = method == "nearest_neighbor"
+    mode = "asymmetric" if nearest else coordinate_transformation_mode
+    found = resized(data, wanted, "nearest_neighbor" if nearest else "linear", mode, "", -0.5, False)
+    return transformed(found, "NCDHW", layout)
 
 
 # ---- normalisation ----

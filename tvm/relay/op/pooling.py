@@ -1,0 +1,140 @@
+"""`relay.nn`: pooling over one, two and three axes, by windows, over all places, or to a size of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....compiler.builder import Expression, op
+from .convolution import LETTERS, named, pads
+from .layouts import transformed
+from .table import Tensor, pair, type_of
+
+
+def _pool(
+    kind: str,
+    data: Expression,
+    count: int,
+    pool_size: Any,
+    strides: Any,
+    dilation: Any,
+    padding: Any,
+    layouts: tuple[str, str],
+    ceil_mode: bool,
+    **attributes: Any,
+) -> Expression:
+    plain = f"NC{LETTERS[count]}"
+    result = getattr(op, kind)(
+        transformed(data, layouts[0], plain),
+        kernel=pair(pool_size, count),
+        strides=pair(strides, count),
+        pads=pads(padding, count),
+        dilations=pair(dilation, count),
+        ceil_mode=bool(ceil_mode),
+        **attributes,
+    )
+    return transformed(result, plain, layouts[1] or layouts[0])
+
+
+def _max(count: int) -> Callable[..., Any]:
+    ones, zeros, plain = (1,) * count, (0,) * count, f"NC{LETTERS[count]}"
+
+    def pooled(
+        data: Tensor,
+        pool_size: Any = ones,
+        strides: Any = ones,
+        dilation: Any = ones,
+        padding: Any = zeros,
+        layout: str = plain,
+        out_layout: str = "",
+        ceil_mode: bool = False,
+    ) -> Expression:
+        return _pool("max_pool", data, count, pool_size, strides, dilation, padding, (layout, out_layout), ceil_mode)
+
+    return named(f"max_pool{count}d", "The greatest element under each window.", pooled)
+
+
+def _average(count: int) -> Callable[..., Any]:
+    ones, zeros, plain = (1,) * count, (0,) * count, f"NC{LETTERS[count]}"
+
+    def pooled(
+        data: Tensor,
+        pool_size: Any = ones,
+        strides: Any = ones,
+        dilation: Any = ones,
+        padding: Any = zeros,
+        layout: str = plain,
+        out_layout: str = "",
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+    ) -> Expression:
+        layouts, counted = (layout, out_layout), bool(count_include_pad)
+        return _pool(
+            "average_pool",
+            data,
+            count,
+            pool_size,
+            strides,
+            dilation,
+            padding,
+            layouts,
+            ceil_mode,
+            count_include_pad=counted,
+        )
+
+    return named(f"avg_pool{count}d", "The mean of the elements under each window.", pooled)
+
+
+max_pool1d, max_pool2d, max_pool3d = map(_max, (1, 2, 3))
+avg_pool1d, avg_pool2d, avg_pool3d = map(_average, (1, 2, 3))
+
+
+def _adaptive(kind: str, count: int, fixed: bool) -> Callable[..., Any]:
+    """Pooling to a size of the result, or, `fixed`, to 1."""
+    layout_, reduce = f"NC{LETTERS[count]}", op.mean if kind == "avg" else op.max
+
+    def pooled(data: Expression, output_size: Any, layout: str, out_layout: str) -> Expression:
+        data = transformed(data, layout, layout_)
+        shape = type_of(data).shape[2:]
+        sizes = (None,) * count if output_size is None or output_size == () else pair(output_size, count)
+        for axis, (length, size) in enumerate(zip(shape, sizes, strict=True), 2):
+            wanted = length if size is None and output_size is not None else size
+            data = _pooled_along(data, axis, length, wanted, reduce)
+        return transformed(data, layout_, out_layout or layout)
+
+    if fixed:
+
+        def whole(data: Tensor, layout: str = layout_, out_layout: str = "") -> Expression:
+            return pooled(data, 1, layout, out_layout)
+
+        made, name = whole, f"global_{kind}_pool{count}d"
+    else:
+
+        def to_size(data: Tensor, output_size: Any = None, layout: str = layout_, out_layout: str = "") -> Expression:
+            return pooled(data, output_size, layout, out_layout)
+
+        made, name = to_size, f"adaptive_{kind}_pool{count}d"  # type: ignore[assignment]
+    return named(name, "Pooling over all places" + ("." if fixed else ", or to a size of the result."), made)
+
+
+def _pooled_along(data: Expression, axis: int, length: Any, size: Any, reduce: Any) -> Expression:
+    if size is None or size == length:
+        return data
+    if size == 1:
+        return reduce(data, axes=(axis,), keepdims=True)
+    if not isinstance(length, int):
+        raise NotImplementedError("adaptive pooling to a size needs a shape that is known")
+    parts = []
+    for place in range(size):
+        start, end = place * length // size, -(-(place + 1) * length // size)
+        part = op.slice(data, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
+        parts.append(reduce(part, axes=(axis,), keepdims=True))
+    return op.concat(*parts, axis=axis)
+
+
+global_max_pool1d, global_avg_pool1d = _adaptive("max", 1, True), _adaptive("avg", 1, True)
+global_max_pool2d, global_avg_pool2d = _adaptive("max", 2, True), _adaptive("avg", 2, True)
+global_max_pool3d, global_avg_pool3d = _adaptive("max", 3, True), _adaptive("avg", 3, True)
+adaptive_max_pool1d, adaptive_avg_pool1d = _adaptive("max", 1, False), _adaptive("avg", 1, False)
+adaptive_max_pool2d, adaptive_avg_pool2d = _adaptive("max", 2, False), _adaptive("avg", 2, False)
+adaptive_max_pool3d, adaptive_avg_pool3d = _adaptive("max", 3, False), _adaptive("avg", 3, False)
