@@ -14,7 +14,7 @@ test: $(VENV)/ready
 
 # the server, with its packages and Triton's own clients, in an environment of its own
 serve-test: $(VENV)/serving/ready
-	$(VENV)/serving/bin/python -m pytest tests/serve -n auto --maxprocesses 8
+	$(VENV)/serving/bin/python -m pytest tests/serve tests/cluster/test_serving_page.py -n auto --maxprocesses 8
 
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
 cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64

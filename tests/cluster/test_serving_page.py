@@ -64,7 +64,13 @@ def ask(url: str, body: str) -> Any:
 
 @pytest.mark.parametrize(
     ("section", "package"),
-    [("Ray Serve", "ray"), ("KServe", "kserve"), ("MLServer", "mlserver"), ("LitServe", "litserve")],
+    [
+        ("A server", "uvicorn"),
+        ("Ray Serve", "ray"),
+        ("KServe", "kserve"),
+        ("MLServer", "mlserver"),
+        ("LitServe", "litserve"),
+    ],
 )
 def test_a_server_answers_the_request(section: str, package: str, folder: Path) -> None:
     needs(package)
@@ -72,7 +78,8 @@ def test_a_server_answers_the_request(section: str, package: str, folder: Path) 
         (folder / name).write_text(settings)
     scripts = blocks(section, "python")
     (shell,) = blocks(section, "sh")
-    command = python(folder, scripts[0]) if scripts else [str(Path(sys.executable).with_name("mlserver")), "start", "."]
+    first = shell.split("\n")[0].split()  # of the programs that come with the package
+    command = python(folder, scripts[0]) if scripts else [str(Path(sys.executable).with_name(first[0])), *first[1:]]
     ((body, url),) = re.findall(r"curl.* -d '(.*)' (http\S+)", shell)
     with open(folder / "log", "w") as log:
         server = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
