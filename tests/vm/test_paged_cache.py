@@ -12,7 +12,8 @@ import pytest
 import treadle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from treadle.formats.errors import CacheFullError, TreadleError
+from treadle.formats.errors import CacheFullError, CompileError, TreadleError
+from treadle.vm import library
 from treadle.vm.paged_cache import PagedCache
 from treadle.vm.paged_kernel import kernel_for
 from treadle.vm.rotary import Rotary
@@ -304,6 +305,17 @@ def test_the_kernel_reads_pages_where_they_lie(heads: tuple[int, int, int], dtyp
     both.pop(0, 8)
     for _ in range(5):
         both.forward([(0, 1), (9, 1), (1, 7), (2, 1)])
+
+
+def test_numpy_does_what_no_kernel_can_be_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise CompileError("no compiler today")
+
+    monkeypatch.setattr(library.compiler(), "paged_attention", refuse)
+    both = Both(Rotary("normal"), dtype="float32", heads=(3, 1, 160))  # heads of no other test
+    with pytest.warns(RuntimeWarning, match="NumPy's, which is slower: no compiler today"):
+        both.forward([(0, 5)])
+    both.forward([(0, 1), (1, 3)])
 
 
 def test_a_step_takes_no_memory_that_grows_with_the_cache() -> None:
