@@ -58,6 +58,7 @@ _NAMES = {
     ),
     ".runtime.data_type": ("DataType", "DataTypeCode"),
     ".runtime.object": ("Object",),
+    ".runtime.packed_func": ("Function",),
     ".runtime.object_generic": ("const", "convert"),
     ".runtime.registry": ("get_global_func", "register_extension", "register_func", "register_object"),
     ".te": ("size_var", "var"),

@@ -52,6 +52,8 @@ class PassTimingInstrument(PassInstrument):
     def enter_pass_ctx(self) -> None:
         self._open, self._lines, self._seconds = [], [], []
 
+    exit_pass_ctx = enter_pass_ctx
+
     def run_before_pass(self, mod: Any, info: PassInfo) -> None:
         self._open.append((len(self._lines), time.perf_counter()))
         self._lines.append("\t" * (len(self._open) - 1) + info.name)

@@ -27,6 +27,7 @@ CONFIG = {
     "relay.fallback_device_type": False,
     "relay.frontend.fill_span": False,
     "relay.remove_standalone_reshapes.enable": False,
+    "te.keep_schedule_record": False,
     "tir.add_lower_pass": False,
     "tir.disable_assert": False,
     "tir.disable_cse_tir": False,
@@ -44,12 +45,20 @@ CONFIG = {
 }
 
 
+# the types of options that are no numbers, by TVM's names
+_TYPES = {
+    "relay.backend.tir_converter": "runtime.String",
+    "tir.add_lower_pass": "Array",
+    "tir.usmp.algorithm": "runtime.String",
+}
+
+
 class _Contexts(threading.local):
+    """The contexts of a thread: the default one, and those whose `with` runs."""
+
     def __init__(self) -> None:
+        self.default = PassContext()
         self.stack: list[PassContext] = []
-
-
-_CONTEXTS = _Contexts()
 
 
 class PassContext:
@@ -82,33 +91,57 @@ class PassContext:
         self.instruments, self.config = list(instruments or ()), dict(config or {})
 
     def __enter__(self) -> PassContext:
+        self._enter()
         _CONTEXTS.stack.append(self)
-        _tell(self.instruments, "enter_pass_ctx")
         return self
 
     def __exit__(self, *error: object) -> None:
-        _tell(self.instruments, "exit_pass_ctx")
         _CONTEXTS.stack.pop()
+        self._exit()
 
-    def override_instruments(self, instruments: Sequence[Any]) -> None:
+    def override_instruments(self, instruments: Sequence[Any] | None) -> None:
         """Other instruments from now on."""
-        _tell(self.instruments, "exit_pass_ctx")
-        self.instruments = list(instruments)
-        _tell(self.instruments, "enter_pass_ctx")
+        self._exit()
+        self.instruments = list(instruments or ())
+        self._enter()
+
+    def _enter(self) -> None:
+        """If an instrument fails, those before it are told that it is over, and there are none any more."""
+        entered: list[Any] = []
+        try:
+            for each in self.instruments:
+                _tell([each], "enter_pass_ctx")
+                entered.append(each)
+        except BaseException:
+            self.instruments = entered
+            self._exit()
+            self.instruments = []
+            raise
+
+    def _exit(self) -> None:
+        """If an instrument fails, there are none any more."""
+        try:
+            _tell(self.instruments, "exit_pass_ctx")
+        except BaseException:
+            self.instruments = []
+            raise
 
     @staticmethod
     def current() -> PassContext:
         """The innermost context of this thread, or the default."""
-        return _CONTEXTS.stack[-1] if _CONTEXTS.stack else PassContext()
+        return _CONTEXTS.stack[-1] if _CONTEXTS.stack else _CONTEXTS.default
 
     @staticmethod
     def list_configs() -> dict[str, dict[str, str]]:
-        return {name: {"type": ""} for name in CONFIG}
+        return {name: {"type": _TYPES.get(name, "IntImm")} for name in CONFIG}
 
     @property
     def level(self) -> int:
         """Treadle's level of optimisation."""
         return min(self.opt_level, 2)
+
+
+_CONTEXTS = _Contexts()
 
 
 def _tell(instruments: Sequence[Any], what: str, *args: Any) -> list[Any]:

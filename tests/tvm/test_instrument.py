@@ -1,5 +1,6 @@
 """What looks on while passes run."""
 
+import pytest
 import treadle.tvm as tvm
 from treadle.tvm import relay
 
@@ -41,3 +42,33 @@ def test_modules_are_printed_before_and_after(capsys):
     printed = capsys.readouterr().out
     assert printed.count("def @main") == 2
     assert "Before Running Pass" in printed
+
+
+def test_instruments_of_the_default_context_stay_until_others_come():
+    timing = tvm.instrument.PassTimingInstrument()
+    context = tvm.transform.PassContext.current()
+    context.override_instruments([timing])
+    relay.transform.InferType()(A_MODULE)
+    assert timing.render().startswith("InferType")
+    context.override_instruments(None)
+    assert tvm.transform.PassContext.current().instruments == []
+
+
+def test_an_instrument_that_fails_ends_its_context():
+    seen = []
+
+    class Told(tvm.instrument.PassInstrument):
+        def exit_pass_ctx(self):
+            seen.append("over")
+
+    class Broken(tvm.instrument.PassInstrument):
+        def enter_pass_ctx(self):
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"), tvm.transform.PassContext(instruments=[Told(), Broken(), Told()]):
+        pass
+    assert seen == ["over"]
+    assert tvm.transform.PassContext.current().instruments == []
+    with pytest.raises(RuntimeError, match="broken"):
+        tvm.transform.PassContext.current().override_instruments([Broken()])
+    assert tvm.transform.PassContext.current().instruments == []

@@ -71,6 +71,7 @@ _MODULES = {
     "param_dict": ".param_dict",
     "parser": ".parser",
     "prelude": ".prelude",
+    "profiler_vm": "..runtime.profiler_vm",
     "scope_builder": ".scope_builder",
     "testing": ".testing",
     "transform": ".transform",

@@ -12,7 +12,7 @@ from ...compiler.driver import bind_parameters
 from ...compiler.infer import infer_types
 from ...compiler.unify import leaves
 from ...formats import types
-from ...vm.containers import Map
+from ...vm.containers import Map, Object
 from . import adt, ty
 from .expr import Function, GlobalVar, Var, as_expr
 from .lower import lowered
@@ -57,7 +57,7 @@ class LibraryFunction:
         return f"<relay.Function {self.name}: {self.checked_type}>"
 
 
-class IRModule:
+class IRModule(Object):
     """Functions by name, in order. `mod["main"] = function`; an expression becomes a function of no parameters."""
 
     def __init__(

@@ -152,6 +152,10 @@ def build_config(
     return PassContext(opt_level, required_pass, disabled_pass, config=config.get("config"))
 
 
+class FunctionPass(ModulePass):
+    """A pass over each function of a module."""
+
+
 def function_pass(
     pass_func: Any = None, opt_level: int | None = None, name: str | None = None, required: Sequence[str] | None = None
 ) -> Any:
@@ -172,8 +176,8 @@ def function_pass(
     def make(function: Any) -> Any:
         info = PassInfo(opt_level, name or function.__name__, required)
         if isinstance(function, type):
-            return lambda *args, **kwargs: ModulePass(info, lifted(function(*args, **kwargs).transform_function))
-        return ModulePass(info, lifted(function))
+            return lambda *args, **kwargs: FunctionPass(info, lifted(function(*args, **kwargs).transform_function))
+        return FunctionPass(info, lifted(function))
 
     return make if pass_func is None else make(pass_func)
 

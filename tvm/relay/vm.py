@@ -8,12 +8,16 @@ from typing import Any
 
 from ...formats.errors import ArgumentError, CheckError
 from ...vm.device import device
+from ..runtime.container import ADT
+from ..runtime.ndarray import NDArray
 from ..runtime.vm import Executable, VirtualMachine
 from ..target import Target
 from .build_module import VMExecutor, array_of, check_target, compiled, optimize
 from .module import IRModule, as_module
 
-__all__ = ["Executable", "VMCompiler", "VMExecutor", "VirtualMachine", "compile"]
+Tensor = NDArray  # tensors were wrapped before 0.7
+
+__all__ = ["ADT", "Executable", "Tensor", "VMCompiler", "VMExecutor", "VirtualMachine", "compile"]
 
 
 def compile(

@@ -2,4 +2,6 @@
 
 from ...vm.registry import PackedFunc
 
-__all__ = ["PackedFunc"]
+__all__ = ["Function", "PackedFunc"]
+
+Function = PackedFunc  # as it was called before 0.7

@@ -2,8 +2,12 @@
 
 from ..._lazy import lazy
 
-__getattr__, __dir__ = lazy(
-    __name__,
-    {"executor_factory": "...contrib.factory", "interpreter": ".interpreter", "vm": "..vm"},
-    {".options": ("Executor", "Runtime")},
-)
+_MODULES = {
+    "executor_factory": "...contrib.factory",
+    "interpreter": ".interpreter",
+    "profiler_vm": "...runtime.profiler_vm",
+    "vm": "..vm",
+    "vmobj": "..vm",
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, {".options": ("Executor", "Runtime")})
