@@ -285,6 +285,13 @@ class Module:
 
     functions: Mapping[str, Function]
     data_types: Mapping[str, DataTypeDefinition] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The text of the module, large constants left out (`printer.py`)."""
+        from .printer import print_module
+
+        return print_module(self, elide=True)
+
     imports: Mapping[str, FunctionType] = field(default_factory=dict)
 
 

@@ -70,6 +70,7 @@ _ABSENT = {
     **dict.fromkeys(("arith", "driver", "generic", "lower", "schedule", "tag_scope", "topi"), _KERNELS),
     **dict.fromkeys(("compute", "create_schedule", "extern", "placeholder", "reduce_axis", "thread_axis"), _KERNELS),
     **dict.fromkeys(("auto_scheduler", "autotvm", "meta_schedule"), _TUNING),
+    "dlight": _KERNELS,
     "micro": "there are no microcontrollers; executables run where Python and the package are",
     "script": "TVMScript is not read; relax.BlockBuilder, relax.ExecBuilder, relay's functions and relay.fromtext make programs",
 }

@@ -15,4 +15,11 @@ _MODULES = {
     "utils": ".utils",
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, {})
+_ABSENT = {
+    **dict.fromkeys(("clang", "cublas", "cudnn", "hexagon", "nvcc", "rocm", "xcode"), "everything runs on the CPU"),
+    "ndk": "executables run where Python and the package are",
+    "pipeline_executor": "machines share kernels and threads; several calls may run at once",
+    "relay_viz": "treadle dis and treadle info show programs",
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, {}, _ABSENT)

@@ -30,6 +30,7 @@ _NAMES = {
     ".exec_builder": ("ExecBuilder", "VMFuncKind", "VMFuncScope"),
     ".executable": ("Executable",),
     ".op.packed": ("Call", "ExternFunc", "call_dps_packed", "call_packed", "call_pure_packed"),
+    ".transform": ("get_pipeline",),
     ".vm": ("VMInstrumentReturnKind", "VirtualMachine"),
 }
 

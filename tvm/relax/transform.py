@@ -7,9 +7,48 @@ from typing import Any
 
 from ...compiler import ir
 from ...compiler.driver import bind_parameters
+from ...formats.errors import CheckError
 from ..relay.build_module import array_of
+from ..relay.transform import kept
+from ..transform import Pass, Sequential
 
-__all__ = ["BindParams"]
+__all__ = ["BindParams", "get_pipeline"]
+
+# TVM's passes that Treadle's compiler does in its own way, or that have nothing to do here: the module as it is
+KEPT = [
+    *("AllocateWorkspace", "AnnotateTIROpPattern", "AttachGlobalSymbol", "CallTIRRewrite", "CanonicalizeBindings"),
+    *("CombineParallelMatmul", "ComputePrimValue", "ConvertLayout", "ConvertToDataflow", "DeadCodeElimination"),
+    *(
+        "DecomposeOpsForInference",
+        "EliminateCommonSubexpr",
+        "ExpandTupleArguments",
+        "FoldConstant",
+        "FuseOps",
+        "FuseTIR",
+    ),
+    *("KillAfterLastUse", "LambdaLift", "LegalizeOps", "LowerAllocTensor", "LowerRuntimeBuiltin", "Normalize"),
+    *("RemovePurityChecking", "RewriteCUDAGraph", "RewriteDataflowReshape", "StaticPlanBlockMemory", "ToNonDataflow"),
+    *("TopologicalSort", "VMShapeLower"),
+]
+PIPELINES = {
+    "zero": ("LegalizeOps", "AnnotateTIROpPattern", "FoldConstant", "FuseOps", "FuseTIR"),
+    "default_build": (
+        "LegalizeOps",
+        "RewriteDataflowReshape",
+        "ToNonDataflow",
+        "CallTIRRewrite",
+        "StaticPlanBlockMemory",
+    ),
+}
+
+globals().update({name: kept(name) for name in KEPT})
+
+
+def get_pipeline(name: str = "zero") -> Pass:
+    """TVM's passes of that name: the module as it is, since Treadle's run when it is built. Raises CheckError, a ValueError."""
+    if name not in PIPELINES:
+        raise CheckError(f"Unknown pre-built pipeline {name!r}; there are {', '.join(PIPELINES)}")
+    return Sequential([kept(each)() for each in PIPELINES[name]], name=name)
 
 
 def BindParams(func_name: str, params: Mapping[str, Any]) -> Callable[[ir.Module], ir.Module]:

@@ -87,4 +87,9 @@ _NAMES = {
     ".transform": ("build_config",),
 }
 
-__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES)
+_ABSENT = {
+    "debug": "print the values of an executor, or use the debug executor",
+    "quantize": "quantized models come in as ONNX",
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, _NAMES, _ABSENT)

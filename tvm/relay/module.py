@@ -241,7 +241,10 @@ class IRModule(Object):
         return module_text(self, show_meta_data, annotate)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        return self.astext(show_meta_data=False)
+        """Relay's text, and Treadle's of a main that a frontend read."""
+        main = self._functions.get("main")
+        model = f"\n{ir.Module({'main': main})}" if isinstance(main, ir.Function) else ""
+        return self.astext(show_meta_data=False) + model
 
     def script(self, **options: Any) -> str:
         return self.astext()

@@ -230,7 +230,9 @@ KEPT = [
 ]
 
 
-def _kept(name: str) -> Callable[..., Pass]:
+def kept(name: str) -> Callable[..., Pass]:
+    """TVM's pass of that name, which gives the module as it is."""
+
     def make(*args: Any, **kwargs: Any) -> Pass:
         return ModulePass(PassInfo(0, name), lambda module, _: module)
 
@@ -239,5 +241,5 @@ def _kept(name: str) -> Callable[..., Pass]:
     return make
 
 
-globals().update({name: _kept(name) for name in KEPT})
+globals().update({name: kept(name) for name in KEPT})
 Sequential = _Sequential
