@@ -67,7 +67,8 @@ class RelaxMachine:
         if missing:
             raise UnknownFunctionError(
                 f"Cannot find PackedFunc {', '.join(missing)} in either Relax VM kernel library, or in TVM runtime PackedFunc "
-                "registry, or in global Relax functions of the VM executable; register_func makes one"
+                "registry, or in global Relax functions of the VM executable; register_func makes one, "
+                "or a module that the program's imports has it"
             )
         self._table: list[Any] = found
 

@@ -45,7 +45,12 @@ def test_what_execbuilder_made_goes_into_a_file_and_comes_back(name, tmp_path, c
     module.import_module(library())
     np.testing.assert_array_equal(relax.VirtualMachine(module, tvm.cpu())["main"](A).numpy(), 2 * A.numpy())
     np.testing.assert_array_equal(module["main"](A).numpy(), 2 * A.numpy())
-    assert relax.Executable(module).as_text() == built().as_text()
+    executable = relax.Executable(module)  # and functions of what the module imports
+    assert executable.as_text() == built().as_text()
+    np.testing.assert_array_equal(relax.VirtualMachine(executable, tvm.cpu())["main"](A).numpy(), 2 * A.numpy())
+    with_library = built()
+    with_library.mod.import_module(library())
+    np.testing.assert_array_equal(relax.VirtualMachine(with_library, tvm.cpu())["main"](A).numpy(), 2 * A.numpy())
 
 
 def test_all_functions_that_are_missing_are_named_at_once(tmp_path):

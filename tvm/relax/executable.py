@@ -8,7 +8,7 @@ from typing import Any
 
 from ...formats.container import LIBRARIES
 from ...formats.executable import Executable as Program
-from ...formats.relax_program import RelaxProgram, as_text, check, statistics
+from ...formats.relax_program import RelaxProgram, as_text, statistics
 from ...vm.module_kinds import ExecutableModule
 from ...vm.relax_module import RelaxModule, save_relax_program
 from ..runtime.module import Module
@@ -22,11 +22,11 @@ class Executable:
 
     def __init__(self, program: Program | RelaxProgram | RelaxModule | ExecutableModule) -> None:
         """Of a program, or of a module that holds one. Raises VerificationError."""
-        if isinstance(program, RelaxProgram):
-            check(program)
-        if isinstance(program, RelaxModule):
-            program = program.program
-        self.program = program.executable if isinstance(program, ExecutableModule) else program
+        self._module = RelaxModule(program) if isinstance(program, RelaxProgram) else program
+        if isinstance(self._module, RelaxModule):
+            self.program: Program | RelaxProgram = self._module.program
+        else:
+            self.program = program.executable if isinstance(program, ExecutableModule) else program  # type: ignore[assignment]
 
     def as_text(self) -> str:
         """The instructions as text; of a program that was compiled, in the Relay VM's layout."""
@@ -48,8 +48,9 @@ class Executable:
     @property
     def mod(self) -> Module:
         """The program as a module of functions: `stats`, `as_text`, `has_function`."""
-        if isinstance(self.program, RelaxProgram):
-            return RelaxModule(self.program)
+        if isinstance(self._module, RelaxModule):
+            return self._module
+        assert not isinstance(self.program, RelaxProgram)
         names = self.program.globals
         return Module(
             {"stats": self.stats, "as_text": self.as_text, "has_function": lambda name: name in names},

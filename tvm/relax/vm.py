@@ -59,7 +59,8 @@ class VirtualMachine:
         for each in devices:
             require_cpu(each, "VirtualMachine")
         memory = _memory(memory_cfg)
-        functions = rt_mod.given_functions() if isinstance(rt_mod, RelaxModule) else None
+        module = rt_mod.mod if isinstance(rt_mod, Executable) else rt_mod
+        functions = module.given_functions() if isinstance(module, RelaxModule) else None
         self._runner = Compiled(program, memory) if isinstance(program, Program) else Built(program, functions)
         self._runs: dict[str, Callable[[], Any]] = {}
         self._outputs: dict[str, Any] = {}
