@@ -11,6 +11,7 @@ from treadle.compiler.kernels.compile_pool import Text, compile_texts
 from treadle.compiler.kernels.target import host
 from treadle.formats.errors import BudgetExceededError, CompileError, InferenceError
 from treadle.formats.types import tensor
+from treadle.vm import processes
 from treadle.vm.native import load_object
 
 from .harness import Builder, definition_of
@@ -104,6 +105,18 @@ def chain_of_exponentials(count):
     for _ in range(count):
         value = build("exp", value)
     return build.definition(value)
+
+
+def test_a_worker_that_dies_before_it_is_told_its_target_is_an_error(monkeypatch):
+    def start(code, **options):
+        process = started("pass", **options)
+        process.wait()
+        return process
+
+    started = processes.start
+    monkeypatch.setattr(processes, "start", start)
+    with pytest.raises(CompileError, match="died twice, with exit status 0"):
+        list(compile_texts([text(f"kernel_{i}") for i in range(3)], NATIVE, jobs=1))
 
 
 def test_a_build_without_time_names_what_was_not_done(empty_cache):
