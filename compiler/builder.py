@@ -195,14 +195,21 @@ def global_function(name: str, type: FunctionType | None = None) -> Expression:
     return Expression(atom=ir.GlobalRef(name), type=type)
 
 
-def import_(name: str, type: FunctionType) -> Callable[..., Expression]:
-    """A function of Python's that whoever runs the program hands over by this name: `import_("log", type)(x)` is a call of it.
+def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
+    """A function of Python's that whoever runs the program hands over by this name:
+
+        norm = import_("norm", "fn(float32[n]) -> float32[]")
+        module = Module(main=function([x], x / norm(x)))
 
     Calls are made as often as the program says, in its order: that of the expressions that the result is made of. One that
     nothing is made of is not in the program.
     """
+    if isinstance(type, str):
+        from .text import parse_type
+
+        type = parse_type(type)  # type: ignore[assignment]
     if not isinstance(type, FunctionType):
-        raise InferenceError(f"import {name!r}: expected the type of a function, {type!r} came")
+        raise InferenceError(f"import {name!r}: expected the type of a function, {type} came")
     callee = Expression(atom=ir.GlobalRef(""), type=type)
 
     def call(*args: Operand) -> Expression:

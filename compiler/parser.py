@@ -47,6 +47,16 @@ def parse_data_type(text: str) -> DataTypeDefinition:
     return next(iter(parser.data_types.values()))
 
 
+def parse_type(text: str) -> Type:
+    """A type from `fn(float32[n], List[int64[]]) -> float32[2*n]`; words are data types. Raises ParseError."""
+    parser = _Parser(text, None)
+    parser.type_parameters = ()
+    type_ = parser.type()
+    if not parser.scanner.at_end():
+        parser.scanner.fail(f"expected the end of the type, {parser.scanner.found()}")
+    return type_
+
+
 class _Parser(TableParser):
     def __init__(self, text: str, folder: str | os.PathLike | None) -> None:
         super().__init__(text, folder)

@@ -34,7 +34,7 @@ words of the language, are quoted. A word in place of a type is a type variable,
 Comments start with #.
 """
 
-from .parser import parse_data_type, parse_module
+from .parser import parse_data_type, parse_module, parse_type
 from .printer import print_module
 
-__all__ = ["parse_data_type", "parse_module", "print_module"]
+__all__ = ["parse_data_type", "parse_module", "parse_type", "print_module"]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..formats import dims
-from ..formats.dims import SymbolicDim
+from ..formats.dims import Dim, SymbolicDim
 from ..formats.errors import ArgumentError, DTypeError, ShapeError, TreadleError, UnknownFunctionError
 from ..formats.program import Import, Program
 from ..formats.types import ShapeDim, TensorType, TupleType, Type
@@ -24,6 +24,7 @@ from .failures import Place
 from .layout import CONTEXT, OBJECT, WORD
 from .memory import set_word, tensor_shape, word
 
+_SHOWN = 1000  # imports, and characters of each, in a message: a file may have any
 Functions = Mapping[str, Callable[..., Any]]
 
 
@@ -36,8 +37,9 @@ def find_imports(program: Program, given: Functions | None) -> tuple[Imported, .
     missing = [str(entry) for entry in program.imports if entry.name not in given]
     if missing:
         what = "a function that it was" if len(missing) == 1 else f"{len(missing)} functions that it was"
+        shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …" for text in missing[:_SHOWN]]
         raise UnknownFunctionError(
-            f"the program imports {what} not given: {'; '.join(missing)}. "
+            f"the program imports {what} not given: {'; '.join(shown)}{' …' * (len(missing) > len(shown))}. "
             "Hand over what it may call: VirtualMachine(exe, imports={name: function})"
         )
     for entry in program.imports:
@@ -103,7 +105,19 @@ class _Sizes:
     def __init__(self, what: str, types: Sequence[Type], known: Collection[str]) -> None:
         self._what, self._types = what, types
         shape = [dim for type_ in types for dim in _dims(type_)]
-        self._solutions = [(str(s.variable), s.index, s.coefficient, s.rest) for s in dims.solve(shape, known)]
+        alone: dict[str, int] = {}  # variables that are a dimension themselves: where one is
+        computed = []
+        for place, dim in enumerate(shape):
+            if isinstance(dim, SymbolicDim):
+                if not dims.is_variable(dim):
+                    computed.append(place)
+                elif (name := str(dim)) not in known:
+                    alone.setdefault(name, place)
+        self._solutions: list[tuple[str, int, int, Dim]] = [(name, place, 1, 0) for name, place in alone.items()]
+        self._solutions += [
+            (str(found.variable), computed[found.index], found.coefficient, found.rest)
+            for found in dims.solve([shape[place] for place in computed], {*known, *alone})
+        ]
         self.names = {*known, *(name for name, *_ in self._solutions)}
         self._checked = [
             (place, str(dim), dim)

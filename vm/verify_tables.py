@@ -41,6 +41,7 @@ def check_tables(program: Program, work: Work) -> None:
     for entry in program.imports:
         types.check_function(f"import {entry.name!r}", entry.type)
         _check_count(f"import {entry.name!r}", entry.type)
+        work.spend(8 * _computed_dims(entry.type) ** 2)  # a machine solves them for their variables
     types.report_missing()
     _check_unique((primitive.name for primitive in program.primitives), "primitives")
     for primitive in program.primitives:
@@ -156,6 +157,16 @@ def _check_parameters(name: str, names: tuple[str, ...], type_: FunctionType, ca
     _check_unique(names, f"parameters of function {name!r}")
     if not 0 <= captured <= len(names):
         raise Refusal(LAYER, f"function {name!r} captures {captured} values but has {len(names)} parameters")
+
+
+def _computed_dims(type_: Type) -> int:
+    """How many dimensions of a type are expressions over variables, and no variables."""
+    if isinstance(type_, TensorType):
+        return sum(isinstance(dim, SymbolicDim) and not dims.is_variable(dim) for dim in type_.shape)
+    parts = type_.fields if isinstance(type_, TupleType) else ()
+    if isinstance(type_, FunctionType):
+        parts = (*type_.params, type_.result)
+    return sum(map(_computed_dims, parts))
 
 
 def _check_count(what: str, type_: FunctionType) -> None:

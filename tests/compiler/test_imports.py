@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,19 @@ def test_a_module_declares_what_it_calls_and_an_executable_what_it_imports():
     assert list(map(str, executable.program.imports)) == ["f: fn(float32[n, 4]) -> float32[n, 4]"]
     machine = treadle.VirtualMachine(executable, imports={"f": lambda a: a.numpy() + 1})
     np.testing.assert_array_equal(machine["main"](X).numpy(), (2 * X + 1) * 2)
+
+
+def test_a_type_may_be_text():
+    x = var("x", (3,))
+    norm = import_("norm", "fn(float32[n]) -> float32[]")
+    machine = treadle.VirtualMachine(
+        treadle.compile(Module(main=function([x], x / norm(x))), progress=False),
+        imports={"norm": lambda x: np.linalg.norm(x.numpy())},
+    )
+    np.testing.assert_allclose(machine["main"]([3.0, 4.0, 0.0]).numpy(), [0.6, 0.8, 0.0], rtol=1e-6)
+    for text in ("float32[n]", "fn(float32[n]) -> float32[] x", "fn("):
+        with pytest.raises((InferenceError, ParseError), match="expected"):
+            import_("norm", text)
 
 
 def test_text_says_it_all():
@@ -272,3 +286,65 @@ def test_kernels_are_fused_around_calls_and_not_across_their_order():
     result = treadle.VirtualMachine(executable, imports={"see": look})["main"](X[0])
     np.testing.assert_array_equal(seen[0], 2 * X[0])
     np.testing.assert_allclose(result.numpy(), 2 * np.tanh(2 * X[0]), rtol=1e-6)
+
+
+class RandomText:
+    """Random functions of integers that note some of them: in branches, loops, closures, by other functions, and for nothing."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.count, self.helpers = Random(seed), 0, 0
+
+    def name(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def module(self) -> str:
+        parts = ["import note: fn(int64[]) -> int64[]\n"]
+        for _ in range(self.random.randrange(3)):
+            parts.append(f"func @helper{self.helpers}(a: int64[], b: int64[]) -> int64[] {self.block(['a', 'b'], 1)}\n")
+            self.helpers += 1
+        return "\n".join([*parts, f"func @main(x: int64[], y: int64[]) -> int64[] {self.block(['x', 'y'], 0)}\n"])
+
+    def block(self, known: list[str], depth: int) -> str:
+        known, lines = list(known), []
+        for _ in range(self.random.randrange(1, 7 - 2 * depth)):
+            name = self.name()
+            lines.append(f"{name}: int64[] = {self.step(known, depth, lines)}")
+            known.append(name)
+        return "\n".join(["{", *lines, self.random.choice(known), "}"])
+
+    def step(self, known: list[str], depth: int, lines: list[str]) -> str:
+        kind = self.random.choice(["note", "note", "add", "remainder", "call", "if", "loop", "closure"])
+        a, b = self.random.choice(known), self.random.choice([*known, "int64(3)"])
+        if kind == "call" and self.helpers:
+            return f"@helper{self.random.randrange(self.helpers)}({a}, {b})"
+        if kind == "add":
+            return f"add({a}, {b})"
+        if depth > 1 or kind in ("note", "call"):
+            return f"import note({a})"
+        small, flag, other = self.name(), self.name(), self.name()
+        lines.append(f"{small}: int64[] = remainder({a}, int64(3))")
+        if kind == "if":
+            lines.append(f"{flag}: bool[] = greater({small}, int64(1))")
+            return f"if {flag} {self.block(known, depth + 1)} else {self.block(known, depth + 1)}"
+        if kind == "loop":
+            after, inner = self.name(), self.name()
+            ends = f"while {{ {flag}: bool[] = less({other}, int64(3)) {flag} }}"
+            step = f"{after}f = fn({inner}: int64[]) {self.block([*known, inner], depth + 1)}"
+            called = f"{after}n: int64[] = call {after}f({other})"
+            result = f"{after}: int64[] = add({other}, int64(1)) {after}t = ({after},) {after}t"
+            lines.append(f"{small}loop = loop ({other}: int64[] = {small}) {ends} do {{ {step} {called} {result} }}")
+            return f"{small}loop[0]"
+        if kind == "closure":
+            lines.append(f"{flag} = fn({other}: int64[]) {self.block([*known, other], depth + 1)}")
+            lines.append(f"{self.name()}: int64[] = call {flag}({a})")
+            return f"call {flag}({b})"
+        return f"remainder({a}, int64(5))"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs_note_the_same_in_the_same_order(seed: int):
+    module = parse_module(RandomText(seed).module())
+    for level in (0, 1, 2):
+        for numbers in ((0, 1), (5, -2)):
+            run(module, *map(np.int64, numbers), level=level)

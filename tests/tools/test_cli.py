@@ -138,6 +138,16 @@ def test_shapes_can_be_given(folder: Path, capsys: pytest.CaptureFixture) -> Non
     assert "main(x: float32[4, 2], w: float32[2])" in capsys.readouterr().out
 
 
+def test_what_a_program_imports_is_told_and_asked_for(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    text = "import f: fn(float32[n]) -> ()\nfunc @main(x: float32[2]) -> () { call_import r1, f (r0)\n ret r1 }"
+    (folder / "imports.tasm").write_text(text)
+    assert main(["as", f"{folder}/imports.tasm", "-o", f"{folder}/imports.trdl"]) == 0
+    assert main(["info", f"{folder}/imports.trdl"]) == 0
+    assert "import f: fn(float32[n]) -> ()" in capsys.readouterr().out
+    assert main(["run", f"{folder}/imports.trdl", "--input", "1,2"]) in (3, 4)
+    assert "a function that it was not given: f: fn(float32[n]) -> ()" in capsys.readouterr().err
+
+
 def test_print_after(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["compile", f"{folder}/add.onnx", "--print-after", "simplify", "--no-kernels"]) == 0
     assert "# after simplify" in capsys.readouterr().out

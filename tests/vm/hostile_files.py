@@ -17,13 +17,14 @@ from treadle.formats.errors import InferenceError
 from treadle.formats.executable import Executable
 from treadle.formats.isa import BY_NAME
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from treadle.formats.program import Program
+from treadle.formats.program import Import, Program
 from treadle.formats.schema import BY_NAME as SECTIONS
-from treadle.formats.types import TensorType, tensor
+from treadle.formats.types import FunctionType, TensorType, TupleType, tensor
 
 BIG, BIGGER = 1 << 40, 1 << 62
 MAKERS: dict[str, Callable[[], bytes]] = {}
 
+SEEN = Import("f", FunctionType((), TupleType(())))
 EMPTY = parse_assembly("func @main(x: float32[2]) -> float32[2] { ret r0 }")
 
 
@@ -114,6 +115,28 @@ def _() -> bytes:
     text = "*".join(f"({' + '.join(f'{x}{i}' for i in range(18))})" for x in "abcdefgh")
     one_type = scalars(3, 1, 1, DType.float32.code, 1, text, 1, DType.float32.code, 0)
     return raw(signatures=scalars(7) + one_type[1:] * 7)
+
+
+def imports(*params: bytes) -> bytes:
+    """A file that imports a function of these parameters."""
+    return raw(replace(EMPTY, imports=(SEEN,)), imports=scalars(1, "f", len(params)) + b"".join(params) + scalars(2, 0))
+
+
+@hostile("an import whose dimensions are equations for each other")
+def _() -> bytes:
+    return imports(*(scalars(1, DType.bool.code, 1, f"v{i}*v{i} + v{i + 1}") for i in range(250, 0, -1)))
+
+
+@hostile("an import of many sizes")
+def _() -> bytes:
+    return imports(*(scalars(1, DType.bool.code, 1, f"v{i}") for i in range(480)))
+
+
+@hostile("imports of nothing")
+def _() -> bytes:
+    return raw(
+        replace(EMPTY, imports=(SEEN,)), imports=scalars(500) + b"".join(scalars(f"{i}", 0, 2, 0) for i in range(500))
+    )
 
 
 @hostile("dimensions that nest")

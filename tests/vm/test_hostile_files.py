@@ -24,7 +24,9 @@ treadle.VirtualMachine(treadle.load(sys.argv[1]), max_build_seconds=1e9)
 for name in sys.stdin.read().split():
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     try:
-        treadle.VirtualMachine(treadle.load(name), max_build_seconds=float(sys.argv[2]))
+        executable = treadle.load(name)
+        imports = {entry.name: print for entry in executable.program.imports}
+        treadle.VirtualMachine(executable, imports=imports, max_build_seconds=float(sys.argv[2]))
         outcome = "loaded"
     except treadle.TreadleError as error:
         outcome = f"{type(error).__name__}: {str(error)[:300]}"
