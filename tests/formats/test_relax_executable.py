@@ -199,6 +199,13 @@ def test_what_disagrees_is_named(damaged, message):
         load_relax_executable(damaged)
 
 
+@pytest.mark.parametrize("data", [file(OLD), file(NEW), written()], ids=["0.16", "0.22", "0.27"])
+def test_every_truncation_is_a_named_error(data):
+    for size in range(len(data)):
+        with pytest.raises(FormatError):
+            load_relax_executable(data[:size])
+
+
 def test_what_is_compressed_stands_for_a_multiple_of_its_size():
     data = gzip.compress(bytes(64 << 20))
     tracemalloc.start()

@@ -132,6 +132,13 @@ def test_each_instruction_of_the_machine_is_read():
     assert names == {operation.name for operation in OPERATIONS.values()}
 
 
+def test_every_truncation_is_a_named_error():
+    data = everything()
+    for size in range(len(data)):
+        with pytest.raises(FormatError):
+            load_relay_executable(data[:size])
+
+
 def test_damaged_files_are_read_or_refused():
     data, rng = file(), random.Random(0)
     refused = 0
