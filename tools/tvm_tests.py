@@ -56,6 +56,8 @@ CANNOT = (
     (r"tvm\.rpc|RPC", "needs remote devices"),
     (r"treadle\.tvm has no tvm\.relay\.(analysis|collage|quantize|frontend|debug)", "needs TVM's own compiler"),
     (r"shape_func", "looks at TVM's own IR"),
+    (r"programs here have no references|gradient\.rly", "needs references, which TVM's VM did not run"),
+    (r"check_grad|'gradient'", "needs gradients of programs"),
     (r"does not exist here; there is cpu", "needs a GPU"),
     (r"No module named '(?!tvm|treadle)(\w+)'", "needs a package that is not installed"),
     (r"getenv|nvcc|cuda", "needs a GPU"),

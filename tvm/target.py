@@ -250,5 +250,16 @@ def arm_cpu(model: str = "unknown", options: Any = None) -> Target:
     return _of_kind("llvm", model, ["-keys=arm_cpu,cpu", "-device=arm_cpu", *_words(options)])
 
 
+class codegen:
+    """`tvm.target.codegen`: what compiles."""
+
+    @staticmethod
+    def llvm_version_major(allow_none: bool = False) -> int:
+        """LLVM's version, as llvmlite has it."""
+        from llvmlite import binding
+
+        return int(binding.llvm_version_info[0])
+
+
 def _words(options: Any) -> list[str]:
     return [options] if isinstance(options, str) else list(options or ())

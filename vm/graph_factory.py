@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..formats.graph_json import Graph, parse_graph
 from .device import Device, cpu
 from .graph_debugger import DebugExecutor
 from .graph_executor import Find, GraphExecutor
+from .graph_names import graph_names
 from .graph_of_program import graph_of
 from .graph_weights import GraphWeights
 from .module import Module
@@ -83,7 +85,13 @@ class GraphFactory(Module):
     @property
     def graph_json_str(self) -> str:
         """The graph as JSON."""
-        self._text = self._text or self.graph.as_text()
+        if not self._text:
+            primitives = self.executable.program.primitives
+            names = dict(zip((each.name for each in primitives), graph_names(primitives), strict=True))
+            nodes = tuple(
+                replace(node, function=names.get(node.function or "", node.function)) for node in self.graph.nodes
+            )
+            self._text = replace(self.graph, nodes=nodes).as_text()
         return self._text
 
     def get_graph_json(self) -> str:

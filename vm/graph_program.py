@@ -18,6 +18,7 @@ from ..formats.graph_json import COPY, NOP, Graph, Node
 from ..formats.primitive import Primitive
 from ..formats.program import Function, Program, SourceLocation
 from ..formats.types import FunctionType, TupleType, Type
+from .graph_names import graph_names
 
 SIZES = "sizes"  # the attribute of a node that has the values of its primitive's dimension variables: "3, 224"
 OFFSETS, FRAME = "frame_offset", "frame_bytes"  # extra attributes: where entries lie in the frame, + 1; 0: nowhere
@@ -52,6 +53,7 @@ def make_program(
     elements that Treadle does not have.
     """
     by_name = {primitive.name: number for number, primitive in enumerate(primitives)}
+    by_name |= {name: number for number, name in enumerate(graph_names(primitives))}
     _check_devices(graph)
     _check_functions(graph, {*by_name, *python, NOP, COPY})
     roots = _roots(graph)

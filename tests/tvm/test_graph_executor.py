@@ -519,3 +519,16 @@ def test_a_weight_that_does_not_fit_is_refused_and_nothing_is_set(
         module.set_input(**weights(2), v=IMAGE)
     module.run()
     assert module.get_output(0).numpy().tobytes() == before
+
+
+def test_functions_are_called_as_tvm_calls_them_and_their_own_names_work_too() -> None:
+    x = treadle.var("x", (2, 3))
+    executable = compiled(treadle.op.softmax(x, axis=1) + x, x)
+    lib = factory(executable)
+    text = lib.get_graph_json()
+    assert "tvmgen_default_fused_nn_softmax_add" in text
+    own = text.replace("tvmgen_default_fused_nn_softmax_add", executable.program.primitives[0].name)
+    for each in (text, own):
+        module = graph_executor.create(each, lib.get_lib(), tvm.cpu(0))
+        module.run(x=np.zeros((2, 3), "float32"))
+        np.testing.assert_allclose(module.get_output(0).numpy(), np.full((2, 3), 1 / 3), rtol=1e-6)
