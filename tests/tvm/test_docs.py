@@ -43,6 +43,42 @@ def test_each_name_of_the_face_is_in_the_page(package: str) -> None:
     assert public - listed == set()
 
 
+# classes of which the page names every member, and what is Treadle's own of these
+CLASSES: dict[str, set[str]] = {
+    "contrib.debugger.debug_executor.GraphModuleDebug": set(),
+    "contrib.debugger.debug_result.DebugResult": set(),
+    "contrib.graph_executor.GraphModule": set(),
+    "relax.BlockBuilder": {"unique"},
+    "relax.ExecBuilder": set(),
+    "relax.Executable": set(),
+    "relax.VirtualMachine": set(),
+    "relay.vm.VMCompiler": set(),
+    "relay.vm.VMExecutor": {"converts"},
+    "rpc.LocalSession": set(),
+    "runtime.ObjectPath": {"step"},
+    "runtime.Report": {"renamed"},
+    "runtime.module.BenchmarkResult": set(),
+    "runtime.vm.Executable": {"as_bytes", "make_machine", "program", "signature"},
+    "runtime.vm.VirtualMachine": set(),
+    "transform.PassContext": {"level"},
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_member_of_a_class_is_in_the_page(name: str) -> None:
+    found = treadle.tvm
+    for part in name.split("."):
+        found = getattr(found, part)
+    listed = {name.split(".")[-1] for name in NAMES}
+    assert {member for member in dir(found) if not member.startswith("_")} - listed - CLASSES[name] == set()
+
+
+def test_the_page_lists_the_functions_of_vm_builtin() -> None:
+    section = TEXT.partition("## The functions of `vm.builtin`")[2].partition("\n## ")[0]
+    listed = [f"vm.builtin.{name}" for name in IN_CODE.findall(section)]
+    assert listed == [name for name in treadle.tvm.runtime.list_global_func_names() if name.startswith("vm.builtin.")]
+
+
 def test_each_row_has_three_columns_or_two() -> None:
     for line in TEXT.splitlines():
         if line.startswith("|"):

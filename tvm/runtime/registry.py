@@ -12,7 +12,10 @@ from ...vm.registry import PackedFunc, register_crossing, register_func, remove_
 __all__ = ["get_global_func", "list_global_func_names", "register_extension", "register_func", "remove_global_func"]
 
 # the beginning of names → the module of the face that registers them when it is imported
-PROVIDERS: dict[str, str] = dict.fromkeys(("runtime.", "tvm.graph_", "tvm.relay._"), ".global_functions")
+PROVIDERS: dict[str, str] = {
+    **dict.fromkeys(("runtime.", "tvm.graph_", "tvm.relay._"), ".global_functions"),
+    "vm.builtin.": "...vm.relax_builtins",
+}
 
 
 def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None:
