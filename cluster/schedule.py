@@ -18,7 +18,7 @@ from .wire import may_pass
 
 DEPTH = 2  # batches that a worker has: one that it works on, and the next
 _AHEAD = 4  # batches a worker that are begun and not yet taken by the caller, where results come in order
-_MOST_STARTS = 3  # workers lost one after the other before any was ready, besides one for each
+_MOST_STARTS = 1  # workers lost one after the other before any was ready, besides one for each, and the retries
 
 
 class Worker:
@@ -251,7 +251,7 @@ class Schedule:
         self._engine.end(worker)
         if not was_ready:
             self._unlucky_starts += 1
-            if self._unlucky_starts > _MOST_STARTS + len(self._engine.workers):
+            if self._unlucky_starts > _MOST_STARTS + self._retries + len(self._engine.workers):
                 raise WorkerError(f"{self._unlucky_starts} workers one after the other did not start: {reason}")
         for place, number in enumerate(lost):
             task = self._tasks[number]

@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,6 +198,29 @@ def test_batches_of_dead_workers_are_computed_again(exe: treadle.Executable, row
             victims[draw.integers(len(victims))].kill()
             deaths += 1
     assert (count, deaths) == (2000, 5)
+
+
+@pytest.mark.slow
+def test_workers_killed_at_random_amid_10000_batches(exe: treadle.Executable, rows: np.ndarray, living: Living) -> None:
+    machine, draw, is_over = treadle.VirtualMachine(exe), np.random.default_rng(), threading.Event()
+    count, deaths = 0, []
+
+    def kill() -> None:  # whatever they do at the time: start, read, compute, write
+        seen = 0
+        while not is_over.wait(draw.uniform(0, 0.5)):
+            victims = living()
+            if victims and count > seen + 100 and len(deaths) < 20:
+                seen = count
+                deaths.append(draw.choice(victims).kill())
+
+    threading.Thread(target=kill, daemon=True).start()
+    results = map_batches(exe, repeated(rows, 10_000, 8), batch_size=8, workers=2, retries=50)
+    for result, batch in zip(results, repeated(rows, 10_000, 8), strict=True):
+        assert np.array_equal(result, machine["main"](batch).numpy())
+        count += 1
+    is_over.set()
+    assert count == 10_000
+    assert len(deaths) > 5
 
 
 def test_a_batch_that_kills_each_worker_is_named(
