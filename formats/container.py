@@ -219,6 +219,10 @@ def named(path: str | os.PathLike) -> str:
     name = os.fsdecode(path)
     if "\0" in name:
         raise FileError(f"{name!r} is no path: there is a zero byte in it")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        raise FileError(f"{name!r} is no path: the system has no bytes for it") from None
     return name
 
 

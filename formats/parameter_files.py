@@ -9,14 +9,15 @@ import contextlib
 import io
 import math
 import os
+import stat
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from .container import save
+from .container import named, open_ending, save
 from .data_type import bfloat16
 from .errors import FileError, FormatError, LimitError
 from .param_dict import load_param_dict_from_file, save_param_dict_to_file
@@ -54,10 +55,19 @@ def _kind(path: str | os.PathLike) -> _Kind:
 
 def _read_npz(path: str | os.PathLike) -> Parameters:
     try:
-        with open(path, "rb") as file:
+        with _opened(path) as file:
             return _read_zip(file, os.fspath(path))
     except OSError as error:
         raise FileError.of(error, f"cannot read {os.fspath(path)!r}", os.fspath(path)) from error
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """A regular file, open. Raises FormatError for a device or a pipe, which may never end, and OSError."""
+    with open(named(path), "rb", opener=open_ending) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FormatError(f"{os.fspath(path)} is no regular file")
+        yield file
 
 
 def _read_zip(file: BinaryIO, path: str) -> Parameters:
@@ -121,7 +131,10 @@ def _read_safetensors(path: str | os.PathLike) -> Parameters:
     with contextlib.suppress(FormatError):
         bfloat16()  # NumPy has it once the package that makes it is imported
     try:
-        return dict(package.load_file(os.fspath(path)))
+        with _opened(path):  # the package would wait for a pipe
+            return dict(package.load_file(os.fspath(path)))
+    except FormatError:
+        raise
     except OSError as error:
         raise FileError.of(error, f"cannot read {os.fspath(path)!r}", os.fspath(path)) from error
     except Exception as error:  # the package has errors of its own, and KeyErrors for element types that NumPy lacks

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import limits
-from .container import open_mapped
+from .container import named, open_mapped
 from .dtypes import DType
 from .errors import FileError, FormatError
 
@@ -42,7 +42,7 @@ def of_bfloat16(bits: np.ndarray) -> np.ndarray:
 def index_of(folder: str | os.PathLike) -> Path:
     """The index in a folder. Raises FileError."""
     for name in INDEX:
-        if (Path(folder) / name).is_file():
+        if os.path.isfile(os.path.join(named(folder), name)):
             return Path(folder) / name
     raise FileError(f"{os.fspath(folder)}: there is no {' and no '.join(INDEX)}")
 

@@ -1,6 +1,7 @@
 """Parameters in files of three kinds, both ways; damaged ones are refused by name, before they cost memory."""
 
 import contextlib
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -11,7 +12,7 @@ from random import Random
 import numpy as np
 import pytest
 import treadle
-from treadle.formats.errors import FormatError, LimitError
+from treadle.formats.errors import FileError, FormatError, LimitError
 from treadle.formats.parameter_files import load_params, save_params
 from treadle.tools.mutate import mutate_bytes
 
@@ -177,3 +178,21 @@ def test_without_the_package_the_error_says_so(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(__import__("sys").modules, "safetensors.numpy", None)
     with pytest.raises(FormatError, match="need the package safetensors"):
         save_params(PARAMS, tmp_path / "x.safetensors")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_what_never_ends_is_refused(tmp_path: Path, suffix: str) -> None:
+    pipe, device = tmp_path / f"pipe{suffix}", tmp_path / f"device{suffix}"
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    for path, message in ((pipe, "is no regular file"), (device, "is a device")):
+        with pytest.raises(FormatError, match=message):
+            load_params(path)
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\0", "a" * 300, "nowhere"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".params"])
+def test_a_name_that_no_file_has_is_a_file_error(name: str, suffix: str) -> None:
+    with pytest.raises(FileError):
+        load_params(name + suffix)

@@ -100,6 +100,12 @@ def test_shards_that_never_end_are_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["\ud800", "\0", "a" * 300])
+def test_a_name_that_no_folder_has(name: str) -> None:
+    with pytest.raises(FileError):
+        load(name)
+
+
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"there is no tensor-cache\.json"):
         load(tmp_path)
