@@ -50,6 +50,7 @@ def test_the_cluster_says_how_many_workers(client: Any, exe: treadle.Executable,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a minute or two, where nothing else runs
 def test_one_of_two_workers_killed_amid_10000_batches(client: Any, exe: treadle.Executable, rows: np.ndarray) -> None:
     machine, count = treadle.VirtualMachine(exe), 0
 

@@ -201,6 +201,7 @@ def test_batches_of_dead_workers_are_computed_again(exe: treadle.Executable, row
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a minute or two, where nothing else runs
 def test_workers_killed_at_random_amid_10000_batches(exe: treadle.Executable, rows: np.ndarray, living: Living) -> None:
     machine, draw, is_over = treadle.VirtualMachine(exe), np.random.default_rng(), threading.Event()
     count, deaths = 0, []

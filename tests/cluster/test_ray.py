@@ -47,6 +47,7 @@ def test_a_batch_that_the_program_refuses_is_named(exe: treadle.Executable, rows
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a minute or two, where nothing else runs
 def test_one_of_two_workers_killed_amid_10000_batches(exe: treadle.Executable, rows: np.ndarray) -> None:
     machine, count = treadle.VirtualMachine(exe), 0
 
