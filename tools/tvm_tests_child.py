@@ -39,6 +39,9 @@ class Missing:
             return self
         raise AttributeError(f"treadle.tvm has no {self._name}")
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"treadle.tvm has no {self._name}")
+
     def __mro_entries__(self, bases: tuple) -> tuple:
         return ()
 

@@ -7,10 +7,12 @@ import time
 
 import numpy as np
 import pytest
+import treadle
 import treadle.tvm as tvm
 from treadle.compiler.builder import Module, function, op, tuple_, var
 from treadle.formats.errors import ArgumentError, ShapeError
 from treadle.tvm import relax
+from treadle.tvm.relax.testing.lib_comparator import LibCompareVMInstrument
 from treadle.tvm.runtime.profiling import Report
 
 X = np.array([[1, -2], [3, 4]], np.float32)
@@ -295,3 +297,13 @@ def test_a_profile_counts_no_calls_of_other_threads(vm) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+def test_the_kernels_that_a_machine_calls_are_compared_with_a_library() -> None:
+    x = var("x", (2, 3))
+    program = treadle.compile(Module(main=function([x], op.softmax(x, axis=1))), progress=False)
+    vm = relax.VirtualMachine(program, tvm.cpu())
+    compare = LibCompareVMInstrument(vm.module.imported_modules[0], tvm.cpu(), verbose=False)
+    vm.set_instrument(compare)
+    vm["main"](tvm.nd.array(np.ones((2, 3), "float32")))
+    assert compare.counter == 1

@@ -62,6 +62,7 @@ class VirtualMachine:
         module = rt_mod.mod if isinstance(rt_mod, Executable) else rt_mod
         functions = module.given_functions() if isinstance(module, RelaxModule) else None
         self._runner = Compiled(program, memory) if isinstance(program, Program) else Built(program, functions)
+        self._kernels = program if isinstance(program, Program) else None
         self._runs: dict[str, Callable[[], Any]] = {}
         self._outputs: dict[str, Any] = {}
         self._saved: dict[str, Callable[[], Any]] = {}
@@ -221,7 +222,8 @@ class VirtualMachine:
 
     @property
     def module(self) -> Module:
-        """The machine as a module of functions: those of the program, and `set_input`, `invoke_stateful`, …"""
+        """The machine as a module of functions: those of the program, and `set_input`, `invoke_stateful`, …; it imports the
+        kernels, by their names."""
         own = {name: self[name] for name in (*self._runner.params, *self._saved)}
         others: dict[str, Callable[..., Any]] = {
             "set_input": lambda name, *args: self.set_input(name, *args),
@@ -234,7 +236,10 @@ class VirtualMachine:
             "invoke_closure": lambda closure, *args: self.invoke_closure(closure, *args),
             "set_instrument": lambda instrument: self.set_instrument(instrument),
         }
-        return Module({**others, **own}, "relax.VirtualMachine")
+        made = Module({**others, **own}, "relax.VirtualMachine")
+        if self._kernels is not None:
+            made.import_module(module_kinds.KernelModule(self._kernels))
+        return made
 
     def _part(self, name: str, indices: Sequence[int]) -> Any:
         value = self.get_outputs(name)

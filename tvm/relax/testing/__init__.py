@@ -2,4 +2,11 @@
 
 from ..._lazy import lazy
 
-__getattr__, __dir__ = lazy(__name__, {"nn": ".nn", "runtime_builtin": ".runtime_builtin", "vm": ".vm"}, {})
+_MODULES = {
+    "lib_comparator": ".lib_comparator",
+    "nn": ".nn",
+    "runtime_builtin": ".runtime_builtin",
+    "vm": ".vm",
+}
+
+__getattr__, __dir__ = lazy(__name__, _MODULES, {})
