@@ -19,6 +19,7 @@ TOOLS = {
     "machine_limits",
     "profile",
     "roofline",
+    "serve",
     "steady",
 }
 INSTALLED = {"treadle": {"__init__", "__main__"}, "treadle.tools": TOOLS}

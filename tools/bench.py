@@ -9,6 +9,7 @@ threads    sharing a primitive among threads, and models on 1, 2 … threads    
 models     the zoo, model by model: see tools/race.py                               ms
 decode     a token with a key/value cache, against a read of the weights: see tools/decode.py      ms, share
 paged      a decode step over a paged cache, against a gather by NumPy: see tools/paged.py          ms, share
+serve      a request of 1 KB to the server, and to servers that do nothing: see tools/serving.py    us
 accuracy   the zoo's errors against a float64 reference: see tools/accuracy.py      root mean square, largest
 """
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from . import accuracy, decode, race, scaling
 from .least_calls import dispatch_text
 from .paged import measure_paged
+from .serving import measure_serve
 
 if TYPE_CHECKING:
     from .zoo.catalogue import Entry
@@ -217,6 +219,7 @@ _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "cold": (measure_cold, 5),
     "compile": (measure_compile, 1),
     "paged": (measure_paged, 15),
+    "serve": (measure_serve, 10),
 }
 _OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {
     "accuracy": accuracy.accuracy_command,

