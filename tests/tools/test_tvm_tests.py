@@ -43,3 +43,8 @@ def test_each_test_gets_a_line(tmp_path, capsys):
     assert found["reference"][0] == "cannot"
     assert found["fails"] == ("fails", "assert 1 == 2")
     assert lines[-1] == ["1", "of", "2 pass; 3 cannot"]
+
+
+def test_a_file_that_is_not_there_fails(tmp_path, capsys):
+    assert tvm_tests.main([str(tmp_path), "test_none.py"]) == 1
+    assert "there is no such file" in capsys.readouterr().out

@@ -14,6 +14,7 @@ __all__ = ["get_global_func", "list_global_func_names", "register_extension", "r
 # the beginning of names → the module of the face that registers them when it is imported
 PROVIDERS: dict[str, str] = {
     **dict.fromkeys(("runtime.", "tvm.graph_", "tvm.relay._"), ".global_functions"),
+    "testing.": "..testing.functions",
     "vm.builtin.": "...vm.relax_builtins",
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...vm.device import Device
-from ...vm.registry import PackedFunc, crossing
+from ...vm.registry import PackedFunc, crossing, get_global_func, register_func
 from ...vm.tensor import Tensor
 from .. import error
 
@@ -71,3 +71,17 @@ def _raise(message: str) -> None:
     name, _, _ = message.partition(":")
     found = vars(error).get(name) or vars(builtins).get(name)
     raise found(message) if isinstance(found, type) and issubclass(found, Exception) else error.TVMError(message)
+
+
+for _function in (
+    echo,
+    nop,
+    identity_cpp,
+    device_test,
+    object_use_count,
+    test_wrap_callback,
+    test_raise_error_callback,
+    ErrorTest,
+):
+    if get_global_func(f"testing.{_function.__name__}", allow_missing=True) is None:
+        register_func(f"testing.{_function.__name__}", _function)
