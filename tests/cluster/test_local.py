@@ -214,12 +214,16 @@ def test_workers_killed_at_random_amid_10000_batches(exe: treadle.Executable, ro
                 seen = count
                 deaths.append(draw.choice(victims).kill())
 
-    threading.Thread(target=kill, daemon=True).start()
-    results = map_batches(exe, repeated(rows, 10_000, 8), batch_size=8, workers=2, retries=50)
-    for result, batch in zip(results, repeated(rows, 10_000, 8), strict=True):
-        assert np.array_equal(result, machine["main"](batch).numpy())
-        count += 1
-    is_over.set()
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    try:
+        results = map_batches(exe, repeated(rows, 10_000, 8), batch_size=8, workers=2, retries=50)
+        for result, batch in zip(results, repeated(rows, 10_000, 8), strict=True):
+            assert np.array_equal(result, machine["main"](batch).numpy())
+            count += 1
+    finally:  # else it would kill the next test's
+        is_over.set()
+        killer.join()
     assert count == 10_000
     assert len(deaths) > 5
 
