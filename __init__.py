@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .formats.parameter_files import load_params, save_params
     from .vm.device import Device, cpu
     from .vm.machine import CancelToken, VirtualMachine
+    from .vm.remote import remote
     from .vm.tensor import Tensor
     from .vm.threads import get_num_threads, set_num_threads
 
@@ -78,6 +79,7 @@ _HOMES = {
     "cpu": ".vm.device",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
+    "remote": ".vm.remote",
     "map_batches": ".cluster.batches",
     "Tensor": ".vm.tensor",
     "get_num_threads": ".vm.threads",
@@ -112,6 +114,7 @@ __all__ = [
     "match_shape",
     "named",
     "op",
+    "remote",
     "save_params",
     "set_num_threads",
     "tuple_",

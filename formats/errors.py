@@ -246,6 +246,17 @@ class MissingPackageError(TreadleError, ImportError):
     """What was asked for needs a package that is not installed."""
 
 
+# ---- a remote device ----
+
+
+class RemoteError(ExecutionError, ConnectionError):
+    """A remote device cannot be reached, the connection to it is lost, or its server has ended the session."""
+
+
+class RemoteLimitError(ExecutionError):
+    """A session would pass a limit of its server: sessions, bytes or values held, executables, calls at once."""
+
+
 # ---- what the system refuses ----
 
 

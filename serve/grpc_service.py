@@ -210,7 +210,13 @@ _OPEN = ("ServerLive", "ServerReady")  # that need no token
 
 
 def make_server(
-    methods: Methods, *, max_body: int, threads: int, tokens: Tokens | None = None, log: AccessLog | None = None
+    methods: Methods,
+    *,
+    max_body: int,
+    threads: int,
+    tokens: Tokens | None = None,
+    log: AccessLog | None = None,
+    remote: Any = None,
 ) -> grpc.Server:
     """gRPC's server with these methods; no port is open yet."""
     handlers = {}
@@ -229,11 +235,18 @@ def make_server(
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", threads),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients may ask whether the connection still is
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
     server = grpc.server(
         futures.ThreadPoolExecutor(threads, "treadle-grpc"), options=options, maximum_concurrent_rpcs=4 * threads
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    if remote is not None:
+        from .remote_service import remote_handlers
+
+        handlers = remote_handlers(remote, tokens, log, _answered, _streamed)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(remote.name, handlers),))
     return server
 
 

@@ -23,6 +23,7 @@ from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .http_app import HttpApp, HttpLimits
 from .http_pages import Pages
+from .remote_sessions import RemoteLimits
 from .repository import Repository
 from .service import Service
 from .shared_memory import Regions
@@ -50,6 +51,7 @@ class ServerConfig:
     client_ca: str | None = None  # then clients must show a certificate that it has signed
     tokens: str | None = None  # a file
     shared_memory: bool = False
+    remote: RemoteLimits | None = None  # then clients may bring executables of their own; see remote_service.py
 
 
 class _Http(uvicorn.Server):
@@ -79,6 +81,7 @@ class Server:
         self._stopping = threading.Event()
         self._http: _Http | None = None
         self._grpc: Any = None
+        self.remote: Any = None  # the methods of the remote device
         self.http_port = self.grpc_port = None
 
     # ---- running ----
@@ -153,12 +156,17 @@ class Server:
 
         from .grpc_service import Methods, make_server
 
+        if config.remote is not None:
+            from .remote_service import RemoteMethods
+
+            self.remote = RemoteMethods(config.remote)
         self._grpc = make_server(
             Methods(self.service, self.regions),
             max_body=config.limits.max_body,
             threads=_GRPC_THREADS,
             tokens=self._tokens,
             log=self._log,
+            remote=self.remote,
         )
         address = f"{config.host}:{config.grpc_port}"
         if config.certificate and config.key:
@@ -184,6 +192,8 @@ class Server:
         self._stopping.set()
         if self._grpc is not None:
             self._grpc.stop(self.config.drain).wait()
+        if self.remote is not None:
+            self.remote.close()
         if not self.service.scheduler.close(self.config.drain):
             LOG.error("calls still run after %g s; they are given up", self.config.drain)
         self.regions.close()

@@ -46,6 +46,18 @@ def add_commands(commands: Any) -> None:
     )
     serve.add_argument("--tokens", metavar="FILE", help="bearer tokens, one a line, of which clients must show one")
     serve.add_argument("--shared-memory", action="store_true", help="clients may name shared memory of this host")
+    serve.add_argument(
+        "--remote", action="store_true", help="clients may run executables of their own here: treadle.remote"
+    )
+    serve.add_argument(
+        "--remote-idle", type=float, default=60.0, metavar="SECONDS", help="after which a silent session is over (60)"
+    )
+    serve.add_argument(
+        "--remote-seconds", type=float, default=60.0, metavar="SECONDS", help="that a call of a session may take (60)"
+    )
+    serve.add_argument(
+        "--remote-bytes", type=int, default=4 << 30, metavar="BYTES", help="that a session, or a call, may take (4 GiB)"
+    )
     serve.add_argument("--access-log", metavar="FILE", help="a JSON line a request; - is standard output")
     serve.set_defaults(command=_serve)
 
@@ -75,6 +87,7 @@ def _serve(options: argparse.Namespace) -> None:
         client_ca=options.tls_client_ca,
         tokens=options.tokens,
         shared_memory=options.shared_memory,
+        remote=_remote(options),
     )
     with contextlib.ExitStack() as stack:
         log = None
@@ -84,6 +97,20 @@ def _serve(options: argparse.Namespace) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.stop)
         server.run()
+
+
+def _remote(options: argparse.Namespace) -> Any:
+    if not options.remote:
+        return None
+    from ..serve.remote_sessions import RemoteLimits
+
+    return RemoteLimits(
+        idle=options.remote_idle,
+        seconds=options.remote_seconds,
+        bytes=options.remote_bytes,
+        memory=options.remote_bytes,
+        executable_bytes=options.remote_bytes,
+    )
 
 
 def _port(number: int) -> int | None:

@@ -42,6 +42,11 @@ __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "
 class VirtualMachine:
     """Runs the functions of an executable. Threads may call it at once; each call has a context of its own."""
 
+    def __new__(cls, exe: Any = None, device: Any = None, *_: Any, **__: Any) -> VirtualMachine:
+        """A device that is elsewhere has machines of its own class, which has this interface."""
+        first = device[0] if isinstance(device, (list, tuple)) and len(device) == 1 else device
+        return object.__new__(getattr(first, "machine_class", cls) if cls is VirtualMachine else cls)
+
     def __init__(
         self,
         exe: Executable,
@@ -120,8 +125,8 @@ class VirtualMachine:
 
     def call(
         self,
-        name: str,
-        args: Sequence[Any] = (),
+        name: str | Closure,
+        args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
         max_steps: int | None = None,
@@ -130,19 +135,24 @@ class VirtualMachine:
         max_depth: int | None = None,
         cancel: CancelToken | None = None,
     ) -> Any:
-        """Calls a function with bounds for this call; what is None is as the machine has it.
+        """Calls a function, or a closure of this machine, with bounds for this call; what is None is as the machine has it. With
+        `args` of None, the arguments are those of `set_input`.
 
         Raises BudgetExceededError or CancelledError when a bound is passed; the machine can be used afterwards.
         """
-        number = self._number(name)
         bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
         budget = self._budget.but(cancel=cancel, **bounds)
+        if isinstance(name, Closure):
+            self._require_own(name)
+            return self._calls.call_closure(name, args or (), budget)
+        number = self._number(name)
+        if args is None:
+            args = self._stateful.inputs(name) or ()
         return self._calls.call(number, self._bind(number, args, kwargs or {}), budget)
 
     def invoke_closure(self, closure: Closure, *args: Any) -> Any:
         """Calls a closure that this machine returned."""
-        if not isinstance(closure, Closure) or closure.native.owner is not self._calls.image:
-            raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
+        self._require_own(closure)
         return self._calls.call_closure(closure, args, self._budget)
 
     def bind(
@@ -287,6 +297,10 @@ class VirtualMachine:
             self._calls.listen(self._listeners)
 
     # ---- inside ----
+
+    def _require_own(self, closure: Any) -> None:
+        if not isinstance(closure, Closure) or closure.native.owner is not self._calls.image:
+            raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
 
     def _number(self, name: str) -> int:
         try:

@@ -104,3 +104,27 @@ def test_a_server_answers_the_request(section: str, package: str, folder: Path) 
     row = np.float32([[0.1, 0.2, 0.3, 0.4]])
     right = treadle.VirtualMachine(treadle.load(folder / "model.trdl"))["main"](row).numpy()
     assert np.allclose(output, right.ravel(), atol=1e-6)
+
+
+def test_a_script_uses_a_remote_device(folder: Path) -> None:
+    needs("uvicorn")
+    (shell,), (script,) = blocks("A remote device", "sh"), blocks("A remote device", "python")
+    program, *arguments = shell.split()
+    command = [str(Path(sys.executable).with_name(program)), *arguments]
+    with (
+        open(folder / "remote.log", "w") as log,
+        subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as server,
+    ):
+        try:
+            end = time.monotonic() + 240
+            while "gRPC on" not in (folder / "remote.log").read_text():
+                assert server.poll() is None, (folder / "remote.log").read_text()
+                assert time.monotonic() < end
+                time.sleep(0.2)
+            done = subprocess.run(
+                python(folder, script, "remote.py"), cwd=folder, capture_output=True, text=True, timeout=300
+            )
+        finally:
+            server.terminate()
+    assert done.returncode == 0, done.stderr
+    assert "RemoteTensor(float32[1000, 3]" in done.stdout

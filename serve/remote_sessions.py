@@ -1,0 +1,294 @@
+"""What clients of the remote device hold at the server: sessions with values and machines, and executables by their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..formats.constants import aligned_copy
+from ..formats.errors import ArgumentError, RemoteError, RemoteLimitError
+from ..formats.executable import Executable
+from ..vm.budgets import CancelToken
+from ..vm.heap_size import heap_bytes
+from ..vm.remote_wire import SESSION_BYTES
+from ..vm.tensor import Tensor
+from ..vm.values import Closure, DataValue
+
+
+@dataclass(frozen=True)
+class RemoteLimits:
+    """What sessions of the remote device may use. Times are in seconds, memory in bytes."""
+
+    sessions: int = 64
+    idle: float = 60.0  # after which a session that says nothing is over
+    values: int = 65_536  # of a session: tensors, data values, closures, machines, saved functions
+    bytes: int = 4 << 30  # of a session, in all of these
+    executables: int = 64  # kept by their digests, for all sessions
+    executable_bytes: int = 4 << 30  # of these together, and so of one
+    calls: int = 16  # at once, of all sessions
+    transfers: int = 8  # uploads and downloads at once, of all sessions
+    transfer_seconds: float = 600.0
+    seconds: float = 60.0  # of a call, whatever the client says
+    memory: int = 4 << 30  # of a call
+    steps: int | None = None  # of a call
+    build_seconds: float = 60.0  # for the kernels of a machine
+    inline: int = 4096  # bytes of a result's tensors that travel with the answer
+
+
+_LEAST = 256  # bytes that anything at all is counted as
+
+
+class _Charge:
+    """Bytes that one or several values of a session keep; given back with the last of them."""
+
+    __slots__ = ("amount", "users")
+
+    def __init__(self, amount: int) -> None:
+        self.amount, self.users = amount, 0
+
+
+class Session:
+    """What one client holds. Nobody reaches it but by its id, 128 random bits."""
+
+    def __init__(self, limits: RemoteLimits) -> None:
+        self.id = secrets.token_bytes(SESSION_BYTES)
+        self.limits = limits
+        self.is_closed = False
+        self.running: set[CancelToken] = set()
+        self.seen = time.monotonic()
+        self.bytes = 0
+        self._held: dict[int, tuple[Any, _Charge]] = {}
+        self._named: dict[tuple[Any, ...], int] = {}  # bytes of what machines keep by name
+        self._next = 1
+        self._lock = threading.Lock()
+
+    # ---- calls ----
+
+    def begin(self) -> CancelToken:
+        """A request that may take long begins. Raises RemoteError when the session is over."""
+        token = CancelToken()
+        with self._lock:
+            self._require_open()
+            self.running.add(token)
+        return token
+
+    def end(self, token: CancelToken) -> None:
+        with self._lock:
+            self.running.discard(token)
+            self.seen = time.monotonic()
+
+    def close(self) -> None:
+        """Stops what runs and lets go of everything."""
+        with self._lock:
+            self.is_closed = True
+            running, held = list(self.running), self._held
+            self._held, self._named, self.bytes = {}, {}, 0
+        for token in running:
+            token.cancel()
+        held.clear()
+
+    # ---- values ----
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def keep(self, value: Any, amount: int | None = None, inside: int | None = None) -> int:
+        """Holds a value; its handle. `inside` is the handle of a value that it is a part of, which is counted already.
+
+        Raises RemoteLimitError, RemoteError.
+        """
+        size = max(_LEAST, size_of(value, self.limits.bytes) if amount is None else amount) if inside is None else 0
+        with self._lock:
+            self._require_open()
+            charge = _Charge(size) if inside is None else self._entry(inside)[1]
+            if len(self._held) >= self.limits.values:
+                raise RemoteLimitError(
+                    f"a session holds {self.limits.values} values at most; let go of some, or close it"
+                )
+            self._add(size)
+            charge.users += 1
+            number = self._next
+            self._next += 1
+            self._held[number] = value, charge
+        return number
+
+    def get(self, handle: Any, kind: type | tuple[type, ...] = object) -> Any:
+        """The value of a handle. Raises ArgumentError."""
+        with self._lock:
+            self._require_open()
+            value = self._entry(handle)[0]
+        if not isinstance(value, kind):
+            raise ArgumentError(f"handle {handle}: it is a {type(value).__name__}, something else is expected")
+        return value
+
+    def release(self, handle: int) -> None:
+        """Lets go of a value; of none where there is none."""
+        with self._lock:
+            value, charge = self._held.pop(handle, (None, None))
+            if charge is not None:
+                charge.users -= 1
+                if not charge.users:
+                    self.bytes -= charge.amount
+                for name in [each for each in self._named if each[0] == handle]:
+                    self.bytes -= self._named.pop(name)
+        del value  # outside of the lock: it may be large
+
+    def keep_named(self, machine: int, kind: str, name: str, amount: int) -> None:
+        """Counts what a machine keeps under a name, in place of what it kept. Raises RemoteLimitError, RemoteError."""
+        place, amount = (machine, kind, name), max(_LEAST, amount) + len(name)
+        with self._lock:
+            self._require_open()
+            self._add(amount - self._named.get(place, 0))
+            self._named[place] = amount
+
+    def reserve(self, amount: int) -> None:
+        """Counts bytes that come. Raises RemoteLimitError, RemoteError."""
+        with self._lock:
+            self._require_open()
+            self._add(amount)
+
+    def unreserve(self, amount: int) -> None:
+        with self._lock:
+            if not self.is_closed:
+                self.bytes -= amount
+
+    def _add(self, amount: int) -> None:
+        if amount > 0 and self.bytes + amount > self.limits.bytes:
+            raise RemoteLimitError(
+                f"{amount} bytes more: a session holds {self.limits.bytes} at most, this one has {self.bytes}"
+            )
+        self.bytes += amount
+
+    def _entry(self, handle: Any) -> tuple[Any, _Charge]:
+        found = self._held.get(handle) if type(handle) is int else None
+        if found is None:
+            raise ArgumentError(f"handle {handle!r:.40}: this session has no such value")
+        return found
+
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise RemoteError("the session is over")
+
+
+class Sessions:
+    """All sessions of a server."""
+
+    def __init__(self, limits: RemoteLimits) -> None:
+        self.limits = limits
+        self._sessions: dict[bytes, Session] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        threading.Thread(target=self._sweep, name="treadle-sessions", daemon=True).start()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self) -> Session:
+        """Raises RemoteLimitError."""
+        with self._lock:
+            if self._stop.is_set():
+                raise RemoteError("the server stops")
+            if len(self._sessions) >= self.limits.sessions:
+                raise RemoteLimitError(f"the server has {self.limits.sessions} sessions, its most; try again later")
+            session = Session(self.limits)
+            self._sessions[session.id] = session
+        return session
+
+    def get(self, name: Any) -> Session:
+        """Raises RemoteError."""
+        session = self._sessions.get(name) if isinstance(name, bytes) else None
+        if session is None:
+            raise RemoteError("there is no such session: it was closed, or was silent for too long; connect again")
+        session.seen = time.monotonic()
+        return session
+
+    def close(self, session: Session) -> None:
+        with self._lock:
+            self._sessions.pop(session.id, None)
+        session.close()
+
+    def close_all(self) -> None:
+        self._stop.set()
+        for session in list(self._sessions.values()):
+            self.close(session)
+
+    def _sweep(self) -> None:
+        while not self._stop.wait(self.limits.idle / 4):
+            now = time.monotonic()
+            for session in list(self._sessions.values()):
+                if not session.running and now - session.seen > self.limits.idle:
+                    self.close(session)
+
+
+class Executables:
+    """Executables by the SHA-256 of their bytes, which whoever wants to use one must have."""
+
+    def __init__(self, limits: RemoteLimits) -> None:
+        self._limits = limits
+        self._kept: OrderedDict[bytes, tuple[bytes, Executable]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, digest: bytes, session: bytes, proof: bytes) -> tuple[int, Executable] | None:
+        """The number of bytes of an executable, and itself. A digest may be known to people who do not have the bytes: `proof`
+        is the SHA-256 of the session's id and the bytes."""
+        with self._lock:
+            found = self._kept.get(digest)
+            if found is None:
+                return None
+            self._kept.move_to_end(digest)
+        data, executable = found
+        return (len(data), executable) if hmac.compare_digest(proof_of(session, data), proof) else None
+
+    def add(self, data: bytes, executable: Executable) -> None:
+        """Keeps one; those that were not used for longest go."""
+        digest = hashlib.sha256(data).digest()
+        with self._lock:
+            if digest in self._kept:
+                return
+            self._kept[digest] = data, executable
+            self._bytes += len(data)
+            while len(self._kept) > self._limits.executables or self._bytes > self._limits.executable_bytes:
+                _, (old, _) = self._kept.popitem(last=False)
+                self._bytes -= len(old)
+
+
+def proof_of(session: bytes, data: bytes) -> bytes:
+    """What shows in a session that one has these bytes."""
+    made = hashlib.sha256(session)
+    made.update(data)
+    return made.digest()
+
+
+def size_of(value: Any, most: int) -> int:
+    """Bytes that a value keeps; not exact from `most` on."""
+    total, todo = 0, [value]
+    while todo and total <= most:
+        each = todo.pop()
+        if isinstance(each, (Tensor, np.ndarray)):
+            total += each.nbytes
+        elif isinstance(each, (DataValue, Closure)) and each.native is not None:
+            total += heap_bytes(each.native, most)
+        elif isinstance(each, DataValue):
+            total += _LEAST
+            todo += each.fields
+        elif isinstance(each, (tuple, list)):
+            total += 8 * len(each)
+            todo += each
+    return total
+
+
+def alone(array: np.ndarray) -> np.ndarray:
+    """The array, or a copy where it is a part of something larger, which it would keep."""
+    return array if array.flags.writeable else aligned_copy(array)
