@@ -100,29 +100,34 @@ class RemoteMethods:
 
     def Put(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         try:
-            header, _ = unpack(next(chunks, b""))
-            session = self.sessions.get(header.get("session"))
-            _release(session, header)
-            size = _whole(header, "size")
-            with self._turn(self._transfers, "transfers"), _running(session, context), self._in_time(context):
-                if header.get("kind") == "executable":
-                    if size > self.limits.executable_bytes:
-                        raise RemoteLimitError(
-                            f"an executable of {size} bytes; this server takes {self.limits.executable_bytes}"
-                        )
-                    with _reserved(session, size):
-                        data = _joined(chunks, size)
-                        whole = bytes(data)
-                        self.executables.add(whole, load(whole, constants={}))  # from nowhere: no file of this host
-                    return pack({})
-                dtype, shape = read_type(header.get("dtype"), header.get("shape"))
-                if math.prod(shape) * dtype.itemsize != size:
-                    raise FormatError(f"an upload of {dtype}{list(shape)} says that it has {size} bytes")
-                with _reserved(session, size):
-                    array = array_of(_joined(chunks, size), dtype, shape)
-                return pack({"handle": session.keep(Tensor(array))})
+            with self._turn(self._transfers, "transfers"), self._in_time(context):
+                header, _ = unpack(next(chunks, b""))
+                session = self.sessions.get(header.get("session"))
+                _release(session, header)
+                with _running(session, context):
+                    return pack(self._put(session, header, chunks))
         except Exception as error:
             return pack({"error": error_to_wire(_named(error))})
+
+    def _put(self, session: Session, header: dict[str, Any], chunks: Iterator[bytes]) -> dict[str, Any]:
+        size = header.get("size")
+        if type(size) is not int or size < 0:
+            raise FormatError("a message's size: expected a number of bytes")
+        if header.get("kind") == "executable":
+            if size > self.limits.executable_bytes:
+                raise RemoteLimitError(
+                    f"an executable of {size} bytes; this server takes {self.limits.executable_bytes}"
+                )
+            with _reserved(session, size):
+                whole = bytes(_joined(chunks, size))
+                self.executables.add(whole, load(whole, constants={}))  # from nowhere: no file of this host
+            return {}
+        dtype, shape = read_type(header.get("dtype"), header.get("shape"))
+        if math.prod(shape) * dtype.itemsize != size:
+            raise FormatError(f"an upload of {dtype}{list(shape)} says that it has {size} bytes")
+        with _reserved(session, size):
+            array = array_of(_joined(chunks, size), dtype, shape)
+        return {"handle": session.keep(Tensor(array))}
 
     def Get(self, frame: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         try:
@@ -420,13 +425,6 @@ def _release(session: Session, header: dict[str, Any]) -> None:
 
 def _require_function(machine: VirtualMachine, name: str) -> None:
     machine.get_function_params(name)  # raises UnknownFunctionError
-
-
-def _whole(header: dict[str, Any], key: str) -> int:
-    value = header.get(key)
-    if type(value) is not int or value < 0:
-        raise FormatError(f"a message's {key}: expected a number of bytes")
-    return value
 
 
 def _least(wanted: Any, most: Any) -> Any:

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from .budgets import CancelToken
 from .device import Device
 from .remote_values import plain
 from .remote_wire import CHUNK, SERVICE, SESSION_BYTES, VERSION, error_of_wire, pack, unpack
+
+if TYPE_CHECKING:
+    from .remote_machine import RemoteTensor
 
 _GRACE = 10.0  # seconds that an answer has on the way, beyond the time of the call
 _CLOSING = 2.0  # seconds that the server has to hear that a session is over
@@ -212,6 +215,16 @@ class RemoteDevice(Device):
     @property
     def address(self) -> str:
         return self.connection.address
+
+    def put(self, value: Any) -> RemoteTensor:
+        """A copy of a tensor at the server, for calls that are to read it again and again. Raises ArgumentError, DTypeError,
+        RemoteLimitError, RemoteError."""
+        from .remote_machine import Handle, RemoteTensor
+        from .remote_values import as_array
+
+        array = as_array(value)
+        handle = Handle(self.connection, self.connection.upload_array(array))
+        return RemoteTensor(handle, plain(array[:0] if array.ndim else array)[0].dtype, array.shape)
 
     def close(self) -> None:
         """Ends the session; what is used of it afterwards raises RemoteError."""

@@ -48,7 +48,7 @@ class RemoteTensor(Tensor):
 
     __slots__ = ("_dtype", "_found", "_shape", "handle")
 
-    def __init__(self, handle: Handle, dtype: np.dtype, shape: tuple[int, ...], device: RemoteDevice) -> None:
+    def __init__(self, handle: Handle, dtype: np.dtype, shape: tuple[int, ...]) -> None:
         self.handle, self._dtype, self._shape = handle, dtype, shape
         self._found: np.ndarray | None = None
 
@@ -345,7 +345,7 @@ class RemoteMachine(VirtualMachine):
             raise RemoteError("the server gave a handle that is no number")
         handle = Handle(self._connection, number, self._handle)
         if kind == "remote" and len(rest) == 2:
-            return RemoteTensor(handle, *read_type(*rest), self.device)
+            return RemoteTensor(handle, *read_type(*rest))
         if kind == "value" and len(rest) == 3:
             tag, constructor, type_name = rest
             return DataValue.of_native(tag, type_name, constructor, handle, self._fields)  # type: ignore[arg-type]

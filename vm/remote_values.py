@@ -18,6 +18,7 @@ from ..formats.errors import ArgumentError, DTypeError, FormatError
 from .tensor import Tensor
 from .values import Closure, DataValue
 
+_NUMBERS = 1 << 20  # in nested lists: as Python's objects they take some 40 bytes each
 _DTYPES = {dtype.name: dtype.numpy for dtype in DType}
 
 
@@ -66,7 +67,9 @@ class Writer:
         if isinstance(value, (bool, int, float, list, tuple)):
             array = np.asarray(value)
             if array.dtype.kind not in "biuf":
-                raise ArgumentError(f"{value!r}: a number of more than 64 bits does not travel")
+                raise ArgumentError(f"{value!r:.60}: a number of more than 64 bits does not travel")
+            if array.size > _NUMBERS:
+                raise ArgumentError(f"lists of {array.size} numbers do not travel, {_NUMBERS} at most; make an array")
             return self.tensor(array, "numbers")
         return self.tensor(as_array(value))
 
@@ -116,6 +119,8 @@ class Reader:
             return None
         if kind in ("tensor", "numbers") and len(rest) == 2:
             array = self._array(*rest)
+            if kind == "numbers" and array.size > _NUMBERS:
+                raise FormatError(f"a message's values: {array.size} numbers, {_NUMBERS} at most")
             return array.tolist() if kind == "numbers" else self._tensor(array)
         if kind == "tuple" and len(rest) == 1:
             return tuple(self.take_all(rest[0]))

@@ -325,6 +325,48 @@ def test_a_client_that_is_killed_leaves_nothing_behind(serve: Callable[..., Any]
     assert machine["main"](X).shape == (2, 4)
 
 
+def test_a_tensor_that_was_put_there_does_not_travel_again(serve: Callable[..., Any]):
+    _, connect = serve()
+    device = connect()
+    machine = VirtualMachine(models.rows(), device=device)
+    there = device.put(LARGE)
+    device.connection.upload = None  # nothing goes there any more
+    assert there.shape == LARGE.shape
+    for _ in range(2):
+        np.testing.assert_allclose(machine["main"](there).numpy(), models.expected(LARGE), rtol=1e-4, atol=1e-5)
+    assert np.asarray(there).tobytes() == LARGE.tobytes()
+
+
+def test_a_server_that_is_killed_has_a_name_and_the_next_one_serves(folder: Path):
+    command = [sys.executable, "-m", "treadle", "serve", folder, "--remote", "--http-port", "-1", "--grpc-port"]
+
+    def begin(port: int) -> tuple[subprocess.Popen, int]:
+        child = subprocess.Popen([*command, str(port)], stderr=subprocess.PIPE, text=True)
+        assert child.stderr is not None
+        for line in child.stderr:
+            if "gRPC on" in line:
+                return child, int(line.rpartition(":")[2])
+        raise AssertionError("it did not begin")
+
+    server, port = begin(0)
+    try:
+        old = treadle.remote(f"127.0.0.1:{port}")
+        machine = VirtualMachine(models.rows(), device=old)
+        kept = machine["main"](LARGE)
+        server.kill()
+        server.wait()
+        for call in (lambda: machine["main"](X), kept.numpy, lambda: VirtualMachine(models.rows(), device=old)):
+            with pytest.raises(errors.RemoteError):
+                call()
+        server, _ = begin(port)
+        with treadle.remote(f"127.0.0.1:{port}") as new:
+            assert VirtualMachine(models.rows(), device=new)["main"](X).shape == (2, 4)
+        old.close()
+    finally:
+        server.kill()
+        server.wait()
+
+
 def test_a_lost_connection_has_a_name(serve: Callable[..., Any]):
     server, connect = serve()
     machine = VirtualMachine(models.rows(), device=connect())
@@ -480,3 +522,6 @@ def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
         device.connection.ask(header)
     with pytest.raises(errors.FormatError, match="0 came"):
         device.connection.ask({**header, "args": [0], "values": [["tensor", "float32", [1 << 40]]]})
+    numbers = {**header, "args": [0], "values": [["numbers", "int8", [1 << 21]]]}
+    with pytest.raises(errors.FormatError, match="at most"):
+        device.connection.ask(numbers, [bytes(1 << 21)])
