@@ -34,6 +34,7 @@ class RemoteLimits:
     executables: int = 64  # kept by their digests, for all sessions
     executable_bytes: int = 4 << 30  # of these together, and so of one
     calls: int = 16  # at once, of all sessions
+    session_calls: int = 8  # at once of one session, transfers too
     transfers: int = 8  # uploads and downloads at once, of all sessions
     transfer_seconds: float = 600.0
     seconds: float = 60.0  # of a call, whatever the client says
@@ -73,10 +74,12 @@ class Session:
     # ---- calls ----
 
     def begin(self) -> CancelToken:
-        """A request that may take long begins. Raises RemoteError when the session is over."""
+        """A request that may take long begins. Raises RemoteError when the session is over, RemoteLimitError."""
         token = CancelToken()
         with self._lock:
             self._require_open()
+            if len(self.running) >= self.limits.session_calls:
+                raise RemoteLimitError(f"a session has {self.limits.session_calls} calls at once at most")
             self.running.add(token)
         return token
 

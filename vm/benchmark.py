@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,9 +60,10 @@ def measure(
     """
     least = min_repeat_ms or 0
     check_options(number, repeat, least, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown)
+    number = int(number)  # whole, though it may be a float
     function()
     results = []
-    for turn in range(repeat):
+    for turn in range(int(repeat)):
         if prepare is not None:
             prepare()
         milliseconds, zero_times = _timed(function, number, clock), 0
@@ -106,5 +108,5 @@ def _timed(function: Callable[[], Any], number: int, clock: Callable[[], float])
 def _require(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
         raise ArgumentError(f"{name}={value!r}: expected a number from {least} on")
-    if least == 1 and int(value) != value:
+    if least == 1 and (value == math.inf or int(value) != value):
         raise ArgumentError(f"{name}={value!r}: expected a whole number")

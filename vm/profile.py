@@ -20,6 +20,7 @@ from .report import COUNT, DEVICE, DURATION, NAME, PERCENT, SHAPES, Count, Durat
 from .threads import get_num_threads
 
 _DEVICE = "cpu0"
+_ENTRIES = 10_000  # of a report: a loop may meet other shapes each time, which then are one entry a place
 
 
 @dataclass
@@ -122,6 +123,8 @@ class Profiler(Listener):
     def _entry(self, event: Event) -> _Entry:
         primitive = event.primitive
         shapes = ", ".join(map(event.describe, event.tensors)) if primitive is not None else ""
+        if len(self._entries) >= _ENTRIES and primitive is not None:
+            shapes = "…"
         key = event.function, event.instruction.offset, shapes
         found = self._entries.get(key)
         if found is None:

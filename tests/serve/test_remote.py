@@ -309,6 +309,26 @@ def test_limits_of_sessions_values_and_bytes_have_names(serve: Callable[..., Any
         VirtualMachine(models.rows(), device=second)
 
 
+def test_one_session_does_not_take_all_the_calls(serve: Callable[..., Any]):
+    server, connect = serve(calls=2, session_calls=1)
+    device, token, one = connect(), treadle.CancelToken(), np.ones(1, np.float32)
+    (session,) = server.remote.sessions._sessions.values()
+    slow, rows = (VirtualMachine(each(), device=device) for each in (models.slow, models.rows))
+
+    def run() -> None:
+        with pytest.raises(errors.CancelledError):
+            slow.call("main", [one], cancel=token)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until(lambda: bool(session.running))
+    with pytest.raises(errors.RemoteLimitError, match="at once"):
+        rows["main"](X)
+    assert VirtualMachine(models.rows(), device=connect())["main"](X).shape == (2, 4)
+    token.cancel()
+    thread.join(30)
+
+
 def test_a_client_that_is_killed_leaves_nothing_behind(serve: Callable[..., Any], folder: Path):
     server, connect = serve(idle=2.0)
     device = connect()

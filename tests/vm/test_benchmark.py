@@ -49,6 +49,12 @@ def test_calls_that_take_no_time_end() -> None:
     assert once.calls == 4
 
 
+def test_whole_numbers_may_be_floats_and_infinity_is_none() -> None:
+    assert len(measure(lambda: None, number=2.0, repeat=3.0).results) == 3  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="whole"):
+        measure(lambda: None, number=float("inf"))  # type: ignore[arg-type]
+
+
 def test_each_repeat_is_prepared_and_cooled_down(monkeypatch: pytest.MonkeyPatch) -> None:
     slept, prepared = [], count()
     monkeypatch.setattr("treadle.vm.benchmark.time.sleep", slept.append)

@@ -58,6 +58,13 @@ def test_a_profile_is_a_report(machine) -> None:
     assert Report.from_json(report.json()).table(aggregate=False) == report.table(aggregate=False)
 
 
+def test_a_loop_that_meets_ever_other_shapes_makes_no_endless_report(machine, monkeypatch) -> None:
+    monkeypatch.setattr("treadle.vm.profile._ENTRIES", 2)
+    report = machine(PROGRAM).profile("main", X)
+    shapes = [(call["Name"], call["Argument Shapes"]) for call in report.calls if call["Name"] == "double"]
+    assert shapes == [("double", "float32[3], float32[3]"), ("double", "…")]
+
+
 def test_a_profile_is_the_places_that_call_primitives(machine) -> None:
     report = machine(PROGRAM).profile("main", X)
     assert sorted((row.primitive, row.node, row.calls) for row in report) == [
