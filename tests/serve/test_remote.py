@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import random
 import subprocess
@@ -529,6 +530,32 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
     assert {"FormatError", "ArgumentError", "RemoteError"} <= classes
     np.testing.assert_allclose(kept.numpy(), models.expected(LARGE), rtol=1e-4, atol=1e-5)
     assert machine["main"](X).shape == (2, 4)
+
+
+def test_damaged_executables_are_refused_or_run_within_their_bounds(serve: Callable[..., Any]):
+    _, connect = serve(seconds=0.5, memory=16 << 20)
+    device, rng = connect(), random.Random(1)
+    connection = device.connection
+    originals = [each.as_bytes() for each in (models.rows(), models.counter(), assembled(LISTS))]
+    outcomes = set()
+    for _ in range(COUNT // 10):
+        original = rng.choice(originals)
+        at = rng.randrange(len(original))
+        data = original[:at] + rng.randbytes(1) + original[at + 1 :] if rng.random() < 0.8 else damaged(original, rng)
+        digest = hashlib.sha256(data).digest()
+        proof = hashlib.sha256(connection.session + data).digest()
+        try:
+            connection.upload({"kind": "executable"}, memoryview(data))
+            answer, _ = connection.ask({"do": "machine", "digest": digest, "proof": proof, "kernels": "cached"})
+            connection.release(answer["handle"])
+            request = {"do": "call", "machine": answer["handle"], "function": "main", "args": [0]}
+            connection.ask({**request, "values": [["tensor", "float32", [2, 8]]]}, [X.tobytes()])
+            outcomes.add("ran")
+        except errors.TreadleError as error:
+            outcomes.add("server failed" if "server failed" in str(error) else type(error).__name__)
+    assert "ChecksumError" in outcomes
+    assert "server failed" not in outcomes
+    assert VirtualMachine(models.rows(), device=device)["main"](X).shape == (2, 4)
 
 
 def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
