@@ -362,7 +362,7 @@ def _build_seconds(seconds: float | None) -> float:
 def _device(device: Device | Sequence[Device] | None) -> Device:
     several: Sequence[Any] = device if isinstance(device, (list, tuple)) else [device]
     if any(each is not None and each != cpu() for each in several):
-        raise ArgumentError(f"device={device!r}: expected treadle.cpu(); there is no other device yet")
+        raise ArgumentError(f"device={device!r}: expected treadle.cpu(), or one treadle.remote(…)")
     return cpu()
 
 

@@ -6,6 +6,7 @@ Tensors of results stay there until somebody looks at their elements; data value
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from .remote_wire import INLINE
 from .report import Report
 from .tensor import Tensor
 from .values import Closure, DataValue
+
+_saved_calls = itertools.count(1)
 
 
 class Handle:
@@ -219,15 +222,23 @@ class RemoteMachine(VirtualMachine):
         """Makes `machine[saved_name]()` a call of a function with copies of these arguments, which lie at the server."""
         if saved_name in self._functions:
             raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
-        values = self._bind(self._number(name), args, kwargs)
-        self._ask_call("save_function", Budget(), values, function=name, saved=saved_name)
+        run = self._saved(saved_name, name, args, kwargs)
 
         def saved() -> Any:
-            result = self._ask_call("saved", self._budget, (), saved=saved_name)
+            result = run()
             return result if include_return else None
 
         saved.__name__ = saved.__qualname__ = saved_name
         self._callables[saved_name] = saved
+
+    def saved_call(self, name: str, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """A call of a function with copies of these arguments, which lie at the server as long as this machine."""
+        return self._saved(f"saved call {next(_saved_calls)}", name, args, kwargs)
+
+    def _saved(self, saved_name: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+        values = self._bind(self._number(name), args, kwargs)
+        self._ask_call("save_function", Budget(), values, function=name, saved=saved_name)
+        return lambda: self._ask_call("saved", self._budget, (), saved=saved_name)
 
     # ---- measuring ----
 
@@ -274,7 +285,7 @@ class RemoteMachine(VirtualMachine):
             "a machine of a remote device does not do that: it needs arrays, or functions, of the same process"
         )
 
-    bind = load_params = share_params = listening = set_instrument = profile_with = saved_call = _not_there
+    bind = load_params = share_params = listening = set_instrument = profile_with = _not_there
 
     # ---- inside ----
 

@@ -170,6 +170,25 @@ def test_values_that_nobody_has_any_more_are_let_go_of(serve: Callable[..., Any]
     assert (len(session), session.bytes) == (held, size)
 
 
+def test_relax_s_machine_runs_on_a_remote_device(serve: Callable[..., Any]):
+    import treadle.tvm as tvm
+
+    _, connect = serve()
+    device = connect()
+    there = tvm.relax.VirtualMachine(models.rows(), device)
+    here = tvm.relax.VirtualMachine(models.rows(), tvm.cpu())
+    x = tvm.nd.array(X)
+    for machine in (there, here):
+        machine.set_input("main", x)
+        machine.invoke_stateful("main")
+        machine.save_function("main", "saved", x)
+    expected = here["double"](tvm.nd.array(X[:, :2])).numpy()
+    assert there["double"](tvm.nd.array(X[:, :2])).numpy().tobytes() == expected.tobytes()
+    assert there.get_outputs("main").numpy().tobytes() == here.get_outputs("main").numpy().tobytes()
+    assert there["saved"]().numpy().tobytes() == here["saved"]().numpy().tobytes()
+    assert there.time_evaluator("saved", device, number=2)().mean > 0
+
+
 def test_data_values_and_closures_stay_at_the_server(serve: Callable[..., Any]):
     _, connect = serve()
     machine, other = (VirtualMachine(assembled(LISTS), device=connect()) for _ in range(2))

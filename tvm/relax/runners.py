@@ -14,6 +14,7 @@ from ...formats.executable import Executable as Program
 from ...formats.relax_program import RelaxProgram
 from ...vm import machine
 from ...vm.containers import Array
+from ...vm.device import Device
 from ...vm.hooks import Event, InstrumentAction, Listener
 from ...vm.registry import get_global_func
 from ...vm.relax_machine import RelaxMachine
@@ -28,8 +29,9 @@ from .results import given
 class Compiled:
     """A program of Treadle's compiler."""
 
-    def __init__(self, program: Program, memory: Any) -> None:
-        self._machine = machine.VirtualMachine(program, memory_cfg=memory, imports=registered(program.program))
+    def __init__(self, program: Program, memory: Any, device: Device | None = None) -> None:
+        imports = registered(program.program)
+        self._machine = machine.VirtualMachine(program, device, memory_cfg=memory, imports=imports)
         self._types = {name: program.function(name).type.params for name in self._machine}
         self.params = {name: self._machine.get_function_params(name) for name in self._machine}
         self._ending: Callable[[], Any] | None = None

@@ -56,12 +56,17 @@ class VirtualMachine:
         devices: list[Any] = list(device) if isinstance(device, (list, tuple)) else [device]
         if not devices or not all(isinstance(each, Device) for each in devices):
             raise ArgumentError(f"device={device!r}: expected a Device or a list of Devices")
-        for each in devices:
+        remote = devices[0] if hasattr(devices[0], "machine_class") and len(devices) == 1 else None
+        for each in devices if remote is None else ():
             require_cpu(each, "VirtualMachine")
+        if remote is not None and not isinstance(program, Program):
+            raise ArgumentError(
+                f"{remote!r} runs programs of Treadle's compiler; TVM's bytecode calls functions of this process"
+            )
         memory = _memory(memory_cfg)
         module = rt_mod.mod if isinstance(rt_mod, Executable) else rt_mod
         functions = module.given_functions() if isinstance(module, RelaxModule) else None
-        self._runner = Compiled(program, memory) if isinstance(program, Program) else Built(program, functions)
+        self._runner = Compiled(program, memory, remote) if isinstance(program, Program) else Built(program, functions)
         self._kernels = program if isinstance(program, Program) else None
         self._runs: dict[str, Callable[[], Any]] = {}
         self._outputs: dict[str, Any] = {}
