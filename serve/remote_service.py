@@ -10,7 +10,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -26,6 +26,7 @@ from ..formats.errors import (
     OutOfMemoryError,
     RemoteLimitError,
     TreadleError,
+    UnknownFunctionError,
 )
 from ..formats.executable import Executable, load
 from ..vm.benchmark import measure
@@ -47,8 +48,10 @@ class RemoteMethods:
 
     name = SERVICE
 
-    def __init__(self, limits: RemoteLimits) -> None:
+    def __init__(self, limits: RemoteLimits, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
+        """`functions` are what clients may call besides, by name: nothing bounds these but themselves."""
         self.limits = limits
+        self._functions = dict(functions or {})
         self.sessions = Sessions(limits)
         self.executables = Executables(limits)
         self._calls = threading.BoundedSemaphore(limits.calls)
@@ -56,9 +59,13 @@ class RemoteMethods:
         self._short: dict[str, Callable[[Session, dict[str, Any]], dict[str, Any]]] = {
             "ping": lambda session, header: {},
             "close": self._close,
+            "files": lambda session, header: {"files": session.files()},
+            "remove": _remove,
+            "has_function": lambda session, header: {"has": header.get("name") in list(self._functions)},
         }
         self._long: dict[str, Callable[[_Work], dict[str, Any]]] = {
             "machine": self._machine,
+            "function": self._function,
             "call": _call,
             "closure": _closure,
             "fields": _fields,
@@ -122,6 +129,14 @@ class RemoteMethods:
                 whole = bytes(_joined(chunks, size))
                 self.executables.add(whole, load(whole, constants={}))  # from nowhere: no file of this host
             return {}
+        if header.get("kind") == "file":
+            name = header.get("name")
+            if not isinstance(name, str) or not 0 < len(name) <= _NAME:
+                raise ArgumentError(f"a file has a name of {_NAME} characters at most")
+            with _reserved(session, size):
+                whole = bytes(_joined(chunks, size))
+            session.put_file(name, whole)
+            return {}
         dtype, shape = read_type(header.get("dtype"), header.get("shape"))
         if math.prod(shape) * dtype.itemsize != size:
             raise FormatError(f"an upload of {dtype}{list(shape)} says that it has {size} bytes")
@@ -134,10 +149,13 @@ class RemoteMethods:
             header, _ = unpack(frame)
             session = self.sessions.get(header.get("session"))
             _release(session, header)
-            array = np.ascontiguousarray(session.get(header.get("handle"), Tensor).array)
-            with self._turn(self._transfers, "transfers"), _running(session, context), self._in_time(context):
-                yield pack({"size": array.nbytes})
+            if "file" in header:
+                data = memoryview(session.file(header["file"]))
+            else:
+                array = np.ascontiguousarray(session.get(header.get("handle"), Tensor).array)
                 data = array.reshape(-1).view(np.uint8).data
+            with self._turn(self._transfers, "transfers"), _running(session, context), self._in_time(context):
+                yield pack({"size": len(data)})
                 for start in range(0, len(data), CHUNK):
                     yield bytes(data[start : start + CHUNK])
         except Exception as error:
@@ -176,6 +194,16 @@ class RemoteMethods:
                 max_build_seconds=limits.build_seconds if seconds is None else min(seconds, limits.build_seconds),
             )
         return {"handle": work.session.keep(_Machine(machine, executable), size)}
+
+    def _function(self, work: _Work) -> dict[str, Any]:
+        found = self._functions.get(work.name())
+        if found is None:
+            raise UnknownFunctionError(f"the server's owner has registered no function {work.name()!r}")
+        arguments = [Tensor(each) if isinstance(each, np.ndarray) else each for each in work.arguments()]
+        result = found(*arguments)
+        if isinstance(result, (bool, int, float, np.ndarray, np.generic)):
+            result = Tensor(np.array(result))
+        return work.answer(result)
 
     # ---- bounds ----
 
@@ -421,6 +449,11 @@ def _release(session: Session, header: dict[str, Any]) -> None:
         raise FormatError("a message's release: expected a list of handles")
     for handle in released:
         session.release(handle)
+
+
+def _remove(session: Session, header: dict[str, Any]) -> dict[str, Any]:
+    session.remove_file(header.get("name"))
+    return {}
 
 
 def _require_function(machine: VirtualMachine, name: str) -> None:

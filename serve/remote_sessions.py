@@ -44,6 +44,7 @@ class RemoteLimits:
     inline: int = 4096  # bytes of a result's tensors that travel with the answer
 
 
+_FILES = 0  # in place of a machine's handle
 _LEAST = 256  # bytes that anything at all is counted as
 
 
@@ -68,6 +69,7 @@ class Session:
         self.bytes = 0
         self._held: dict[int, tuple[Any, _Charge]] = {}
         self._named: dict[tuple[Any, ...], int] = {}  # bytes of what machines keep by name
+        self._files: dict[str, bytes] = {}  # in memory: no session reaches the host's
         self._next = 1
         self._lock = threading.Lock()
 
@@ -93,7 +95,7 @@ class Session:
         with self._lock:
             self.is_closed = True
             running, held = list(self.running), self._held
-            self._held, self._named, self.bytes = {}, {}, 0
+            self._held, self._named, self._files, self.bytes = {}, {}, {}, 0
         for token in running:
             token.cancel()
         held.clear()
@@ -151,6 +153,35 @@ class Session:
             self._require_open()
             self._add(amount - self._named.get(place, 0))
             self._named[place] = amount
+
+    # ---- files ----
+
+    def files(self) -> list[str]:
+        with self._lock:
+            return sorted(self._files)
+
+    def put_file(self, name: str, data: bytes) -> None:
+        """Keeps bytes under a name. Raises RemoteLimitError, RemoteError."""
+        self.keep_named(_FILES, "file", name, len(data))
+        with self._lock:
+            if not self.is_closed:
+                self._files[name] = data
+
+    def file(self, name: Any) -> bytes:
+        """Raises ArgumentError."""
+        found = self._files.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise ArgumentError(f"{name!r:.60}: this session has no such file")
+        return found
+
+    def remove_file(self, name: Any) -> None:
+        """Raises ArgumentError."""
+        self.file(name)
+        with self._lock:
+            if self._files.pop(name, None) is not None:
+                self.bytes -= self._named.pop((_FILES, "file", name), 0)
+
+    # ---- bytes ----
 
     def reserve(self, amount: int) -> None:
         """Counts bytes that come. Raises RemoteLimitError, RemoteError."""

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -52,6 +52,7 @@ class ServerConfig:
     tokens: str | None = None  # a file
     shared_memory: bool = False
     remote: RemoteLimits | None = None  # then clients may bring executables of their own; see remote_service.py
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # that these clients may call by name
 
 
 class _Http(uvicorn.Server):
@@ -159,7 +160,7 @@ class Server:
         if config.remote is not None:
             from .remote_service import RemoteMethods
 
-            self.remote = RemoteMethods(config.remote)
+            self.remote = RemoteMethods(config.remote, config.functions)
         self._grpc = make_server(
             Methods(self.service, self.regions),
             max_body=config.limits.max_body,

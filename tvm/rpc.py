@@ -1,6 +1,6 @@
-"""`tvm.rpc` without a network: a session of this process, under the names that remote ones have.
+"""`tvm.rpc`: sessions of this process, and of servers that run `treadle serve --remote`, under TVM's names.
 
-A server made here can be connected to from here. What is on another host is not reached; `connect` says so.
+A server made here is connected to from this process alone; it opens no port.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..formats.errors import ArgumentError
+from ..formats.errors import ArgumentError, MissingPackageError, RemoteError, UnknownGlobalFunctionError
 from ..vm.device import Device, device
 from ..vm.registry import PackedFunc
+from ..vm.remote import RemoteDevice, remote
 from .error import RPCError
 from .runtime.module import Module, load_module
 from .runtime.ndarray import cpu
@@ -80,6 +81,65 @@ class LocalSession(RPCSession):
     """A session of this process."""
 
 
+class RemoteSession(RPCSession):
+    """A session at a server: files lie in its memory, programs run there. See `treadle.remote`."""
+
+    def __init__(self, remote: RemoteDevice) -> None:
+        self._device, self._connection = remote, remote.connection
+
+    def get_function(self, name: str) -> PackedFunc:
+        """A function that the server's owner has registered. Raises UnknownGlobalFunctionError."""
+        from ..vm.remote_machine import call_registered
+
+        if not self._connection.ask({"do": "has_function", "name": name})[0].get("has"):
+            raise UnknownGlobalFunctionError(f"the server's owner has registered no function {name!r}")
+        return PackedFunc(lambda *args: call_registered(self._connection, name, args))
+
+    def device(self, dev_type: str | int, dev_id: int = 0) -> Device:
+        """The server's CPU. Raises ArgumentError for anything else."""
+        if dev_id != 0 or device(dev_type).kind != "cpu":
+            raise ArgumentError(f"device({dev_type!r}, {dev_id}): the server has cpu(0) alone")
+        return self._device
+
+    def cpu(self, dev_id: int = 0) -> Device:
+        """The server's CPU."""
+        return self.device("cpu", dev_id)
+
+    def upload(self, data: str | bytes | bytearray, target: str | None = None) -> None:
+        """Puts a file, or bytes under the name `target`, into the session."""
+        if isinstance(data, (bytes, bytearray)):
+            if not target:
+                raise ArgumentError("upload: bytes need a target, the name that they will have")
+            content = bytes(data)
+        else:
+            content, target = Path(data).read_bytes(), target or os.path.basename(data)
+        self._connection.upload({"kind": "file", "name": target}, memoryview(content))
+
+    def download(self, path: str) -> bytearray:
+        """The bytes of a file of the session."""
+        return self._connection.download({"file": path})
+
+    def remove(self, path: str) -> None:
+        """Removes a file of the session."""
+        self._connection.ask({"do": "remove", "name": path})
+
+    def listdir(self, path: str = "") -> list[str]:
+        """The files of the session."""
+        return list(self._connection.ask({"do": "files"})[0].get("files", ()))
+
+    def load_module(self, path: str) -> Module:
+        """The module in a file of the session. What it holds of native code is left out; machines of it for `cpu()` run at the
+        server, its own functions here."""
+        with tempfile.TemporaryDirectory(prefix="treadle-session-") as folder:
+            local = Path(folder) / os.path.basename(path)
+            local.write_bytes(self.download(path))
+            return load_module(local)
+
+    def close(self) -> None:
+        """Ends the session: the server frees what it held."""
+        self._device.close()
+
+
 class Server:
     """What `connect` finds, in this process: a host and a port that are names."""
 
@@ -101,7 +161,13 @@ class Server:
 
 
 def connect(url: str, port: int, key: str = "", session_timeout: int = 0, **options: Any) -> RPCSession:
-    """A session of a server of this process. Raises RPCError for any other: there is no network here."""
-    if port not in _servers:
-        raise RPCError(f"connect({url!r}, {port}): there is no such server in this process, and others are not reached")
-    return LocalSession()
+    """A session of a server of this process, or of one that runs `treadle serve --remote` at this host and gRPC port: then `key`
+    is one of its tokens, and `session_timeout` the seconds that it may take to answer first (0: 20); `tls` is as `treadle.remote`
+    has it. Raises RPCError where there is none."""
+    if port in _servers:
+        return LocalSession()
+    tls = options.get("tls", False)
+    try:
+        return RemoteSession(remote(f"{url}:{port}", token=key or None, tls=tls, timeout=session_timeout or 20))
+    except (RemoteError, MissingPackageError) as error:
+        raise RPCError(f"connect({url!r}, {port}): there is no such server in this process, and {error}") from error

@@ -115,20 +115,20 @@ class Connection:
         data = array.reshape(-1).view(np.uint8).data
         return self.upload({"dtype": name, "shape": list(array.shape)}, data)["handle"]
 
-    def download(self, handle: int, size: int) -> bytearray:
-        """The bytes of a tensor."""
-        data = bytearray()
+    def download(self, what: dict[str, Any]) -> bytearray:
+        """The bytes of a tensor or file."""
+        data, size = bytearray(), -1
         with self._errors(None):
-            frames = self._get(pack(self._with_session({"handle": handle})), metadata=self._metadata)
-            for number, chunk in enumerate(frames):
-                if number == 0:
-                    self._header(chunk)
+            for chunk in self._get(pack(self._with_session(what)), metadata=self._metadata):
+                if size < 0:
+                    found = self._header(chunk)[0].get("size")
+                    size = found if type(found) is int else 0
                     continue
                 data += chunk
                 if len(data) > size:
                     break
         if len(data) != size:
-            raise RemoteError(f"{self.address}: {len(data)} bytes of a tensor of {size} came")
+            raise RemoteError(f"{self.address}: {len(data)} bytes of {size} came")
         return data
 
     def _with_session(self, header: dict[str, Any]) -> dict[str, Any]:

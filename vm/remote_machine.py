@@ -58,8 +58,7 @@ class RemoteTensor(Tensor):
     @property
     def _array(self) -> np.ndarray:  # type: ignore[override]
         if self._found is None:
-            size = math.prod(self._shape) * self._dtype.itemsize
-            data = self.handle.connection.download(self.handle.number, size)
+            data = self.handle.connection.download({"handle": self.handle.number})
             self._found = array_of(data, self._dtype, self._shape)
         return self._found
 
@@ -316,7 +315,7 @@ class RemoteMachine(VirtualMachine):
         self, what: str, budget: Budget, values: Sequence[Any] | None, **header: Any
     ) -> tuple[dict[str, Any], memoryview]:
         kept: list[Any] = []  # what must be there until the call is over
-        writer = Writer(lambda value: self._special(value, kept, writer))
+        writer = Writer(lambda value: _special(self._connection, value, kept, writer))
         args = None if values is None else [writer.add(value) for value in values]
         full = {
             "do": what,
@@ -326,28 +325,14 @@ class RemoteMachine(VirtualMachine):
             **header,
             **self._bounds(budget),
         }
-        return self._connection.ask(full, writer.parts, budget.max_seconds, budget.cancel)
+        try:
+            return self._connection.ask(full, writer.parts, budget.max_seconds, budget.cancel)
+        finally:
+            kept.clear()  # now: the collector of cycles may come much later
 
     @staticmethod
     def _bounds(budget: Budget) -> dict[str, Any]:
         return {name: getattr(budget, name) for name in ("max_steps", "max_seconds", "max_memory", "max_depth")}
-
-    def _special(self, value: Any, kept: list[Any], writer: Writer) -> list[Any] | None:
-        """The node of what lies at the server, or is too large to travel with the request."""
-        handle: Any = value.handle if isinstance(value, RemoteTensor) else None
-        if isinstance(value, (DataValue, Closure)):
-            handle = value.native if isinstance(value.native, Handle) else None
-        if handle is not None and handle.connection is self._connection:
-            kept.append(value)
-            return ["handle", handle.number]
-        if isinstance(value, (DataValue, Closure, bool, int, float, list, tuple)) or value is None:
-            return None
-        array = as_array(value)
-        if array.nbytes + sum(map(len, writer.parts)) <= INLINE:
-            return None
-        uploaded = Handle(self._connection, self._connection.upload_array(array))
-        kept.append(uploaded)
-        return ["handle", uploaded.number]
 
     def _result(self, node: list[Any]) -> Any:
         """A value that stays at the server."""
@@ -368,3 +353,41 @@ class RemoteMachine(VirtualMachine):
 
     def _fields(self, native: Any) -> tuple:
         return self._ask_call("fields", Budget(), (), value=native.number)
+
+
+def _special(connection: Connection, value: Any, kept: list[Any], writer: Writer) -> list[Any] | None:
+    """The node of what lies at the server, or is too large to travel with the request."""
+    handle: Any = value.handle if isinstance(value, RemoteTensor) else None
+    if isinstance(value, (DataValue, Closure)):
+        handle = value.native if isinstance(value.native, Handle) else None
+    if handle is not None and handle.connection is connection:
+        kept.append(value)
+        return ["handle", handle.number]
+    if isinstance(value, (DataValue, Closure, bool, int, float, list, tuple)) or value is None:
+        return None
+    array = as_array(value)
+    if array.nbytes + sum(map(len, writer.parts)) <= INLINE:
+        return None
+    uploaded = Handle(connection, connection.upload_array(array))
+    kept.append(uploaded)
+    return ["handle", uploaded.number]
+
+
+def call_registered(connection: Connection, name: str, args: Sequence[Any]) -> Any:
+    """Calls a function that the server's owner has registered: tensors, numbers and tuples of these in and out."""
+    kept: list[Any] = []
+    writer = Writer(lambda value: _special(connection, value, kept, writer))
+    numbers = [writer.add(value) for value in args]
+    try:
+        answer, data = connection.ask(
+            {"do": "function", "function": name, "values": writer.nodes, "args": numbers}, writer.parts
+        )
+    finally:
+        kept.clear()
+
+    def result(node: list[Any]) -> RemoteTensor:
+        if len(node) != 4 or node[0] != "remote":
+            raise RemoteError(f"{name}: the server gave something else than tensors")
+        return RemoteTensor(Handle(connection, node[1]), *read_type(*node[2:]))
+
+    return Reader(answer.get("values"), data, result, _tensor).take(answer.get("result"))

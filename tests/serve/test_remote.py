@@ -189,6 +189,36 @@ def test_relax_s_machine_runs_on_a_remote_device(serve: Callable[..., Any]):
     assert there.time_evaluator("saved", device, number=2)().mean > 0
 
 
+def test_tvm_s_rpc_is_a_session_at_a_server(start: Callable[..., Any], tmp_path: Path):
+    import treadle.tvm as tvm
+
+    (tmp_path / "tokens").write_text("key\n")
+    functions = {"total": lambda x, factor: x.numpy().sum() * factor}
+    server = start(remote=RemoteLimits(), functions=functions, tokens=str(tmp_path / "tokens"))
+    with pytest.raises(tvm.error.RPCError, match="token"):
+        tvm.rpc.connect("127.0.0.1", server.grpc_port, key="wrong")
+    session, other = (tvm.rpc.connect("127.0.0.1", server.grpc_port, key="key") for _ in range(2))
+    try:
+        assert session.get_function("total")(tvm.nd.array(X), 2).item() == 2 * X.sum()
+        with pytest.raises(errors.UnknownGlobalFunctionError):
+            session.get_function("os.system")
+        models.rows().export_library(tmp_path / "model.trdl")
+        session.upload(tmp_path / "model.trdl")
+        session.upload(b"123", "../x")  # a name, no path
+        assert session.listdir() == ["../x", "model.trdl"]
+        assert session.download("../x") == b"123"
+        assert other.listdir() == []
+        with pytest.raises(errors.ArgumentError, match="no such file"):
+            other.download("model.trdl")
+        machine = tvm.relax.VirtualMachine(session.load_module("model.trdl"), session.cpu())
+        np.testing.assert_allclose(machine["main"](tvm.nd.array(X)).numpy(), models.expected(X), rtol=1e-5)
+        session.remove("../x")
+        assert session.listdir() == ["model.trdl"]
+    finally:
+        session.close()
+        other.close()
+
+
 def test_data_values_and_closures_stay_at_the_server(serve: Callable[..., Any]):
     _, connect = serve()
     machine, other = (VirtualMachine(assembled(LISTS), device=connect()) for _ in range(2))
@@ -291,7 +321,7 @@ def test_a_session_reaches_nothing_of_another(serve: Callable[..., Any]):
         with pytest.raises((errors.ArgumentError, errors.FormatError, OverflowError)):
             thief.connection.ask({"do": "call", "machine": number, "function": "main", "args": []})
         with pytest.raises((errors.ArgumentError, OverflowError)):
-            thief.connection.download(number, 8)
+            thief.connection.download({"handle": number})
     thief.connection.ask({"do": "ping", "release": [mine]})
     thief.connection.release(kept.handle.number)
     thief.connection.ask({"do": "ping"})
@@ -454,7 +484,7 @@ VALUES = (
 )  # fmt: skip
 KINDS = (
     "call", "closure", "fields", "set_input", "invoke_stateful", "get_outputs", "save_function", "saved", "profile", "time",
-    "machine", "open", "ping", "close", "put", "get",
+    "machine", "open", "ping", "close", "put", "get", "files", "remove", "function", "has_function",
 )  # fmt: skip
 
 
