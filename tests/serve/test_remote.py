@@ -528,7 +528,9 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
     digest, held = next(iter(server.remote.executables._kept)), {}
 
     def begin() -> dict[str, Any]:
-        """A session with a machine, a tensor and a closure."""
+        """A session with a machine, a data value and a closure, in place of the one before."""
+        if held:
+            held["device"].close()
         device = connect()
         rows, lists = (VirtualMachine(each, device=device) for each in (models.rows(), assembled(LISTS)))
         closure, value = lists["delayed"]([1.0, 2.0]), lists["main"]([1.0, 2.0])
