@@ -321,7 +321,8 @@ def test_the_source_is_read_no_further_than_results_are_taken(exe: treadle.Execu
 
 
 CHILD = """
-import sys, numpy as np, treadle
+import signal, sys, numpy as np, treadle
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 rows = np.ones((8, 16), np.float32)
 for number, _ in enumerate(treadle.map_batches(sys.argv[1], (rows for _ in range(10**7)), batch_size=8, workers=2)):
     if number == 20:
@@ -335,11 +336,14 @@ def test_workers_end_with_the_process_however_that_ends(path: Path, ending: sign
         [sys.executable, "-c", CHILD, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "going\n"
-    found = psutil.Process(process.pid).children()
-    assert len(found) == 2
-    process.send_signal(ending)
-    told = process.communicate(timeout=20)[1]
+    try:
+        assert process.stdout.readline() == "going\n"
+        found = psutil.Process(process.pid).children()
+        assert len(found) == 2
+        process.send_signal(ending)
+        told = process.communicate(timeout=20)[1]
+    finally:
+        process.kill()
     assert ("KeyboardInterrupt" in told) == (ending == signal.SIGINT)
     assert not psutil.wait_procs(found, timeout=10)[1]
 
