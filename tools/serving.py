@@ -11,13 +11,13 @@ import contextlib
 import json
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from ..vm import processes
 
 _ELEMENTS = 256  # float32: 1 KB
 _CALLS = 200  # a turn
@@ -35,8 +35,9 @@ def measure_serve(repeat: int) -> dict[str, Any]:
         path = Path(folder) / "model.trdl"
         compile(Module(main=function([x], op.relu(x))), progress=False).export_library(path)
         call = VirtualMachine(load(path))["main"]
-        ports = stack.enter_context(_process("-m", "treadle", "serve", folder, "--http-port", "0", "--grpc-port", "0"))
-        idle = stack.enter_context(_process("-c", _IDLE_SERVERS))
+        arguments = ("serve", folder, "--http-port", "0", "--grpc-port", "0")
+        ports = stack.enter_context(_process(processes.module("treadle"), *arguments))
+        idle = stack.enter_context(_process(_IDLE_SERVERS))
         clients = {
             "model": lambda: call(row),
             "http": stack.enter_context(_http(ports["HTTP"], row)),
@@ -64,9 +65,9 @@ def _timed(call: Callable[[], object]) -> list[float]:
 
 
 @contextlib.contextmanager
-def _process(*arguments: str) -> Iterator[dict[str, int]]:
-    """A child that says on which ports it listens: `HTTP on HOST:PORT`."""
-    child = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE, text=True)
+def _process(code: str, *arguments: str) -> Iterator[dict[str, int]]:
+    """A child that runs this code, and says on which ports it listens: `HTTP on HOST:PORT`."""
+    child = processes.start(code, *arguments, stderr=processes.PIPE, text=True)
     assert child.stderr is not None
     ports: dict[str, int] = {}
     try:

@@ -283,12 +283,23 @@ def _load_vector(
     return call_intrinsic(builder, f"masked.load.{mangled(memory)}.p0", memory, operands)
 
 
+def _hidden(builder: ir.IRBuilder, count: ir.Value) -> ir.Value:
+    """The same number, of which LLVM knows nothing.
+
+    LLVM (22.1) makes one store of a masked one that it knows to have one lane, and, of integers that are made narrower on the
+    way, it stores the wide one: a cast of one int32 to int8 wrote four bytes.
+    """
+    return builder.asm(ir.FunctionType(I64, [I64]), "", "=r,0", [count], False)
+
+
 def _store_vector(
     builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, alignment: int, count: ir.Value = None
 ) -> None:
     if count is None:
         builder.store(value, pointer).align = alignment
         return
+    if isinstance(value.type.element, ir.IntType):
+        count = _hidden(builder, count)
     mask = first_lanes(builder, count, value.type.count)
     operands = [value, pointer, ir.Constant(I32, alignment), mask]
     call_intrinsic(builder, f"masked.store.{mangled(value.type)}.p0", ir.VoidType(), operands)

@@ -321,8 +321,7 @@ def test_the_source_is_read_no_further_than_results_are_taken(exe: treadle.Execu
 
 
 CHILD = """
-import signal, sys, numpy as np, treadle
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+import sys, numpy as np, treadle
 rows = np.ones((8, 16), np.float32)
 for number, _ in enumerate(treadle.map_batches(sys.argv[1], (rows for _ in range(10**7)), batch_size=8, workers=2)):
     if number == 20:
