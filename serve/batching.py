@@ -24,7 +24,7 @@ from ..formats.types import TensorType
 from ..vm.budgets import CancelToken
 from .config import ModelConfig
 from .endpoint import Endpoint
-from .errors import ClientGoneError, DeadlineError, as_serve_error
+from .errors import ClientGoneError, DeadlineError, ServeError, as_serve_error
 from .scheduler import Line
 
 Outputs = list[np.ndarray]
@@ -37,7 +37,7 @@ _TRY_SECONDS = 20.0  # that trying a model may take; then its requests are not m
 class Pending:
     """A request that waits for its turn, alone or with others."""
 
-    __slots__ = ("arguments", "cancel", "deadline", "done", "endpoint", "key", "rows", "since", "started")
+    __slots__ = ("arguments", "cancel", "deadline", "done", "endpoint", "key", "rows", "since")
 
     def __init__(
         self,
@@ -53,16 +53,18 @@ class Pending:
         self.deadline, self.cancel, self.done = deadline, cancel, done
         self.key = (endpoint.function, tuple([array.shape[1:] for array in arguments])) if rows is not None else None
         self.since = time.monotonic()
-        self.started = 0.0
+
+    def check_wanted(self) -> None:
+        """Raises ClientGoneError, DeadlineError for a request that nobody waits for any more."""
+        if self.cancel is not None and self.cancel.cancelled:
+            raise ClientGoneError("the call was cancelled while it waited")
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise DeadlineError("the deadline passed while the request waited")
 
     def run(self) -> None:
         """Calls for this request alone."""
-        self.started = time.monotonic()
         try:
-            if self.cancel is not None and self.cancel.cancelled:
-                raise ClientGoneError("the call was cancelled while it waited")
-            if self.deadline is not None and self.started >= self.deadline:
-                raise DeadlineError("the deadline passed while the request waited")
+            self.check_wanted()
             outputs = self.endpoint.run(self.arguments, self.deadline, self.cancel)
         except Exception as error:
             self.done(None, error)
@@ -79,14 +81,11 @@ class Batch:
     def run(self) -> None:
         """Calls once for all that still want it; each gets its rows. Where that fails, each is called for itself: what one holds
         must not be the others' error."""
-        now = time.monotonic()
-        members = [each for each in self.members if self._is_wanted(each, now)]
+        members = list(filter(self._is_wanted, self.members))
         if len(members) < 2:
             for each in members:
                 each.run()
             return
-        for each in members:
-            each.started = now
         deadlines = [each.deadline for each in members]
         deadline = None if None in deadlines else max(deadlines)  # type: ignore[type-var]
         arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
@@ -108,12 +107,12 @@ class Batch:
             each.done([array[rows] for array in outputs], None)
 
     @staticmethod
-    def _is_wanted(each: Pending, now: float) -> bool:
-        if each.cancel is not None and each.cancel.cancelled:
-            each.done(None, ClientGoneError("the call was cancelled while it waited"))
-            return False
-        if each.deadline is not None and now >= each.deadline:
-            each.done(None, DeadlineError("the deadline passed while the request waited"))
+    def _is_wanted(each: Pending) -> bool:
+        """Tells whoever waits for a request, or did, where it is not."""
+        try:
+            each.check_wanted()
+        except ServeError as error:
+            each.done(None, error)
             return False
         return True
 

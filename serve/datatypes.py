@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ..formats.dtypes import DType
+from ..formats.ports import Port
+from ..formats.types import TensorType
 from .errors import BadRequestError
 
 NAMES: dict[DType, str] = {
@@ -20,6 +22,12 @@ NAMES: dict[DType, str] = {
     DType.float64: "FP64",
 }
 BY_NAME = {name: dtype for dtype, name in NAMES.items()}
+
+
+def described(port: Port) -> tuple[str, list[int]]:
+    """A tensor's element type and shape, in which a size that may be any is -1."""
+    assert isinstance(port.type, TensorType)
+    return NAMES[port.type.dtype], [dim if isinstance(dim, int) else -1 for dim in port.type.shape]
 
 
 def dtype_of(name: object, tensor: str) -> DType:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..formats.ports import Port
-from ..formats.types import TensorType
-from .datatypes import NAMES
+from .datatypes import described
 from .endpoint import Endpoint
 from .model import Model
 from .repository import Repository
@@ -41,9 +40,8 @@ def model_config(model: Model, endpoint: Endpoint) -> dict[str, Any]:
 
 def _tensor(port: Port, is_merged: bool) -> dict[str, Any]:
     """Triton leaves the batch out of a tensor's shape."""
-    assert isinstance(port.type, TensorType)
-    shape = [dim if isinstance(dim, int) else -1 for dim in port.type.shape]
-    return {"name": port.name, "data_type": f"TYPE_{NAMES[port.type.dtype]}", "dims": shape[1:] if is_merged else shape}
+    datatype, shape = described(port)
+    return {"name": port.name, "data_type": f"TYPE_{datatype}", "dims": shape[1:] if is_merged else shape}
 
 
 def model_statistics(repository: Repository, name: str = "", version: str = "") -> list[dict[str, Any]]:
@@ -62,7 +60,7 @@ def _statistics(model: Model, endpoint: Endpoint, counted: Statistics) -> dict[s
 
     nothing = {"count": 0, "ns": 0}
     return {
-        "name": model.name if endpoint.function == model.main else f"{model.name}:{endpoint.function}",
+        "name": model.name_of(endpoint.function),
         "version": str(model.version),
         "last_inference": counted.last_ms,
         "inference_count": counted.rows,
@@ -89,7 +87,7 @@ def overview(service: Service) -> dict[str, Any]:
             counted = model.statistics[name]
             rows.append(
                 {
-                    "name": model.name if name == model.main else f"{model.name}:{name}",
+                    "name": model.name_of(name),
                     "version": model.version,
                     "inputs": list(map(_port, endpoint.inputs)),
                     "outputs": list(map(_port, endpoint.outputs)),
@@ -118,8 +116,7 @@ def overview(service: Service) -> dict[str, Any]:
 
 
 def _port(port: Port) -> dict[str, Any]:
-    assert isinstance(port.type, TensorType)
-    return {"name": port.name, "datatype": NAMES[port.type.dtype], "shape": list(port.shape or ())}
+    return {"name": port.name, "datatype": described(port)[0], "shape": list(port.shape or ())}
 
 
 def repository_index(repository: Repository, is_ready: bool = False) -> list[dict[str, str]]:

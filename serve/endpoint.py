@@ -140,47 +140,34 @@ def _takes_tensors(function: Function) -> bool:
     return all(isinstance(type_, TensorType) for type_ in (*function.type.params, *results))
 
 
+_BRANCHES = frozenset(("goto", "if", "if_int", "invoke_closure"))
+
+
 def is_straight(program: Program, function: Function) -> bool:
-    """Whether a function has neither branches nor loops, nor calls one that has: then shapes alone say how long it takes."""
-    by_number = program.functions
-    pending, seen = [by_number.index(function)], set()
-    while pending:
-        number = pending.pop()
-        if number in seen:
-            continue
-        seen.add(number)
-        callees = []
-        for instruction in scan(function_words(program, by_number[number]), by_number[number].name):
-            if instruction.operation.name in ("goto", "if", "if_int", "invoke_closure"):
-                return False
-            if instruction.operation.name == "invoke":
-                callees.append(instruction.values[1])
-        pending += callees  # type: ignore[arg-type]
-    return not _is_recursive(program, by_number.index(function))
-
-
-def _is_recursive(program: Program, first: int) -> bool:
-    """Whether a function comes to a function again that it is in."""
-    inside: set[int] = set()
+    """Whether a function has neither branches nor loops nor recursion, nor calls one that has: then shapes alone say how long it
+    takes."""
+    inside: set[int] = set()  # the functions that are being walked through, each called by one of the others
     done: set[int] = set()
-    stack = [(first, False)]
-    while stack:
-        number, is_over = stack.pop()
+    pending = [(program.functions.index(function), False)]
+    while pending:
+        number, is_over = pending.pop()
         if is_over:
             inside.discard(number)
             done.add(number)
             continue
         if number in inside:
-            return True
+            return False
         if number in done:
             continue
         inside.add(number)
-        stack.append((number, True))
-        function = program.functions[number]
-        for instruction in scan(function_words(program, function), function.name):
+        pending.append((number, True))
+        walked = program.functions[number]
+        for instruction in scan(function_words(program, walked), walked.name):
+            if instruction.operation.name in _BRANCHES:
+                return False
             if instruction.operation.name == "invoke":
-                stack.append((instruction.values[1], False))  # type: ignore[arg-type]
-    return False
+                pending.append((instruction.values[1], False))  # type: ignore[arg-type]
+    return True
 
 
 def _check(port: Port, array: np.ndarray, sizes: dict[str, int]) -> None:

@@ -54,6 +54,10 @@ class Model:
         endpoint.least_rows = least or 1
         return least is not None or wanted is True
 
+    def name_of(self, function: str) -> str:
+        """What clients call a function: the main one has the model's name."""
+        return self.name if function == self.main else f"{self.name}:{function}"
+
     def endpoint(self, function: str) -> Endpoint:
         """A function by name; "" is the main one. Raises NotFoundError."""
         found = self.endpoints.get(function or self.main)

@@ -12,10 +12,9 @@ import numpy as np
 
 from .. import __version__
 from ..formats.ports import Port
-from ..formats.types import TensorType
 from ..vm.budgets import CancelToken
 from .batching import Pending
-from .datatypes import NAMES
+from .datatypes import described
 from .endpoint import Endpoint
 from .errors import BadRequestError, DeadlineError, as_serve_error
 from .metrics import Metrics
@@ -90,7 +89,7 @@ class Service:
     def infer(self, request: Request) -> Response:
         """Answers a request in the thread at hand, or waits until another has done it. Raises ServeError."""
         call = self.begin(request)
-        with _finally(call):
+        try:
             if self.scheduler.enter(call.model.line):
                 return self.run_now(call)
             future: concurrent.futures.Future = concurrent.futures.Future()
@@ -102,6 +101,8 @@ class Service:
             except Exception as error:
                 raise self.failed(call, error) from None
             return self.finish(call, outputs)
+        finally:
+            self.end(call)
 
     def begin(self, request: Request) -> Call:
         """Checks a request. A sequence's lock is held from here on, until `end`. Raises ServeError."""
@@ -223,17 +224,6 @@ class Service:
         }
 
 
-class _finally:  # a context manager without the cost of a generator's
-    def __init__(self, call: Call) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        Service.end(self._call)
-
-
 def _resolve(future: concurrent.futures.Future, outputs: Any, error: Exception | None) -> None:
     if error is not None:
         future.set_exception(error)
@@ -242,6 +232,5 @@ def _resolve(future: concurrent.futures.Future, outputs: Any, error: Exception |
 
 
 def _tensor_metadata(port: Port) -> dict[str, Any]:
-    assert isinstance(port.type, TensorType)
-    shape = [dim if isinstance(dim, int) else -1 for dim in port.type.shape]
-    return {"name": port.name, "datatype": NAMES[port.type.dtype], "shape": shape}
+    datatype, shape = described(port)
+    return {"name": port.name, "datatype": datatype, "shape": shape}

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from . import models
+from .mutations import damaged, mutated
 
 pytest.importorskip("prometheus_client")
 from treadle.serve.http_app import HttpApp
@@ -57,28 +58,6 @@ def example() -> dict[str, Any]:
         "outputs": [{"name": "relu", "parameters": {"binary_data": True}}],
         "parameters": {"timeout": 1_000_000, "sequence_id": 0, "sequence_start": False, "binary_data_output": False},
     }
-
-
-def mutated(value: Any, rng: random.Random) -> Any:
-    """The value with one place of it another, missing or doubled."""
-    if isinstance(value, dict) and value and rng.random() < 0.8:
-        key = rng.choice(list(value))
-        if rng.random() < 0.2:
-            return {name: each for name, each in value.items() if name != key}
-        return value | {key: mutated(value[key], rng)}
-    if isinstance(value, list) and value and rng.random() < 0.7:
-        at = rng.randrange(len(value))
-        if rng.random() < 0.2:
-            return value[:at] + value[at:] + value[at : at + 1]
-        return [*value[:at], mutated(value[at], rng), *value[at + 1 :]]
-    return rng.choice(VALUES)
-
-
-def damaged(data: bytes, rng: random.Random) -> bytes:
-    for _ in range(rng.randrange(3)):
-        at = rng.randrange(len(data) + 1)
-        data = data[:at] + rng.randbytes(rng.randrange(4)) + data[at + rng.randrange(4) :]
-    return data
 
 
 async def nothing(*_: Any) -> None:
@@ -122,7 +101,7 @@ def test_mutated_requests_over_http(service: Service):
         for number in range(COUNT):
             values = example()
             for _ in range(rng.randrange(4)):
-                values = mutated(values, rng)
+                values = mutated(values, VALUES, rng)
             head = json.dumps(values).encode()
             body = damaged(head + X.tobytes(), rng) if rng.random() < 0.5 else head + X.tobytes()
             headers = {"content-length": str(len(body))}

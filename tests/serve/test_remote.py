@@ -23,6 +23,7 @@ from treadle.vm.remote_wire import VERSION, pack, unpack
 from treadle.vm.values import Closure, DataValue
 
 from . import models
+from .mutations import damaged, mutated
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
@@ -488,28 +489,6 @@ KINDS = (
 )  # fmt: skip
 
 
-def mutated(value: Any, rng: random.Random) -> Any:
-    """The value with one place of it another, missing or doubled."""
-    if isinstance(value, dict) and value and rng.random() < 0.9:
-        key = rng.choice(list(value))
-        if rng.random() < 0.15:
-            return {name: each for name, each in value.items() if name != key}
-        return value | {key: mutated(value[key], rng)}
-    if isinstance(value, list) and value and rng.random() < 0.7:
-        at = rng.randrange(len(value))
-        if rng.random() < 0.2:
-            return value[:at] + value[at:] + value[at : at + 1]
-        return [*value[:at], mutated(value[at], rng), *value[at + 1 :]]
-    return rng.choice(VALUES)
-
-
-def damaged(data: bytes, rng: random.Random) -> bytes:
-    for _ in range(rng.randrange(1, 4)):
-        at = rng.randrange(len(data) + 1)
-        data = data[:at] + rng.randbytes(rng.randrange(4)) + data[at + rng.randrange(4) :]
-    return data
-
-
 def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., Any]):
     """TREADLE_HOSTILE_REMOTE says how many are tried."""
     import grpc
@@ -552,9 +531,9 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
             "index": None, "release": [], "number": 1, "repeat": 1, "digest": digest, "proof": b"0" * 32, "max_seconds": 0.1,
             "max_steps": 1000, "handle": 2, "kind": "tensor", "dtype": "float32", "shape": [2, 8], "size": 64,
         }  # fmt: skip
-        frame = pack(mutated(message, rng), [X.tobytes()])
+        frame = pack(mutated(message, VALUES, rng), [X.tobytes()])
         if rng.random() < 0.3:
-            frame = damaged(frame, rng)
+            frame = damaged(frame, rng, least=1)
         start = time.monotonic()
         try:
             if what == "put":
@@ -592,7 +571,11 @@ def test_damaged_executables_are_refused_or_run_within_their_bounds(serve: Calla
     for _ in range(COUNT // 10):
         original = rng.choice(originals)
         at = rng.randrange(len(original))
-        data = original[:at] + rng.randbytes(1) + original[at + 1 :] if rng.random() < 0.8 else damaged(original, rng)
+        data = (
+            original[:at] + rng.randbytes(1) + original[at + 1 :]
+            if rng.random() < 0.8
+            else damaged(original, rng, least=1)
+        )
         digest = hashlib.sha256(data).digest()
         proof = hashlib.sha256(connection.session + data).digest()
         try:
