@@ -26,6 +26,7 @@ SHORT_SECONDS = (
     300e-6  # of a call that is made where its request is read: about what handing it to a thread and back costs
 )
 _KNOWN_SHAPES = 256  # whose times an endpoint remembers
+_WEIGHT, _MOST = 0.25, 4.0  # of a call in what calls usually take; times what they take, as which one counts at most
 
 
 class Endpoint:
@@ -43,7 +44,7 @@ class Endpoint:
         self._is_bounded = config.max_steps is None and config.max_memory is None
         self.is_straight = is_straight(executable.program, function)
         self.least_rows = 1  # of a call; with fewer, its last one is repeated
-        self._longest: dict[tuple, float] = {}  # shapes → seconds of the longest call
+        self._usual: dict[tuple, float] = {}  # shapes → seconds that a call takes
 
     # ---- requests ----
 
@@ -72,11 +73,11 @@ class Endpoint:
     # ---- calls ----
 
     def is_short(self, arguments: Sequence[np.ndarray]) -> bool:
-        """Whether a call with such arguments takes next to no time, whatever their elements are: straight-line code, and all
-        calls with these shapes have been short."""
+        """Whether a call with such arguments takes next to no time, whatever their elements are: straight-line code, and calls
+        with these shapes are usually short."""
         if not (self.is_straight and self._is_bounded):
             return False
-        return self._longest.get(tuple([array.shape for array in arguments]), 1.0) < SHORT_SECONDS
+        return self._usual.get(tuple([array.shape for array in arguments]), 1.0) < SHORT_SECONDS
 
     def run_short(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """A call that `is_short`, with no bounds to look at."""
@@ -112,11 +113,15 @@ class Endpoint:
         return [np.repeat(array, self.least_rows, 0) for array in arguments]
 
     def _note(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
-        """The longest call, which is forgotten by and by: one call that was held up says little."""
-        shapes = tuple([array.shape for array in arguments])
-        if shapes not in self._longest and len(self._longest) >= _KNOWN_SHAPES:
-            self._longest.clear()
-        self._longest[shapes] = max(seconds, 0.9 * self._longest.get(shapes, 0.0))
+        """What a call usually takes; one that the system held up says little, so no call counts for more than a few."""
+        shapes, usual = tuple([array.shape for array in arguments]), self._usual
+        known = usual.get(shapes)
+        if known is None:
+            if len(usual) >= _KNOWN_SHAPES:
+                usual.clear()
+            usual[shapes] = seconds
+        else:
+            usual[shapes] = known + _WEIGHT * (min(seconds, _MOST * known) - known)
 
     def _arrays(self, result: Any, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         parts: Sequence[Tensor] = result if self._gives_tuple else (result,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -171,11 +172,16 @@ def _tensor(name: str, entry: dict, binary: memoryview, at: int, regions: Region
 
 def elements(data: memoryview, dtype: DType, shape: Sequence[int], at: int) -> np.ndarray:
     """The tensor whose elements, little-endian, are in these bytes from `at` on. A boolean is true where its byte is not 0."""
-    numpy = dtype.numpy.newbyteorder("<")
-    array = np.frombuffer(data, numpy if dtype is not DType.bool else np.uint8, math.prod(shape), at).reshape(shape)
+    array = np.frombuffer(data, _WIRE[dtype], math.prod(shape), at).reshape(shape)
     if dtype is DType.bool:
         return array != 0
     return array.astype(dtype.numpy, copy=False)
+
+
+# How elements travel. Where that is how they lie in memory, it is NumPy's own object: calls know it at a glance, an equal one
+# costs them 17 us.
+_WIRE = {each: each.numpy if sys.byteorder == "little" else each.numpy.newbyteorder("<") for each in DType}
+_WIRE[DType.bool] = np.dtype(np.uint8)
 
 
 def check_size(name: str, dtype: DType, shape: Sequence[int], size: int) -> None:

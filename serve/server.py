@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import logging
 import ssl
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -138,7 +139,7 @@ class Server:
         )
         if self._stopping.is_set():
             return
-        asyncio.run(self._http_main(self._http))
+        _run(self._http_main(self._http), self._http.config.get_loop_factory())
 
     async def _http_main(self, server: _Http) -> None:
         task = asyncio.ensure_future(server.serve())
@@ -198,6 +199,15 @@ class Server:
         if not self.service.scheduler.close(self.config.drain):
             LOG.error("calls still run after %g s; they are given up", self.config.drain)
         self.regions.close()
+
+
+def _run(main: Coroutine[Any, Any, None], make_loop: Callable[[], asyncio.AbstractEventLoop] | None) -> None:
+    """`asyncio.run` on the loop that uvicorn would take: uvloop's where it is installed, which halves what a request costs."""
+    if sys.version_info < (3, 11):
+        asyncio.run(main)
+    else:
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(main)
 
 
 def _read(path: str) -> bytes:
