@@ -88,10 +88,10 @@ class Batch:
             return
         deadlines = [each.deadline for each in members]
         deadline = None if None in deadlines else max(deadlines)  # type: ignore[type-var]
-        arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
         try:
+            arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
             outputs = members[0].endpoint.run(arguments, deadline)
-        except TreadleError:
+        except (TreadleError, MemoryError):
             for each in members:
                 each.run()
             return

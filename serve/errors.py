@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from ..formats.errors import (
     BudgetExceededError,
     CancelledError,
@@ -11,11 +13,18 @@ from ..formats.errors import (
     TreadleError,
 )
 
+LOG = logging.getLogger("treadle.serve")
+_LONGEST = 1000  # characters of an error's text, which may hold names that a client has sent; gRPC's clients take 8 KiB
+
 
 class ServeError(TreadleError):
     """A request that is answered with an error."""
 
     http, grpc = 500, "INTERNAL"
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class BadRequestError(ServeError):
@@ -93,4 +102,5 @@ def as_serve_error(error: BaseException) -> ServeError:
         return BadRequestError(str(error))
     if isinstance(error, TreadleError):
         return ServeError(str(error))
-    return ServeError(f"{type(error).__name__}: {error}")
+    LOG.error("a fault of the server", exc_info=error)
+    return ServeError("a fault of the server; its log has more")  # what Python says of it is nobody else's business

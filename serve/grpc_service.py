@@ -28,7 +28,7 @@ from .errors import (
 )
 from .grpc_messages import SERVICE, message
 from .http_tensors import check_size, elements, read_shape, text, whole
-from .service import Request, Response, Service
+from .service import Request, Response, Service, after
 from .shared_memory import Regions
 
 _CONTENTS = {  # the typed field of each element type; smaller integers travel in larger ones
@@ -77,8 +77,8 @@ class Methods:
             raise UnavailableError("the server stops")
         request = self._request(message)
         remaining = context.time_remaining()
-        if remaining is not None and remaining < 1e9:
-            request.deadline = min(request.deadline or 1e300, time.monotonic() + remaining)
+        if remaining is not None:
+            request.deadline = min(request.deadline or 1e300, after(remaining))
         request.cancel = cancel
         return self._print(self._service.infer(request), message)
 
@@ -104,7 +104,7 @@ class Methods:
             message.model_version,
             message.id,
             tuple(each.name for each in message.outputs),
-            None if timeout is None else time.monotonic() + timeout / 1e6,
+            None if timeout is None else after(timeout / 1e6),
             sequence or None,
             parameters.get("sequence_start") is True,
             parameters.get("sequence_end") is True,

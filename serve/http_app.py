@@ -13,10 +13,18 @@ from urllib.parse import unquote
 
 from ..vm.budgets import CancelToken
 from .access import AccessLog, Tokens
-from .errors import BadRequestError, ClientGoneError, DeadlineError, ServeError, UnavailableError, as_serve_error
-from .http_body import Body, compressed, decompressed
-from .http_tensors import make_request, print_response, read_head
-from .service import Call, Response, Service
+from .errors import (
+    BadRequestError,
+    ClientGoneError,
+    DeadlineError,
+    ServeError,
+    TooLargeError,
+    UnavailableError,
+    as_serve_error,
+)
+from .http_body import MOST_INFLATED, Body, Room, compressed, decompressed
+from .http_tensors import Head, make_request, print_response, read_head
+from .service import Call, Response, Service, after
 from .shared_memory import Regions
 
 Scope = MutableMapping[str, Any]
@@ -30,10 +38,13 @@ _OPEN_PAGES = ("/", "/v2/health/live", "/v2/health/ready")  # that need no token
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What a client may send: bytes of a body, seconds that it may take to send it."""
+    """What a client may send: bytes of a body and of its JSON, seconds that it may take to send it; bytes of all bodies at once,
+    in bodies of the largest size."""
 
     max_body: int = 256 << 20
+    max_json: int = 16 << 20  # all clients wait while it is read: about 40 ns a byte
     body_seconds: float = 30.0
+    max_bodies: int = 4
 
 
 class HttpApp:
@@ -51,6 +62,7 @@ class HttpApp:
     ) -> None:
         self._service, self._regions, self._pages = service, regions, pages
         self._limits = limits or HttpLimits()
+        self._room = Room(self._limits.max_bodies * self._limits.max_body)
         self._tokens, self._log = tokens, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,45 +97,60 @@ class HttpApp:
     ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         """The body and the headers of the answer."""
         fields = {name: value for name, value in scope["headers"] if name in _FIELDS}
-        body = Body(receive, _number(fields, b"content-length"), self._limits.max_body, self._limits.body_seconds)
-        head_length = _number(fields, _HEAD_LENGTH)
+        limits = self._limits
+        length, head_length = _number(fields, b"content-length"), _number(fields, _HEAD_LENGTH)
+        with Body(receive, length, limits.max_body, limits.body_seconds, self._room) as body:
+            head, binary = await self._read(body, length, head_length, fields)
+            request = make_request(head, binary, model, version, self._regions)
+            if b"request-timeout" in fields:
+                seconds = _seconds(fields[b"request-timeout"])
+                request.deadline = min(request.deadline or 1e300, after(seconds))
+            service = self._service
+            if service.is_draining:
+                raise UnavailableError("the server stops")
+            call = await service.begin_soon(request) if request.sequence is not None else service.begin(request)
+            try:
+                if service.is_short(call):
+                    response = service.run_now(call)
+                else:
+                    response = await self._elsewhere(call, receive)
+            finally:
+                service.end(call)
+            return self._printed(response, head, fields)
+
+    async def _read(
+        self, body: Body, length: int | None, head_length: int | None, fields: dict[bytes, bytes]
+    ) -> tuple[Head, memoryview]:
+        """The JSON of a request, and the bytes behind it. Raises BadRequestError, TooLargeError."""
+        limits = self._limits
         encoding = fields.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-        if encoding != "identity":
-            data: bytes | bytearray = decompressed(await body.all(), encoding, self._limits.max_body)
-        elif head_length is None:
-            data = await body.all()
-        else:
+        if (head_length or 0) > limits.max_json:
+            raise _too_much_json(limits)
+        if encoding == "identity" and head_length is not None:
             head = read_head(await body.first(head_length))
             declared = head_length + head.binary
-            length = _number(fields, b"content-length")
             if length is not None and length != declared:
                 raise BadRequestError(f"the body has {length} bytes, its tensors are declared to end at {declared}")
             body.bound(declared)
-            data = await body.all()
-        view = memoryview(data)
-        if encoding != "identity" or head_length is None:
+            binary = memoryview(await body.all())[head_length:]
+        else:
+            if encoding == "identity":
+                if (length or 0) > limits.max_json:
+                    raise _too_much_json(limits)
+                body.bound(limits.max_json)
+            data: bytes | bytearray = await body.all()
+            if encoding != "identity":
+                data = await _decompressed(body, data, encoding, limits.max_body)
+            if head_length is None and len(data) > limits.max_json:
+                raise _too_much_json(limits)
+            view = memoryview(data)
             if head_length is not None and head_length > len(view):
                 raise BadRequestError(f"the body has {len(view)} bytes, its JSON is declared to have {head_length}")
             head = read_head(view[:head_length])
-        binary = view[head_length:] if head_length is not None else view[:0]
+            binary = view[head_length:] if head_length is not None else view[:0]
         if len(binary) != head.binary:
             raise BadRequestError(f"{len(binary)} bytes follow the JSON, {head.binary} are declared")
-        request = make_request(head, binary, model, version, self._regions)
-        if b"request-timeout" in fields:
-            seconds = _seconds(fields[b"request-timeout"])
-            request.deadline = min(request.deadline or 1e300, time.monotonic() + seconds)
-        service = self._service
-        if service.is_draining:
-            raise UnavailableError("the server stops")
-        call = service.begin(request)
-        try:
-            if service.is_short(call):
-                response = service.run_now(call)
-            else:
-                response = await self._elsewhere(call, receive)
-        finally:
-            service.end(call)
-        return self._printed(response, head, fields)
+        return head, binary
 
     async def _elsewhere(self, call: Call, receive: Receive) -> Response:
         """Has another thread make the call, and watches whether the client still waits for it."""
@@ -197,6 +224,24 @@ def _inferred(scope: Scope) -> tuple[str, str] | None:
 
 def _header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for each, value in scope["headers"] if each == name), "")
+
+
+async def _decompressed(body: Body, data: bytearray, encoding: str, limit: int) -> bytes:
+    """What a body stands for: found in another thread where that may take longer than a millisecond."""
+    most = min(limit, MOST_INFLATED * len(data))
+    body.take(most)
+    if most > 1 << 20:
+        result = await asyncio.to_thread(decompressed, data, encoding, limit)
+    else:
+        result = decompressed(data, encoding, limit)
+    body.take(len(result) - most)
+    return result
+
+
+def _too_much_json(limits: HttpLimits) -> TooLargeError:
+    return TooLargeError(
+        f"more than {limits.max_json} bytes of JSON; send tensors as bytes behind it (the binary tensor data extension)"
+    )
 
 
 def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:

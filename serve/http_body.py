@@ -8,15 +8,34 @@ import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .errors import BadRequestError, ClientGoneError, TooLargeError
+from .errors import BadRequestError, ClientGoneError, OverloadedError, TooLargeError
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-class Body:
-    """A request's body, of which parts arrive one after another."""
+class Room:
+    """How many bytes the bodies of all requests may have together, while they are read and answered."""
 
-    def __init__(self, receive: Receive, length: int | None, limit: int, seconds: float) -> None:
+    def __init__(self, size: int) -> None:
+        self._left = self._size = size
+
+    def take(self, count: int) -> None:
+        """Raises OverloadedError where there is no room for so many bytes."""
+        if count > self._left:
+            raise OverloadedError(f"the bodies of all requests have {self._size} bytes already; try again later")
+        self._left -= count
+
+    def give(self, count: int) -> None:
+        """The inverse."""
+        self._left += count
+
+
+class Body:
+    """A request's body, of which parts arrive one after another; with `with`, its room is given back at the end."""
+
+    def __init__(
+        self, receive: Receive, length: int | None, limit: int, seconds: float, room: Room | None = None
+    ) -> None:
         """`length` is what the client says of it, `limit` what it may have. `seconds` are what a client may take to send it.
         Raises TooLargeError."""
         if length is not None and length > limit:
@@ -25,6 +44,21 @@ class Body:
         self._deadline: float | None = None
         self._data = bytearray()
         self._is_over = False
+        self._room, self._taken = room, 0
+
+    def __enter__(self) -> Body:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._room is not None:
+            self._room.give(self._taken)
+            self._taken = 0
+
+    def take(self, count: int) -> None:
+        """Room for so many bytes more, or less, of what belongs to this request. Raises OverloadedError."""
+        if self._room is not None:
+            self._room.take(count)
+            self._taken += count
 
     async def first(self, count: int) -> memoryview:
         """The first `count` bytes. Raises BadRequestError where there are fewer, TooLargeError."""
@@ -56,7 +90,9 @@ class Body:
                 raise ClientGoneError(f"the body has not come within {self._seconds} s") from None
         if message["type"] == "http.disconnect":
             raise ClientGoneError("the client went away")
-        self._data += message.get("body", b"")
+        piece = message.get("body", b"")
+        self.take(len(piece))
+        self._data += piece
         self._is_over = not message.get("more_body", False)
         self._check()
 
@@ -87,4 +123,5 @@ def compressed(data: bytes, encoding: str) -> bytes:
     return encoder.compress(data) + encoder.flush()
 
 
+MOST_INFLATED = 1032  # how many times as many bytes zlib makes of some: its format has no shorter code
 _WINDOWS = {"gzip": 31, "deflate": 15}  # zlib's window bits, which say the format too

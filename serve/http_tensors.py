@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +15,14 @@ from ..formats.dtypes import DType
 from ..formats.limits import RANK
 from .datatypes import NAMES, dtype_of
 from .errors import BadRequestError, NotImplementedHereError, TooLargeError
-from .service import Request, Response
+from .service import Request, Response, after
 from .shared_memory import Regions
 
 MAX_TENSORS = 4096  # of a request
 MAX_ELEMENTS = 1 << 40  # of a tensor; sizes of bodies bound what is really there
+MAX_EMPTY = (
+    1 << 24
+)  # the product of the other sizes of a tensor that has no elements: what is computed of it may have some
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def make_request(head: Head, binary: memoryview, model: str, version: str, regio
             raise BadRequestError(f"input {name!r} comes twice")
         inputs[name], at = _tensor(name, each, binary, at, regions)
     timeout = parameters.get("timeout")
-    deadline = None if timeout is None else time.monotonic() + whole(timeout, "timeout") / 1e6
+    deadline = None if timeout is None else after(whole(timeout, "timeout") / 1e6)
     sequence = parameters.get("sequence_id")
     if isinstance(sequence, bool) or not isinstance(sequence, (int, str, type(None))) or len(str(sequence)) > 128:
         raise BadRequestError("sequence_id: expected a number or a string")
@@ -195,8 +197,8 @@ def read_shape(shape: Any, name: str) -> tuple[int, ...]:
     """Raises BadRequestError."""
     if not isinstance(shape, (list, tuple)) or len(shape) > RANK or not all(map(_is_size, shape)):
         raise BadRequestError(f"input {name!r}: its shape is no list of at most {RANK} sizes")
-    if math.prod(shape) > MAX_ELEMENTS:
-        raise TooLargeError(f"input {name!r}: a tensor of {math.prod(shape)} elements")
+    if math.prod(max(size, 1) for size in shape) > (MAX_ELEMENTS if all(shape) else MAX_EMPTY):
+        raise TooLargeError(f"input {name!r}: a tensor of shape {list(shape)} has too many elements")
     return tuple(shape)
 
 
@@ -205,24 +207,29 @@ def _is_size(size: Any) -> bool:
 
 
 def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """The tensor of numbers in lists, flat or nested."""
-    try:
-        came = np.asarray(data)
-    except (ValueError, OverflowError, RecursionError):
-        raise BadRequestError(f"input {name!r}: its data are lists of different lengths") from None
-    if came.size != count:
-        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {came.size} came")
+    """The tensor of numbers in lists, flat or nested. Types are looked at before NumPy makes elements of them: one long text
+    among numbers would make each of them as long."""
+    values = data
+    if list in map(type, data):
+        values = np.array(data, dtype=object).reshape(-1).tolist()
+    kinds = set(map(type, values))
+    if list in kinds:
+        raise BadRequestError(f"input {name!r}: its data are lists of different lengths")
+    if len(values) != count:
+        raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {len(values)} came")
     if count == 0:
         return np.zeros(shape, dtype.numpy)
-    kinds = "b" if dtype is DType.bool else "iu" if dtype.is_integer else "iuf"
-    if came.dtype.kind not in kinds:
+    if not kinds <= ({bool} if dtype is DType.bool else {int} if dtype.is_integer else {int, float}):
         raise BadRequestError(f"input {name!r}: its data are no elements of {NAMES[dtype]}")
     if dtype.is_integer:
         info = np.iinfo(dtype.numpy)
-        if int(came.min()) < info.min or int(came.max()) > info.max:
+        if min(values) < info.min or max(values) > info.max:
             raise BadRequestError(f"input {name!r}: {NAMES[dtype]} holds {info.min} to {info.max}")
-    with np.errstate(over="ignore"):
-        return came.astype(dtype.numpy).reshape(shape)
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(values, dtype.numpy).reshape(shape)
+    except OverflowError:
+        raise BadRequestError(f"input {name!r}: a whole number is larger than any {NAMES[dtype]}") from None
 
 
 # ---- fields ----

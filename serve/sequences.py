@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from concurrent.futures import Future
 
 import numpy as np
 
@@ -17,12 +18,43 @@ from .errors import BadRequestError, OverloadedError
 
 
 class Sequence:
-    """What one sequence keeps."""
+    """What one sequence keeps, and whose turn it is."""
 
     def __init__(self) -> None:
         self.inputs: dict[str, np.ndarray] = {}
-        self.lock = threading.Lock()
         self.last = time.monotonic()
+        self.is_over = False
+        self._lock = threading.Lock()
+        self._waiting: deque[Future[None]] = deque()
+        self.is_busy = False
+
+    def enter(self, most: int) -> Future[None] | None:
+        """The turn, if it is nobody's; else a future that is done when it is this request's. Then `leave` follows. Raises
+        OverloadedError where `most` requests wait already."""
+        with self._lock:
+            if not self.is_busy:
+                self.is_busy = True
+                return None
+            if len(self._waiting) >= most:
+                raise OverloadedError(f"{most} requests of the sequence wait already; try again later")
+            turn: Future[None] = Future()
+            self._waiting.append(turn)
+            return turn
+
+    def leave(self) -> None:
+        """Gives the turn to the first that still waits for it."""
+        with self._lock:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
+            self.is_busy = False
+
+    def give_up(self, turn: Future[None]) -> None:
+        """Waits no longer for a turn."""
+        if not turn.cancel():  # it has just come
+            self.leave()
 
 
 class Sequences:
@@ -42,7 +74,7 @@ class Sequences:
         with self._lock:
             self._expire(now)
             if is_start:
-                self._open.pop(key, None)
+                self._drop(key)
                 if len(self._open) >= self._config.max_sequences:
                     raise OverloadedError(f"{len(self._open)} sequences are open already; end one, or try again later")
                 self._open[key] = Sequence()
@@ -57,11 +89,21 @@ class Sequences:
         """Forgets a sequence."""
         with self._lock:
             if self._open.get(key) is sequence:
-                del self._open[key]
+                self._drop(key)
+
+    def expire(self) -> None:
+        """Forgets those that nobody has continued for too long."""
+        with self._lock:
+            self._expire(time.monotonic())
 
     def _expire(self, now: float) -> None:
-        while self._open:
-            key, oldest = next(iter(self._open.items()))
-            if now - oldest.last < self._config.sequence_idle or oldest.lock.locked():
+        for key, each in list(self._open.items()):
+            if now - each.last < self._config.sequence_idle:
                 return
-            del self._open[key]
+            if not each.is_busy:
+                self._drop(key)
+
+    def _drop(self, key: int | str) -> None:
+        dropped = self._open.pop(key, None)
+        if dropped is not None:
+            dropped.is_over = True

@@ -24,6 +24,7 @@ from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .http_app import HttpApp, HttpLimits
 from .http_pages import Pages
+from .http_protocol import Connection, most_connections, sweep
 from .remote_sessions import RemoteLimits
 from .repository import Repository
 from .service import Service
@@ -31,7 +32,6 @@ from .shared_memory import Regions
 
 LOG = logging.getLogger("treadle.serve")
 _GRPC_THREADS = 64  # requests that gRPC's server takes at once: each waits in a thread of its own
-_MAX_CONNECTIONS = 2048  # over HTTP; then 503
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,9 @@ class Server:
                 access_log=False,
                 log_config=None,
                 lifespan="off",
-                limit_concurrency=_MAX_CONNECTIONS,
+                http=Connection,
+                ws="none",
+                limit_concurrency=most_connections(),
                 timeout_graceful_shutdown=max(1, int(config.drain)),
                 **options,
             )
@@ -148,7 +150,11 @@ class Server:
         if server.started:
             self.http_port = server.servers[0].sockets[0].getsockname()[1]
             LOG.info("HTTP on %s:%d", self.config.host, self.http_port)
-        await task
+        sweeper = asyncio.ensure_future(sweep(server.server_state.connections))
+        try:
+            await task
+        finally:
+            sweeper.cancel()
 
     def _start_grpc(self) -> None:
         config = self.config
@@ -185,6 +191,7 @@ class Server:
         """Looks at the folder again and again."""
         while not self._stopping.wait(self.config.poll):
             try:
+                self.service.tidy()
                 self.repository.refresh()
             except Exception as error:  # the folder may come back
                 LOG.error("%s", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from .scheduler import Scheduler
 from .sequences import Sequence
 
 NAME = "treadle"
+_LONGEST = 1e9  # seconds that anything may wait: what threads can wait for ends at ten times as much
 EXTENSIONS = (
     "binary_tensor_data",
     "model_repository",
@@ -105,20 +107,57 @@ class Service:
             self.end(call)
 
     def begin(self, request: Request) -> Call:
-        """Checks a request. A sequence's lock is held from here on, until `end`. Raises ServeError."""
+        """Checks a request, and waits for the turn of its sequence, which it has from here on, until `end`. Raises ServeError."""
+        call = self._found(request)
+        if call.sequence is not None:
+            turn = call.sequence.enter(call.model.config.max_queue)
+            if turn is not None:
+                try:
+                    turn.result(_turn_seconds(request))
+                except concurrent.futures.TimeoutError:
+                    call.sequence.give_up(turn)
+                    raise _busy(request) from None
+        return self._filled(call)
+
+    async def begin_soon(self, request: Request) -> Call:
+        """`begin` for the thread of an event loop, which must not wait."""
+        call = self._found(request)
+        if call.sequence is not None:
+            turn = call.sequence.enter(call.model.config.max_queue)
+            if turn is not None:
+                try:
+                    await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(turn)), _turn_seconds(request))
+                except BaseException as error:
+                    call.sequence.give_up(turn)
+                    if isinstance(error, asyncio.TimeoutError):
+                        raise _busy(request) from None
+                    raise
+        return self._filled(call)
+
+    def _found(self, request: Request) -> Call:
         since = time.monotonic()
         model, endpoint = self.repository.endpoint(request.model, request.version)
         endpoint.check_outputs(request.outputs)
-        if request.sequence is None:
-            return Call(request, model, endpoint, endpoint.arguments(request.inputs), None, since)
-        sequence = model.sequences[endpoint.function].find(request.sequence, request.is_start)
-        if not sequence.lock.acquire(timeout=0 if request.deadline is None else max(0.0, request.deadline - since)):
-            raise BadRequestError(f"sequence {request.sequence!r} has a request that is not answered yet")
+        sequence = None
+        if request.sequence is not None:
+            sequence = model.sequences[endpoint.function].find(request.sequence, request.is_start)
+        return Call(request, model, endpoint, [], sequence, since)
+
+    def _filled(self, call: Call) -> Call:
+        """The call with its arguments, for which a sequence keeps what the request does not give."""
+        request, sequence = call.request, call.sequence
+        if sequence is None:
+            call.arguments = call.endpoint.arguments(request.inputs)
+            return call
         try:
+            if sequence.is_over:
+                raise BadRequestError(f"sequence {request.sequence!r} has ended meanwhile")
             given = {**sequence.inputs, **request.inputs}
-            call = Call(request, model, endpoint, endpoint.arguments(given), sequence, since)
+            call.arguments = call.endpoint.arguments(given)
         except BaseException:
-            sequence.lock.release()
+            if request.is_start and request.sequence is not None:
+                call.model.sequences[call.endpoint.function].end(request.sequence, sequence)
+            sequence.leave()
             raise
         sequence.inputs = {name: np.array(array) for name, array in given.items()}
         return call
@@ -187,7 +226,13 @@ class Service:
     def end(call: Call) -> None:
         """Behind a call, however it ended."""
         if call.sequence is not None:
-            call.sequence.lock.release()
+            call.sequence.leave()
+
+    def tidy(self) -> None:
+        """To be called now and then: what has expired is forgotten, though nobody asks for anything."""
+        for model in self.repository.models():
+            for sequences in model.sequences.values():
+                sequences.expire()
 
     # ---- what there is ----
 
@@ -222,6 +267,20 @@ class Service:
             "inputs": list(map(_tensor_metadata, endpoint.inputs)),
             "outputs": list(map(_tensor_metadata, endpoint.outputs)),
         }
+
+
+def after(seconds: float) -> float:
+    """The deadline that is so many seconds away, or practically never."""
+    return time.monotonic() + min(seconds, _LONGEST)
+
+
+def _turn_seconds(request: Request) -> float:
+    """How long a request waits for the one of its sequence before it: not at all, unless it says until when."""
+    return 0.0 if request.deadline is None else max(0.0, request.deadline - time.monotonic())
+
+
+def _busy(request: Request) -> BadRequestError:
+    return BadRequestError(f"sequence {request.sequence!r} has a request that is not answered yet")
 
 
 def _resolve(future: concurrent.futures.Future, outputs: Any, error: Exception | None) -> None:
