@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import socket
@@ -9,7 +10,6 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def protocol(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[[int], socket.socket]]:
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
 
         def begin(port: int) -> socket.socket:
             found = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -47,25 +47,19 @@ def connect() -> Iterator[Callable[[int], socket.socket]]:
 
 
 def is_ended(connection: socket.socket) -> bool:
-    """Whether the server ends the connection, whatever it may say before."""
-    try:
+    """True when the server has ended the connection, whatever it says before. Raises TimeoutError where it does not."""
+    with contextlib.suppress(ConnectionError):
         while connection.recv(1 << 16):
             pass
-    except ConnectionError:
-        pass
-    except TimeoutError:
-        return False
     return True
 
 
 def trickle(connection: socket.socket) -> None:
     """Sends a byte now and then until the connection is over."""
-    try:
+    with contextlib.suppress(OSError):
         while True:
             connection.sendall(b"a")
             time.sleep(0.1)
-    except OSError:
-        pass
 
 
 def is_served(port: int) -> bool:
@@ -124,7 +118,11 @@ def test_requests_ahead_of_their_answers_have_a_bound(
     port = start().http_port
     connection = connect(port)
     connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n" * 5000)
-    assert is_ended(connection)
+    answers = bytearray()
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(1 << 16):
+            answers += piece
+    assert answers.count(b"HTTP/1.1 200") < 1000
     assert is_served(port)
 
 
