@@ -226,7 +226,7 @@ def _header(scope: Scope, name: bytes) -> str:
     return next((value.decode("latin-1") for each, value in scope["headers"] if each == name), "")
 
 
-async def _decompressed(body: Body, data: bytearray, encoding: str, limit: int) -> bytes:
+async def _decompressed(body: Body, data: bytes | bytearray, encoding: str, limit: int) -> bytes:
     """What a body stands for: found in another thread where that may take longer than a millisecond."""
     most = min(limit, MOST_INFLATED * len(data))
     body.take(most)
