@@ -194,6 +194,10 @@ class UnknownFunctionError(ExecutionError, AttributeError, KeyError):
     """There is no function of that name."""
 
 
+class UnknownOutputError(ArgumentError, AttributeError, KeyError):
+    """A call has no result of that name."""
+
+
 class UnknownGlobalFunctionError(UnknownFunctionError, ValueError):
     """No function of that name has been registered."""
 

@@ -32,6 +32,10 @@ def information(executable: Executable) -> dict[str, Any]:
             for function in executable.program.functions
             if not function.captured
         ],
+        "outputs": {
+            name: [{"name": port.name, "type": str(port.type)} for port in executable.outputs(name)]
+            for name in executable.globals
+        },
         "imports": [str(entry) for entry in executable.program.imports],
         "data_types": [str(definition) for definition in executable.program.data_types],
         "primitives": len(executable.primitive_ops),
@@ -47,8 +51,11 @@ def information(executable: Executable) -> dict[str, Any]:
 def information_text(facts: dict[str, Any]) -> str:
     lines = [f"{facts['file']}: Treadle executable, format {facts['format_version']}, {size_text(facts['bytes'])}"]
     for function in facts["functions"]:
-        params = ", ".join(f"{param['name']}: {param['type']}" for param in function["params"])
-        lines.append(f"  {function['name']}({params}) -> {function['result']}")
+        ports = [("in ", port) for port in function["params"]]
+        ports += [("out", port) for port in facts["outputs"][function["name"]]]
+        width = max((len(port["name"]) for _, port in ports), default=0)
+        lines.append(f"  {function['name']}")
+        lines += [f"    {way}  {port['name']:{width}}  {port['type']}" for way, port in ports]
     lines += [f"  import {entry}" for entry in facts["imports"]]
     lines += [f"  {definition}" for definition in facts["data_types"]]
     constants = f"  constants: {facts['constants']}, {size_text(facts['constant_bytes'])}"

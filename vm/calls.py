@@ -113,7 +113,7 @@ class Calls:
             trap = self._engine.start(context.address, number)
             if trap:
                 raise _start_error(trap, self.image.program.functions[number])
-            return self._finish(context, self._engine.run(context.address), clock, None)
+            return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
             self._leave(context)
 
@@ -265,7 +265,7 @@ class Calls:
 
     def _made(self, number: int) -> tuple[Any, np.dtype, Callable[[Context], Any]]:
         """Shape and element type of the array that the engine is given to write a result into, and what takes other results."""
-        take = self._results.take_arrays if self._gives_arrays(number) else self._results.take
+        take = self._results.taker(number, arrays=self._gives_arrays(number))
         if not self.image.makes_result_in_place(number):
             return (0,), np.dtype(np.uint8), take
         result_type = self.image.program.functions[number].type.result
@@ -283,7 +283,7 @@ class Calls:
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
                 raise _start_error(trap, self.image.program.functions[number])
-            return self._finish(context, trap, _Clock(context, self._budget, is_running=True), result)
+            return self._finish(context, number, trap, _Clock(context, self._budget, is_running=True), result)
         finally:
             self._leave(context)
 
@@ -295,7 +295,7 @@ class Calls:
 
         What the words say of memory is the caller's to know: nothing is checked.
         """
-        idle, call_bound = self._idle, self._engine.call_bound
+        idle, call_bound, take = self._idle, self._engine.call_bound, self._results.taker(number)
         in_place, returned, is_bounded = TRAP.IN_PLACE, TRAP.RETURNED, not self._budget.is_depth_alone
 
         @entrance
@@ -311,7 +311,7 @@ class Calls:
                 idle.append(context)
                 return None
             if trap == returned:
-                value = self._results.take(context)
+                value = take(context)
                 idle.append(context)
                 return value
             return self._finish_arrays(context, trap, number, None)
@@ -331,14 +331,14 @@ class Calls:
             trap = self._engine.start(context.address, number)
             if trap:
                 raise _start_error(trap, self.image.program.functions[number])
-            return self._finish(context, self._engine.run(context.address), clock, None)
+            return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
             self._leave(context)
 
     # ---- traps ----
 
     @entrance
-    def _finish(self, context: Context, trap: int, clock: _Clock, place: np.ndarray | None) -> Any:
+    def _finish(self, context: Context, number: int, trap: int, clock: _Clock, place: np.ndarray | None) -> Any:
         """Does what traps ask for until the function has returned; its result."""
         try:
             while trap not in _DONE:
@@ -355,7 +355,7 @@ class Calls:
             raise
         if trap == TRAP.IN_PLACE:
             return None if place is None else Tensor(place)
-        return self._results.take(context)
+        return self._results.taker(number)(context)
 
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
         if trap == TRAP.HOST:

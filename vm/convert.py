@@ -29,6 +29,7 @@ from .context import Context, outside
 from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP
 from .memory import Elements, pinned, set_word, tensor_shape, word, words
+from .outputs import naming_results
 from .tensor import Tensor
 from .values import Closure, DataValue, NativeReference
 
@@ -318,6 +319,18 @@ class Results:
     def __init__(self, image: Image, invoke: Callable[..., Any]) -> None:
         self._image, self._invoke = image, invoke
         self._engine = core.engine()
+        self._takers: dict[tuple[int, bool], Callable[[Context], Any]] = {}
+
+    def taker(self, number: int, arrays: bool = False) -> Callable[[Context], Any]:
+        """`take`, or `take_arrays`, of a function's results: several get their names."""
+        key = number, arrays
+        if key not in self._takers:
+            named, take = (
+                naming_results(self._image.program.functions[number]),
+                self.take_arrays if arrays else self.take,
+            )
+            self._takers[key] = take if named is None else lambda context: named(take(context))
+        return self._takers[key]
 
     def take_arrays(self, context: Context) -> Any:
         """`take` for a tensor or a tuple of tensors, faster where the engine makes the arrays."""

@@ -19,6 +19,7 @@ import numpy as np
 from ..formats.constants import aligned_copy
 from ..formats.errors import ArgumentError, UnknownFunctionError, naming
 from ..formats.executable import Executable
+from ..formats.ports import Port
 from ..formats.types import TensorType
 from . import knobs, library
 from .budgets import DEFAULT_DEPTH, Budget, CancelToken
@@ -29,6 +30,7 @@ from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
 from .image import Image
 from .imports import find_imports
 from .once import Lock
+from .outputs import describe, output_number
 from .stateful import Stateful
 from .values import Closure
 from .verify import verify
@@ -80,6 +82,7 @@ class VirtualMachine:
             )
         self.device = _device(device)
         trusted = exe.native if trust_native or exe.trust_native else None
+        self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
         with naming("a machine"):
@@ -96,6 +99,16 @@ class VirtualMachine:
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
         self._callables: dict[str, Callable[..., Any]] = {}
         self._stateful = Stateful(self._calls, self.__getitem__)
+
+    # ---- what there is ----
+
+    def inputs(self, name: str = "main") -> tuple[Port, ...]:
+        """The parameters of a function: names, element types, shapes. Raises UnknownFunctionError."""
+        return self.executable.inputs(name)
+
+    def outputs(self, name: str = "main") -> tuple[Port, ...]:
+        """The result of a function, or the fields of its tuple, as the model calls them. Raises UnknownFunctionError."""
+        return self.executable.outputs(name)
 
     # ---- calling ----
 
@@ -213,11 +226,15 @@ class VirtualMachine:
         """Calls a function with the arguments of `set_input`, and keeps its result for `get_outputs`."""
         self._stateful.invoke(name, self._number(name))
 
-    def get_outputs(self, name: str = "main", index: int | None = None) -> Any:
-        """What the last `invoke_stateful` of the function gave; with `index`, one part of a tuple. None is left of it when a
-        later one fails: ArgumentError."""
-        self._number(name)
-        return self._stateful.output(name, index)
+    def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
+        """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple. None is
+        left of it when a later one fails: ArgumentError. Raises UnknownOutputError for a name that there is not."""
+        function = self._program.functions[self._number(name)]
+        value = self._stateful.output(name)
+        if index is None:
+            return value
+        number = output_number(function, index)
+        return value[number] if isinstance(value, tuple) else value
 
     def save_function(
         self, name: str, saved_name: str, /, *args: Any, include_return: bool = True, **kwargs: Any
@@ -321,9 +338,7 @@ class VirtualMachine:
             return self._calls.call(number, self._bind(number, args, kwargs), self._budget)
 
         found = self._calls.array_callable(number, call) or call
-        found.__name__ = found.__qualname__ = function.name
-        found.__doc__ = f"{function.name}({', '.join(function.param_names)}): {function.type}"
-        return found
+        return describe(found, function)
 
 
 @contextlib.contextmanager

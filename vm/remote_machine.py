@@ -18,12 +18,14 @@ from ..formats.constants import aligned_copy
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, RemoteError
 from ..formats.executable import Executable
+from ..formats.ports import outputs_of
 from .benchmark import BenchmarkResult, check_options
 from .budgets import DEFAULT_DEPTH, Budget, CancelToken
 from .calls import bound
 from .convert import closure_type
 from .device import Device
 from .machine import VirtualMachine, _keeps_memory
+from .outputs import describe, naming_results, output_number
 from .profile import Profile, ProfileRow
 from .remote import Connection, RemoteDevice
 from .remote_values import Reader, Writer, array_of, as_array, read_type
@@ -138,6 +140,7 @@ class RemoteMachine(VirtualMachine):
             )
         self.device: RemoteDevice = found
         self._connection = found.connection
+        self.executable = exe
         self._program, self._weights = exe.program, exe.weights
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
@@ -168,7 +171,7 @@ class RemoteMachine(VirtualMachine):
     def invoke(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function by name; without arguments, with those of `set_input` if there are any."""
         if not args and not kwargs and name in self._functions:
-            return self._ask_call("call", self._budget, None, function=name)
+            return self._named(name, self._ask_call("call", self._budget, None, function=name))
         return self[name](*args, **kwargs)
 
     def call(
@@ -190,7 +193,7 @@ class RemoteMachine(VirtualMachine):
             return self._call_closure(name, args or (), budget)
         number = self._number(name)
         values = None if args is None else self._bind(number, args, kwargs or {})
-        return self._ask_call("call", budget, values, function=name)
+        return self._named(name, self._ask_call("call", budget, values, function=name))
 
     def invoke_closure(self, closure: Closure, *args: Any) -> Any:
         """Calls a closure that this machine returned."""
@@ -207,13 +210,12 @@ class RemoteMachine(VirtualMachine):
         self._number(name)
         self._ask_call("invoke_stateful", self._budget, (), function=name)
 
-    def get_outputs(self, name: str = "main", index: int | None = None) -> Any:
-        """What the last `invoke_stateful` of the function gave; with `index`, one part of a tuple."""
-        self._number(name)
-        if index is not None and not hasattr(index, "__index__"):
-            raise ArgumentError(f"{name}: an output's index is a number, a {type(index).__name__} came")
-        chosen = None if index is None else index.__index__()
-        return self._ask_call("get_outputs", Budget(), (), function=name, index=chosen)
+    def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
+        """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple."""
+        function = self._program.functions[self._number(name)]
+        chosen = None if index is None else output_number(function, index)
+        answer = self._ask_call("get_outputs", Budget(), (), function=name, index=chosen)
+        return self._named(name, answer) if index is None else answer
 
     def save_function(
         self, name: str, saved_name: str, /, *args: Any, include_return: bool = True, **kwargs: Any
@@ -237,7 +239,7 @@ class RemoteMachine(VirtualMachine):
     def _saved(self, saved_name: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
         values = self._bind(self._number(name), args, kwargs)
         self._ask_call("save_function", Budget(), values, function=name, saved=saved_name)
-        return lambda: self._ask_call("saved", self._budget, (), saved=saved_name)
+        return lambda: self._named(name, self._ask_call("saved", self._budget, (), saved=saved_name))
 
     # ---- measuring ----
 
@@ -292,24 +294,36 @@ class RemoteMachine(VirtualMachine):
         function = self._program.functions[number]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._ask_call("call", self._budget, self._bind(number, args, kwargs), function=function.name)
+            values = self._bind(number, args, kwargs)
+            return self._named(function.name, self._ask_call("call", self._budget, values, function=function.name))
 
-        call.__name__ = call.__qualname__ = function.name
-        call.__doc__ = f"{function.name}({', '.join(function.param_names)}): {function.type}"
-        return call
+        return describe(call, function)
 
     def _call_closure(self, closure: Any, args: Sequence[Any], budget: Budget) -> Any:
         native: Any = closure.native if isinstance(closure, Closure) else None
         if not isinstance(native, Handle) or native.owner is not self._handle:
             raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
         names = [f"argument {number}" for number in range(len(closure.type.params))]
-        return self._ask_call("closure", budget, bound(closure.name, names, args, {}), closure=native.number)
+        values = bound(closure.name, names, args, {})
+        return self._named(closure.name, self._ask_call("closure", budget, values, closure=native.number))
 
     def _ask_call(self, what: str, budget: Budget, values: Sequence[Any] | None, **header: Any) -> Any:
         answer, data = self._request(what, budget, values, **header)
         if "result" not in answer:
             return None
         return Reader(answer.get("values"), data, self._result, _tensor).take(answer["result"])
+
+    def _named(self, name: str, value: Any) -> Any:
+        """The results of a function, several under their names."""
+        function = self.executable.function(name)
+        named = naming_results(function)
+        if named is None or not isinstance(value, tuple):
+            return value
+        if len(value) != len(outputs_of(function)):
+            raise RemoteError(
+                f"{name}: the server gave {len(value)} results, the function has {len(outputs_of(function))}"
+            )
+        return named(value)
 
     def _request(
         self, what: str, budget: Budget, values: Sequence[Any] | None, **header: Any

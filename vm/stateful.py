@@ -44,21 +44,11 @@ class Stateful:
                 raise ArgumentError(f"{name}: no inputs are set; call set_input({name!r}, …) first")
         self._outputs[name] = run()
 
-    def output(self, name: str, index: int | None = None) -> Any:
-        """The result that is kept; with `index`, a part of a tuple. Raises ArgumentError."""
+    def output(self, name: str) -> Any:
+        """The result that is kept. Raises ArgumentError."""
         if name not in self._outputs:
             raise ArgumentError(f"{name}: there is no output; call invoke_stateful({name!r}) first")
-        value = self._outputs[name]
-        if index is None:
-            return value
-        parts = value if isinstance(value, tuple) else (value,)
-        if isinstance(index, bool) or not hasattr(index, "__index__"):
-            raise ArgumentError(
-                f"{name}: an output's index is a number from 0 to {len(parts) - 1}, a {type(index).__name__} came"
-            )
-        if not 0 <= index < len(parts):
-            raise ArgumentError(f"{name}: output {index} is asked for, there are {len(parts)}")
-        return parts[index]
+        return self._outputs[name]
 
     def saved(self, name: str, number: int, values: Sequence[Any]) -> Callable[[], Any]:
         """A function without parameters that calls one with copies of these arguments."""

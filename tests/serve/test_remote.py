@@ -606,3 +606,19 @@ def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
     numbers = {**header, "args": [0], "values": [["numbers", "int8", [1 << 21]]]}
     with pytest.raises(errors.FormatError, match="at most"):
         device.connection.ask(numbers, [bytes(1 << 21)])
+
+
+def test_results_have_their_names_there_too(serve: Callable[..., Any]):
+    _, connect = serve()
+    x = treadle.var("x", ("n", 8))
+    exe = treadle.compile(
+        treadle.Module(main=treadle.function([x], treadle.tuple_(treadle.op.exp(x), treadle.op.sigmoid(x))))
+    )
+    machine = VirtualMachine(exe, device=connect())
+    for result in (machine["main"](X), machine.call("main", [X]), machine.saved_call("main", X)()):
+        assert result._fields == tuple(port.name for port in machine.outputs())
+        np.testing.assert_allclose(np.asarray(result.exp), np.exp(X), rtol=1e-6)
+    machine.set_input("main", X)
+    machine.invoke_stateful("main")
+    assert np.asarray(machine.get_outputs("main", "sigmoid")).shape == X.shape
+    assert machine.get_outputs("main")["sigmoid"].shape == X.shape

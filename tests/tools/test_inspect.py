@@ -75,7 +75,10 @@ def test_json_has_stable_keys(model: Path, capsys: pytest.CaptureFixture) -> Non
 def test_info_of_text(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "model.tasm").write_text(TEXT)
     treadle("info", tmp_path / "model.tasm")
-    assert "  main(x: float32[100]) -> float32[100]\n  constants: 1, 400 B\n" in capsys.readouterr().out
+    assert (
+        "  main\n    in   x       float32[100]\n    out  output  float32[100]\n  constants: 1, 400 B\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_verify_finds_what_loading_does_not(model: Path, tmp_path: Path) -> None:
