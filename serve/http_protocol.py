@@ -27,7 +27,7 @@ class Connection(HttpToolsProtocol):
         self._since = self.loop.time()  # when we began to wait for a head
         self._left: tuple[int, float] | None = None  # bytes of answers that were unread, and when
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override, unused-ignore]
         super().connection_made(transport)
         most = self.limit_concurrency or 0
         if len(self.connections) > most + most // 4:  # these would not even be told that there are too many
