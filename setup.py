@@ -22,7 +22,7 @@ TOOLS = {
     "serve",
     "steady",
 }
-INSTALLED = {"treadle": {"__init__", "__main__"}, "treadle.tools": TOOLS}
+INSTALLED = {"treadle": {"__init__", "__main__", "errors"}, "treadle.tools": TOOLS}
 
 
 class BuildPy(build_py):

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..formats import dims
 from ..formats.dims import Dim, SymbolicDim
+from ..formats.dtypes import DType
 from ..formats.errors import InferenceError
 from ..formats.primitive import Attributes, PrimitiveDefinition, PrimitiveNode
 from ..formats.types import UNKNOWN, TensorType, TupleType, Type
@@ -126,8 +127,11 @@ def _with_dims(type_: TensorType, change: Callable[[Any], Any]) -> TensorType:
 
 
 def _is_immediate(atom: ir.Atom, calls: Sequence[ir.OperatorCall]) -> bool:
-    """A scalar constant that elementwise operators alone take. NaN is none: as an attribute it would equal nothing."""
+    """A scalar constant that elementwise operators alone take. NaN is none: as an attribute it would equal nothing; and no
+    integer that attributes, which files hold as int64, cannot have."""
     if not isinstance(atom, ir.Constant) or atom.type.rank or not math.isfinite(atom.value.item()):
+        return False
+    if atom.type.dtype is DType.uint64 and atom.value.item() >= 1 << 63:
         return False
     users = [call for call in calls if any(arg is atom for arg in call.args)]
     return all(lookup(call.operator).fusion is Fusion.ELEMENTWISE for call in users)

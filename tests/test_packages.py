@@ -210,3 +210,11 @@ def test_a_full_disk_under_the_cache_is_done_without(site: Path, tmp_path: Path)
         run_example(site, tmp_path / "work", TREADLE_CACHE=str(disk))
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_errors_are_imported_from_one_module_by_either_name() -> None:
+    import treadle.errors
+    from treadle.errors import FormatError
+
+    assert treadle.errors is treadle.formats.errors
+    assert FormatError is treadle.formats.errors.FormatError

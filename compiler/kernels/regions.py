@@ -134,7 +134,10 @@ class _Regions:
 
     def _write_vector(self, vector: int) -> None:
         total, combine = f"total_{vector}", "{} + {}" if self.is_mean else "maximum({}, {})"
-        for y in ("near", "far"):
-            for x in ("near", "far"):
-                pixel = f"vload_{self.dtype.name}(at_{y}_{x}, {self._at(vector)}, {self._rest(vector)})"
-                self.write(f"{total} = {combine.format(total, f'{pixel} * w_{y}_{x}')}")
+        pixels = [
+            f"vload_{self.dtype.name}(at_{y}_{x}, {self._at(vector)}, {self._rest(vector)}) * w_{y}_{x}"
+            for y in ("near", "far")
+            for x in ("near", "far")
+        ]
+        for found in [" + ".join(pixels)] if self.attributes["mode"] == "max_of_places" else pixels:
+            self.write(f"{total} = {combine.format(total, found)}")

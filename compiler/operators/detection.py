@@ -194,13 +194,16 @@ def _looked_at(begin: np.floating, end: np.floating, bins: int, length: int, sam
 
 
 def _pooled(image: np.ndarray, down: _Places, across: _Places, mode: str) -> np.ndarray:
-    """The mean of a bin's places, each between four pixels; or the greatest of all these pixels times their weights."""
+    """The mean or the greatest of a bin's places, each between four pixels; or the greatest of the pixels times their weights."""
     pixels, weights = (
         (each[:, None, :, None, :, None], other[None, :, None, :, None, :])
         for each, other in zip(down, across, strict=True)
     )
     products = image[pixels] * (weights[0] * weights[1])[..., None]  # [down, across, places …, before or behind …, C]
-    return products.sum((4, 5)).mean((2, 3)) if mode == "avg" else products.max((2, 3, 4, 5))
+    if mode == "max":  # as ONNX has it
+        return products.max((2, 3, 4, 5))
+    values = products.sum((4, 5))
+    return values.mean((2, 3)) if mode == "avg" else values.max((2, 3))
 
 
 MOST_SAMPLES = 4096  # places of a bin along an axis
@@ -217,6 +220,6 @@ register(
         "samples": Attribute(Kind.INT, "places of a bin along an axis that are looked at; 0: one a pixel", 0),
         "scale": Attribute(Kind.FLOAT, "of a region's numbers to pixels", 1.0),
         "half_pixel": Attribute(Kind.BOOL, "pixels have their places in their middle", False),
-        "mode": Attribute(Kind.STRING, "what is taken of the places", "avg", ("avg", "max")),
+        "mode": Attribute(Kind.STRING, "what is taken of the places", "avg", ("avg", "max", "max_of_places")),
     },
 )

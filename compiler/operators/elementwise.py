@@ -38,6 +38,13 @@ def _infer_cast(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
     return TensorType(dtype, inputs[0].shape)
 
 
+def _infer_bitcast(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
+    (x,) = inputs
+    if x.dtype.itemsize != dtype.itemsize or DType.bool in (x.dtype, dtype):
+        raise mismatch(f"an element type of as many bytes as {dtype.name}, and no truth values", x)
+    return TensorType(dtype, x.shape)
+
+
 # ---- reference implementations ----
 
 
@@ -282,4 +289,13 @@ register(
     "x in another element type; float to integer is cut off towards zero, kept in range, and 0 for NaN",
     attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
     work=no_arithmetic,
+)
+register(
+    "bitcast",
+    "x",
+    _infer_bitcast,
+    lambda x, dtype: np.array(x, order="C").view(dtype.numpy),
+    Fusion.OPAQUE,
+    "the bits of x read as another element type of as many bytes",
+    attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
 )

@@ -62,8 +62,8 @@ class _Widener(Emitter):
 
     def _takes_wide(self, call: ir.OperatorCall) -> bool:
         """Whether it is given float32 in place of float16."""
-        if call.operator == "cast":
-            return False  # it takes what is rounded
+        if call.operator in ("cast", "bitcast"):
+            return False  # they take what is rounded
         halves = [arg for arg in call.args if _is_half(tensor_type(arg))]
         if lookup(call.operator).fusion in _CARRIERS:
             variables = [arg for arg in halves if not isinstance(arg, ir.Constant)]

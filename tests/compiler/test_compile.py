@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from treadle.compiler import ir
+from treadle.compiler.builder import Module, constant, function, op, var
 from treadle.compiler.driver import compile_module
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.infer import infer_types
@@ -72,3 +73,11 @@ print(test.digest_of_samples(test.SAMPLES))
     root = Path(__file__).parents[2]
     other = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == digest_of_samples(SAMPLES)
+
+
+def test_numbers_that_int64_does_not_have_stay_constants_of_the_program() -> None:
+    x = var("x", ("n",), "uint64")
+    last, first = np.uint64(2**64 - 1), np.uint64(1 << 63)
+    module = Module(main=function([x], op.bitwise_xor(op.add(x, constant(last)), constant(first))))
+    given = np.array([0, 1, 2**63], np.uint64)
+    assert_equal(run(saved(module), given), (given + last) ^ first)

@@ -4,9 +4,12 @@ import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import treadle.tvm
+from treadle.errors import UnsupportedNameError
+from treadle.tvm.relay.op import absent
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "tvm.md").read_text(encoding="utf-8")
 IN_CODE = re.compile(r"`([^`]+)`")
@@ -77,6 +80,53 @@ def test_the_page_lists_the_functions_of_vm_builtin() -> None:
     section = TEXT.partition("## The functions of `vm.builtin`")[2].partition("\n## ")[0]
     listed = [f"vm.builtin.{name}" for name in IN_CODE.findall(section)]
     assert listed == [name for name in treadle.tvm.runtime.list_global_func_names() if name.startswith("vm.builtin.")]
+
+
+def public_names() -> Iterator[tuple[str, str]]:
+    """TVM's modules, and what is public in them."""
+    module = ""
+    for line in (Path(__file__).parent / "public_names.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            yield from ((module, name) for name in line.split())
+        else:
+            module = line.rstrip(":")
+
+
+OPERATORS = (
+    "tvm.relay",
+    "tvm.relay.nn",
+    "tvm.relay.image",
+    "tvm.relay.vision",
+    "tvm.relay.random",
+    "tvm.relay.annotation",
+)
+
+
+@pytest.mark.parametrize("package", OPERATORS)
+def test_each_operator_of_tvm_is_here_or_says_why_not(package: str) -> None:
+    found: Any = treadle
+    for part in package.split("."):
+        found = getattr(found, part)
+    for name in (name for module, name in public_names() if module == package):
+        if not hasattr(found, name):
+            with pytest.raises(UnsupportedNameError):
+                getattr(found, name)
+
+
+def test_each_public_name_of_tvms_modules_is_in_the_page() -> None:
+    listed = set(re.findall(r"\w+", TEXT))
+    names = {f"{module}.{name}" for module, name in public_names() if module not in (*OPERATORS, *INNER)}
+    assert {name for name in names if name.rpartition(".")[2] not in listed} == set()
+
+
+INNER = ("tvm.relay.op.memory", "tvm.relay.op.vm")  # dialects of TVM's compiler, which the page names as a whole
+
+
+def test_the_page_lists_the_operators_that_are_not_here() -> None:
+    section = TEXT.partition("## Operators that are not here")[2].partition("\n## ")[0]
+    listed = {name for name in IN_CODE.findall(section) if name.startswith("relay.")}
+    tables = {"relay.": absent.RELAY, "relay.nn.": absent.NN, "relay.op.": absent.OP, "relay.vision.": absent.VISION}
+    assert listed == {prefix + name for prefix, table in tables.items() for name in table}
 
 
 def test_each_row_has_three_columns_or_two() -> None:

@@ -37,7 +37,7 @@ from .expr import (  # noqa: F401
     var,
 )
 from .module import IRModule, Module  # noqa: F401
-from .op import annotation, image, nn, vision  # noqa: F401
+from .op import annotation, image, nn, random, vision  # noqa: F401
 from .prelude import Prelude  # noqa: F401
 from .scope_builder import ScopeBuilder  # noqa: F401
 from .ty import (  # noqa: F401
@@ -88,7 +88,8 @@ _NAMES = {
 }
 
 _ABSENT = {
-    "debug": "print the values of an executor, or use the debug executor",
+    **_operators.absent.RELAY,
+    "debug": _operators.absent.OP["debug"],
     "quantize": "quantized models come in as ONNX",
 }
 

@@ -259,7 +259,11 @@ def _regions(d: Draw) -> Operands:
     dtype, count, images = d.one("float32", "float64"), d.few(), d.few()
     d.ranges[2] = images
     types = [tensor(dtype, (images, d.few(), d.few(), d.dim())), tensor(dtype, (count, 4)), tensor("int64", (count,))]
-    attributes = {"size": (d.one(1, 2, 3), d.one(0, 1, 2)), "samples": d.one(0, 2, -3), "mode": d.one("avg", "max")}
+    attributes = {
+        "size": (d.one(1, 2, 3), d.one(0, 1, 2)),
+        "samples": d.one(0, 2, -3),
+        "mode": d.one("avg", "max", "max_of_places"),
+    }
     return types, attributes | {"half_pixel": d.one(True, False)}
 
 

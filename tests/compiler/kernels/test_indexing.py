@@ -178,7 +178,7 @@ def test_regions_of_images(data):
     images = rng.integers(0, shape[0], count)
     x = rng.standard_normal(shape).astype(dtype)
     sizes = {"samples": draw(0, 3), "scale": data.draw(st.sampled_from([0.25, 1, 0.3]))}
-    kind = {"half_pixel": data.draw(st.booleans()), "mode": data.draw(st.sampled_from(["avg", "max"]))}
+    kind = {"half_pixel": data.draw(st.booleans()), "mode": data.draw(st.sampled_from(["avg", "max", "max_of_places"]))}
     params = [tensor(dtype, each.shape) for each in (x, rois)] + [tensor("int64", (count,))]
     definition = definition_of("roi_align", params, size=size, **sizes, **kind)
     target = data.draw(st.sampled_from([TARGET, *NARROW]))

@@ -1,8 +1,11 @@
 """`relay.op`: the operators. One table (`table.py`); each module registers a family."""
 
-from . import algorithm, annotation, image, nn, reduce, sparse, tensor, transform, vision  # noqa: F401
+from ..._lazy import lazy
+from . import algorithm, annotation, image, nn, random, reduce, sparse, tensor, transform, vision  # noqa: F401
 from . import table as op  # noqa: F401
+from .absent import OP, RELAY
 from .algorithm import argsort, searchsorted, sort, topk  # noqa: F401
+from .coordinates import sparse_fill_empty_rows, sparse_reshape  # noqa: F401
 from .reduce import (  # noqa: F401
     all,
     any,
@@ -29,12 +32,14 @@ FUNCTIONS = [
     *tensor.__all__,
     *transform.__all__,
     *sparse.__all__,
-    *("argsort", "searchsorted", "sort", "topk"),
+    *("argsort", "searchsorted", "sort", "sparse_fill_empty_rows", "sparse_reshape", "topk"),
     *("all", "any", "argmax", "argmin", "logsumexp", "max", "mean", "mean_std", "mean_variance", "min", "prod"),
     *("std", "sum", "variance"),
 ]
 
 __all__ = [
     *FUNCTIONS,
-    *("TABLE", "algorithm", "annotation", "get", "image", "nn", "op", "reduce", "tensor", "vision"),
+    *("TABLE", "algorithm", "annotation", "get", "image", "nn", "op", "random", "reduce", "tensor", "vision"),
 ]
+
+__getattr__, __dir__ = lazy(__name__, {}, {}, {**OP, **RELAY})

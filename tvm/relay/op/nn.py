@@ -12,7 +12,9 @@ from ....compiler.builder import Expression, op
 from ....formats import dims, types
 from ....formats.dtypes import DType
 from ....formats.errors import InferenceError
+from ..._lazy import lazy
 from ..expr import TupleGetItem
+from .absent import NN
 from .convolution import (  # noqa: F401
     batch_matmul,
     conv1d,
@@ -25,6 +27,7 @@ from .convolution import (  # noqa: F401
     matmul,
 )
 from .layouts import transformed
+from .loss import cross_entropy, cross_entropy_with_logits, nll_loss  # noqa: F401
 from .pooling import (  # noqa: F401
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -47,7 +50,7 @@ from .pooling import (  # noqa: F401
 )
 from .reduce import axes_of
 from .sampling import correlation, deformable_conv2d  # noqa: F401  (TVM has them here too)
-from .sparse import sparse_add, sparse_dense  # noqa: F401
+from .sparse import sparse_add, sparse_dense, sparse_transpose  # noqa: F401
 from .table import Tensor, axis_of, known, like, minus, operator, pair, rank_of, shape_of, type_of
 from .tensor import fast_exp, fast_tanh  # noqa: F401  (TVM has them here too)
 
@@ -434,26 +437,6 @@ dropout_raw.__name__ = "dropout_raw"
 # ---- losses ----
 
 
-@operator("nn.cross_entropy")
-def cross_entropy(predictions: Tensor, targets: Tensor) -> Expression:
-    """The mean over the batch of -sum(targets log predictions)."""
-    predictions, shape = shape_of(predictions)
-    total = op.negative(op.sum(op.multiply(op.log(predictions), targets)))
-    if not isinstance(shape[0], int):
-        raise NotImplementedError("nn.cross_entropy: the batch must be known")
-    return op.divide(total, like(predictions, shape[0]))
-
-
-@operator("nn.cross_entropy_with_logits")
-def cross_entropy_with_logits(predictions: Tensor, targets: Tensor) -> Expression:
-    """The mean over the batch of -sum(targets · predictions)."""
-    predictions, shape = shape_of(predictions)
-    total = op.negative(op.sum(op.multiply(predictions, targets)))
-    if not isinstance(shape[0], int):
-        raise NotImplementedError("nn.cross_entropy_with_logits: the batch must be known")
-    return op.divide(total, like(predictions, shape[0]))
-
-
 @operator("nn.fifo_buffer")
 def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Expression:
     """The buffer, `data` put in behind, so much of its front left out."""
@@ -463,3 +446,6 @@ def fifo_buffer(data: Tensor, buffer: Tensor, axis: int) -> Expression:
     if count is types.UNKNOWN:
         raise NotImplementedError("nn.fifo_buffer: the buffer's length must be known")
     return op.slice(joined, starts=(dims.multiply(count, -1),), ends=(1 << 40,), axes=(along,), steps=(1,))
+
+
+__getattr__, __dir__ = lazy(__name__, {}, {}, NN)

@@ -39,13 +39,16 @@ def _dense(matrix: Any, rows: Any, columns: Any) -> Expression:
     data, indices, indptr = matrix
     if type_of(data).rank != 1:
         raise NotImplementedError("matrices of blocks (BSR); give a CSR matrix")
-    count = type_of(data).shape[0]
-    ends = op.slice(op.cast(indptr, dtype="int64"), starts=(1,), ends=(1 << 40,), axes=(0,))
-    places = op.expand_dims(op.arange(stop=count), axes=(1,))
-    row = op.sum(op.cast(op.less_equal(ends, places), dtype="int64"), axes=(1,))
-    at = op.stack(row, op.cast(indices, dtype="int64"), axis=1)
+    at = op.stack(_rows(indices, indptr), op.cast(indices, dtype="int64"), axis=1)
     zeros = op.broadcast_to(like(data, 0), shape=(rows, columns))
     return op.scatter_nd(zeros, at, data, reduction="add")
+
+
+def _rows(indices: Expression, indptr: Expression) -> Expression:
+    """The row of each element of a CSR matrix, int64."""
+    ends = op.slice(op.cast(indptr, dtype="int64"), starts=(1,), ends=(1 << 40,), axes=(0,))
+    places = op.expand_dims(op.arange(stop=type_of(indices).shape[0]), axes=(1,))
+    return op.sum(op.cast(op.less_equal(ends, places), dtype="int64"), axes=(1,))
 
 
 @operator("nn.sparse_dense")
@@ -74,6 +77,27 @@ def _sparse_add(dense_mat: Tensor, sparse_mat: Tensors) -> Expression:
 def sparse_add(dense_mat: Any, sparse_mat: Any) -> Any:
     """dense + sparse; the sparse matrix is CSR, SciPy's or (data, indices, indptr)."""
     return _sparse_add(dense_mat, _parts(sparse_mat))
+
+
+@operator("nn.sparse_transpose", results=3)
+def _sparse_transpose(data: Tensor, indices: Tensor, indptr: Tensor) -> Expression:
+    """The three tensors of a square matrix's transpose."""
+    kind, size = type_of(indptr).dtype, minus(type_of(indptr).shape[0], 1)  # type: ignore[arg-type]
+    rows, columns = _rows(indices, indptr), op.cast(indices, dtype="int64")
+    columns, (count,) = shape_of(columns)
+    order = op.top_k(columns, k=count, axis=0, largest=False)[1]  # stable: rows stay in order
+    ones = op.broadcast_to(builder.constant(1), shape=(count,))
+    zeros = op.broadcast_to(builder.constant(0), shape=(size,))
+    many = op.scatter_nd(zeros, op.expand_dims(columns, axes=(1,)), ones, reduction="add")
+    ends = op.pad(op.cumulative_sum(many, axis=0), pads=(1, 0))
+    moved = [op.take(each, order, axis=0) for each in (data, op.cast(rows, dtype=type_of(indices).dtype))]
+    return builder.tuple_(*moved, op.cast(ends, dtype=kind))
+
+
+def sparse_transpose(x: Any) -> Any:
+    """(data, indices, indptr) of the transpose of a square CSR matrix, SciPy's or (data, indices, indptr)."""
+    matrix = (x.data, x.indices, x.indptr) if hasattr(x, "indptr") else tuple(x)
+    return _sparse_transpose(*matrix)
 
 
 @operator("sparse_to_dense")

@@ -54,6 +54,7 @@ __all__ = [
     "layout_transform",
     "meshgrid",
     "one_hot",
+    "reinterpret",
     "repeat",
     "reshape",
     "reshape_like",
@@ -88,6 +89,12 @@ def cast(data: Tensor, dtype: str) -> Expression:
 def cast_like(data: Tensor, dtype_like: Tensor) -> Expression:
     """The elements as the type of another tensor."""
     return op.cast(data, dtype=type_of(dtype_like).dtype)
+
+
+@operator("reinterpret")
+def reinterpret(data: Tensor, dtype: str) -> Expression:
+    """The bits of each element as an element type of as many bytes."""
+    return op.bitcast(data, dtype=dtype_name(dtype))
 
 
 @operator("expand_dims")

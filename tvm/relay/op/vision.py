@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....compiler.builder import Expression, op
+from ....formats.errors import InferenceError
+from ..._lazy import lazy
+from .absent import VISION
 from .boxes import (  # noqa: F401  (TVM has them here too)
     all_class_non_max_suppression,
     get_valid_counts,
@@ -29,10 +32,9 @@ def roi_align(
     mode: str = "avg",
 ) -> Expression:
     """Regions [image, x, y, x, y] of images, each parted into bins."""
-    if mode not in ("avg", b"avg"):
-        raise NotImplementedError(
-            f"vision.roi_align: mode {mode!r}: ONNX takes the greatest of weighted corners, TVM of points"
-        )
+    modes = {"avg": "avg", b"avg": "avg", "max": "max_of_places", b"max": "max_of_places"}
+    if mode not in modes:
+        raise InferenceError(f"mode {mode!r}; there are avg and max")
     images = op.cast(
         op.squeeze(op.slice(rois, starts=(0,), ends=(1,), axes=(1,), steps=(1,)), axes=(1,)), dtype="int64"
     )
@@ -44,6 +46,9 @@ def roi_align(
         size=pair(pooled_size, 2),
         samples=max(int(sample_ratio), 0),
         scale=float(spatial_scale),
-        mode="avg",
+        mode=modes[mode],
     )
     return transformed(found, "NHWC", layout)
+
+
+__getattr__, __dir__ = lazy(__name__, {}, {}, VISION)
