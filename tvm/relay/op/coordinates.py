@@ -70,7 +70,7 @@ def _filled(sparse_indices: Tensor, sparse_values: Tensor, dense_shape: Tensor, 
     every = op.cumulative_sum(
         op.add(op.multiply(many, builder.constant(0)), builder.constant(1)), axis=0, exclusive=True
     )
-    first = op.pad(op.expand_dims(op.cast(every, dtype=kind), axes=(1,)), pads=(0, 0, 0, rank - 1))  # type: ignore[operator]
+    first = op.pad(op.expand_dims(op.cast(every, dtype=kind), axes=(1,)), pads=(0, 0, 0, rank - 1))
     value = op.cast(op.reshape(default_value, shape=(1,)), dtype=type_of(sparse_values).dtype)
     defaults = behind("broadcast_to", value, waits, shape=(rows,))
     # all rows behind the elements, in the order of their rows, without those that are not empty
