@@ -36,9 +36,9 @@ class ConstantsFile:
     Raises FormatError, OSError.
     """
 
-    def __init__(self, path: str | os.PathLike) -> None:
+    def __init__(self, path: str | os.PathLike, mapped: bool = True) -> None:
         known = frozenset({"constant_keys", "constants"})
-        self._container = container.Container(path, known, deferred=frozenset({"constants"}), plain=True)
+        self._container = container.Container(path, known, deferred=frozenset({"constants"}), plain=True, mapped=mapped)
         self._container.require(sorted(known))
         rows = KEYS.decode(self._container.contents["constant_keys"], "constant_keys")
         arrays = split_constants((type_ for _, type_ in rows), self._container.contents["constants"])

@@ -150,14 +150,20 @@ class Container:
     """An opened file: `contents` are views on its sections by name, checked but for those named in `deferred`.
 
     `plain`: the file is one that another file names, and so must be a regular file: no link, which may lead anywhere, and
-    no pipe or device, which may never end.
+    no pipe or device, which may never end. `mapped` is False for what must be read: see `open_mapped`.
     """
 
     def __init__(
-        self, source: Source, known: frozenset[str], deferred: frozenset[str] = frozenset(), *, plain: bool = False
+        self,
+        source: Source,
+        known: frozenset[str],
+        deferred: frozenset[str] = frozenset(),
+        *,
+        plain: bool = False,
+        mapped: bool = True,
     ) -> None:
         try:
-            self.name, self.data = open_mapped(source, plain)
+            self.name, self.data = open_mapped(source, plain, mapped)
         except OSError as error:
             raise FileError.of(error, f"{source!s} cannot be read") from error
         self.entries = _read_index(self.data, self.name)
@@ -186,25 +192,27 @@ class Container:
             raise FormatError(f"{self.name} has no section {', '.join(map(repr, missing))}", section="index")
 
 
-def open_mapped(source: Source, plain: bool = False) -> tuple[str, memoryview]:
+def open_mapped(source: Source, plain: bool = False, mapped: bool = True) -> tuple[str, memoryview]:
     """A name for messages, and the bytes: mapped where the file can be mapped, and is nobody else's to change.
 
-    Who shortens a file that is mapped ends the process that reads it (SIGBUS). A file that others may write is copied.
+    Who shortens a file that is mapped ends the process that reads it (SIGBUS). A file that others may write is copied, and any
+    that is not to be `mapped`.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return "the data", memoryview(bytes(source) if isinstance(source, bytearray) else source).cast("B").toreadonly()
     check_source(source)
     with open(named(source), "rb", opener=_open_plain if plain else open_ending) as file:
-        if _is_others(os.fstat(file.fileno())):
+        status = os.fstat(file.fileno())
+        if _is_others(status) or (stat.S_ISREG(status.st_mode) and not mapped):
             return str(source), _copy(file)
         try:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (ValueError, OSError):  # an empty file, a pipe
             return str(source), memoryview(file.read())
     if hasattr(mmap, "MADV_HUGEPAGE"):  # for a file that is not in memory yet
         with contextlib.suppress(OSError):  # systems without such pages
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-    return str(source), memoryview(mapped)
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return str(source), memoryview(mapping)
 
 
 def check_source(source: object) -> None:

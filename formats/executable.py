@@ -294,12 +294,13 @@ def load(
     *,
     constants: str | os.PathLike | Mapping[str, np.ndarray] | None = None,
     trust_native: bool = False,
+    mapped: bool = True,
 ) -> Executable:
     """The executable in a file or bytes, or in a library that `export_library` made, of which the data alone is read.
 
     Its constants are mapped, not read (see `Executable.check_constants`): a file in use may be replaced, as `export_library`
     does, but must not be written over in place: to shorten it would end this process. A file that other users can write is
-    therefore read, not mapped.
+    therefore read, not mapped, and so is any with `mapped=False`.
 
     `constants` is the file of late-bound constants, when it does not lie beside the executable under its own name, or the
     constants themselves, by name.
@@ -312,9 +313,9 @@ def load(
         from . import bundle  # whoever loads a .trdl file does not pay for it
 
         source = bundle.only(source, BUNDLED)
-    opened = Container(source, _KNOWN, deferred=frozenset({"constants"}))
+    opened = Container(source, _KNOWN, deferred=frozenset({"constants"}), mapped=mapped)
     opened.require(name for name, required in _REQUIRED.items() if required)
-    binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants)
+    binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants, mapped)
     program, late_bound, native, tuning, weights = sections.decode(opened.contents, binder)
     executable = object.__new__(Executable)
     executable._program = program
@@ -356,15 +357,15 @@ def _named(arrays: Mapping[str, np.ndarray]) -> Callable[[LateBoundConstant], np
 class _Binder:
     """Finds late-bound constants; opens each file once."""
 
-    def __init__(self, folder: Path | None, path: str | os.PathLike | None) -> None:
-        self._folder, self._path = folder, path
+    def __init__(self, folder: Path | None, path: str | os.PathLike | None, mapped: bool = True) -> None:
+        self._folder, self._path, self._mapped = folder, path, mapped
         self.files: dict[str, ConstantsFile] = {}
 
     def __call__(self, constant: LateBoundConstant) -> np.ndarray:
         path = Path(self._path) if self._path is not None else beside(self._folder, constant.file)
         if str(path) not in self.files:
             try:
-                self.files[str(path)] = ConstantsFile(path)
+                self.files[str(path)] = ConstantsFile(path, self._mapped)
             except FileNotFoundError as error:
                 message = f"the executable needs the constants file {str(path)!r}; load it with constants=path"
                 raise FileError.of(error, message, str(path)) from None

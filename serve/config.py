@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -39,6 +41,14 @@ class ModelConfig:
         if not self.max_seconds > 0 or self.max_delay < 0 or not self.sequence_idle > 0:
             raise FormatError("max_seconds and sequence_idle are more than 0, max_delay not less")
 
+    def within(self, owner: ModelConfig) -> ModelConfig:
+        """This configuration, which a client has given. Raises FormatError where it has a larger bound than the owner's."""
+        for name in _BOUNDS:
+            bound, wanted = getattr(owner, name), getattr(self, name)
+            if bound is not None and (wanted is None or wanted > bound):
+                raise FormatError(f"config: {name} = {wanted}: the server's owner allows {bound}")
+        return self
+
     @staticmethod
     def parse(text: str | bytes, source: str, base: ModelConfig | None = None) -> ModelConfig:
         """From JSON; what it does not say is as in `base`. Raises FormatError."""
@@ -64,7 +74,7 @@ class ModelConfig:
     def load(path: Path, base: ModelConfig) -> ModelConfig:
         """From a file; `base` where there is none. Raises FormatError, FileError."""
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_open_regular) as file:
                 data = file.read(MAX_FILE + 1)
         except FileNotFoundError:
             return base
@@ -73,6 +83,15 @@ class ModelConfig:
         if len(data) > MAX_FILE:
             raise FormatError(f"{path.name}: more than {MAX_FILE} bytes")
         return ModelConfig.parse(data, path.name, base)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """`os.open` of a file, through links too, but not of a pipe or device, which may never end. Raises FormatError."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FormatError(f"{os.path.basename(path)} is no regular file")
+    return descriptor
 
 
 def _whole(value: Any) -> bool:
@@ -87,6 +106,17 @@ def _or_none(check: Any) -> Any:
     return lambda value: value is None or check(value)
 
 
+# What a client's configuration may make less, and not more. instances has a default of its own: processors
+_BOUNDS = (
+    "max_queue",
+    "instances",
+    "max_seconds",
+    "max_steps",
+    "max_memory",
+    "max_batch",
+    "max_sequences",
+    "sequence_idle",
+)
 _CHECKS: dict[str, Any] = {each.name: _whole for each in fields(ModelConfig)} | {
     "instances": _or_none(_whole),
     "max_steps": _or_none(_whole),

@@ -23,7 +23,8 @@ class Model:
 
     def __init__(self, name: str, version: int, path: Path, config: ModelConfig) -> None:
         """Loads and verifies the file, and builds its kernels. Raises TreadleError."""
-        executable = load(path)
+        executable = load(path, mapped=False)  # whoever writes over the file must not end the server
+        executable.check_constants()
         machine = VirtualMachine(executable, max_memory=config.max_memory)
         self.name, self.version, self.path, self.config = name, version, path, config
         self.machine = machine

@@ -22,7 +22,7 @@ from typing import Any
 from ..formats.errors import FileError, TreadleError
 from .config import ModelConfig
 from .endpoint import Endpoint
-from .errors import BadRequestError, NotFoundError, NotImplementedHereError, UnavailableError
+from .errors import BadRequestError, NotFoundError, NotImplementedHereError, UnavailableError, as_serve_error
 from .model import Model
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -37,6 +37,7 @@ class Found:
 
     files: Mapping[int, Path]
     config: Path
+    problem: str = ""  # why it cannot be read at the moment; then it is not gone
 
 
 @dataclass
@@ -67,7 +68,9 @@ class Repository:
         self.is_explicit = is_explicit
         self._loading = threading.Lock()
         self._models: dict[str, dict[int, _Loaded]] = {}  # replaced, never changed, so that readers need no lock
+        self._problems: dict[str, str] = {}  # what cannot be read, and why; each is said once
         self._unloaded: set[str] = set()  # by a client, until it loads them again
+        self._configs: dict[str, ModelConfig] = {}  # that clients have given, until they load the models again
         self.scan()
 
     # ---- asking ----
@@ -136,17 +139,21 @@ class Repository:
         """What is in the folder now. Raises FileError where it cannot be read."""
         found: dict[str, Found] = {}
         try:
-            entries = sorted(os.scandir(self.folder), key=lambda entry: entry.name)
+            with os.scandir(self.folder) as found_entries:
+                entries = sorted(found_entries, key=lambda entry: entry.name)
         except OSError as error:
             raise FileError.of(error, f"cannot read the folder of models {self.folder}") from None
         for entry in entries:
             stem = entry.name.removesuffix(_SUFFIX)
-            if entry.name.endswith(_SUFFIX) and _NAME.fullmatch(stem) and entry.is_file():
-                found[stem] = Found({1: Path(entry.path)}, self.folder / f"{stem}.json")
-            elif _NAME.fullmatch(entry.name) and entry.is_dir():
-                files = _versions(Path(entry.path))
-                if files:
+            if not _NAME.fullmatch(stem):
+                continue
+            try:
+                if entry.name != stem and entry.is_file():
+                    found[stem] = Found({1: Path(entry.path)}, self.folder / f"{stem}.json")
+                elif _NAME.fullmatch(entry.name) and entry.is_dir() and (files := _versions(Path(entry.path))):
                     found[entry.name] = Found(files, Path(entry.path) / "config.json")
+            except OSError as error:
+                found[stem] = Found({}, Path(), f"cannot read {entry.name}: {error.strerror}")
         return found
 
     def refresh(self) -> None:
@@ -157,8 +164,12 @@ class Repository:
             found = self.scan()
             for name in [name for name in self._models if name not in found]:
                 self._forget(name)
+            problems = {name: each.problem for name, each in found.items() if each.problem}
+            for name in problems.keys() - self._problems.keys():
+                LOG.error("%s", problems[name])
+            self._problems = problems
             for name, each in found.items():
-                if name not in self._unloaded:
+                if name not in self._unloaded and not each.problem:
                     self._load(name, each)
 
     def load(self, name: str, config: ModelConfig | None = None) -> None:
@@ -167,8 +178,13 @@ class Repository:
             found = self.scan().get(name)
             if found is None:
                 raise NotFoundError(f"there is no model {name!r} in the folder")
+            if found.problem:
+                raise BadRequestError(f"model {name!r} cannot be loaded: {found.problem}")
             self._unloaded.discard(name)
-            failures = self._load(name, found, config)
+            self._configs.pop(name, None)
+            if config is not None:
+                self._configs[name] = config
+            failures = self._load(name, found)
         if failures:
             raise BadRequestError(f"model {name!r} cannot be loaded: {failures[0]}")
 
@@ -183,7 +199,7 @@ class Repository:
             return None
         if not isinstance(text, str):
             raise BadRequestError("config: expected JSON text")
-        return ModelConfig.parse(text, "config", self.config)
+        return ModelConfig.parse(text, "config", self.config).within(self.config)
 
     def unload(self, name: str) -> None:
         """Forgets a model: no new calls; those that run finish. Raises NotFoundError."""
@@ -199,8 +215,9 @@ class Repository:
         self._models = {each: versions for each, versions in self._models.items() if each != name}
         LOG.info("unloaded %s", name)
 
-    def _load(self, name: str, found: Found, config: ModelConfig | None = None) -> list[str]:
+    def _load(self, name: str, found: Found) -> list[str]:
         """Loads the versions of which the files have changed; why those that cannot be loaded cannot."""
+        config = self._configs.get(name)
         versions = {number: each for number, each in self._models.get(name, {}).items() if number in found.files}
         failures = []
         for number, path in found.files.items():
@@ -215,7 +232,7 @@ class Repository:
             try:
                 model = Model(name, number, path, ModelConfig.load(found.config, config or self.config))
             except Exception as error:  # whatever the file does to us, the others are served
-                reason = str(error) if isinstance(error, TreadleError) else f"{type(error).__name__}: {error}"
+                reason = str(error) if isinstance(error, TreadleError) else str(as_serve_error(error))
                 failures.append(reason)
                 LOG.error("cannot load %s, version %d: %s", name, number, reason)
                 state = (
@@ -236,9 +253,11 @@ class Repository:
 
 
 def _versions(folder: Path) -> dict[int, Path]:
+    """The files of a model, by version. Raises OSError: what cannot be read at the moment is not gone."""
     try:
-        names = [entry.name for entry in os.scandir(folder) if _VERSION.fullmatch(entry.name) and entry.is_dir()]
-    except OSError:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if _VERSION.fullmatch(entry.name) and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     files = {int(name): folder / name / f"model{_SUFFIX}" for name in names}
     return {number: path for number, path in sorted(files.items()) if path.is_file()}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..vm.processors import allowed_count
-from .errors import OverloadedError, UnavailableError
+from .errors import LOG, OverloadedError, UnavailableError
 
 _IDLE_SECONDS = 10.0  # after which a thread that has nothing to do ends
 
@@ -82,7 +82,13 @@ class Scheduler:
             if not line.waiting:
                 self._activate(line)
             line.waiting.append(work)
-            self._wake()
+            try:
+                self._wake()
+            except RuntimeError:
+                line.waiting.remove(work)
+                if not line.waiting:
+                    self._lines.remove(line)
+                raise OverloadedError("the system has no thread to make the call; try again later") from None
 
     def waiting(self) -> int:
         """How many requests wait, of all models."""
@@ -132,8 +138,14 @@ class Scheduler:
         if self._idle:
             self._changed.notify()
         elif self._threads == self._busy and any(map(self._may_start, self._lines)):
-            self._threads += 1
-            threading.Thread(target=self._serve, name="treadle-serve", daemon=True).start()
+            thread = threading.Thread(target=self._serve, name="treadle-serve", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no thread for us: those that there are will do it
+                if not self._threads:
+                    raise
+            else:
+                self._threads += 1
 
     def _next(self) -> tuple[Line | None, float | None]:
         """The line to be served now, or for how long there is none; None for ever."""
@@ -159,7 +171,10 @@ class Scheduler:
                     return
                 line, work = found
             start = time.perf_counter()
-            work.run()
+            try:
+                work.run()
+            except BaseException:  # whatever it was, the slot is free again
+                LOG.exception("a fault of the server")
             with self._lock:
                 self._busy -= 1
                 self._end(line, time.perf_counter() - start)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from .errors import BadRequestError, NotFoundError, NotImplementedHereError
 
 _KEY = re.compile(r"/?[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 _FOLDER = "/dev/shm"  # where Linux keeps POSIX shared memory objects
+_LONGEST_NAME = 256  # characters; names stay until the region is forgotten
 MAX_REGIONS = 1024
 
 
@@ -42,6 +44,10 @@ class Regions:
     def register(self, name: str, key: str, offset: int, size: int) -> None:
         """Raises BadRequestError, NotImplementedHereError where the server was started without shared memory."""
         self._check_on()
+        if len(name) > _LONGEST_NAME:
+            raise BadRequestError(
+                f"a shared memory region's name has at most {_LONGEST_NAME} characters, {len(name)} came"
+            )
         if not _KEY.fullmatch(key):
             raise BadRequestError(f"shared memory {name!r}: the key {key[:60]!r} is no name of a shared memory object")
         if offset < 0 or size <= 0:
@@ -83,13 +89,13 @@ class Regions:
 
     def read(self, name: str, offset: int, size: int) -> np.ndarray:
         """A copy of some bytes of a region. Raises NotFoundError, BadRequestError."""
-        data = bytearray(size)
         with self._lock:  # so that the descriptor is not another's by now
             region = self._part(name, offset, size)
-            count = os.preadv(region.descriptor, [data], region.offset + offset)
-        if count < size:
-            raise BadRequestError(f"shared memory region {name!r} has been made shorter")
-        return np.frombuffer(data, np.uint8)
+            if not self._has(region, offset + size):
+                raise BadRequestError(f"shared memory region {name!r} has been made shorter")
+            data = np.empty(size, np.uint8)
+            self._transfer(os.preadv, region, offset, data)
+        return data
 
     def write(self, name: str, offset: int, size: int, array: np.ndarray) -> None:
         """Puts an array's elements into a region. Raises NotFoundError, BadRequestError."""
@@ -98,14 +104,31 @@ class Regions:
             raise BadRequestError(f"shared memory region {name!r}: {data.nbytes} bytes of output, {size} bytes of room")
         with self._lock:
             region = self._part(name, offset, size)
-            if os.fstat(region.descriptor).st_size < region.offset + offset + data.nbytes:
+            if not self._has(region, offset + data.nbytes):  # writing would make it longer
                 raise BadRequestError(f"shared memory region {name!r} has been made shorter")
-            os.pwrite(region.descriptor, data.reshape(-1).view(np.uint8).data, region.offset + offset)
+            self._transfer(os.pwritev, region, offset, data.reshape(-1).view(np.uint8))
 
     def close(self) -> None:
         """Forgets all."""
         if self._is_on:
             self.unregister()
+
+    @staticmethod
+    def _has(region: Region, size: int) -> bool:
+        return os.fstat(region.descriptor).st_size >= region.offset + size
+
+    @staticmethod
+    def _transfer(call: Callable[..., int], region: Region, offset: int, data: np.ndarray) -> None:
+        """Reads or writes all of the bytes, of which one call of the system takes 2 GiB at most. Raises BadRequestError."""
+        done = 0
+        while done < data.nbytes:
+            try:
+                count = call(region.descriptor, [data.data[done:]], region.offset + offset + done)
+            except OSError as error:  # sealed by its owner, no memory for it
+                raise BadRequestError(f"shared memory region {region.name!r}: {error.strerror}") from None
+            if count <= 0:
+                raise BadRequestError(f"shared memory region {region.name!r} has been made shorter")
+            done += count
 
     def _part(self, name: str, offset: int, size: int) -> Region:
         region = self._regions.get(name)
