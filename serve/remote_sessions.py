@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import secrets
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,7 @@ from ..vm.heap_size import heap_bytes
 from ..vm.remote_wire import SESSION_BYTES
 from ..vm.tensor import Tensor
 from ..vm.values import Closure, DataValue
+from .scheduler import Line
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,20 @@ class RemoteLimits:
     bytes: int = 4 << 30  # of a session, in all of these
     executables: int = 64  # kept by their digests, for all sessions
     executable_bytes: int = 4 << 30  # of these together, and so of one
-    calls: int = 16  # at once, of all sessions
+    calls: int = 16  # that run or wait at once, of all sessions; one that has none may always have one
     session_calls: int = 8  # at once of one session, transfers too
-    transfers: int = 8  # uploads and downloads at once, of all sessions
+    transfers: int = 8  # uploads and downloads at once, of all sessions; one that has none may always have one
     transfer_seconds: float = 600.0
     seconds: float = 60.0  # of a call, whatever the client says
     memory: int = 4 << 30  # of a call
     steps: int | None = None  # of a call
     build_seconds: float = 60.0  # for the kernels of a machine
     inline: int = 4096  # bytes of a result's tensors that travel with the answer
+
+    @property
+    def most_threads(self) -> int:
+        """That requests may hold at once: no session keeps another's first call or transfer from one."""
+        return self.calls + self.transfers + 2 * self.sessions
 
 
 _FILES = 0  # in place of a machine's handle
@@ -72,6 +80,7 @@ class Session:
         self._files: dict[str, bytes] = {}  # in memory: no session reaches the host's
         self._next = 1
         self._lock = threading.Lock()
+        self.line = Line("this session", limits.session_calls, None)  # where its calls wait for their turns
 
     # ---- calls ----
 
@@ -154,6 +163,23 @@ class Session:
             self._add(amount - self._named.get(place, 0))
             self._named[place] = amount
 
+    @contextlib.contextmanager
+    def replacing(self, machine: int, kind: str, name: str, amount: int) -> Iterator[None]:
+        """`keep_named`, for what the body has the machine keep: where that fails, what was kept before still is."""
+        place = machine, kind, name
+        before = self._named.get(place)
+        self.keep_named(machine, kind, name, amount)
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                if not self.is_closed and place in self._named:
+                    self.bytes -= self._named.pop(place)
+                    if before is not None:
+                        self._named[place] = before
+                        self.bytes += before
+            raise
+
     # ---- files ----
 
     def files(self) -> list[str]:
@@ -183,16 +209,18 @@ class Session:
 
     # ---- bytes ----
 
-    def reserve(self, amount: int) -> None:
-        """Counts bytes that come. Raises RemoteLimitError, RemoteError."""
+    @contextlib.contextmanager
+    def reserved(self, amount: int) -> Iterator[None]:
+        """Within this, bytes that come are counted. Raises RemoteLimitError, RemoteError."""
         with self._lock:
             self._require_open()
             self._add(amount)
-
-    def unreserve(self, amount: int) -> None:
-        with self._lock:
-            if not self.is_closed:
-                self.bytes -= amount
+        try:
+            yield
+        finally:
+            with self._lock:
+                if not self.is_closed:
+                    self.bytes -= amount
 
     def _add(self, amount: int) -> None:
         if amount > 0 and self.bytes + amount > self.limits.bytes:

@@ -53,7 +53,7 @@ class ServerConfig:
     tokens: str | None = None  # a file
     shared_memory: bool = False
     remote: RemoteLimits | None = None  # then clients may bring executables of their own; see remote_service.py
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # that these clients may call by name
+    functions: Mapping[str, Any] = field(default_factory=dict)  # that these clients may call; see remote_functions.py
 
 
 class _Http(uvicorn.Server):
@@ -167,11 +167,11 @@ class Server:
         if config.remote is not None:
             from .remote_service import RemoteMethods
 
-            self.remote = RemoteMethods(config.remote, config.functions)
+            self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
         self._grpc = make_server(
             Methods(self.service, self.regions),
             max_body=config.limits.max_body,
-            threads=_GRPC_THREADS,
+            threads=_GRPC_THREADS + (0 if config.remote is None else config.remote.most_threads),
             tokens=self._tokens,
             log=self._log,
             remote=self.remote,

@@ -89,11 +89,12 @@ class RemoteSession(RPCSession):
 
     def get_function(self, name: str) -> PackedFunc:
         """A function that the server's owner has registered. Raises UnknownGlobalFunctionError."""
-        from ..vm.remote_machine import call_registered
+        from ..vm.remote_tensor import call_registered, has_function
+        from .runtime.remote_ndarray import as_ndarray
 
-        if not self._connection.ask({"do": "has_function", "name": name})[0].get("has"):
+        if not has_function(self._connection, name):
             raise UnknownGlobalFunctionError(f"the server's owner has registered no function {name!r}")
-        return PackedFunc(lambda *args: call_registered(self._connection, name, args))
+        return PackedFunc(lambda *args: call_registered(self._connection, name, args, as_ndarray))
 
     def device(self, dev_type: str | int, dev_id: int = 0) -> Device:
         """The server's CPU. Raises ArgumentError for anything else."""

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError
-from ..formats.types import TensorType, TupleType
+from ..formats.program import Function
+from ..formats.types import TensorType, TupleType, Type
 from .calls import Calls
 from .memory import pinned
 
@@ -42,13 +43,10 @@ def bind(
         row[:] = array.ctypes.data, image.types.find(type_)  # type: ignore[arg-type]
     places = np.zeros((0 if results is None else len(results) + 1, 2), np.int64)
     if results is not None:
-        result = function.type.result
-        types = result.fields if isinstance(result, TupleType) else (result,)
+        types = results_of(function, len(results))
         offsets = image.result_places(number)
         if len(offsets) != len(results):
-            raise ArgumentError(
-                f"{function.name}: the function does not make its {len(types)} results as separate tensors"
-            )
+            raise _not_apart(function)
         for index, (array, type_) in enumerate(zip(results, types, strict=True)):
             _check(f"{function.name}: result {index}", array, type_)
         order = sorted(range(len(results)), key=offsets.__getitem__)
@@ -61,11 +59,30 @@ def bind(
     return functools.partial(calls.bound_callable(number), words.ctypes.data, at, kept)
 
 
-def _check(place: str, array: np.ndarray, type_: object) -> None:
+def results_of(function: Function, count: int) -> Sequence[Type]:
+    """The types of a function's results, for which `count` tensors are given. Raises ArgumentError."""
+    result = function.type.result
+    types = result.fields if isinstance(result, TupleType) else (result,)
+    if len(types) != count:
+        raise _not_apart(function)
+    return types
+
+
+def _not_apart(function: Function) -> ArgumentError:
+    result = function.type.result
+    count = len(result.fields) if isinstance(result, TupleType) else 1
+    return ArgumentError(f"{function.name}: the function does not make its {count} results as separate tensors")
+
+
+def check_type(place: str, dtype: DType, shape: tuple[int, ...], type_: object, fits: bool = True) -> None:
+    """Raises ArgumentError for a tensor that a bound call cannot read or write, as one of another type."""
     if not isinstance(type_, TensorType) or not type_.is_static:
         raise ArgumentError(f"{place}: a bound call needs tensors of static types, this is {type_}")
+    if not fits or dtype is not type_.dtype or shape != type_.shape:
+        raise ArgumentError(f"{place}: expected {type_} in C order, {dtype.name}[{', '.join(map(str, shape))}] came")
+
+
+def _check(place: str, array: np.ndarray, type_: object) -> None:
     flags = array.flags
-    fits = array.dtype == type_.dtype.numpy and array.shape == type_.shape
-    if not (fits and flags.c_contiguous and flags.aligned and array.dtype.isnative):
-        shape = ", ".join(map(str, array.shape))
-        raise ArgumentError(f"{place}: expected {type_} in C order, {DType.of(array.dtype).name}[{shape}] came")
+    fits = flags.c_contiguous and flags.aligned and array.dtype.isnative
+    check_type(place, DType.of(array.dtype), array.shape, type_, fits)

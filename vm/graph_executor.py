@@ -61,6 +61,10 @@ class GraphExecutor(Module):
         "time_evaluator",
     )
 
+    def __new__(cls, graph: Any = None, executable: Any = None, device: Any = None, **_: Any) -> GraphExecutor:
+        """A device that is elsewhere has executors of its own class, which has this interface."""
+        return object.__new__(getattr(device, "graph_class", cls) if cls is GraphExecutor else cls)
+
     def __init__(
         self,
         graph: Graph | str,
@@ -85,10 +89,9 @@ class GraphExecutor(Module):
         self._check_devices()
         primitives = () if executable is None else executable.program.primitives
         names = {node.function for node in self.graph.nodes if node.function not in (None, NOP, COPY)}
-        found = {name: find(name) for name in names - {primitive.name for primitive in primitives}}
-        self._python = {name: function for name, function in found.items() if function is not None}
+        self._python = self._find_python(names - {primitive.name for primitive in primitives}, find)
         self._plan = self._make_plan(primitives, self._python)
-        self._machine = _machine(self._plan.program, executable)
+        self._machine = self._make_machine(self._plan.program, executable)
         self._tensor = tensor
         self._inputs = {
             name: self.graph.row_ptr[n] for name, n in zip(self.graph.names, self.graph.arg_nodes, strict=True)
@@ -109,13 +112,37 @@ class GraphExecutor(Module):
         for name in self._params:
             self._point(self._inputs[name], self._exact(f"params[{name!r}]", params[name], self._inputs[name]))  # type: ignore[index]
 
+    def _find_python(self, names: set[str], find: Find) -> dict[str, Function]:
+        """The functions of Python's of these names."""
+        found = {name: find(name) for name in names}
+        return {name: function for name, function in found.items() if function is not None}
+
+    def _make_machine(self, program: Program, executable: Executable | None) -> VirtualMachine | None:
+        """The machine of a graph's functions, whose native code comes with the primitives."""
+        if not program.functions:
+            return None
+        made = Executable(program)
+        if executable is None:
+            return VirtualMachine(made)
+        made = made.with_native(executable.native).with_tuning(executable.tuning)
+        return VirtualMachine(made, trust_native=executable.trust_native)
+
     def _make_plan(self, primitives: tuple, python: Mapping[str, Any]) -> GraphProgram:
         return make_program(self.graph, primitives, python)
 
     def _check_devices(self) -> None:
         if not isinstance(self.device, Device):
             raise ArgumentError(f"GraphExecutor: expected a device, {self.device!r} came")
-        for kind in {*(self.graph.device_types or ()), self.device.device_type}:
+        if self.device.session:
+            raise ArgumentError(
+                f"{self.type_key}: {self.device!r} is remote, and this executor runs nodes one by one, in this process; a "
+                "machine of the device has profile(…)"
+            )
+        self._check_kinds(self.device.device_type)
+
+    def _check_kinds(self, own: int) -> None:
+        """Raises ArgumentError for a graph of another device than the CPU."""
+        for kind in {*(self.graph.device_types or ()), own}:
             if kind != cpu().device_type:
                 raise ArgumentError(
                     f"GraphExecutor: the graph wants a device of type {kind}; there is cpu(0), of type 1, alone"
@@ -452,7 +479,7 @@ class GraphExecutor(Module):
             raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; convert it with astype")
         return array
 
-    def _check_shape(self, place: str, array: np.ndarray, type_: TensorType) -> None:
+    def _check_shape(self, place: str, array: np.ndarray | Tensor, type_: TensorType) -> None:
         if array.shape != type_.shape:
             raise ShapeError(f"{place}: array shape do not match the shape of NDArray {array.shape} vs {type_.shape}")
 
@@ -492,17 +519,6 @@ def _zeros(size: int) -> np.ndarray:
 def _as(memory: np.ndarray, type_: TensorType) -> np.ndarray:
     """The tensor of a type at the beginning of some memory."""
     return memory[: type_.nbytes].view(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
-
-
-def _machine(program: Program, executable: Executable | None) -> VirtualMachine | None:
-    """The machine of a graph's functions, whose native code comes with the primitives."""
-    if not program.functions:
-        return None
-    made = Executable(program)
-    if executable is None:
-        return VirtualMachine(made)
-    made = made.with_native(executable.native).with_tuning(executable.tuning)
-    return VirtualMachine(made, trust_native=executable.trust_native)
 
 
 def _in_turn(calls: list[Callable[[], Any]]) -> Callable[[], None]:

@@ -34,19 +34,25 @@ def find_imports(program: Program, given: Functions | None) -> tuple[Imported, .
     given = {} if given is None else given
     if not isinstance(given, Mapping):
         raise ArgumentError(f"imports={given!r}: expected a mapping of names to functions")
-    missing = [str(entry) for entry in program.imports if entry.name not in given]
-    if missing:
-        what = "a function that it was" if len(missing) == 1 else f"{len(missing)} functions that it was"
-        shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …" for text in missing[:_SHOWN]]
+    if missing := missing_imports(program, given, "given"):
         raise UnknownFunctionError(
-            f"the program imports {what} not given: {'; '.join(shown)}{' …' * (len(missing) > len(shown))}. "
-            "Hand over what it may call: VirtualMachine(exe, imports={name: function})"
+            f"{missing}. Hand over what it may call: VirtualMachine(exe, imports={{name: function}})"
         )
     for entry in program.imports:
         if not callable(given[entry.name]):
             kind = type(given[entry.name]).__name__
             raise ArgumentError(f"imports[{entry.name!r}]: expected a function, a {kind} came")
     return tuple(Imported(entry, given[entry.name]) for entry in program.imports)
+
+
+def missing_imports(program: Program, given: Collection[str], participle: str) -> str:
+    """Says which imports of a program are not among these; "" where none is missing."""
+    missing = [str(entry) for entry in program.imports if entry.name not in given]
+    if not missing:
+        return ""
+    what = "a function that it was" if len(missing) == 1 else f"{len(missing)} functions that it was"
+    shown = [text if len(text) <= _SHOWN else f"{text[:_SHOWN]} …" for text in missing[:_SHOWN]]
+    return f"the program imports {what} not {participle}: {'; '.join(shown)}{' …' * (len(missing) > len(shown))}"
 
 
 class _Call(NamedTuple):

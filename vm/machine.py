@@ -31,7 +31,7 @@ from .image import Image
 from .imports import find_imports
 from .once import Lock
 from .outputs import describe, output_number
-from .stateful import Stateful
+from .stateful import SavedCall, Stateful
 from .values import Closure
 from .verify import verify
 
@@ -80,24 +80,43 @@ class VirtualMachine:
             raise ArgumentError(
                 f"VirtualMachine(exe): expected an Executable, a {type(exe).__name__} came; see treadle.load"
             )
-        self.device = _device(device)
-        trusted = exe.native if trust_native or exe.trust_native else None
+        self.device = self._own_device(device)
         self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
-        with naming("a machine"):
-            verified = verify(exe.program)
-            imported = find_imports(exe.program, imports)
-            called, seconds = verified.called_primitives(), _build_seconds(max_build_seconds)
-            with _meanwhile(exe.check_constants):
-                linked = library.link(exe.program, kernels, trusted, exe.tuning, called, seconds)
-                image = Image(verified, linked)
-            self._calls = Calls(image, _keeps_memory(memory_cfg, self.device), self._budget, imported)
         self._listeners: tuple[Listener, ...] = ()
         self._instruments: tuple[Listener, ...] = ()  # that of `set_instrument`
         self._listening = Lock()
         self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
         self._callables: dict[str, Callable[..., Any]] = {}
+        self._saved: dict[str, SavedCall] = {}  # by the names of `save_function`
+        keeps_memory = _keeps_memory(memory_cfg, self.device)
+        with naming("a machine"):
+            self._link(exe, imports, kernels, trust_native, keeps_memory, max_build_seconds)
+
+    def _own_device(self, device: Any) -> Device:
+        """Where this class's machines run. Raises ArgumentError for another device."""
+        return _device(device)
+
+    def _link(
+        self,
+        exe: Executable,
+        imports: Mapping[str, Callable[..., Any]] | None,
+        kernels: str,
+        trust_native: bool,
+        keeps_memory: bool,
+        max_build_seconds: float | None,
+    ) -> None:
+        """Verifies the program and makes what calls it."""
+        verified = verify(exe.program)
+        imported = find_imports(exe.program, imports)
+        called, seconds = verified.called_primitives(), _build_seconds(max_build_seconds)
+        trusted = exe.native if trust_native or exe.trust_native else None
+        with _meanwhile(exe.check_constants):
+            linked = library.link(exe.program, kernels, trusted, exe.tuning, called, seconds)
+            image = Image(verified, linked)
+        self._calls = Calls(image, keeps_memory, self._budget, imported)
+        self._owner: object = self._calls  # of its saved calls
         self._stateful = Stateful(self._calls, self.__getitem__)
 
     # ---- what there is ----
@@ -138,7 +157,7 @@ class VirtualMachine:
 
     def call(
         self,
-        name: str | Closure,
+        name: str | Closure | SavedCall,
         args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -148,13 +167,17 @@ class VirtualMachine:
         max_depth: int | None = None,
         cancel: CancelToken | None = None,
     ) -> Any:
-        """Calls a function, or a closure of this machine, with bounds for this call; what is None is as the machine has it. With
-        `args` of None, the arguments are those of `set_input`.
+        """Calls a function, a saved one, a closure of this machine, or what `saved_call` gave, with bounds for this call; what is
+        None is as the machine has it. With `args` of None, the arguments are those of `set_input`.
 
         Raises BudgetExceededError or CancelledError when a bound is passed; the machine can be used afterwards.
         """
         bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
         budget = self._budget.but(cancel=cancel, **bounds)
+        name = self._saved.get(name, name) if isinstance(name, str) else name
+        if isinstance(name, SavedCall):
+            self._require_own_call(name, args, kwargs)
+            return self._calls.call(name.number, name.values, budget)
         if isinstance(name, Closure):
             self._require_own(name)
             return self._calls.call_closure(name, args or (), budget)
@@ -187,12 +210,17 @@ class VirtualMachine:
         Raises ArgumentError: for unknown names and other types, where weights that are made into one constant with these are not
         given, and for one that decided about the program, as numbers do that are all alike.
         """
-        from .weights import check_like, constants_of
+        from .weights import constants_of
 
-        made = constants_of(self._weights, params)
-        for place, array in made.items():
-            check_like(place, self._calls.image.arrays[place], array)
-        arrays = {place: aligned_copy(array) for place, array in made.items()}
+        self.load_constants(constants_of(self._weights, params))
+
+    def load_constants(self, constants: Mapping[int, Any]) -> None:
+        """Takes other constants, by their places, of those that are made of named weights; `load_params` makes them. Raises
+        ArgumentError for another place or type."""
+        from .weights import check_constants
+
+        check_constants(self._weights, self._calls.image.arrays, constants)
+        arrays = {place: aligned_copy(array) for place, array in constants.items()}
         for array in arrays.values():
             array.flags.writeable = False
         with self._swapping:
@@ -249,9 +277,9 @@ class VirtualMachine:
             return result if include_return else None
 
         saved.__name__ = saved.__qualname__ = saved_name
-        self._callables[saved_name] = saved
+        self._callables[saved_name], self._saved[saved_name] = saved, run
 
-    def saved_call(self, name: str, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+    def saved_call(self, name: str, /, *args: Any, **kwargs: Any) -> SavedCall:
         """A call of a function with copies of these arguments, whose checks are done now."""
         number = self._number(name)
         return self._stateful.saved(name, number, self._bind(number, args, kwargs))
@@ -293,13 +321,25 @@ class VirtualMachine:
         number = self._number(name)
         if not args and not kwargs:
             args = tuple(self._stateful.inputs(name) or ())
-        values = self._bind(number, args, kwargs)
-        self._calls.call(number, values, self._budget)
+        return self._profiled(number, self._bind(number, args, kwargs), self._budget, collectors)
+
+    def profile_call(
+        self, name: str, args: Sequence[Any] | None = None, *, collectors: Sequence[MetricCollector] = (), **bounds: Any
+    ) -> Profile:
+        """`profile`, with the bounds of `call` for each of the two calls."""
+        number = self._number(name)
+        values = self._bind(number, (self._stateful.inputs(name) or ()) if args is None else args, {})
+        return self._profiled(number, values, self._budget.but(**bounds), collectors)
+
+    def _profiled(
+        self, number: int, values: Sequence[Any], budget: Budget, collectors: Sequence[MetricCollector]
+    ) -> Profile:
+        self._calls.call(number, values, budget)
         from .profile import Profile, Profiler  # who runs a model does not pay for these
 
         profiler = Profiler(collectors)
         start = time.perf_counter()
-        self._calls.call(number, values, self._budget, listener=profiler)
+        self._calls.call(number, values, budget, listener=profiler)
         return Profile(profiler, time.perf_counter() - start)
 
     def _listen(self, *, remove: Sequence[Listener] = (), add: Sequence[Listener] = ()) -> None:
@@ -318,6 +358,10 @@ class VirtualMachine:
     def _require_own(self, closure: Any) -> None:
         if not isinstance(closure, Closure) or closure.native.owner is not self._calls.image:
             raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
+
+    def _require_own_call(self, saved: SavedCall, args: Any, kwargs: Any) -> None:
+        if saved.owner is not self._owner or args or kwargs:
+            raise ArgumentError("call: a saved call belongs to one machine, and has its arguments already")
 
     def _number(self, name: str) -> int:
         try:

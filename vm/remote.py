@@ -32,10 +32,10 @@ from ..formats.errors import (
 from .budgets import CancelToken
 from .device import Device
 from .remote_values import plain
-from .remote_wire import CHUNK, SERVICE, SESSION_BYTES, VERSION, error_of_wire, pack, unpack
+from .remote_wire import CHUNK, SERVICE, SESSION_BYTES, SESSION_KEY, VERSION, error_of_wire, pack, unpack
 
 if TYPE_CHECKING:
-    from .remote_machine import RemoteTensor
+    from .remote_tensor import RemoteTensor
 
 _GRACE = 10.0  # seconds that an answer has on the way, beyond the time of the call
 _CLOSING = 2.0  # seconds that the server has to hear that a session is over
@@ -52,12 +52,14 @@ class Connection:
     ) -> None:
         self.address, self._timeout = address, timeout
         self._grpc, channel = _channel(address, tls, pair)
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._call = channel.unary_unary(f"/{SERVICE}/Call")
         self._put = channel.stream_unary(f"/{SERVICE}/Put")
         self._get = channel.unary_stream(f"/{SERVICE}/Get")
         self._released: deque[int] = deque()
+        self.shared: weakref.WeakValueDictionary[bytes, Any] = weakref.WeakValueDictionary()  # handles, by digests
         self.session = b""
+        self.number = next(_sessions)  # as devices tell it
         try:
             found, _ = self._answer(self._call, pack({"do": "open", "version": VERSION}), timeout)
             session, idle = found.get("session"), found.get("idle")
@@ -107,7 +109,7 @@ class Connection:
             for start in range(0, len(data), CHUNK):
                 yield bytes(data[start : start + CHUNK])
 
-        return self._answer(self._put, chunks(), None)[0]
+        return self._answer(self._put, chunks(), None, metadata=((SESSION_KEY, self.session),))[0]
 
     def upload_array(self, array: np.ndarray) -> int:
         """The handle of a copy of an array at the server."""
@@ -141,10 +143,15 @@ class Connection:
         return {**header, "session": self.session, "release": released}
 
     def _answer(
-        self, method: Any, request: Any, timeout: float | None, cancel: CancelToken | None = None
+        self,
+        method: Any,
+        request: Any,
+        timeout: float | None,
+        cancel: CancelToken | None = None,
+        metadata: tuple = (),
     ) -> tuple[dict[str, Any], memoryview]:
         with self._errors(cancel):
-            future = method.future(request, timeout=timeout, metadata=self._metadata)
+            future = method.future(request, timeout=timeout, metadata=(*self._metadata, *metadata))
             if cancel is None:
                 frame = future.result()
             else:
@@ -202,7 +209,7 @@ class RemoteDevice(Device):
     connection: Connection
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__("cpu", 0, next(_sessions))
+        super().__init__("cpu", 0, connection.number)
         object.__setattr__(self, "connection", connection)
 
     @property
@@ -213,18 +220,22 @@ class RemoteDevice(Device):
         return RemoteMachine
 
     @property
+    def graph_class(self) -> type:
+        """What `GraphExecutor(graph, exe, device)` makes."""
+        from .remote_graph import RemoteGraphExecutor
+
+        return RemoteGraphExecutor
+
+    @property
     def address(self) -> str:
         return self.connection.address
 
     def put(self, value: Any) -> RemoteTensor:
         """A copy of a tensor at the server, for calls that are to read it again and again. Raises ArgumentError, DTypeError,
         RemoteLimitError, RemoteError."""
-        from .remote_machine import Handle, RemoteTensor
-        from .remote_values import as_array
+        from .remote_tensor import put
 
-        array = as_array(value)
-        handle = Handle(self.connection, self.connection.upload_array(array))
-        return RemoteTensor(handle, plain(array[:0] if array.ndim else array)[0].dtype, array.shape)
+        return put(self.connection, value)
 
     def close(self) -> None:
         """Ends the session; what is used of it afterwards raises RemoteError."""

@@ -1,151 +1,81 @@
 """A machine at a server, with the interface of `VirtualMachine`: what `VirtualMachine(exe, device=treadle.remote(…))` makes.
 
-Tensors of results stay there until somebody looks at their elements; data values and closures stay there.
+Tensors of results stay there until somebody looks at their elements; data values and closures stay there. What a machine here has
+and one there has not, `REFUSED` tells of.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import math
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ..formats.constants import aligned_copy
-from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, RemoteError
 from ..formats.executable import Executable
 from ..formats.ports import outputs_of
 from .benchmark import BenchmarkResult, check_options
-from .budgets import DEFAULT_DEPTH, Budget, CancelToken
+from .bound import check_type, results_of
+from .budgets import Budget, CancelToken
 from .calls import bound
 from .convert import closure_type
 from .device import Device
-from .machine import VirtualMachine, _keeps_memory
+from .machine import VirtualMachine
 from .outputs import describe, naming_results, output_number
-from .profile import Profile, ProfileRow
-from .remote import Connection, RemoteDevice
-from .remote_values import Reader, Writer, array_of, as_array, read_type
-from .remote_wire import INLINE
+from .profile import MetricCollector, Profile, ProfileRow
+from .remote import RemoteDevice
+from .remote_tensor import Handle, node_of, require_remote, taken, tensor_at
+from .remote_values import Reader, Writer
 from .report import Report
-from .tensor import Tensor
+from .stateful import SavedCall
 from .values import Closure, DataValue
+from .weights import check_constants
 
-_saved_calls = itertools.count(1)
-
-
-class Handle:
-    """A value at a server, let go of when this object goes."""
-
-    __slots__ = ("__weakref__", "connection", "constants", "number", "owner", "word")
-
-    def __init__(self, connection: Connection, number: int, owner: object = None) -> None:
-        self.connection, self.number = connection, number
-        self.owner, self.word, self.constants = owner, 1, None  # as values of this process have them
-        weakref.finalize(self, connection.release, number).atexit = False
-
-
-class RemoteTensor(Tensor):
-    """A tensor at a server. Its elements come when they are asked for, once."""
-
-    __slots__ = ("_dtype", "_found", "_shape", "handle")
-
-    def __init__(self, handle: Handle, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        self.handle, self._dtype, self._shape = handle, dtype, shape
-        self._found: np.ndarray | None = None
-
-    @property
-    def _array(self) -> np.ndarray:  # type: ignore[override]
-        if self._found is None:
-            data = self.handle.connection.download({"handle": self.handle.number})
-            self._found = array_of(data, self._dtype, self._shape)
-        return self._found
-
-    @property
-    def is_here(self) -> bool:
-        """Whether its elements have come."""
-        return self._found is not None
-
-    @property
-    def dtype(self) -> DType:
-        return DType.of(self._dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self._shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self._shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self._dtype.itemsize
-
-    def __len__(self) -> int:
-        return self._shape[0] if self._shape else len(self._array)
-
-    def alias(self) -> Tensor:
-        return self
-
-    def __repr__(self) -> str:
-        place = self.handle.connection.address
-        return f"RemoteTensor({self.dtype.name}{list(self._shape)}, at {place!r})"
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    """A result that came along; it is the caller's, who may write to it."""
-    return Tensor(aligned_copy(array))
+REFUSED = {  # methods of a machine that one at a server has not, and why
+    "listening": "a listener is called in the middle of a call, and may look at and change all that the program works with",
+    "set_instrument": "an instrument is called in the middle of a call, and may change tensors or leave primitives out",
+}
+_INSTEAD = "profile(…) tells the times at the server; a machine of treadle.cpu() has listeners"
+_MOST = (1 << 63) - 1  # of what travels as a number; more is no bound
 
 
 class RemoteMachine(VirtualMachine):
-    """A machine at a server. Threads may call it at once."""
+    """A machine at a server. Threads may call it at once.
 
-    def __init__(
-        self,
-        exe: Executable,
-        device: Device | Sequence[Device] | None = None,
-        memory_cfg: str | Mapping[Device | str, str] | None = None,
-        profile: bool = False,
-        *,
-        imports: Mapping[str, Callable[..., Any]] | None = None,
-        kernels: str = "build",
-        trust_native: bool = False,
-        max_steps: int | None = None,
-        max_seconds: float | None = None,
-        max_memory: int | None = None,
-        max_depth: int = DEFAULT_DEPTH,
-        max_build_seconds: float | None = None,
-    ) -> None:
-        """Uploads the executable, if the server has not got it, with all its constants and without native code. The server
-        verifies and links it. Raises what a machine of this process raises, RemoteError, RemoteLimitError, and ArgumentError for
-        imports and `trust_native`: Python functions and native code do not travel."""
+    To make one uploads the executable, if the server has not got it, with all its constants and without native code; the server
+    verifies and links it. It has the imports that the server's owner has registered, by name, and nothing of this process. Raises
+    what a machine of this process raises, RemoteError, RemoteLimitError, and ArgumentError for `imports` and `trust_native`:
+    functions and native code do not travel."""
+
+    device: RemoteDevice
+
+    def _own_device(self, device: Any) -> Device:
         (found,) = device if isinstance(device, (list, tuple)) else (device,)
         if not isinstance(found, RemoteDevice):
             raise ArgumentError(f"device={device!r}: expected treadle.remote(…)")
-        if not isinstance(exe, Executable):
+        return found
+
+    def _link(
+        self,
+        exe: Executable,
+        imports: Mapping[str, Callable[..., Any]] | None,
+        kernels: str,
+        trust_native: bool,
+        keeps_memory: bool,
+        max_build_seconds: float | None,
+    ) -> None:
+        if imports:
+            names = ", ".join(map(repr, list(imports)[:10]))
             raise ArgumentError(
-                f"VirtualMachine(exe): expected an Executable, a {type(exe).__name__} came; see treadle.load"
+                f"imports of {names}: functions of this process do not travel; a program at a server imports what the "
+                "server's owner has registered under its names"
             )
-        if imports or trust_native:
+        if trust_native:
             raise ArgumentError(
-                "a machine of a remote device takes no imports and no native code: functions and code do not travel"
+                "trust_native: functions and native code do not travel; a remote device builds its own kernels"
             )
-        self.device: RemoteDevice = found
-        self._connection = found.connection
-        self.executable = exe
-        self._program, self._weights = exe.program, exe.weights
-        self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
-        self._functions = {f.name: number for number, f in enumerate(exe.program.functions) if not f.captured}
-        self._callables: dict[str, Callable[..., Any]] = {}
-        memory = "pooled" if _keeps_memory(memory_cfg, found) else "naive"
+        self._connection = self.device.connection
         data = Executable(exe.program, None, exe.tuning, exe.weights).as_bytes()
         proof = hashlib.sha256(self._connection.session)
         proof.update(data)
@@ -154,7 +84,7 @@ class RemoteMachine(VirtualMachine):
             "digest": hashlib.sha256(data).digest(),
             "proof": proof.digest(),
             "kernels": kernels,
-            "memory": memory,
+            "memory": "pooled" if keeps_memory else "naive",
             "max_build_seconds": max_build_seconds,
             **self._bounds(self._budget),
         }
@@ -162,9 +92,11 @@ class RemoteMachine(VirtualMachine):
         if answer.get("missing"):
             self._connection.upload({"kind": "executable"}, memoryview(data))
             answer, _ = self._connection.ask(header)
-        if type(answer.get("handle")) is not int:
-            raise RemoteError(f"{found.address}: the server did not keep the executable; it may be too large for it")
-        self._handle = Handle(self._connection, answer["handle"])
+        if "handle" not in answer:
+            raise RemoteError(
+                f"{self.device.address}: the server did not keep the executable; it may be too large for it"
+            )
+        self._handle = self._owner = Handle(self._connection, answer["handle"])
 
     # ---- calling ----
 
@@ -176,7 +108,7 @@ class RemoteMachine(VirtualMachine):
 
     def call(
         self,
-        name: str | Closure,
+        name: str | Closure | SavedCall,
         args: Sequence[Any] | None = (),
         kwargs: Mapping[str, Any] | None = None,
         *,
@@ -189,6 +121,10 @@ class RemoteMachine(VirtualMachine):
         """Calls a function with bounds for this call, and no more than the server's."""
         bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
         budget = self._budget.but(cancel=cancel, **bounds)
+        name = self._saved.get(name, name) if isinstance(name, str) else name
+        if isinstance(name, SavedCall):
+            self._require_own_call(name, args, kwargs)
+            return self._call_saved(name.function, name.number, budget)
         if isinstance(name, Closure):
             return self._call_closure(name, args or (), budget)
         number = self._number(name)
@@ -198,6 +134,50 @@ class RemoteMachine(VirtualMachine):
     def invoke_closure(self, closure: Closure, *args: Any) -> Any:
         """Calls a closure that this machine returned."""
         return self._call_closure(closure, args, self._budget)
+
+    def bind(
+        self, name: str, arguments: Sequence[np.ndarray], results: Sequence[np.ndarray] | None = None
+    ) -> Callable[[], Any]:
+        """A call that always reads these tensors, which lie at the server (`device.put`), as they are then, and copies its
+        results into those. Raises ArgumentError, as `bound.bind`."""
+        function = self._program.functions[self._number(name)]
+        kept = [require_remote(self._connection, f"bind({name!r})", each) for each in (*arguments, *(results or ()))]
+        reads, writes = kept[: len(arguments)], kept[len(arguments) :]
+        for tensor, type_, param in zip(reads, function.type.params, function.param_names, strict=False):
+            check_type(f"{name}({param})", tensor.dtype, tensor.shape, type_)
+        values = bound(name, function.param_names, reads, {})
+        if results is None:
+            return lambda: self._named(name, self._ask_call("call", self._budget, values, function=name))
+        for index, (tensor, type_) in enumerate(zip(writes, results_of(function, len(writes)), strict=True)):
+            check_type(f"{name}: result {index}", tensor.dtype, tensor.shape, type_)
+        into = [tensor.handle.number for tensor in writes]
+
+        def run() -> None:
+            self._ask_call("call", self._budget, values, function=name, into=into)
+            for tensor in writes:
+                tensor.forget()
+
+        return run
+
+    # ---- weights ----
+
+    def load_constants(self, constants: Mapping[int, Any]) -> None:
+        """Takes other constants, by their places. `load_params` makes them here; they lie at the server."""
+        check_constants(self._weights, self._program.constants, constants)
+        self._request("constants", Budget(), list(constants.values()), places=list(constants))
+
+    def share_params(self, other: VirtualMachine) -> None:
+        """Takes the weights that another machine of the same session and program has now, without a copy."""
+        if (
+            not isinstance(other, RemoteMachine)
+            or other._connection is not self._connection
+            or not other._weights.is_like(self._weights)
+        ):
+            raise ArgumentError(
+                "share_params: expected a machine of the same program with named weights, at the same device; "
+                f"{other!r} came"
+            )
+        self._request("share", Budget(), (), other=other._handle.number)
 
     # ---- stateful calls ----
 
@@ -213,40 +193,44 @@ class RemoteMachine(VirtualMachine):
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
         """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple."""
         function = self._program.functions[self._number(name)]
-        chosen = None if index is None else output_number(function, index)
-        answer = self._ask_call("get_outputs", Budget(), (), function=name, index=chosen)
-        return self._named(name, answer) if index is None else answer
+        if index is None:
+            return self._named(name, self._ask_call("get_outputs", Budget(), (), function=name))
+        self._request("has_outputs", Budget(), (), function=name)  # before what is said of the index, as here
+        return self._ask_call("get_outputs", Budget(), (), function=name, index=output_number(function, index))
 
-    def save_function(
-        self, name: str, saved_name: str, /, *args: Any, include_return: bool = True, **kwargs: Any
-    ) -> None:
-        """Makes `machine[saved_name]()` a call of a function with copies of these arguments, which lie at the server."""
-        if saved_name in self._functions:
-            raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
-        run = self._saved(saved_name, name, args, kwargs)
-
-        def saved() -> Any:
-            result = run()
-            return result if include_return else None
-
-        saved.__name__ = saved.__qualname__ = saved_name
-        self._callables[saved_name] = saved
-
-    def saved_call(self, name: str, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """A call of a function with copies of these arguments, which lie at the server as long as this machine."""
-        return self._saved(f"saved call {next(_saved_calls)}", name, args, kwargs)
-
-    def _saved(self, saved_name: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    def saved_call(self, name: str, /, *args: Any, **kwargs: Any) -> SavedCall:
+        """A call of a function with copies of these arguments, which lie at the server as long as this does."""
         values = self._bind(self._number(name), args, kwargs)
-        self._ask_call("save_function", Budget(), values, function=name, saved=saved_name)
-        return lambda: self._named(name, self._ask_call("saved", self._budget, (), saved=saved_name))
+        answer, _ = self._request("save_function", Budget(), values, function=name)
+        handle = Handle(self._connection, answer.get("handle"))
+        return SavedCall.of(
+            lambda: self._call_saved(name, handle.number, self._budget), self._handle, name, handle.number
+        )
+
+    def _call_saved(self, name: str, handle: int, budget: Budget) -> Any:
+        return self._named(name, self._ask_call("saved", budget, (), saved=handle))
 
     # ---- measuring ----
 
-    def profile(self, name: str, /, *args: Any, **kwargs: Any) -> Profile:
-        """A profile of a call, made at the server."""
-        values = self._bind(self._number(name), args, kwargs) if args or kwargs else ()
-        answer = self._request("profile", self._budget, values, function=name)[0]
+    def profile_with(self, collectors: Sequence[MetricCollector], name: str, /, *args: Any, **kwargs: Any) -> Profile:
+        """`profile`. Raises ArgumentError for collectors, which measure the process that they are in."""
+        values = self._bind(self._number(name), args, kwargs) if args or kwargs else None
+        return self._profile(name, values, self._budget, collectors)
+
+    def profile_call(
+        self, name: str, args: Sequence[Any] | None = None, *, collectors: Sequence[MetricCollector] = (), **bounds: Any
+    ) -> Profile:
+        """A profile of a call with these bounds, made at the server."""
+        values = None if args is None else self._bind(self._number(name), args, {})
+        return self._profile(name, values, self._budget.but(**bounds), collectors)
+
+    def _profile(
+        self, name: str, values: Sequence[Any] | None, budget: Budget, collectors: Sequence[MetricCollector]
+    ) -> Profile:
+        self._number(name)
+        if collectors:
+            raise ArgumentError("profile: collectors measure the process that they are in; at a server there are none")
+        answer = self._request("profile", budget, values, function=name)[0]
         made = Profile.__new__(Profile)
         report = Report.from_json(str(answer.get("report")))
         Report.__init__(made, report.calls, report.device_metrics, report.configuration)
@@ -263,8 +247,10 @@ class RemoteMachine(VirtualMachine):
         cooldown_interval_ms: float = 0,
     ) -> Callable[..., BenchmarkResult]:
         """A function that times calls of one at the server, which all together take no longer than a call may; without arguments,
-        with those of `set_input`."""
-        function = self._number(name)
+        with those of `set_input`. A saved function has its own."""
+        saved = self._saved.get(name) if isinstance(name, str) else None
+        function = -1 if saved is not None else self._number(name)
+        what = {"function": name} if saved is None else {"saved": saved.number}
         check_options(number, repeat, min_repeat_ms, 100, cooldown_interval_ms, 1)
         options = {
             "number": number,
@@ -274,19 +260,25 @@ class RemoteMachine(VirtualMachine):
         }
 
         def evaluate(*args: Any, **kwargs: Any) -> BenchmarkResult:
-            values = self._bind(function, args, kwargs) if args or kwargs else None
-            return BenchmarkResult(self._request("time", self._budget, values, function=name, **options)[0]["results"])
+            values = None
+            if saved is not None:
+                bound(name, (), args, kwargs)  # raises ArgumentError where there are any
+            elif args or kwargs:
+                values = self._bind(function, args, kwargs)
+            return BenchmarkResult(self._request("time", self._budget, values, **what, **options)[0]["results"])
 
         return evaluate
 
     # ---- what does not go over a network ----
 
-    def _not_there(self, *_: Any, **__: Any) -> Any:
-        raise ArgumentError(
-            "a machine of a remote device does not do that: it needs arrays, or functions, of the same process"
-        )
+    def listening(self, *listeners: Any) -> NoReturn:
+        """Raises ArgumentError: see `REFUSED`."""
+        raise refusal("listening")
 
-    bind = load_params = share_params = listening = set_instrument = profile_with = _not_there
+    def set_instrument(self, callback: Callable[..., Any] | None) -> None:
+        """Raises ArgumentError, see `REFUSED`; None, which ends what there is not, is accepted."""
+        if callback is not None:
+            raise refusal("set_instrument")
 
     # ---- inside ----
 
@@ -311,7 +303,7 @@ class RemoteMachine(VirtualMachine):
         answer, data = self._request(what, budget, values, **header)
         if "result" not in answer:
             return None
-        return Reader(answer.get("values"), data, self._result, _tensor).take(answer["result"])
+        return Reader(answer.get("values"), data, self._result, taken).take(answer["result"])
 
     def _named(self, name: str, value: Any) -> Any:
         """The results of a function, several under their names."""
@@ -329,7 +321,7 @@ class RemoteMachine(VirtualMachine):
         self, what: str, budget: Budget, values: Sequence[Any] | None, **header: Any
     ) -> tuple[dict[str, Any], memoryview]:
         kept: list[Any] = []  # what must be there until the call is over
-        writer = Writer(lambda value: _special(self._connection, value, kept, writer))
+        writer = Writer(lambda value: node_of(self._connection, value, kept, writer))
         args = None if values is None else [writer.add(value) for value in values]
         full = {
             "do": what,
@@ -346,62 +338,29 @@ class RemoteMachine(VirtualMachine):
 
     @staticmethod
     def _bounds(budget: Budget) -> dict[str, Any]:
-        return {name: getattr(budget, name) for name in ("max_steps", "max_seconds", "max_memory", "max_depth")}
+        bounds = {name: getattr(budget, name) for name in ("max_steps", "max_seconds", "max_memory", "max_depth")}
+        return {name: _MOST if isinstance(value, int) and value > _MOST else value for name, value in bounds.items()}
 
     def _result(self, node: list[Any]) -> Any:
         """A value that stays at the server."""
-        kind, number, *rest = node
-        if type(number) is not int:
-            raise RemoteError("the server gave a handle that is no number")
-        handle = Handle(self._connection, number, self._handle)
-        if kind == "remote" and len(rest) == 2:
-            return RemoteTensor(handle, *read_type(*rest))
-        if kind == "value" and len(rest) == 3:
-            tag, constructor, type_name = rest
+        kind, *rest = node
+        if kind == "remote":
+            return tensor_at(self._connection, node)
+        handle = Handle(self._connection, rest[0] if rest else None, self._handle)
+        if kind == "value" and len(rest) == 4:
+            _, tag, constructor, type_name = rest
             return DataValue.of_native(tag, type_name, constructor, handle, self._fields)  # type: ignore[arg-type]
-        if kind == "closure" and len(rest) == 1:
-            found = next((n for n, f in enumerate(self._program.functions) if f.name == rest[0]), None)
+        if kind == "closure" and len(rest) == 2:
+            name = rest[1]
+            found = next((n for n, f in enumerate(self._program.functions) if f.name == name), None)
             if found is not None:
-                return Closure(rest[0], closure_type(self._program, found), handle, self.invoke_closure)  # type: ignore[arg-type]
+                return Closure(name, closure_type(self._program, found), handle, self.invoke_closure)  # type: ignore[arg-type]
         raise RemoteError(f"the server gave a value of a kind {kind!r} that is not known here")
 
     def _fields(self, native: Any) -> tuple:
         return self._ask_call("fields", Budget(), (), value=native.number)
 
 
-def _special(connection: Connection, value: Any, kept: list[Any], writer: Writer) -> list[Any] | None:
-    """The node of what lies at the server, or is too large to travel with the request."""
-    handle: Any = value.handle if isinstance(value, RemoteTensor) else None
-    if isinstance(value, (DataValue, Closure)):
-        handle = value.native if isinstance(value.native, Handle) else None
-    if handle is not None and handle.connection is connection:
-        kept.append(value)
-        return ["handle", handle.number]
-    if isinstance(value, (DataValue, Closure, bool, int, float, list, tuple)) or value is None:
-        return None
-    array = as_array(value)
-    if array.nbytes + sum(map(len, writer.parts)) <= INLINE:
-        return None
-    uploaded = Handle(connection, connection.upload_array(array))
-    kept.append(uploaded)
-    return ["handle", uploaded.number]
-
-
-def call_registered(connection: Connection, name: str, args: Sequence[Any]) -> Any:
-    """Calls a function that the server's owner has registered: tensors, numbers and tuples of these in and out."""
-    kept: list[Any] = []
-    writer = Writer(lambda value: _special(connection, value, kept, writer))
-    numbers = [writer.add(value) for value in args]
-    try:
-        answer, data = connection.ask(
-            {"do": "function", "function": name, "values": writer.nodes, "args": numbers}, writer.parts
-        )
-    finally:
-        kept.clear()
-
-    def result(node: list[Any]) -> RemoteTensor:
-        if len(node) != 4 or node[0] != "remote":
-            raise RemoteError(f"{name}: the server gave something else than tensors")
-        return RemoteTensor(Handle(connection, node[1]), *read_type(*node[2:]))
-
-    return Reader(answer.get("values"), data, result, _tensor).take(answer.get("result"))
+def refusal(method: str) -> ArgumentError:
+    """The error of a method that machines at a server have not."""
+    return ArgumentError(f"{method}: a machine of a remote device has none: {REFUSED[method]}. {_INSTEAD}")

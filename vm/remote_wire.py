@@ -12,14 +12,16 @@ from typing import Any
 import msgpack
 
 from ..formats import errors
-from ..formats.errors import FormatError, RemoteError, TreadleError
+from ..formats.errors import ArgumentError, FormatError, RemoteError, TreadleError
 
 SERVICE = "treadle.Remote"
-VERSION = 1
+VERSION = 2
 MAX_HEADER = 4 << 20  # bytes of msgpack in a frame: its values take some 60 times as much for a moment
 CHUNK = 1 << 20  # bytes of a message of an upload or download
 INLINE = 1 << 20  # bytes of tensors that travel within a request; larger ones are uploaded before
+NAME = 1024  # characters of a name
 SESSION_BYTES = 16
+SESSION_KEY = "treadle-session-bin"  # of an upload's metadata: whose it is, is known before its first byte comes
 
 _LENGTH = struct.Struct("<I")
 _ITEMS = 1 << 19  # in one array or map of a header
@@ -31,8 +33,12 @@ ERRORS = {
 
 
 def pack(header: Any, parts: Sequence[Any] = ()) -> bytes:
-    """A frame. Raises FormatError where the header is too large."""
-    head = msgpack.packb(header, use_bin_type=True)
+    """A frame. Raises ArgumentError for what cannot be written, as a number of more than 64 bits, and FormatError where the
+    header is too large."""
+    try:
+        head = msgpack.packb(header, use_bin_type=True)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ArgumentError(f"a message to or from a remote device cannot be written: {error}") from None
     if len(head) > MAX_HEADER:
         raise FormatError(f"a message to or from a remote device has {len(head)} bytes of values, {MAX_HEADER} at most")
     return b"".join((_LENGTH.pack(len(head)), head, *parts))

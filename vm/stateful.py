@@ -5,6 +5,7 @@ Arguments are copied, checked and converted once, when they are set; what is lef
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,24 @@ from ..formats.errors import ArgumentError, ShapeError
 from ..formats.program import Function
 from ..formats.types import TensorType
 from .calls import Calls
+
+
+class SavedCall(functools.partial):
+    """A call of function `number` with the arguments `values`, which are copies, by a machine that `owner` belongs to."""
+
+    owner: object
+    function: str
+    number: int  # of the function; at a server, of the saved call
+    values: Sequence[Any]
+
+    @classmethod
+    def of(
+        cls, run: Callable[[], Any], owner: object, function: str, number: int, values: Sequence[Any] = ()
+    ) -> SavedCall:
+        """What calls `run`."""
+        made = cls(run)
+        made.owner, made.function, made.number, made.values = owner, function, number, values
+        return made
 
 
 class Stateful:
@@ -41,18 +60,17 @@ class Stateful:
         if run is None:
             run = self._callable_of(name)
             if self._calls.image.program.functions[number].param_names:
-                raise ArgumentError(f"{name}: no inputs are set; call set_input({name!r}, …) first")
+                raise no_inputs(name)
         self._outputs[name] = run()
 
     def output(self, name: str) -> Any:
         """The result that is kept. Raises ArgumentError."""
-        if name not in self._outputs:
-            raise ArgumentError(f"{name}: there is no output; call invoke_stateful({name!r}) first")
-        return self._outputs[name]
+        return output_of(self._outputs, name)
 
-    def saved(self, name: str, number: int, values: Sequence[Any]) -> Callable[[], Any]:
+    def saved(self, name: str, number: int, values: Sequence[Any]) -> SavedCall:
         """A function without parameters that calls one with copies of these arguments."""
-        return self._run(name, number, self._kept(number, values))
+        kept = self._kept(number, values)
+        return SavedCall.of(self._run(name, number, kept), self._calls, name, number, kept)
 
     def _kept(self, number: int, values: Sequence[Any]) -> list[Any]:
         kept = self._calls.keep(number, values)
@@ -62,6 +80,18 @@ class Stateful:
     def _run(self, name: str, number: int, kept: Sequence[Any]) -> Callable[[], Any]:
         function, values = self._callable_of(name), tuple(kept)
         return self._calls.saved_callable(number, values, function) or (lambda: function(*values))
+
+
+def no_inputs(name: str) -> ArgumentError:
+    """The error of a stateful call for which nothing was set."""
+    return ArgumentError(f"{name}: no inputs are set; call set_input({name!r}, …) first")
+
+
+def output_of(outputs: Mapping[str, Any], name: str) -> Any:
+    """The result that is kept for a function. Raises ArgumentError."""
+    if name not in outputs:
+        raise ArgumentError(f"{name}: there is no output; call invoke_stateful({name!r}) first")
+    return outputs[name]
 
 
 def _check_dims(function: Function, values: Sequence[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,13 @@ def _listed(names: list[str]) -> str:
     return ", ".join(map(repr, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def check_like(place: int, old: np.ndarray, new: np.ndarray) -> None:
-    """Raises ArgumentError where a constant would become one of another type: what is verified is that type."""
-    if constant_type(old) != constant_type(new):
-        raise ArgumentError(f"constant {place} is {constant_type(old)}, but was made as {constant_type(new)}")
+def check_constants(table: WeightTable, old: Sequence[np.ndarray], made: Mapping[int, Any]) -> None:
+    """Raises ArgumentError where constants would become ones of other types, since what is verified is the type, and for one
+    that is made of no weight."""
+    places = {place for place, _ in table.constants}
+    for place, array in made.items():
+        if place not in places:
+            raise ArgumentError(f"constant {place!r:.40} is made of no weight that has a name")
+        if not isinstance(array, np.ndarray) or constant_type(old[place]) != constant_type(array):
+            came = constant_type(array) if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+            raise ArgumentError(f"constant {place} is {constant_type(old[place])}, but was made as {came}")

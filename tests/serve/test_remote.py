@@ -537,7 +537,9 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
         start = time.monotonic()
         try:
             if what == "put":
-                answers = [put(iter([frame, rng.randbytes(rng.choice((0, 63, 64, 65)))]), timeout=20)]
+                whose = (("treadle-session-bin", common["session"]),)
+                chunks = iter([frame, rng.randbytes(rng.choice((0, 63, 64, 65)))])
+                answers = [put(chunks, timeout=20, metadata=whose)]
             elif what == "get":
                 answers = [next(iter(get(frame, timeout=20)))]
             else:

@@ -38,6 +38,13 @@ class NDArray(Tensor):
 
     is_view = False
 
+    @staticmethod
+    def remote_class() -> Any:
+        """What a tensor of this kind is that lies at a server."""
+        from .remote_ndarray import RemoteNDArray
+
+        return RemoteNDArray
+
     def numpy(self) -> np.ndarray:
         """A copy of the elements."""
         return self._array.copy()
@@ -104,7 +111,10 @@ def array(
 ) -> NDArray:
     """A new tensor with the elements of an array, a tensor, or lists; `ctx` is what `device` was called before 0.8. Raises
     ArgumentError for a device that does not exist."""
-    require_cpu(device or ctx or cpu(), "array")
+    where: Any = device or ctx or cpu()
+    if hasattr(where, "put"):  # a remote one
+        return where.put(arr if isinstance(arr, Tensor) else np.asarray(arr)).as_kind(NDArray.remote_class())
+    require_cpu(where, "array")
     source = arr.array if isinstance(arr, Tensor) else np.asarray(arr)
     return NDArray(aligned_copy(source))
 
@@ -119,7 +129,10 @@ def empty(
 ) -> NDArray:
     """A new tensor, which holds zeros; `ctx` is what `device` was called before 0.8. Raises ShapeError, FormatError for a type
     of elements, ArgumentError for a device."""
-    require_cpu(device or ctx or cpu(), "empty")
+    where = device or ctx or cpu()
+    if hasattr(where, "put"):
+        return array(empty(shape, dtype), where)
+    require_cpu(where, "empty")
     return NDArray(tensor.empty(shape, DataType(dtype).numpy))
 
 
