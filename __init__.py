@@ -34,11 +34,15 @@ if TYPE_CHECKING:
         while_loop,
     )
     from .compiler.driver import compile
+    from .compiler.extension import onnx_operator, operator
+    from .compiler.passes.placed import after, before
     from .formats import errors
     from .formats.disassembly import dis
+    from .formats.dtypes import DType
     from .formats.errors import TreadleError
     from .formats.executable import Executable, load
     from .formats.parameter_files import load_params, save_params
+    from .formats.types import TensorType
     from .vm.device import Device, cpu
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.remote import remote
@@ -68,8 +72,14 @@ _HOMES = {
     "var": ".compiler.builder",
     "while_loop": ".compiler.builder",
     "compile": ".compiler.driver",
+    "onnx_operator": ".compiler.extension",
+    "operator": ".compiler.extension",
+    "after": ".compiler.passes.placed",
+    "before": ".compiler.passes.placed",
     "errors": ".formats",
     "dis": ".formats.disassembly",
+    "DType": ".formats.dtypes",
+    "TensorType": ".formats.types",
     "TreadleError": ".formats.errors",
     "Executable": ".formats.executable",
     "load": ".formats.executable",
@@ -88,13 +98,17 @@ _HOMES = {
 
 __all__ = [
     "CancelToken",
+    "DType",
     "Device",
     "Executable",
     "Module",
     "Tensor",
+    "TensorType",
     "TreadleError",
     "VirtualMachine",
     "__version__",
+    "after",
+    "before",
     "compile",
     "constant",
     "cpu",
@@ -113,7 +127,9 @@ __all__ = [
     "match_",
     "match_shape",
     "named",
+    "onnx_operator",
     "op",
+    "operator",
     "remote",
     "save_params",
     "set_num_threads",

@@ -22,6 +22,7 @@ import numpy as np
 from ..formats.dtypes import DType
 from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.executable import Executable
+from ..formats.extensions import needs
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
@@ -33,6 +34,7 @@ from .kernels.lower import supports
 from .kernels.target import Target, host
 from .operators.winograd import WinogradChoice, best_tiles
 from .passes import Options, Timings, pipeline, run
+from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
 from .weights import Weights
 
@@ -70,6 +72,7 @@ def compile(
     tuned: bool = False,
     without: Collection[str] = (),
     named_weights: bool = False,
+    passes: Sequence[Placed] = (),
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, an onnx.ModelProto, or an IR module.
 
@@ -86,6 +89,7 @@ def compile(
     tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
     named_weights  remember how constants are made of `params` and of the tensors of an ONNX model, so that a machine can take
                   others with `load_params`. What weights hold decides less then: a bias of zeros is added, too
+    passes        of your own: [treadle.after("fold_constants", MyPass())]
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
     """
@@ -103,6 +107,7 @@ def compile(
             opt_level=opt_level,
             without=without,
             weights=weights,
+            passes=passes,
         )
         if tune is None and not tuned:
             executable = _executable(generate_with(print_after=print_after))
@@ -135,6 +140,7 @@ def compile_module(
     winograd: WinogradChoice | None = None,
     without: Collection[str] = (),
     weights: Weights | None = None,
+    passes: Sequence[Placed] = (),
 ) -> Generated:
     """The program of a module, and the planner's reports; no kernel is built.
 
@@ -152,9 +158,14 @@ def compile_module(
     module = dataclasses.replace(module, functions={**module.functions, **named})
     options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
-        module = run(module, pipeline(opt_level, options, without), print_after=print_after, timings=timings)
+        steps = with_placed(pipeline(opt_level, options, without), passes)
+        module = run(module, steps, print_after=print_after, timings=timings)
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)})
-    check_made(generated.program)
+    program = generated.program
+    if needed := needs(program.primitives):
+        program = dataclasses.replace(program, metadata={**program.metadata, **needed})
+        generated = dataclasses.replace(generated, program=program)
+    check_made(program)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
 
 

@@ -151,6 +151,10 @@ class ModelError(CompileError, ValueError):
     """A model is malformed: a missing value, a cycle, a wrong attribute."""
 
 
+class UnknownOperatorError(CompileError, LookupError):
+    """An executable needs operators that nobody has defined in this process."""
+
+
 class LinkerError(CompileError, RuntimeError):
     """The system's linker is not there, or failed."""
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from .. import vm
-from ..formats import dims
+from ..formats import dims, extensions
 from ..formats.errors import ArgumentError, InferenceError, TreadleError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
@@ -101,6 +101,10 @@ def definition_key(definition: PrimitiveDefinition, target_key: str) -> str:
     """The identity of a definition's native code, as hexadecimal digits."""
     digest = hashlib.sha256(f"{compiler_version()} {target_key} ".encode())
     digest.update(encode_definition(definition))
+    if extensions.EXTENSIONS:
+        for node in definition.nodes:
+            if node.operator in extensions.EXTENSIONS:
+                digest.update(extensions.EXTENSIONS[node.operator].digest.encode())
     return digest.hexdigest()
 
 
@@ -164,10 +168,12 @@ def link(
 
     `kernels` is "build", or "cached": then nothing is compiled, and what the cache lacks runs by the reference evaluator.
     `trusted` is native code of the executable that its user vouches for, tried after the cache. `tuning` says which variants
-    of the kernels are wanted. Raises BudgetExceededError when building takes longer than `max_build_seconds`.
+    of the kernels are wanted. Raises BudgetExceededError when building takes longer than `max_build_seconds`,
+    UnknownOperatorError for operators of users that are not defined here.
     """
     if kernels not in ("build", "cached"):
         raise ArgumentError(f'kernels={kernels!r}: expected "build" or "cached"')
+    extensions.check_present(program.metadata)
     linked = [HOST] * len(program.primitives)
     numbers = range(len(linked)) if called is None else sorted(called)
     definitions = [program.primitives[number].definition for number in numbers]

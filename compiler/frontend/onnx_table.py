@@ -79,12 +79,17 @@ def importer(
 
     def add(function: _Function) -> _Function:
         for name in names:
-            versions = _TABLE.setdefault((domain, name), [])
+            versions = importers_of(domain, name)
             versions.append(Importer(name, since, function, _signature(function, attributes_of)))
             versions.sort(key=lambda version: -version.since)
         return function
 
     return add
+
+
+def importers_of(domain: str, name: str) -> list[Importer]:
+    """The versions of an operator's importer, the newest first: the list that is looked through."""
+    return _TABLE.setdefault(("" if domain == "ai.onnx" else domain, name), [])
 
 
 def _signature(function: ImporterFunction, attributes_of: ImporterFunction | None) -> inspect.Signature:

@@ -20,8 +20,10 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.weights import WeightTable
 from ...vm import library, native
 from ...vm.library import BuiltKernel, Evaluate
+from . import own
 from .compile_pool import Result, Text, UnfinishedError, try_texts
 from .kernel import Kernel
+from .subscripts import KernelError
 from .target import Target, host
 
 # Steps of arithmetic on symbolic dimensions that checking and lowering may take. All those of a
@@ -55,7 +57,8 @@ def build(
     seconds: float | None = None,
 ) -> list[BuiltKernel | None]:
     """The kernel of each definition; None for one without a native lowering, which will be evaluated by reference. So will one
-    whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right.
+    whose kernel cannot be built, with a warning: that is a fault of Treadle or of this machine, and the program is right. Where a
+    user has written the kernel, KernelError is raised.
 
     What is built is stored in the cache. `variants` are those of the kernels that are wanted, where not all are the default.
     `jobs` bounds the processes, `seconds` the time. `names` are those of the primitives, for messages. Raises InferenceError
@@ -147,7 +150,9 @@ def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> di
         try:
             kernel = lower(wanted.definition, target, wanted.variant)
         except CompileError as error:
-            if wanted.variant:  # there may be no such one
+            if wanted.variant or isinstance(
+                error, KernelError
+            ):  # there may be no such variant; the user's own can be mended
                 raise
             _fall_back(key, wanted, str(error))
             continue
@@ -176,6 +181,7 @@ def _build(
         for object_key, code in _compile(texts, target, progress, jobs, until):
             for key in users[object_key]:
                 if isinstance(code, CompileError):
+                    own.check(missing[key].definition, code)
                     _fall_back(key, missing[key], str(code))
                     continue
                 kernel = kernels[key]

@@ -32,6 +32,7 @@ from . import (
     im2col,
     movement,
     normalization,
+    own,
     packing,
     pad,
     pooling,
@@ -171,8 +172,8 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
     if seen is None:
         return None
     anchor = anchor_of(seen)
-    template = elementwise.lower if anchor is None else TEMPLATES.get(anchor[0].operator)
-    return template(seen, target) if template else None
+    template = elementwise.lower if anchor is None else TEMPLATES.get(anchor[0].operator, own.lower)
+    return template(seen, target)
 
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:

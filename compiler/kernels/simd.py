@@ -174,8 +174,10 @@ def emitter_of(function: Callable[..., Lanes]) -> Emitter:
 
 
 def _same(*kinds: Kind) -> Kind:
-    """The type of the vector operands; of the first operand if all are scalars. Masks count last."""
+    """The type of the vector operands; of the scalars, which are of one type, if there are none. Masks count last."""
     vectors = [kind for kind in kinds if isinstance(kind, Vector)]
+    if not vectors and len({kind for kind in kinds if kind != types.boolean}) > 1:
+        return None
     return next((kind for kind in vectors if kind.dtype != types.boolean), (vectors or kinds)[0])
 
 

@@ -1,0 +1,94 @@
+"""Passes of users among the compiler's own.
+
+compile(module, passes=[after("fold_constants", MyPass())])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...formats.errors import ArgumentError, CompileError, TreadleError
+from .. import ir
+
+
+class OwnPass(Protocol):
+    """From module to module; it expects a typed module, and may leave out the types of what it makes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, module: ir.Module) -> ir.Module: ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A pass of a user's, and where it runs. It is a pass itself: types what the user's has made, and names it in errors."""
+
+    run: OwnPass
+    beside: str  # the name of the pass that it stands beside
+    is_after: bool
+
+    @property
+    def name(self) -> str:
+        return self.run.name
+
+    def __call__(self, module: ir.Module) -> ir.Module:
+        from ..infer import infer_types
+
+        try:
+            made = self.run(module)
+            if not isinstance(made, ir.Module):
+                raise CompileError(f"expected a Module, {type(made).__name__} came")
+            return infer_types(made)
+        except TreadleError as error:
+            raise CompileError(
+                f"the pass {self.name!r}: {error.message}", function=error.function, node=error.node
+            ) from error
+        except Exception as error:
+            raise CompileError(f"the pass {self.name!r} raised {type(error).__name__}: {error}") from error
+
+
+def after(name: str, run: OwnPass) -> Placed:
+    """Has a pass run behind the last run of the pass `name`, for `treadle.compile(…, passes=[…])`. Raises ArgumentError."""
+    return _placed(name, run, True)
+
+
+def before(name: str, run: OwnPass) -> Placed:
+    """Has a pass run before the first run of the pass `name`, for `treadle.compile(…, passes=[…])`. Raises ArgumentError."""
+    return _placed(name, run, False)
+
+
+def _placed(name: str, run: OwnPass, is_after: bool) -> Placed:
+    if isinstance(run, type) or not callable(run) or not isinstance(getattr(run, "name", None), str):
+        came = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
+        raise ArgumentError(f"expected a pass, which has a name and is called with a module, {came} came")
+    return Placed(run, name, is_after)
+
+
+def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed]) -> list[OwnPass]:
+    """The passes of a compilation with those of users among them; of several at one place, in the order given. Raises
+    CompileError for one whose place is beside a pass that does not run."""
+    result = list(steps)
+    for each in placed:
+        if not isinstance(each, Placed):
+            raise CompileError(
+                f"passes: expected what treadle.after and treadle.before give, {type(each).__name__} came"
+            )
+        places = [number for number, step in enumerate(result) if step.name == each.beside]
+        if not places:
+            names = ", ".join(dict.fromkeys(step.name for step in result))
+            raise CompileError(
+                f"the pass {each.name!r} is to run beside {each.beside!r}, which does not run; these do: {names}"
+            )
+        at = places[-1] + 1 if each.is_after else places[0]
+        while each.is_after and at < len(result) and _is_like(result[at], each):
+            at += 1
+        result.insert(at, each)
+    return result
+
+
+def _is_like(step: OwnPass, placed: Placed) -> bool:
+    """Whether a pass is one of users' at the same place."""
+    return isinstance(step, Placed) and step.is_after and step.beside == placed.beside
