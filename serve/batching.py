@@ -37,7 +37,7 @@ _TRY_SECONDS = 20.0  # that trying a model may take; then its requests are not m
 class Pending:
     """A request that waits for its turn, alone or with others."""
 
-    __slots__ = ("arguments", "cancel", "deadline", "done", "endpoint", "key", "rows", "since")
+    __slots__ = ("arguments", "cancel", "deadline", "done", "ended", "endpoint", "key", "rows", "since", "started")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Pending:
         self.deadline, self.cancel, self.done = deadline, cancel, done
         self.key = (endpoint.function, tuple([array.shape[1:] for array in arguments])) if rows is not None else None
         self.since = time.monotonic()
+        self.started = self.ended = 0.0  # of the call that answers it, which others may share
 
     def check_wanted(self) -> None:
         """Raises ClientGoneError, DeadlineError for a request that nobody waits for any more."""
@@ -65,7 +66,9 @@ class Pending:
         """Calls for this request alone."""
         try:
             self.check_wanted()
+            self.started = time.monotonic()
             outputs = self.endpoint.run(self.arguments, self.deadline, self.cancel)
+            self.ended = time.monotonic()
         except Exception as error:
             self.done(None, error)
         else:
@@ -86,6 +89,7 @@ class Batch:
             for each in members:
                 each.run()
             return
+        started = time.monotonic()
         deadlines = [each.deadline for each in members]
         deadline = None if None in deadlines else max(deadlines)  # type: ignore[type-var]
         try:
@@ -99,8 +103,9 @@ class Batch:
             for each in members:
                 each.done(None, error)
             return
-        first = 0
+        first, ended = 0, time.monotonic()
         for each in members:
+            each.started, each.ended = started, ended
             assert each.rows is not None
             rows = slice(first, first + each.rows)
             first += each.rows

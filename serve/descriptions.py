@@ -75,7 +75,15 @@ def _statistics(model: Model, endpoint: Endpoint, counted: Statistics) -> dict[s
             "cache_hit": nothing,
             "cache_miss": nothing,
         },
-        "batch_stats": [],
+        "batch_stats": [
+            {
+                "batch_size": rows,
+                "compute_input": nothing,
+                "compute_infer": count(each),
+                "compute_output": nothing,
+            }
+            for rows, each in sorted(counted.sizes.copy().items())
+        ],
     }
 
 
@@ -95,6 +103,7 @@ def overview(service: Service) -> dict[str, Any]:
                     "answered": counted.success.count,
                     "refused": counted.fail.count,
                     "times": list(counted.times),
+                    "waits": list(counted.waits),
                     "waiting": len(model.line.waiting),
                     "running": model.line.running,
                     "sequences": len(model.sequences[name]),

@@ -21,6 +21,7 @@ from ..vm.tensor import Tensor
 from .config import ModelConfig
 from .datatypes import NAMES
 from .errors import BadRequestError, DeadlineError
+from .statistics import Statistics
 
 SHORT_SECONDS = (
     300e-6  # of a call that is made where its request is read: about what handing it to a thread and back costs
@@ -40,9 +41,12 @@ class Endpoint:
         self._machine, self._config = machine, config
         self._call = machine[function.name]
         self._by_name = {port.name: number for number, port in enumerate(self.inputs)}
+        self._outputs = frozenset(port.name for port in self.outputs)
+        self._accepted: set[tuple] = set()  # element types and shapes of inputs that were found right
         self._gives_tuple = isinstance(function.type.result, TupleType)
         self._is_bounded = config.max_steps is None and config.max_memory is None
         self.is_straight = is_straight(executable.program, function)
+        self.statistics: Statistics | None = None  # from when it is served
         self.least_rows = 1  # of a call; with fewer, its last one is repeated
         self._usual: dict[tuple, float] = {}  # shapes → seconds that a call takes
 
@@ -51,23 +55,27 @@ class Endpoint:
     def arguments(self, tensors: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The tensors in the order of the parameters. Raises BadRequestError: a name is missing or unknown, an element type or
         shape is another."""
-        if unknown := [name for name in tensors if name not in self._by_name]:
+        known = self._by_name
+        if unknown := [name for name in tensors if name not in known]:
             raise BadRequestError(f"no input {unknown[0]!r}; the model has {_listed(self.inputs)}")
-        sizes: dict[str, int] = {}
-        values = []
-        for port in self.inputs:
-            array = tensors.get(port.name)
-            if array is None:
-                raise BadRequestError(f"input {port.name!r} is missing; the model has {_listed(self.inputs)}")
-            _check(port, array, sizes)
-            values.append(array)
+        if len(tensors) < len(known):
+            missing = next(name for name in known if name not in tensors)
+            raise BadRequestError(f"input {missing!r} is missing; the model has {_listed(self.inputs)}")
+        values = [tensors[name] for name in known]
+        layout = tuple([(array.dtype, array.shape) for array in values])
+        if layout not in self._accepted:
+            sizes: dict[str, int] = {}
+            for port, array in zip(self.inputs, values, strict=True):
+                _check(port, array, sizes)
+            if len(self._accepted) >= _KNOWN_SHAPES:
+                self._accepted.clear()
+            self._accepted.add(layout)
         return values
 
     def check_outputs(self, names: Sequence[str]) -> None:
         """Raises BadRequestError for a name that no output has."""
-        known = [port.name for port in self.outputs]
         for name in names:
-            if name not in known:
+            if name not in self._outputs:
                 raise BadRequestError(f"no output {name!r}; the model has {_listed(self.outputs)}")
 
     # ---- calls ----
@@ -83,7 +91,7 @@ class Endpoint:
         """A call that `is_short`, with no bounds to look at."""
         start = time.perf_counter()
         result = self._call(*self._filled(arguments))
-        self._note(arguments, time.perf_counter() - start)
+        self._count(arguments, time.perf_counter() - start)
         return self._arrays(result, arguments)
 
     def run(
@@ -104,13 +112,18 @@ class Endpoint:
             max_memory=config.max_memory,
             cancel=cancel,
         )
-        self._note(arguments, time.perf_counter() - start)
+        self._count(arguments, time.perf_counter() - start)
         return self._arrays(result, arguments)
 
     def _filled(self, arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         if self.least_rows == 1 or len(arguments[0]) != 1:
             return arguments
         return [np.repeat(array, self.least_rows, 0) for array in arguments]
+
+    def _count(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
+        self._note(arguments, seconds)
+        if self.statistics is not None:
+            self.statistics.called(seconds, rows_in(arguments))
 
     def _note(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
         """What a call usually takes; one that the system held up says little, so no call counts for more than a few."""
@@ -128,6 +141,11 @@ class Endpoint:
         if self.least_rows == 1 or len(arguments[0]) != 1:
             return [part.array for part in parts]
         return [part.array[:1] for part in parts]
+
+
+def rows_in(arguments: Sequence[np.ndarray]) -> int:
+    """How many inferences the protocol counts in a call: the size of its first dimension."""
+    return arguments[0].shape[0] if arguments and arguments[0].ndim else 1
 
 
 def endpoints(machine: VirtualMachine, executable: Executable, config: ModelConfig) -> dict[str, Endpoint]:

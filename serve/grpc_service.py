@@ -27,8 +27,9 @@ from .errors import (
     as_serve_error,
 )
 from .grpc_messages import SERVICE, message
-from .http_tensors import check_size, elements, read_shape, text, whole
-from .service import Request, Response, Service, after
+from .http_tensors import check_size, elements, read_shape
+from .parameters import after, options, text, whole
+from .service import Request, Response, Service
 from .shared_memory import Regions
 
 _CONTENTS = {  # the typed field of each element type; smaller integers travel in larger ones
@@ -92,22 +93,13 @@ class Methods:
             inputs[each.name] = self._tensor(each, raw, places)
         if next(places, None) is not None:
             raise BadRequestError(f"raw_input_contents has {len(raw)} tensors, more than the inputs that lie there")
-        timeout = parameters.get("timeout")
-        if timeout is not None and not (isinstance(timeout, int) and timeout >= 0):
-            raise BadRequestError("timeout: expected a number of microseconds")
-        sequence = parameters.get("sequence_id")
-        if isinstance(sequence, (bool, float)) or len(str(sequence)) > 128:
-            raise BadRequestError("sequence_id: expected a number or a string")
         return Request(
             message.model_name,
             inputs,
             message.model_version,
             message.id,
             tuple(each.name for each in message.outputs),
-            None if timeout is None else after(timeout / 1e6),
-            sequence or None,
-            parameters.get("sequence_start") is True,
-            parameters.get("sequence_end") is True,
+            *options(parameters),
         )
 
     def _tensor(self, entry: Any, raw: Any, places: Iterator[int]) -> np.ndarray:

@@ -24,7 +24,8 @@ from .errors import (
 )
 from .http_body import MOST_INFLATED, Body, Room, compressed, decompressed
 from .http_tensors import Head, make_request, print_response, read_head
-from .service import Call, Response, Service, after
+from .parameters import after
+from .service import Call, Response, Service
 from .shared_memory import Regions
 
 Scope = MutableMapping[str, Any]
@@ -111,7 +112,7 @@ class HttpApp:
             call = await service.begin_soon(request) if request.sequence is not None else service.begin(request)
             try:
                 if service.is_short(call):
-                    response = service.run_now(call)
+                    response = service.run_now(call, True)
                 else:
                     response = await self._elsewhere(call, receive)
             finally:
@@ -195,7 +196,7 @@ class HttpApp:
         body = text
         if binary:
             headers += [(b"content-type", b"application/octet-stream"), (_HEAD_LENGTH, b"%d" % len(text))]
-            body = b"".join((text, *binary))
+            body = b"".join((text, *[array.data for array in binary]))
         else:
             headers.append((b"content-type", b"application/json"))
         encoding = fields.get(b"accept-encoding", b"").decode("latin-1").strip()

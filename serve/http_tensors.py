@@ -7,15 +7,17 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..formats.dtypes import DType
 from ..formats.limits import RANK
-from .datatypes import NAMES, dtype_of
+from .datatypes import BY_NAME, NAMES, dtype_of
 from .errors import BadRequestError, NotImplementedHereError, TooLargeError
-from .service import Request, Response, after
+from .parameters import options, text, whole
+from .service import Request, Response
 from .shared_memory import Regions
 
 MAX_TENSORS = 4096  # of a request
@@ -23,6 +25,7 @@ MAX_ELEMENTS = 1 << 40  # of a tensor; sizes of bodies bound what is really ther
 MAX_EMPTY = (
     1 << 24
 )  # the product of the other sizes of a tensor that has no elements: what is computed of it may have some
+_KNOWN_HEADS, _MAX_KNOWN_HEAD = 256, 1024  # heads and answers that are remembered; bytes of a head that is
 
 
 @dataclass(frozen=True)
@@ -37,16 +40,42 @@ class Wanted:
 
 @dataclass
 class Head:
-    """The JSON part of a request: what it declares, before the bytes behind it are read."""
+    """The JSON part of a request: what it declares, before the bytes behind it are read. Not changed but for `layout`."""
 
     values: dict[str, Any]
     binary: int  # bytes that follow
     wanted: dict[str, Wanted] = field(default_factory=dict)
     is_binary: bool = False  # outputs that are not named
+    layout: list[tuple] | None = (
+        None  # once they were found right: the inputs, if all lie behind the JSON; see `_layout`
+    )
+
+    @cached_property
+    def takes_bytes(self) -> bool:
+        """Whether all outputs are wanted as bytes behind the JSON."""
+        return (
+            all(each.is_binary and not each.region for each in self.wanted.values()) if self.wanted else self.is_binary
+        )
 
 
 def read_head(data: bytes | memoryview) -> Head:
-    """The JSON of a request. Raises BadRequestError."""
+    """The JSON of a request. A short one is remembered: clients send the same again and again. Raises BadRequestError."""
+    if len(data) > _MAX_KNOWN_HEAD:
+        return _read_head(data)
+    key = bytes(data)
+    head = _known_heads.get(key)
+    if head is None:
+        head = _read_head(key)
+        if len(_known_heads) >= _KNOWN_HEADS:
+            _known_heads.clear()
+        _known_heads[key] = head
+    return head
+
+
+_known_heads: dict[bytes, Head] = {}
+
+
+def _read_head(data: bytes | memoryview) -> Head:
     values = read_json(data)
     inputs = values.get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs) or len(inputs) > MAX_TENSORS:
@@ -93,35 +122,63 @@ def read_json(data: bytes | memoryview) -> dict[str, Any]:
 
 def make_request(head: Head, binary: memoryview, model: str, version: str, regions: Regions) -> Request:
     """The call that a request asks for; tensors lie where they were read. Raises BadRequestError."""
-    values, parameters = head.values, _parameters(head.values)
-    inputs: dict[str, np.ndarray] = {}
-    at = 0
-    for each in values["inputs"]:
-        name = text(each.get("name"), "an input's name")
-        if name in inputs:
-            raise BadRequestError(f"input {name!r} comes twice")
-        inputs[name], at = _tensor(name, each, binary, at, regions)
-    timeout = parameters.get("timeout")
-    deadline = None if timeout is None else after(whole(timeout, "timeout") / 1e6)
-    sequence = parameters.get("sequence_id")
-    if isinstance(sequence, bool) or not isinstance(sequence, (int, str, type(None))) or len(str(sequence)) > 128:
-        raise BadRequestError("sequence_id: expected a number or a string")
+    values = head.values
+    if head.layout is not None:
+        inputs = {name: elements(binary, *where) for name, *where in head.layout}
+    else:
+        inputs = {}
+        at = 0
+        for each in values["inputs"]:
+            name = text(each.get("name"), "an input's name")
+            if name in inputs:
+                raise BadRequestError(f"input {name!r} comes twice")
+            inputs[name], at = _tensor(name, each, binary, at, regions)
+        head.layout = _layout(values["inputs"])
     return Request(
         model,
         inputs,
         version,
         text(values.get("id", ""), "id"),
         tuple(head.wanted),
-        deadline,
-        sequence or None,
-        parameters.get("sequence_start") is True,
-        parameters.get("sequence_end") is True,
+        *options(_parameters(values)),
     )
 
 
-def print_response(response: Response, head: Head, regions: Regions) -> tuple[bytes, list[memoryview]]:
-    """The JSON of an answer, and the bytes behind it. Raises BadRequestError for a region that does not suit."""
-    outputs, binary = [], []
+def _layout(entries: list[dict]) -> list[tuple[str, DType, tuple[int, ...], int]] | None:
+    """Of inputs that were found right: name, element type, shape, and where the bytes begin; None unless all are bytes."""
+    found, at = [], 0
+    for each in entries:
+        parameters = _parameters(each)
+        if "binary_data_size" not in parameters or "shared_memory_region" in parameters:
+            return None
+        found.append((each["name"], BY_NAME[each["datatype"]], tuple(each["shape"]), at))
+        at += parameters["binary_data_size"]
+    return found
+
+
+def print_response(response: Response, head: Head, regions: Regions) -> tuple[bytes, list[np.ndarray]]:
+    """The JSON of an answer, and the tensors whose bytes are behind it. JSON that says no more than shapes is remembered. Raises
+    BadRequestError for a region that does not suit."""
+    if response.id or not head.takes_bytes:
+        return _print_response(response, head, regions)
+    tensors = response.outputs.values()
+    layout = tuple([(array.dtype, array.shape) for array in tensors])
+    key = (response.model, response.version, tuple(response.outputs), layout)
+    text = _known_answers.get(key)
+    if text is None:
+        text, _ = _print_response(response, head, regions)
+        if len(_known_answers) >= _KNOWN_HEADS:
+            _known_answers.clear()
+        _known_answers[key] = text
+    return text, [np.ascontiguousarray(array) for array in tensors if array.size]
+
+
+_known_answers: dict[tuple, bytes] = {}
+
+
+def _print_response(response: Response, head: Head, regions: Regions) -> tuple[bytes, list[np.ndarray]]:
+    outputs: list[dict[str, Any]] = []
+    binary: list[np.ndarray] = []
     unnamed = Wanted(head.is_binary)
     for name, array in response.outputs.items():
         wanted = head.wanted.get(name, unnamed)
@@ -135,8 +192,8 @@ def print_response(response: Response, head: Head, regions: Regions) -> tuple[by
             }
         elif wanted.is_binary:
             entry["parameters"] = {"binary_data_size": array.nbytes}
-            if array.nbytes:
-                binary.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            if array.size:
+                binary.append(np.ascontiguousarray(array))
         else:
             entry["data"] = array.reshape(-1).tolist()
         outputs.append(entry)
@@ -240,17 +297,3 @@ def _parameters(entry: dict) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise BadRequestError("parameters: expected an object")
     return parameters
-
-
-def text(value: Any, what: str) -> str:
-    """The value, which must be a string. Raises BadRequestError."""
-    if not isinstance(value, str):
-        raise BadRequestError(f"{what}: expected a string")
-    return value
-
-
-def whole(value: Any, what: str) -> int:
-    """The value, which must be a size. Raises BadRequestError."""
-    if type(value) is not int or not 0 <= value < 1 << 62:
-        raise BadRequestError(f"{what}: expected a whole number, 0 or more")
-    return value

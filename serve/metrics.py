@@ -2,47 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import bisect
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.utils import floatToGoString
 
 # Seconds: from a small model's call to a large one's under load
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+_ENDS = (*map(floatToGoString, _BUCKETS), "+Inf")
+
+
+class _Times:
+    """A histogram."""
+
+    def __init__(self) -> None:
+        self.counts, self.sum = [0] * len(_ENDS), 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect.bisect_left(_BUCKETS, seconds)] += 1
+        self.sum += seconds
+
+
+class _Counts:
+    """Of one function."""
+
+    def __init__(self) -> None:
+        self.codes: dict[str, int] = {}
+        self.seconds, self.queued = _Times(), _Times()
 
 
 class Metrics:
-    """Counters of one server."""
+    """Counters of one server. They are kept here and shown when somebody looks: Prometheus' own take longer to count."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        labels = ("model", "function")
-        self._requests = Counter(
-            "treadle_requests", "Requests by what they were answered with", (*labels, "code"), registry=self.registry
-        )
-        self._seconds = Histogram(
-            "treadle_request_seconds",
-            "From the request's last byte to its answer",
-            labels,
-            registry=self.registry,
-            buckets=_BUCKETS,
-        )
-        self._counters: dict[
-            tuple[str, str, str], tuple
-        ] = {}  # labelled ones, since looking them up takes longer than counting
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], _Counts] = {}
+        self.registry.register(self)
 
     def watch(self, waiting: Callable[[], float], running: Callable[[], float]) -> None:
         """What is asked when somebody looks."""
         Gauge("treadle_waiting", "Requests that wait for their turn", registry=self.registry).set_function(waiting)
         Gauge("treadle_running", "Calls that run", registry=self.registry).set_function(running)
 
-    def answered(self, model: str, function: str, code: str, seconds: float) -> None:
-        """A request is answered."""
-        found = self._counters.get((model, function, code))
-        if found is None:
-            requests, latency = self._requests.labels(model, function, code), self._seconds.labels(model, function)
-            found = self._counters[model, function, code] = requests, latency
-        found[0].inc()
-        found[1].observe(seconds)
+    def answered(self, model: str, function: str, code: str, seconds: float, queued: float | None = None) -> None:
+        """A request is answered, after so many seconds; `queued` of them it waited for its turn, if it had one."""
+        with self._lock:
+            counts = self._counts.get((model, function))
+            if counts is None:
+                counts = self._counts[model, function] = _Counts()
+            counts.codes[code] = counts.codes.get(code, 0) + 1
+            counts.seconds.add(seconds)
+            if queued is not None:
+                counts.queued.add(queued)
+
+    def collect(self) -> Iterator[Any]:
+        """What Prometheus' registry asks for."""
+        labels = ("model", "function")
+        requests = CounterMetricFamily(
+            "treadle_requests", "Requests by what they were answered with", labels=(*labels, "code")
+        )
+        seconds = HistogramMetricFamily(
+            "treadle_request_seconds", "From the request's last byte to its answer", labels=labels
+        )
+        queued = HistogramMetricFamily(
+            "treadle_queue_seconds", "That requests which were called waited for their turn", labels=labels
+        )
+        with self._lock:
+            for key, counts in self._counts.items():
+                for code, count in counts.codes.items():
+                    requests.add_metric((*key, code), count)
+                for family, times in ((seconds, counts.seconds), (queued, counts.queued)):
+                    sums = itertools.accumulate(times.counts)
+                    family.add_metric(key, list(zip(_ENDS, sums, strict=True)), times.sum)
+        yield from (requests, seconds, queued)
 
     def text(self) -> bytes:
         """The page."""

@@ -36,6 +36,8 @@ class Model:
         self.sequences = {each: Sequences(config) for each in self.endpoints}
         self.statistics = {each: Statistics() for each in self.endpoints}
         self.merged = frozenset(each for each, endpoint in self.endpoints.items() if self._merge(endpoint))
+        for each, endpoint in self.endpoints.items():
+            endpoint.statistics = self.statistics[each]  # now, since what was tried above is no client's
         self.loaded = time.time()
 
     def _merge(self, endpoint: Endpoint) -> bool:

@@ -69,6 +69,7 @@ class Repository:
         self._loading = threading.Lock()
         self._models: dict[str, dict[int, _Loaded]] = {}  # replaced, never changed, so that readers need no lock
         self._problems: dict[str, str] = {}  # what cannot be read, and why; each is said once
+        self._known: dict[tuple[str, str], tuple[Model, Endpoint]] = {}  # that were asked for; replaced with the models
         self._unloaded: set[str] = set()  # by a client, until it loads them again
         self._configs: dict[str, ModelConfig] = {}  # that clients have given, until they load the models again
         self.scan()
@@ -99,9 +100,15 @@ class Repository:
 
     def endpoint(self, name: str, version: str = "") -> tuple[Model, Endpoint]:
         """The model and function of a name: `mlp`, or `mlp:decode` for another function than the main one."""
-        name, _, function = name.partition(":")
-        model = self.find(name, version)
-        return model, model.endpoint(function)
+        known = (
+            self._known
+        )  # taken before the models are: what is kept below may be of models that are replaced meanwhile
+        found = known.get((name, version))
+        if found is None:
+            stem, _, function = name.partition(":")
+            model = self.find(stem, version)
+            found = known[name, version] = model, model.endpoint(function)
+        return found
 
     def versions(self, name: str) -> list[int]:
         """The versions that are ready."""
@@ -213,6 +220,7 @@ class Repository:
 
     def _forget(self, name: str) -> None:
         self._models = {each: versions for each, versions in self._models.items() if each != name}
+        self._known = {}
         LOG.info("unloaded %s", name)
 
     def _load(self, name: str, found: Found) -> list[str]:
@@ -250,6 +258,7 @@ class Repository:
 
     def _put(self, name: str, versions: dict[int, _Loaded]) -> None:
         self._models = {**self._models, name: dict(versions)}
+        self._known = {}
 
 
 def _versions(folder: Path) -> dict[int, Path]:

@@ -16,7 +16,7 @@ from ..formats.ports import Port
 from ..vm.budgets import CancelToken
 from .batching import Pending
 from .datatypes import described
-from .endpoint import Endpoint
+from .endpoint import Endpoint, rows_in
 from .errors import BadRequestError, DeadlineError, as_serve_error
 from .metrics import Metrics
 from .model import Model
@@ -25,7 +25,6 @@ from .scheduler import Scheduler
 from .sequences import Sequence
 
 NAME = "treadle"
-_LONGEST = 1e9  # seconds that anything may wait: what threads can wait for ends at ten times as much
 EXTENSIONS = (
     "binary_tensor_data",
     "model_repository",
@@ -37,7 +36,7 @@ EXTENSIONS = (
 )
 
 
-@dataclass
+@dataclass(slots=True)
 class Request:
     """One call. `deadline` is a time of `time.monotonic`; `outputs` are those that the client wants, all if it names none."""
 
@@ -53,7 +52,7 @@ class Request:
     cancel: CancelToken | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Response:
     """What a call gave: tensors by name, in the order in which they were asked for."""
 
@@ -63,9 +62,9 @@ class Response:
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
-    """A request that fits its model."""
+    """A request that fits its model. Times are of `time.monotonic`."""
 
     request: Request
     model: Model
@@ -73,6 +72,15 @@ class Call:
     arguments: list[np.ndarray]
     sequence: Sequence | None = None
     since: float = 0.0
+    started: float = 0.0
+    ended: float = 0.0
+    pending: Pending | None = None  # then its times count
+
+    @property
+    def queued(self) -> float | None:
+        """Seconds from the request's last byte to the beginning of the call; None unless it was called."""
+        started = self.started if self.pending is None else self.pending.started
+        return started - self.since if started else None
 
 
 class Service:
@@ -93,7 +101,7 @@ class Service:
         call = self.begin(request)
         try:
             if self.scheduler.enter(call.model.line):
-                return self.run_now(call)
+                return self.run_now(call, call.endpoint.is_short(call.arguments))
             future: concurrent.futures.Future = concurrent.futures.Future()
             self.submit(call, lambda outputs, error: _resolve(future, outputs, error))
             try:
@@ -166,20 +174,21 @@ class Service:
         """Whether the thread that has read a request should make the call: it is over before another could take it."""
         return call.endpoint.is_short(call.arguments) and self.scheduler.enter(call.model.line)
 
-    def run_now(self, call: Call) -> Response:
+    def run_now(self, call: Call, is_short: bool) -> Response:
         """Makes a call in the thread at hand, for which the scheduler has given a slot. Raises ServeError."""
-        start = time.monotonic()
+        call.started = time.monotonic()
         endpoint = call.endpoint
         try:
-            if endpoint.is_short(call.arguments):
+            if is_short:
                 outputs = endpoint.run_short(call.arguments)
             else:
                 outputs = endpoint.run(call.arguments, call.request.deadline, call.request.cancel)
         except Exception as error:
             raise self.failed(call, error) from error
         finally:
-            self.scheduler.leave(call.model.line, time.monotonic() - start)
-        return self.finish(call, outputs, start - call.since)
+            call.ended = time.monotonic()
+            self.scheduler.leave(call.model.line, call.ended - call.started)
+        return self.finish(call, outputs)
 
     def submit(self, call: Call, done: Callable[[Any, Exception | None], None]) -> None:
         """Has a thread make the call; `done(outputs, error)` is called in there. Raises OverloadedError, UnavailableError."""
@@ -187,23 +196,24 @@ class Service:
         if call.endpoint.function in call.model.merged and call.sequence is None:
             rows = call.arguments[0].shape[0]
         request = call.request
-        pending = Pending(call.endpoint, call.arguments, rows, request.deadline, request.cancel, done)
+        pending = call.pending = Pending(call.endpoint, call.arguments, rows, request.deadline, request.cancel, done)
         try:
             self.scheduler.submit(call.model.line, pending)
         except Exception as error:
             raise self.failed(call, error) from None
 
-    def finish(self, call: Call, outputs: list[np.ndarray], queued: float = 0.0) -> Response:
+    def finish(self, call: Call, outputs: list[np.ndarray]) -> Response:
         """The answer, once the outputs are there."""
         request, ports = call.request, call.endpoint.outputs
         named = {port.name: array for port, array in zip(ports, outputs, strict=True)}
         if call.sequence is not None:
             self._continue(call, call.sequence, named)
-        seconds = time.monotonic() - call.since
-        arguments = call.arguments
-        rows = arguments[0].shape[0] if arguments and arguments[0].ndim else 1
-        call.model.statistics[call.endpoint.function].succeeded(queued, seconds - queued, rows)
-        self.metrics.answered(call.model.name, call.endpoint.function, "OK", seconds)
+        model, function = call.model, call.endpoint.function
+        seconds, queued, timed = time.monotonic() - call.since, call.queued, call.pending or call
+        model.statistics[function].succeeded(
+            seconds, queued or 0.0, timed.ended - timed.started, rows_in(call.arguments)
+        )
+        self.metrics.answered(model.name, function, "OK", seconds, queued)
         wanted = {name: named[name] for name in request.outputs} if request.outputs else named
         return Response(request.model, str(call.model.version), request.id, wanted)
 
@@ -212,7 +222,7 @@ class Service:
         answer = as_serve_error(error)
         seconds = time.monotonic() - call.since
         call.model.statistics[call.endpoint.function].failed(seconds)
-        self.metrics.answered(call.model.name, call.endpoint.function, answer.grpc, seconds)
+        self.metrics.answered(call.model.name, call.endpoint.function, answer.grpc, seconds, call.queued)
         return answer
 
     def _continue(self, call: Call, sequence: Sequence, outputs: Mapping[str, np.ndarray]) -> None:
@@ -267,11 +277,6 @@ class Service:
             "inputs": list(map(_tensor_metadata, endpoint.inputs)),
             "outputs": list(map(_tensor_metadata, endpoint.outputs)),
         }
-
-
-def after(seconds: float) -> float:
-    """The deadline that is so many seconds away, or practically never."""
-    return time.monotonic() + min(seconds, _LONGEST)
 
 
 def _turn_seconds(request: Request) -> float:

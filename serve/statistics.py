@@ -7,6 +7,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+_MAX_SIZES = 256  # numbers of rows that are counted each for itself
+
 
 @dataclass
 class Count:
@@ -25,24 +27,37 @@ INTERVALS = tuple(50e-6 * 2**number for number in range(20))
 
 
 class Statistics:
-    """Of one endpoint."""
+    """Of one endpoint. Requests and calls are two things: several requests may be one call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.rows = self.calls = self.last_ms = 0
         self.success, self.fail, self.queue, self.compute = Count(), Count(), Count(), Count()
         self.times = [0] * (len(INTERVALS) + 1)  # how many requests took so long
+        self.waits = [0] * (len(INTERVALS) + 1)  # and waited so long for their turn
+        self.sizes: dict[int, Count] = {}  # calls by their rows
 
-    def succeeded(self, queued: float, computed: float, rows: int) -> None:
-        """A request that waited and was computed for so many seconds."""
+    def called(self, seconds: float, rows: int) -> None:
+        """A call that gave results, of one request or several, and the rows of all."""
+        with self._lock:
+            self.calls += 1
+            count = self.sizes.get(rows)
+            if count is None:
+                if len(self.sizes) >= _MAX_SIZES:
+                    return
+                count = self.sizes[rows] = Count()
+            count.add(seconds)
+
+    def succeeded(self, seconds: float, queued: float, computed: float, rows: int) -> None:
+        """A request that was answered after so many seconds, of which it waited for its turn and was computed for those."""
         with self._lock:
             self.rows += rows
-            self.calls += 1
             self.last_ms = int(time.time() * 1000)
-            self.success.add(queued + computed)
-            self.times[bisect.bisect_left(INTERVALS, queued + computed)] += 1
+            self.success.add(seconds)
             self.queue.add(queued)
             self.compute.add(computed)
+            self.times[bisect.bisect_left(INTERVALS, seconds)] += 1
+            self.waits[bisect.bisect_left(INTERVALS, queued)] += 1
 
     def failed(self, seconds: float) -> None:
         """A request that was answered with an error."""

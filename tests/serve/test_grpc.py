@@ -153,6 +153,13 @@ def refused(call: Callable[..., Any], code: Any, **fields: Any) -> str:
     return raised.value.details()
 
 
+def test_a_truth_value_is_no_timeout(call: Callable[..., Any]):
+    fields = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [3, 8]}], "raw_input_contents": [X.tobytes()]}
+    parameters = {"timeout": {"bool_param": True}}
+    details = refused(call, grpc.StatusCode.INVALID_ARGUMENT, model_name="rows", parameters=parameters, **fields)
+    assert "timeout" in details
+
+
 def test_typed_contents_are_taken(call: Callable[..., Any]):
     tensor = {"name": "x", "datatype": "FP32", "shape": [3, 8], "contents": {"fp32_contents": X.reshape(-1).tolist()}}
     answer = call(model_name="rows", inputs=[tensor])

@@ -1,0 +1,106 @@
+"""What is counted of requests that wait, and of those that are called together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from . import models
+
+pytest.importorskip("prometheus_client")
+from treadle.serve.descriptions import model_statistics
+from treadle.serve.repository import Repository
+from treadle.serve.scheduler import Scheduler
+from treadle.serve.service import Request, Service
+
+WAIT = 0.05  # seconds that requests are held up for
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    models.folder(tmp_path, rows=models.rows(), mixed=models.mixed())
+    repository = Repository(tmp_path)
+    repository.refresh()
+    return Service(repository, Scheduler(lambda: 1))
+
+
+def held_up(service: Service, model: str, x: np.ndarray, count: int) -> dict[str, Any]:
+    """The statistics of a model after so many requests that came at once had to wait."""
+    line = service.repository.find(model).line
+    assert service.scheduler.enter(line)
+    threads = [threading.Thread(target=service.infer, args=(Request(model, {"x": x}),)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    while service.scheduler.waiting() < count:
+        time.sleep(0.001)
+    time.sleep(WAIT)
+    service.scheduler.leave(line, WAIT)
+    for thread in threads:
+        thread.join()
+    (found,) = model_statistics(service.repository, model)
+    return found
+
+
+def test_a_request_that_waits_was_queued(service: Service):
+    found = held_up(service, "mixed", np.zeros((2, 4), np.float32), 1)["inference_stats"]
+    assert found["queue"]["ns"] >= WAIT * 1e9
+    assert 0 < found["compute_infer"]["ns"] <= found["success"]["ns"] - found["queue"]["ns"]
+
+
+def test_merged_requests_are_one_call(service: Service):
+    found = held_up(service, "rows", np.zeros((2, 8), np.float32), 3)
+    assert found["inference_stats"]["queue"]["ns"] >= 3 * WAIT * 1e9
+    assert found["inference_stats"]["queue"]["count"] == found["inference_stats"]["success"]["count"] == 3
+    assert (found["inference_count"], found["execution_count"]) == (6, 1)
+    (batch,) = found["batch_stats"]
+    assert batch["batch_size"] == 6
+    assert batch["compute_infer"]["count"] == 1
+    assert 0 < batch["compute_infer"]["ns"] <= found["inference_stats"]["compute_infer"]["ns"]
+
+
+def test_what_is_tried_when_a_model_is_loaded_is_no_call(service: Service):
+    (found,) = model_statistics(service.repository, "rows")
+    assert (found["execution_count"], found["batch_stats"]) == (0, [])
+
+
+def test_calls_are_counted_by_their_rows(service: Service):
+    for count in (1, 3, 3):
+        service.infer(Request("rows", {"x": np.zeros((count, 8), np.float32)}))
+    (found,) = model_statistics(service.repository, "rows")
+    assert [(each["batch_size"], each["compute_infer"]["count"]) for each in found["batch_stats"]] == [(1, 1), (3, 2)]
+
+
+def test_numbers_of_rows_that_are_counted_are_bounded(service: Service):
+    statistics = service.repository.find("rows").statistics["main"]
+    for rows in range(1000):
+        statistics.called(1e-6, rows)
+    assert (statistics.calls, len(statistics.sizes)) == (1000, 256)
+
+
+def test_waiting_is_in_the_histograms(service: Service):
+    held_up(service, "rows", np.zeros((1, 8), np.float32), 2)
+    waits = service.repository.find("rows").statistics["main"].waits
+    assert sum(waits) == 2
+    assert sum(waits[:10]) == 0  # 50 us * 2**9 = 25.6 ms
+    page = service.metrics.text().decode()
+    assert 'treadle_queue_seconds_bucket{function="main",le="0.025",model="rows"} 0.0' in page
+    assert 'treadle_queue_seconds_count{function="main",model="rows"} 2.0' in page
+    assert 'treadle_request_seconds_bucket{function="main",le="+Inf",model="rows"} 2.0' in page
+
+
+def test_triton_clients_see_batch_statistics(folder: Path, start: Callable[..., Any]):
+    clients = pytest.importorskip("tritonclient.grpc")
+    client = clients.InferenceServerClient(f"127.0.0.1:{start().grpc_port}")
+    x = clients.InferInput("x", [5, 8], "FP32")
+    x.set_data_from_numpy(np.zeros((5, 8), np.float32))
+    client.infer("rows", [x])
+    (found,) = client.get_inference_statistics("rows").model_stats
+    (batch,) = found.batch_stats
+    assert (batch.batch_size, batch.compute_infer.count) == (5, 1)
+    client.close()
