@@ -57,14 +57,11 @@ class Methods:
     # ---- inference ----
 
     def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
-        cancel = CancelToken()
-        context.add_callback(cancel.cancel)
-        return self._infer(request, context, cancel)
+        return self._infer(request, context)
 
     def ModelStreamInfer(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         """One answer for each request, in their order; what goes wrong with one is its answer, and ends no stream."""
-        cancel = CancelToken()
-        context.add_callback(cancel.cancel)
+        cancel = _cancelled_with(context)
         for request in requests:
             try:
                 yield self._streamed(infer_response=self._infer(request, context, cancel))
@@ -73,15 +70,17 @@ class Methods:
                 answer.infer_response.id = request.id
                 yield answer
 
-    def _infer(self, message: Any, context: grpc.ServicerContext, cancel: CancelToken) -> Any:
+    def _infer(self, message: Any, context: grpc.ServicerContext, cancel: CancelToken | None = None) -> Any:
         if self._service.is_draining:
             raise UnavailableError("the server stops")
-        request = self._request(message)
-        remaining = context.time_remaining()
-        if remaining is not None:
-            request.deadline = min(request.deadline or 1e300, after(remaining))
-        request.cancel = cancel
-        return self._print(self._service.infer(request), message)
+
+        def bound(request: Request) -> None:
+            remaining = context.time_remaining()
+            if remaining is not None:
+                request.deadline = min(request.deadline or 1e300, after(remaining))
+            request.cancel = cancel or _cancelled_with(context)
+
+        return self._print(self._service.infer(self._request(message), bound), message)
 
     def _request(self, message: Any) -> Request:
         parameters = _parameters(message.parameters)
@@ -285,6 +284,14 @@ def _streamed(
             )
 
     return answer
+
+
+def _cancelled_with(context: grpc.ServicerContext) -> CancelToken:
+    """A token for the calls that end when the client goes away."""
+    cancel = CancelToken()
+    if not context.add_callback(cancel.cancel):
+        cancel.cancel()  # it has gone already
+    return cancel
 
 
 def _check_token(tokens: Tokens | None, context: grpc.ServicerContext) -> None:

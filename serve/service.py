@@ -96,12 +96,19 @@ class Service:
 
     # ---- calls ----
 
-    def infer(self, request: Request) -> Response:
-        """Answers a request in the thread at hand, or waits until another has done it. Raises ServeError."""
+    def infer(self, request: Request, bound: Callable[[Request], None] | None = None) -> Response:
+        """Answers a request in the thread at hand, or waits until another has done it. `bound` gives the request its deadline and
+        its token, and is called unless the call takes next to no time. Raises ServeError."""
+        if bound is not None and request.sequence is not None:
+            bound(request)  # it may wait for its turn
         call = self.begin(request)
         try:
+            if self.is_short(call):
+                return self.run_now(call, True)
+            if bound is not None and call.sequence is None:
+                bound(request)
             if self.scheduler.enter(call.model.line):
-                return self.run_now(call, call.endpoint.is_short(call.arguments))
+                return self.run_now(call, False)
             future: concurrent.futures.Future = concurrent.futures.Future()
             self.submit(call, lambda outputs, error: _resolve(future, outputs, error))
             try:
