@@ -276,7 +276,9 @@ def _saved(work: Work) -> dict[str, Any]:
 
 def _constants(work: Work) -> dict[str, Any]:
     each, places, arrays = work.machine(), work.header.get("places"), work.arguments()
-    if not isinstance(places, list) or len(set(places)) != len(arrays) or any(type(at) is not int for at in places):
+    if not isinstance(places, list) or any(type(at) is not int for at in places):
+        raise FormatError("a message's places: expected a list of numbers")
+    if not len(set(places)) == len(places) == len(arrays):
         raise FormatError("a message's places: expected a number for each constant")
     constants = {
         at: value.array if isinstance(value, Tensor) else value for at, value in zip(places, arrays, strict=True)
@@ -334,10 +336,10 @@ def _time(work: Work) -> dict[str, Any]:
 
 def _copy(work: Work) -> dict[str, Any]:
     """Writes a tensor into another, or into a new one."""
-    (given,) = work.arguments() or [None]
-    if not isinstance(given, (Tensor, np.ndarray)):
+    given = work.arguments()
+    if len(given) != 1 or not isinstance(given[0], (Tensor, np.ndarray)):
         raise ArgumentError("copy: expected one tensor")
-    array = np.asarray(given)
+    array = np.asarray(given[0])
     return work.answer_or_write(Tensor(array if work.header.get("into") is not None else aligned_copy(array)))
 
 

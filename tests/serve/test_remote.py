@@ -27,10 +27,12 @@ from .mutations import damaged, mutated
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
+from treadle.serve.remote_functions import Functions
 from treadle.serve.remote_sessions import RemoteLimits
 
 X = np.arange(16, dtype=np.float32).reshape(2, 8)
 LARGE = np.random.default_rng(1).standard_normal((100_000, 8)).astype(np.float32)
+SEED = int(os.environ.get("TREADLE_HOSTILE_SEED", "0"))
 COUNT = int(os.environ.get("TREADLE_HOSTILE_REMOTE", "2000"))
 LISTS = """
 data List = Nil | Cons(float32[2], List)
@@ -482,20 +484,23 @@ VALUES = (
     None, True, -1, 0, 1, 2, 1 << 31, 1 << 63, 1e308, float("nan"), "", "x", "main", "float32", b"", b"0" * 16, [], {}, [[]],
     [0, 0], [0] * 1000, {"x": 1}, ["tuple", [0]], ["tuple", [0, 0]], ["handle", 1], ["data", 0, "", "", []], ["none"],
     ["tensor", "float32", [1 << 46] * 9], ["tensor", "float32", [0]], ["numbers", "int64", []],
+    ["alien", "str"], ["text", "x"], ["bytes", b"x"], [[0], [1]],
 )  # fmt: skip
 KINDS = (
     "call", "closure", "fields", "set_input", "invoke_stateful", "get_outputs", "save_function", "saved", "profile", "time",
-    "machine", "open", "ping", "close", "put", "get", "files", "remove", "function", "has_function",
+    "machine", "open", "ping", "close", "put", "get", "files", "remove", "function", "has_function", "constants", "copy",
+    "has_outputs", "share",
 )  # fmt: skip
 
 
 def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., Any]):
-    """TREADLE_HOSTILE_REMOTE says how many are tried."""
+    """TREADLE_HOSTILE_REMOTE says how many are tried, TREADLE_HOSTILE_SEED which."""
     import grpc
 
     server, connect = serve(seconds=0.2, bytes=64 << 20, memory=16 << 20)
+    server.remote._functions = Functions({"main": lambda *given: given[0] if given else str})
     victim = connect()
-    rng = random.Random(0)
+    rng = random.Random(SEED)
     machine = VirtualMachine(models.rows(), device=victim)
     kept = machine["main"](LARGE)
     channel = grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}")
@@ -514,12 +519,14 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
         rows, lists = (VirtualMachine(each, device=device) for each in (models.rows(), assembled(LISTS)))
         closure, value = lists["delayed"]([1.0, 2.0]), lists["main"]([1.0, 2.0])
         rows.set_input("main", X)
-        held.update(rows=rows, lists=lists, closure=closure, value=value, device=device)
+        place = device.put(np.zeros((2, 4), np.float32))
+        held.update(place=place, rows=rows, lists=lists, closure=closure, value=value, device=device)
         return {
             "session": device.connection.session,
             "machine": rows._handle.number,
             "closure": closure.native.number,
             "value": value.native.number,
+            "place": place.handle.number,
         }
 
     common, classes = begin(), set()
@@ -530,6 +537,7 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
             **common, "do": what, "version": VERSION, "function": "main", "saved": "s", "args": [0], "values": [tensor],
             "index": None, "release": [], "number": 1, "repeat": 1, "digest": digest, "proof": b"0" * 32, "max_seconds": 0.1,
             "max_steps": 1000, "handle": 2, "kind": "tensor", "dtype": "float32", "shape": [2, 8], "size": 64,
+            "into": None if rng.random() < 0.7 else [common["place"]], "places": [0], "other": common["machine"], "held": None,
         }  # fmt: skip
         frame = pack(mutated(message, VALUES, rng), [X.tobytes()])
         if rng.random() < 0.3:
@@ -541,7 +549,9 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
                 chunks = iter([frame, rng.randbytes(rng.choice((0, 63, 64, 65)))])
                 answers = [put(chunks, timeout=20, metadata=whose)]
             elif what == "get":
-                answers = [next(iter(get(frame, timeout=20)))]
+                stream = get(frame, timeout=20)
+                answers = [next(iter(stream))]
+                stream.cancel()
             else:
                 answers = [call(frame, timeout=20)]
         except grpc.RpcError as error:  # gRPC's own
