@@ -21,8 +21,9 @@ import numpy as np
 from ..formats import dims
 from ..formats.dims import Dim
 from ..formats.dtypes import DType
-from ..formats.errors import InferenceError
+from ..formats.errors import InferenceError, UnknownNameError
 from ..formats.limits import DIMENSION
+from ..formats.names import near
 from ..formats.primitive import Attributes
 from ..formats.types import (
     UNKNOWN,
@@ -289,7 +290,7 @@ class Operators:
 
     def __getattr__(self, name: str) -> Callable[..., Expression]:
         if name not in TABLE:
-            raise AttributeError(f"there is no operator {name!r}; dir(op) lists them")
+            raise UnknownNameError(f"there is no operator {name!r}{near(name, TABLE)}; dir(op) lists them")
         return _operator_function(TABLE[name])
 
     def __dir__(self) -> list[str]:
@@ -527,7 +528,10 @@ class DataTypeBuilder:
         try:
             return self.__dict__["_constructors"][name]
         except KeyError:
-            raise AttributeError(f"{self.__dict__.get('definition')} has no constructor {name!r}") from None
+            known = self.__dict__.get("_constructors", ())
+            raise UnknownNameError(
+                f"{self.__dict__.get('definition')} has no constructor {name!r}{near(name, known)}"
+            ) from None
 
 
 def data_type(text: str) -> DataTypeBuilder:

@@ -15,6 +15,7 @@ import gc
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..formats.dtypes import DType
 from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.executable import Executable
 from ..formats.extensions import needs
+from ..formats.names import near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
@@ -74,7 +76,8 @@ def compile(
     named_weights: bool = False,
     passes: Sequence[Placed] = (),
 ) -> Executable:
-    """The executable of `model`: a path or the bytes of an ONNX file, an onnx.ModelProto, or an IR module.
+    """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, or an
+    IR module.
 
     params        arrays for parameters of the entry function, by name: they become constants
     entry         the functions that are called from outside; what they do not reach is left out
@@ -151,7 +154,9 @@ def compile_module(
     winograd = winograd or functools.partial(best_tiles, registers=target.block_registers)
     if missing := [name for name in entries if name not in module.functions]:
         known = ", ".join(module.functions) or "no functions"
-        raise CompileError(f"there is no function {missing[0]!r} to start at; the module has {known}")
+        raise CompileError(
+            f"there is no function {missing[0]!r} to start at; the module has {known}{near(missing[0], module.functions)}"
+        )
     if params:
         module = bind_parameters(module, entries[0], params, weights)
     named = {name: _with_result_names(module.functions[name]) for name in entries}
@@ -222,7 +227,9 @@ def bind_parameters(
     for key, value in params.items():
         if key not in by_name:
             known = ", ".join(by_name) or "none"
-            raise CompileError(f"{name!r} has no parameter {key!r}; its parameters: {known}", function=name)
+            raise CompileError(
+                f"{name!r} has no parameter {key!r}; its parameters: {known}{near(key, by_name)}", function=name
+            )
         array = _array_for(by_name[key], np.asarray(value), name)
         rewriter.atoms[by_name[key]] = ir.Constant(array) if weights is None else weights.add(key, array)
     kept = tuple(param for param in function.params if param.name not in params)
@@ -284,6 +291,10 @@ def _import(
         raise CompileError(
             f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
         )
+    if isinstance(model, (str, os.PathLike)) and Path(model).suffix == IR_SUFFIX:
+        if shapes:
+            raise CompileError(f"{os.fspath(model)}: shapes are for ONNX models; a text of the IR has its own")
+        return read_module(model)
     try:
         from .frontend.onnx import from_onnx
 
@@ -292,6 +303,17 @@ def _import(
         if error.name != "onnx":
             raise
         raise CompileError("ONNX models are read by the package onnx: pip install 'treadle[onnx]'") from None
+
+
+IR_SUFFIX = ".ir"  # of files that hold a text of the IR
+
+
+def read_module(path: str | os.PathLike) -> ir.Module:
+    """The module in a file of the IR's text. Raises ParseError, FormatError for a file that is no text, FileError."""
+    from ..formats.text_files import read_text
+    from .text import parse_module
+
+    return parse_module(read_text(path), folder=Path(path).parent)
 
 
 def _supports(target: Target) -> Callable[[PrimitiveDefinition], bool]:

@@ -27,6 +27,7 @@ from ..formats.errors import (
     TreadleError,
     UnknownFunctionError,
 )
+from ..formats.names import near
 from ..formats.primitive import Attributes, PrimitiveDefinition
 from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from ..vm.values import DataValue
@@ -63,7 +64,9 @@ def evaluate(
     Raises ExecutionError where the program fails, BudgetExceededError when calls and blocks nest deeper than `max_depth`.
     """
     if name not in module.functions:
-        raise UnknownFunctionError(f"there is no function {name!r}; the module has {', '.join(module.functions)}")
+        raise UnknownFunctionError(
+            f"there is no function {name!r}; the module has {', '.join(module.functions)}{near(name, module.functions)}"
+        )
     function = module.functions[name]
     if len(args) != len(function.params):
         names = ", ".join(param.name for param in function.params)

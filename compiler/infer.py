@@ -14,6 +14,7 @@ from ..formats import dims
 from ..formats.dims import SymbolicDim
 from ..formats.dtypes import DType
 from ..formats.errors import InferenceError
+from ..formats.names import near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import (
     UNKNOWN,
@@ -281,7 +282,9 @@ class _Inference:
         type_ = self.module.imports.get(expr.name)
         if type_ is None:
             known = ", ".join(self.module.imports) or "none"
-            raise InferenceError(f"there is no import {expr.name!r} in this module; it has {known}")
+            raise InferenceError(
+                f"there is no import {expr.name!r} in this module; it has {known}{near(expr.name, self.module.imports)}"
+            )
         self._check_count(f"import {expr.name}", len(type_.params), len(expr.args))
         return substituted(type_.result, self._arguments(type_.params, expr.args, {}))
 
@@ -293,7 +296,9 @@ class _Inference:
         """Parameters and result of a global function, holes in place of its type variables."""
         if name not in self.module.functions:
             known = ", ".join(self.module.functions)
-            raise InferenceError(f"there is no function {name!r} in this module; it has {known}")
+            raise InferenceError(
+                f"there is no function {name!r} in this module; it has {known}{near(name, self.module.functions)}"
+            )
         self.callers[name][self.function] = None
         function = self.module.functions[name]
         params = tuple(self.unifier.deep(self._type_of_param(param)) for param in function.params)
@@ -331,7 +336,7 @@ class _Inference:
 
     def _data_type(self, name: str) -> DataTypeDefinition:
         if name not in self.module.data_types:
-            raise InferenceError(f"there is no data type {name!r} in this module")
+            raise InferenceError(f"there is no data type {name!r} in this module{near(name, self.module.data_types)}")
         return self.module.data_types[name]
 
     def _fields(self, type_: DataType, constructor: str) -> tuple[Type, ...]:
@@ -341,7 +346,8 @@ class _Inference:
             if candidate.name == constructor:
                 arguments = dict(zip(definition.parameters, type_.arguments, strict=True))
                 return tuple(erase_dims(replace_variables(field, arguments)) for field in candidate.fields)
-        raise InferenceError(f"there is no constructor {constructor!r} in {definition}")
+        hint = near(constructor, (each.name for each in definition.constructors))
+        raise InferenceError(f"there is no constructor {constructor!r} in {definition}{hint}")
 
     def construct(self, expr: ir.Construct, scope: Scope) -> Type:
         holes = tuple(self.unifier.hole() for _ in self._data_type(expr.data_type).parameters)

@@ -12,6 +12,7 @@ import numpy as np
 from ..formats import notation
 from ..formats.dtypes import DType
 from ..formats.errors import InferenceError
+from ..formats.names import near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.tables_text import TableParser
 from ..formats.types import (
@@ -246,12 +247,12 @@ class _Parser(TableParser):
         if scanner.accept("$"):
             name = scanner.word("a constant's name")
             if name not in self.shared:
-                scanner.fail(f"there is no constant {name!r}", start)
+                scanner.fail(f"there is no constant {name!r}{near(name, self.shared)}", start)
             return self.shared[name]
         if scanner.accept("~"):
             name = scanner.word("an element type")
             if name not in DType.__members__:
-                scanner.fail(f"there is no element type {name!r}", start)
+                scanner.fail(f"there is no element type {name!r}{near(name, DType.__members__)}", start)
             number = self.literal(DType[name]).value
             if number.ndim:
                 scanner.fail("a weak literal is one number, as in ~float32(0.5)", start)
@@ -401,7 +402,7 @@ class _Parser(TableParser):
         start = self.scanner.skip()
         name = self.scanner.name("a primitive's name")
         if name not in self.definitions:
-            self.scanner.fail(f"there is no primitive {name!r}", start)
+            self.scanner.fail(f"there is no primitive {name!r}{near(name, self.definitions)}", start)
         return ir.PrimitiveCall(self.definitions[name], self.atoms())
 
 

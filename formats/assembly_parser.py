@@ -14,6 +14,7 @@ from .constants import aligned
 from .disassembly import LAYOUTS, Operand
 from .dtypes import DType
 from .isa import BY_NAME, Field, Kind
+from .names import near
 from .program import Function, Import, Program, SourceLocation
 from .sections import check
 from .tables_text import TableParser
@@ -192,7 +193,7 @@ class _Parser(TableParser):
     def resolve_calls(self) -> None:
         for name, place, function, word in self.calls:
             if name not in self.function_names:
-                self.scanner.fail(f"there is no function @{name}", place)
+                self.scanner.fail(f"there is no function @{name}{near(name, self.function_names)}", place)
             self.code[function][word] = self.function_names[name]
 
 
@@ -233,7 +234,11 @@ class _Body:
                 self.instruction(word, start)
         for name, place in self.label_uses.items():
             if self.labels[name].offset is None:
-                scanner.fail(f"there is no label {name!r} in this function", place)
+                hint = near(name, (each for each, label in self.labels.items() if label.offset is not None))
+                scanner.fail(
+                    f"there is no label {name!r} in this function{hint}",
+                    place,
+                )
 
     def place(self, name: str, start: int) -> None:
         label = self.labels.setdefault(name, Label(name))
@@ -321,7 +326,7 @@ class _Body:
         start = self.scanner.skip()
         name = self.scanner.name(f"a {what}'s name")
         if name not in names:
-            self.scanner.fail(f"there is no {what} {name!r} above", start)
+            self.scanner.fail(f"there is no {what} {name!r} above{near(name, names)}", start)
         return names[name]
 
     def func(self, field: Field) -> int:
@@ -362,7 +367,4 @@ class _Body:
 
 
 def _suggestion(name: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, BY_NAME)
-    return f"; did you mean {' or '.join(close)}?" if close else f"; the machine has {', '.join(BY_NAME)}"
+    return near(name, BY_NAME) or f"; the machine has {', '.join(BY_NAME)}"

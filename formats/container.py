@@ -38,7 +38,6 @@ from .constants import aligned, aligned_empty
 from .errors import ArgumentError, ChecksumError, FileError, FormatError, LimitError, VersionError
 
 MAGIC = b"\x89TRDL\r\n\x1a"
-_OF_TVM = bytes.fromhex("1514422fde25d2")  # what executables of TVM's machines have in common behind their first byte
 FORMAT_VERSION = 1
 HEADER = struct.Struct("<8sIIQII")
 
@@ -299,10 +298,11 @@ def _copy(file: BinaryIO) -> memoryview:
 def _read_header(data: memoryview, name: str) -> bytes:
     """The checked bytes of the index."""
     if bytes(data[:8]) != MAGIC[: len(data)]:
-        hint = "; it is TVM's: treadle.tvm.runtime.load_module takes it" if bytes(data[1:8]) == _OF_TVM else ""
-        raise FormatError(
-            f"{name} is not a Treadle file: it starts with {bytes(data[:8])!r}, not {MAGIC!r}{hint}", offset=0
-        )
+        from .file_kinds import HEAD_BYTES, kind_of, told  # whoever loads a good file does not pay for it
+
+        head = bytes(data[:HEAD_BYTES])
+        hint = f"; {told(head)}" if kind_of(head) else ""
+        raise FormatError(f"{name} is not a Treadle file: it starts with {head[:8]!r}{hint}", offset=0)
     if len(data) < HEADER.size:
         raise FormatError(
             f"{name} is truncated: {len(data)} bytes, the header alone has {HEADER.size}", offset=len(data)

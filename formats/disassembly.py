@@ -13,6 +13,7 @@ from .bytecode import Decoded, Value, function_words, jump_target, scan
 from .dtypes import DType
 from .errors import DTypeError, UnknownFunctionError
 from .isa import BY_NAME, Field, Kind, Operation
+from .names import near
 from .notation import print_name, print_result_names, print_type
 from .program import Function, Program
 
@@ -50,7 +51,9 @@ def dis(executable: Executable | Program, function: str | None = None) -> Iterat
     program = executable if isinstance(executable, Program) else executable.program
     if function is not None and all(f.name != function for f in program.functions):
         names = ", ".join(f.name for f in program.functions)
-        raise UnknownFunctionError(f"there is no function {function!r}; the executable has {names}")
+        raise UnknownFunctionError(
+            f"there is no function {function!r}; the executable has {names}{near(function, (f.name for f in program.functions))}"
+        )
     return _instructions(program, [f for f in program.functions if function is None or f.name == function])
 
 

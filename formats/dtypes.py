@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import DTypeError
+from .names import near
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ class DType(Enum):
             OverflowError,
         ):  # NumPy reads texts with a parser of its own
             known = ", ".join(dtype.name for dtype in DType)
-            raise DTypeError(f"no tensor element type {value!r}; Treadle has {known}") from None
+            raise DTypeError(
+                f"no tensor element type {value!r}; Treadle has {known}{near(value, DType.__members__)}"
+            ) from None
 
     @staticmethod
     def from_code(code: int) -> "DType":

@@ -143,8 +143,16 @@ class UnsupportedNameError(CompileError, AttributeError):
     """A name of another system's that Treadle leaves out; the message says why, and what does its job."""
 
 
+class UnknownNameError(CompileError, AttributeError):
+    """There is no operator, or no constructor, of that name."""
+
+
 class UnsupportedImportError(CompileError, ModuleNotFoundError):
     """The same, of a module that is imported."""
+
+
+class UnknownPassError(CompileError, ValueError):
+    """There is no pass of that name, or none that can be left out."""
 
 
 class ModelError(CompileError, ValueError):

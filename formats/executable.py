@@ -29,6 +29,7 @@ from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
 from .errors import ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
+from .names import near
 from .ports import Port, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .tuning import Tuning
@@ -244,7 +245,8 @@ class Executable:
         for function in self._program.functions:
             if function.name == name:
                 return function
-        message = f"there is no function {name!r}; the executable has {', '.join(self.globals) or 'none'}"
+        hint = near(name, self.globals)
+        message = f"there is no function {name!r}; the executable has {', '.join(self.globals) or 'none'}{hint}"
         raise UnknownFunctionError(message)
 
     def inputs(self, name: str = "main") -> tuple[Port, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from .. import formats
 from .errors import FormatError, TreadleError, UnknownFunctionError
+from .names import near
 from .primitive import Primitive, PrimitiveDefinition
 from .tuning import Tuning
 
@@ -38,7 +39,9 @@ class Library:
             return self._primitives[name]
         except KeyError:
             names = ", ".join(self._primitives) or "none"
-            raise UnknownFunctionError(f"there is no primitive {name!r}; the library has {names}") from None
+            raise UnknownFunctionError(
+                f"there is no primitive {name!r}; the library has {names}{near(name, self._primitives)}"
+            ) from None
 
     def get_source(self, name: str, fmt: str = "python") -> str:
         """The source of a primitive's kernel, in the variant that runs here: "python" as Treadle generates it, "llvm" or "asm" as
@@ -49,7 +52,7 @@ class Library:
         """
         definition = self[name]
         if fmt not in FORMS:
-            raise FormatError(f"no source form {fmt!r}; there are {', '.join(FORMS)}")
+            raise FormatError(f"no source form {fmt!r}; there are {', '.join(FORMS)}{near(fmt, FORMS)}")
         if not formats.kernel_sources:
             raise TreadleError("formats alone cannot show sources; import treadle")
         return importlib.import_module(formats.kernel_sources).get_source(definition, fmt, self._tuning)

@@ -153,7 +153,9 @@ class TensorReader:
         """The head of a list, and its names."""
         magic, _ = self.unpack(_HEAD, "the head of the list")
         if magic != LIST_MAGIC:
-            raise self.error(f"not TVM's parameters: they start with {LIST_MAGIC:#x}, this with {magic:#x}")
+            from .file_kinds import HEAD_BYTES, told  # whoever loads good ones does not pay for it
+
+            raise self.error(f"not TVM's parameters: {told(bytes(self._data[:HEAD_BYTES]))}")
         count = self.count("names", _U64.size)
         if count > limits.STRINGS:
             raise self.error(f"{count} names; the limit is {limits.STRINGS}", LimitError)

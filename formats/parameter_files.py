@@ -20,6 +20,7 @@ import numpy as np
 from .container import named, open_ending, save
 from .data_type import bfloat16
 from .errors import FileError, FormatError, LimitError
+from .file_kinds import HEAD_BYTES, kind_of, told
 from .param_dict import load_param_dict_from_file, save_param_dict_to_file
 
 Parameters = dict[str, np.ndarray]
@@ -46,8 +47,19 @@ def save_params(params: Mapping[str, Any], path: str | os.PathLike) -> None:
 def _kind(path: str | os.PathLike) -> _Kind:
     suffix = Path(path).suffix
     if suffix not in _KINDS:
-        raise FormatError(f"{os.fspath(path)!r}: parameters are in files that end in {', '.join(_KINDS)}")
+        raise FormatError(f"{os.fspath(path)!r}: parameters are in files that end in {', '.join(_KINDS)}{_found(path)}")
     return _KINDS[suffix]
+
+
+def _found(path: str | os.PathLike, but: str = "") -> str:
+    """What a file holds, as the end of a message; "" where there is none to look into, and for the kind that was expected."""
+    try:
+        with _opened(path) as file:
+            head = file.read(HEAD_BYTES)
+    except (OSError, FormatError):
+        return ""
+    kind = kind_of(head)
+    return "" if but and (kind is None or kind.name == but) else f"; {told(head)}"
 
 
 # ---- NumPy's ----
@@ -77,7 +89,7 @@ def _read_zip(file: BinaryIO, path: str) -> Parameters:
     except FormatError as error:
         raise type(error)(f"{path}: {error.message}") from None
     except Exception as error:  # headers are read as Python's text, members are damaged in many ways
-        raise FormatError(f"{path} is not a readable .npz file: {error}") from None
+        raise FormatError(f"{path} is not a readable .npz file: {error}{_found(path, 'npz')}") from None
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> Parameters:
@@ -138,7 +150,9 @@ def _read_safetensors(path: str | os.PathLike) -> Parameters:
     except OSError as error:
         raise FileError.of(error, f"cannot read {os.fspath(path)!r}", os.fspath(path)) from error
     except Exception as error:  # the package has errors of its own, and KeyErrors for element types that NumPy lacks
-        raise FormatError(f"{os.fspath(path)} is not a readable .safetensors file: {error}") from None
+        raise FormatError(
+            f"{os.fspath(path)} is not a readable .safetensors file: {error}{_found(path, 'safetensors')}"
+        ) from None
 
 
 def _write_safetensors(params: Mapping[str, Any], path: str | os.PathLike) -> None:

@@ -20,6 +20,7 @@ from . import limits
 from .codec import Buffer
 from .container import open_mapped
 from .errors import FileError, FormatError, LimitError
+from .file_kinds import HEAD_BYTES, told
 from .param_dict import TensorReader
 
 MAGIC, MAGIC_SCOPES = 0xD225DE2F4214151D, 0xD225DE2F4214151E
@@ -77,8 +78,7 @@ def require_executable(source: str | os.PathLike | Buffer, machine: str) -> memo
     found = find_executable(data, machine)
     if found is not None:
         return found.data
-    start = bytes(data[:8]).hex() or "nothing"
-    raise FormatError(f"not an executable of the {machine} VM: there is none in these bytes, which start with {start}")
+    raise FormatError(f"not an executable of the {machine} VM, nor is one inside: {told(bytes(data[:HEAD_BYTES]))}")
 
 
 def _inflated(data: memoryview) -> memoryview:

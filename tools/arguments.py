@@ -20,6 +20,7 @@ import numpy as np
 from ..formats import limits
 from ..formats.dtypes import DType
 from ..formats.errors import TreadleError
+from ..formats.names import near
 from ..formats.types import TensorType, Type
 
 
@@ -131,7 +132,9 @@ def match_names(arguments: Sequence[TensorArgument], names: Sequence[str], what:
         if argument.name is None:
             continue
         if argument.name not in names:
-            raise UsageError(f"there is no {what} {argument.name!r}; there is {', '.join(names) or 'none'}")
+            raise UsageError(
+                f"there is no {what} {argument.name!r}; there is {', '.join(names) or 'none'}{near(argument.name, names)}"
+            )
         if argument.name in found:
             raise UsageError(f"{what} {argument.name!r} is given twice")
         found[argument.name] = argument

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..formats import tuning
 from ..formats.errors import TreadleError
+from ..formats.names import near
 from . import arguments
 from .arguments import UsageError
 
@@ -255,7 +256,9 @@ def select_function(executable: Executable, options: argparse.Namespace) -> Func
     """The function that the call options name. Raises UsageError."""
     functions = {f.name: f for f in executable.program.functions if not f.captured}
     if options.function not in functions:
-        raise UsageError(f"there is no function {options.function!r}; there is {', '.join(functions)}")
+        raise UsageError(
+            f"there is no function {options.function!r}; there is {', '.join(functions)}{near(options.function, functions)}"
+        )
     return functions[options.function]
 
 

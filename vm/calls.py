@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError, naming
-from ..formats.program import Function
+from ..formats.names import near
 from ..formats.types import TensorType, TupleType
 from . import core, library
 from .budgets import Budget
@@ -112,7 +112,7 @@ class Calls:
             clock = _Clock(context, budget)
             trap = self._engine.start(context.address, number)
             if trap:
-                raise _start_error(trap, self.image.program.functions[number])
+                raise _start_error(trap, context, number)
             return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
             self._leave(context)
@@ -282,7 +282,7 @@ class Calls:
         """The rest of a call that did not simply return its result in place."""
         try:
             if context.words[CONTEXT.FRAME] < 0 and trap not in _DONE:
-                raise _start_error(trap, self.image.program.functions[number])
+                raise _start_error(trap, context, number)
             return self._finish(context, number, trap, _Clock(context, self._budget, is_running=True), result)
         finally:
             self._leave(context)
@@ -330,7 +330,7 @@ class Calls:
             clock = _Clock(context, self._budget)
             trap = self._engine.start(context.address, number)
             if trap:
-                raise _start_error(trap, self.image.program.functions[number])
+                raise _start_error(trap, context, number)
             return self._finish(context, number, self._engine.run(context.address), clock, None)
         finally:
             self._leave(context)
@@ -453,6 +453,11 @@ class _Clock:
             self._exceeded("seconds", f"the call took more than {budget.max_seconds} s")
 
     @property
+    def max_memory(self) -> int | None:
+        """The bytes that the call may hold at once."""
+        return self._budget.max_memory
+
+    @property
     def may_end(self) -> bool:
         """Whether something but Ctrl-C can end the call in the middle of an operator."""
         return self._deadline is not None or self._budget.cancel is not None
@@ -468,12 +473,17 @@ class _Clock:
         return Place.current(self._context).where() if self._is_running else {}
 
 
-def _start_error(trap: int, function: Function) -> TreadleError:
+def _start_error(trap: int, context: Context, number: int) -> TreadleError:
     """The error of a call for whose first frame there is no room."""
+    function = context.image.program.functions[number]
     if trap == TRAP.NO_MEMORY:
         return OutOfMemoryError("the system has no memory for the first frame", function=function.name)
-    budget = "memory" if trap == TRAP.MEMORY else "depth"
-    return BudgetExceededError(f"the first frame passes max_{budget}", budget=budget, function=function.name)
+    if trap == TRAP.MEMORY:
+        left = max(0, context.words[CONTEXT.MAX_LIVE] - context.words[CONTEXT.LIVE])
+        size = context.image.frame_bytes(number)
+        message = f"the first frame takes {size} bytes, of the memory budget {left} are left; raise max_memory"
+        return BudgetExceededError(message, budget="memory", function=function.name)
+    return BudgetExceededError("the first frame passes max_depth", budget="depth", function=function.name)
 
 
 def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
@@ -482,13 +492,11 @@ def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapp
         return args
     if len(args) > len(names):
         raise ArgumentError(f"{function}({', '.join(names)}): {len(names)} arguments expected, {len(args)} came")
-    values = list(args)
-    rest = dict(kwargs)
-    missing = [name for name in names[len(args) :] if name not in rest]
+    for name in kwargs:
+        if name not in names[len(args) :]:
+            reason = "is given twice" if name in names else f"is no parameter{near(name, names)}"
+            raise ArgumentError(f"{function}({', '.join(names)}): {name!r} {reason}")
+    missing = [name for name in names[len(args) :] if name not in kwargs]
     if missing:
         raise ArgumentError(f"{function}({', '.join(names)}): no value for {', '.join(missing)}")
-    values += [rest.pop(name) for name in names[len(args) :]]
-    for name in rest:
-        reason = "is given twice" if name in names else "is no parameter"
-        raise ArgumentError(f"{function}({', '.join(names)}): {name!r} {reason}")
-    return values
+    return [*args, *(kwargs[name] for name in names[len(args) :])]

@@ -22,6 +22,7 @@ from ..formats.errors import (
     OutOfMemoryError,
     ShapeError,
 )
+from ..formats.names import near
 from ..formats.program import Program
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import core
@@ -108,12 +109,14 @@ class Arguments:
         return view
 
     def _copied(self, array: np.ndarray) -> int:
-        return new_tensor(self._context, array, self._checked)
+        return new_tensor(self._context, array, lambda address: self._checked(address, array.nbytes))
 
-    def _checked(self, address: int) -> int:
-        """The address of a new object. Raises OutOfMemoryError, BudgetExceededError."""
+    def _checked(self, address: int, size: int = OBJECT_HEAD) -> int:
+        """The address of a new object of so many bytes. Raises OutOfMemoryError, BudgetExceededError."""
         if address == -TRAP.MEMORY:
-            raise BudgetExceededError(f"{self._place()}: it does not fit into the memory budget", budget="memory")
+            left = max(0, self._context.words[CONTEXT.MAX_LIVE] - self._context.words[CONTEXT.LIVE])
+            message = f"it does not fit into the memory budget: it takes {size} bytes, {left} are left"
+            raise BudgetExceededError(f"{self._place()}: {message}; raise max_memory", budget="memory")
         if address < 0:
             raise OutOfMemoryError(f"{self._place()}: the system has no memory for it")
         return address
@@ -266,7 +269,9 @@ class Arguments:
             return names.index(value.constructor)
         if value.tag is None or not 0 <= value.tag < len(names):
             which = value.constructor if value.tag is None else f"tag {value.tag}"
-            raise ArgumentError(f"{self._place()}: {definition.name} has no {which}; it has {', '.join(names)}")
+            raise ArgumentError(
+                f"{self._place()}: {definition.name} has no {which}; it has {', '.join(names)}{near(which, names)}"
+            )
         return value.tag
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import bisect
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from ..formats import dims
 from ..formats.bytecode import Decoded, function_words, scan
+from ..formats.dtypes import DType
 from ..formats.errors import (
     BudgetExceededError,
     ExecutionError,
@@ -18,9 +24,12 @@ from ..formats.errors import (
     TreadleError,
 )
 from ..formats.program import Function
+from ..formats.types import TensorType
+from . import library
 from .context import Context
+from .entry_check import explain_argument
 from .layout import CONTEXT, OBJECT, TRAP, WORD
-from .memory import tensor_shape, word
+from .memory import Elements, tensor_shape, word
 
 
 @dataclass(frozen=True)
@@ -61,11 +70,15 @@ class Place:
             return entry.node if entry.offset == self.offset else None
         return None
 
+    def before(self) -> list[Decoded]:
+        """The instructions of the function that stand before."""
+        words = function_words(self.context.image.program, self.function)
+        return list(itertools.takewhile(lambda found: found.offset != self.offset, scan(words)))
+
     @property
     def index(self) -> int:
         """How many instructions of the function stand before."""
-        words = function_words(self.context.image.program, self.function)
-        return next(index for index, found in enumerate(scan(words)) if found.offset == self.offset)
+        return len(self.before())
 
     def where(self) -> dict[str, Any]:
         """What errors say of the place."""
@@ -87,6 +100,11 @@ class Place:
     def shape(self, register: int) -> tuple[int, ...]:
         return tensor_shape(self.reference(register))
 
+    def array(self, register: int) -> np.ndarray:
+        """The tensor in a register, in place."""
+        dtype = DType.from_code(word(self.reference(register) & ~1, OBJECT.TAG)).numpy
+        return Elements(self.data(register), dtype, self.shape(register)).array()
+
 
 _USUAL = 64  # words of an instruction
 
@@ -100,7 +118,12 @@ def error(context: Context, trap: int) -> TreadleError:
 def _shape(place: Place) -> TreadleError:
     instruction = place.instruction
     expected = tuple(map(place.integer, instruction.list("shape")))
-    actual = place.shape(instruction.word("tensor"))
+    register = instruction.word("tensor")
+    if message := explain_argument(place, register, list(expected)):
+        refused = ShapeError(message)  # which says where itself
+        refused.function, refused.instruction = place.function.name, place.index
+        return refused
+    actual = place.shape(register)
     return ShapeError(f"expected a tensor of shape {list(expected)}, {list(actual)} came", **place.where())
 
 
@@ -155,7 +178,8 @@ def _kernel(place: Place) -> TreadleError:
     code = place.context.words[CONTEXT.DETAIL]
     name = place.context.image.program.primitives[place.instruction.word("prim")].name
     if code == 1:
-        return IndexOutOfRangeError(f"primitive {name}: an index is out of range", **place.where())
+        reason = _by_reference(place) or "an index is out of range"
+        return IndexOutOfRangeError(f"primitive {name}: {reason}", **place.where())
     if code == 4:
         reason = "channels that groups do not divide, a negative pad, or a product beyond 64 bits"
         message = f"primitive {name}: sizes do not fit: {reason}"
@@ -163,6 +187,31 @@ def _kernel(place: Place) -> TreadleError:
     reasons = {2: "division of an integer by zero", 3: "an axis of size 0 has no greatest or least element"}
     reason = reasons.get(code, f"it failed with code {code}")
     return ExecutionError(f"primitive {name}: {reason}", **place.where())
+
+
+# Elements of all tensors of a primitive that is evaluated again to say what is wrong with them: some 50 ms
+_EXPLAINED = 1 << 20
+
+
+def _by_reference(place: Place) -> str:
+    """What the reference implementation of the primitive says of the same tensors: the index, the axis and its size. "" where it
+    would take long, or says nothing, as where the kernel has written over what it has read."""
+    instruction = place.instruction
+    definition = place.context.image.program.primitives[instruction.word("prim")].definition
+    sizes = [place.integer(operand) for operand in instruction.list("dims")]
+    known = dict(zip(definition.variables, sizes, strict=True))
+    try:
+        shapes = [[dims.evaluate(dim, known) for dim in type_.shape] for type_ in definition.values]  # type: ignore[arg-type]
+        if sum(map(math.prod, shapes)) > _EXPLAINED:
+            return ""
+        arrays = [place.array(register).copy() for register in instruction.list("inputs")]
+        with np.errstate(all="ignore"):
+            library.compiler().evaluator(definition)(arrays, sizes)
+    except IndexOutOfRangeError as found:
+        return found.message
+    except Exception:  # whatever else the reference finds, the kernel has failed first
+        return ""
+    return ""
 
 
 def _fatal(place: Place) -> TreadleError:
@@ -178,8 +227,36 @@ def _depth(place: Place) -> TreadleError:
 
 
 def _memory(place: Place) -> TreadleError:
-    message = "the call's memory budget is passed; raise max_memory"
-    return BudgetExceededError(message, budget="memory", **place.where())
+    return memory_error(place, _asked(place))
+
+
+def memory_error(place: Place, asked: int | None) -> BudgetExceededError:
+    """The call would pass its memory budget by so many bytes more (None: nobody knows how many)."""
+    words, clock = place.context.words, place.context.clock
+    most = None if clock is None else clock.max_memory
+    message = "the call's memory budget is passed"
+    if most is not None:
+        held = words[CONTEXT.LIVE] - (words[CONTEXT.MAX_LIVE] - most)
+        more = "more" if asked is None else f"{asked} more"
+        message += f": it has {most} bytes, {held} are held, and {more} are needed here"
+    return BudgetExceededError(f"{message}; raise max_memory", budget="memory", **place.where())
+
+
+def _asked(place: Place) -> int | None:
+    """The bytes that an instruction wants for what it makes, as far as it says so itself."""
+    instruction = place.instruction
+    name, program = instruction.operation.name, place.context.image.program
+    if name == "alloc_tensor":
+        type_ = program.types[instruction.word("type")]
+        return type_.nbytes if isinstance(type_, TensorType) else None
+    if name == "alloc_dynamic":
+        itemsize = DType.from_code(instruction.word("dtype")).itemsize
+        return itemsize * math.prod(map(place.integer, instruction.list("shape")))
+    if name == "alloc_storage":
+        return place.integer(instruction.word("size"))
+    if name == "invoke":
+        return place.context.image.frame_bytes(instruction.word("func"))
+    return None
 
 
 def _no_memory(place: Place) -> TreadleError:

@@ -15,7 +15,6 @@ from typing import Union
 import numpy as np
 
 from ..formats import dims
-from ..formats.dtypes import DType
 from ..formats.errors import (
     BudgetExceededError,
     CancelledError,
@@ -32,9 +31,9 @@ from .array_memory import bounded
 from .aside import Job, too_many_left
 from .context import UNLIMITED, Context
 from .convert import new_tensor, release
-from .failures import Place, error
+from .failures import Place, error, memory_error
 from .layout import CONTEXT, OBJECT, TRAP, WORD
-from .memory import Elements, set_word, word
+from .memory import set_word, word
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond
@@ -54,7 +53,7 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
     sizes = [place.integer(operand) for operand in instruction.list("dims")]
     shapes = _shapes(place, primitive.name, primitive.definition, sizes)
     _check_room(place, primitive.definition, shapes)
-    arrays = [_view(place, register) for register in inputs]
+    arrays = [place.array(register) for register in inputs]
     elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
     results = _evaluate(place, number, arrays, sizes, evaluators, elements)
     types = primitive.definition.values
@@ -64,7 +63,7 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
         if makes_results:
             _set_register(place, register, result)
         else:
-            _view(place, register)[...] = result
+            place.array(register)[...] = result
     context.words[CONTEXT.PC] += instruction.size * WORD
     context.words[CONTEXT.FUEL] -= 1
 
@@ -88,13 +87,7 @@ def go_on(context: Context) -> None:
 def _extent(place: Place, register: int) -> tuple[int, int]:
     """Where a tensor's elements begin and end."""
     start = place.data(register)
-    return start, start + _view(place, register).nbytes
-
-
-def _view(place: Place, register: int) -> np.ndarray:
-    """The tensor in a register, in place."""
-    dtype = DType.from_code(word(place.reference(register) & ~1, OBJECT.TAG)).numpy
-    return Elements(place.data(register), dtype, place.shape(register)).array()
+    return start, start + place.array(register).nbytes
 
 
 def _evaluate(
@@ -186,7 +179,7 @@ def _check_room(place: Place, definition: PrimitiveDefinition, shapes: Sequence[
         for type_, shape in zip(types, shapes[len(definition.params) :], strict=True)
     )
     if context.words[CONTEXT.LIVE] + needed > context.words[CONTEXT.MAX_LIVE]:
-        raise error(context, TRAP.MEMORY)
+        raise memory_error(place, needed)
 
 
 def _check(name: str, results: list[np.ndarray], expected: list[tuple[TensorType, Shape]], place: Place) -> None:

@@ -143,6 +143,11 @@ class Image:
         """True if a call of the function writes its result where the caller says."""
         return bool(self.functions[function, FUNCTION.RESULT_AT] >= 0)
 
+    def frame_bytes(self, function: int) -> int:
+        """What a frame of a function takes: its registers, and the memory of its tensors."""
+        row = self.functions[function]
+        return int(row[FUNCTION.FRAME_SIZE] + row[FUNCTION.MEMORY])
+
 
 class _TypePool:
     """Tensor types as objects behind one another. Until `finish`, a reference counts from the pool's start.

@@ -19,6 +19,7 @@ import numpy as np
 from ..formats.constants import aligned_copy
 from ..formats.errors import ArgumentError, UnknownFunctionError, naming
 from ..formats.executable import Executable
+from ..formats.names import near
 from ..formats.ports import Port
 from ..formats.types import TensorType
 from . import knobs, library
@@ -368,7 +369,9 @@ class VirtualMachine:
             return self._functions[name]
         except (KeyError, TypeError):
             known = ", ".join(self._functions) or "none"
-            raise UnknownFunctionError(f"there is no function {name!r}; the executable has {known}") from None
+            raise UnknownFunctionError(
+                f"there is no function {name!r}; the executable has {known}{near(name, self._functions)}"
+            ) from None
 
     def _bind(self, number: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """One value for each parameter."""

@@ -15,6 +15,7 @@ import numpy as np
 from ..formats.codec import Buffer
 from ..formats.container import save
 from ..formats.errors import ArgumentError, FormatError, UnknownFunctionError
+from ..formats.names import near
 from . import linker, registry
 from .benchmark import BenchmarkResult, measure
 from .device import Device
@@ -64,7 +65,8 @@ class Module:
             if found is not None:
                 return found
         known = ", ".join(list(dict.fromkeys(each for module in modules for each in module.function_names()))[:20])
-        raise UnknownFunctionError(f"Module has no function '{name}'; it has {known or 'none'}")
+        near_ = near(name, (each for module in modules for each in module.function_names()))
+        raise UnknownFunctionError(f"Module has no function '{name}'; it has {known or 'none'}{near_}")
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether there is a function of that name."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..formats.constants import constant_type
 from ..formats.errors import ArgumentError
+from ..formats.names import near
 from ..formats.types import TensorType
 from ..formats.weights import NamedWeight, WeightTable, digest
 from . import library
@@ -22,7 +23,7 @@ def constants_of(table: WeightTable, given: Mapping[str, Any]) -> dict[int, np.n
     """
     numbers = {weight.name: number for number, weight in enumerate(table.weights)}
     if unknown := [name for name in given if name not in numbers]:
-        raise ArgumentError(f"there is no weight {unknown[0]!r}; {_known(table)}")
+        raise ArgumentError(f"there is no weight {unknown[0]!r}; {_known(table)}{near(unknown[0], numbers)}")
     arrays = {numbers[name]: _checked(table.weights[numbers[name]], value) for name, value in given.items()}
     free = {number for number in arrays if not table.weights[number].digest}
     of = needs(table)

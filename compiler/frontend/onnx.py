@@ -23,6 +23,7 @@ from ...formats.errors import (
     TreadleError,
     UnsupportedOperatorError,
 )
+from ...formats.names import near
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
 from ..weights import Weights
@@ -115,7 +116,8 @@ class _ModelImporter:
         unknown = shapes.keys() - {info.name for info in inputs}
         if unknown:
             known = ", ".join(repr(info.name) for info in inputs)
-            raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}")
+            hint = near(min(unknown), (info.name for info in inputs))
+            raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}{hint}")
         params = self._params(inputs, shapes)
         for param, info in zip(params, inputs, strict=True):
             assert isinstance(param.type, TensorType)

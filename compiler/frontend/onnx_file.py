@@ -23,6 +23,7 @@ import numpy as np
 
 from ...formats.container import named, open_ending
 from ...formats.errors import FileError, ModelError
+from ...formats.file_kinds import HEAD_BYTES, is_text, kind_of, told
 
 if TYPE_CHECKING:
     import onnx
@@ -59,14 +60,17 @@ def read_model(source: ModelSource) -> ModelFile:
         whole = np.frombuffer(bytes(source), np.uint8) if path is None else _mapped(path)  # type: ignore[arg-type]
     except OSError as error:
         raise FileError.of(error, f"the model {name} cannot be read") from None
+    head = whole[:HEAD_BYTES].tobytes()
+    kind = kind_of(head)
     content, weights = without_weights(whole)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
     except DecodeError as error:
-        raise ModelError(f"{name} is not an ONNX model: {error}") from None
+        raise ModelError(f"{name} is not an ONNX model: {told(head) if kind or is_text(head) else error}") from None
     if not model.opset_import or not model.HasField("graph"):
-        raise ModelError(f"{name} is not an ONNX model: it has no graph or no opset version")
+        reason = told(head) if kind and kind.name != "onnx" else "it has no graph or no opset version"
+        raise ModelError(f"{name} is not an ONNX model: {reason}")
     return ModelFile(model, None if path is None else path.parent, weights, whole.nbytes)
 
 

@@ -97,7 +97,7 @@ def _places(shape: Sequence[int], indices: np.ndarray, batch_axes: int) -> tuple
     wide = indices.ndim - 1
     batch = np.indices(indices.shape[:batch_axes])
     own = [index.reshape(*index.shape, *(1,) * (wide - batch_axes)) for index in batch]
-    told = [from_front(indices[..., i], shape[batch_axes + i]) for i in range(indices.shape[-1])]
+    told = [from_front(indices[..., i], shape[batch_axes + i], batch_axes + i) for i in range(indices.shape[-1])]
     return tuple(np.broadcast_arrays(*own, *told))
 
 
@@ -153,7 +153,7 @@ def _put_along(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: in
     ):
         raise IndexOutOfRangeError(f"indices {indices.shape} reach beyond a tensor {x.shape}")
     places: list[np.ndarray] = list(np.indices(indices.shape))
-    places[axis] = from_front(indices, x.shape[axis])
+    places[axis] = from_front(indices, x.shape[axis], axis % x.ndim)
     return _put(x, tuple(places), updates, reduction)
 
 

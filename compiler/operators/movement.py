@@ -262,11 +262,13 @@ def _pad(x: np.ndarray, pads: tuple[int, ...], mode: str, value: float) -> np.nd
 # ---- gathering ----
 
 
-def from_front(indices: np.ndarray, length: int) -> np.ndarray:
-    """The indices, counted from the front. Raises IndexOutOfRangeError."""
+def from_front(indices: np.ndarray, length: int, axis: int | None = None) -> np.ndarray:
+    """The indices, counted from the front. Raises IndexOutOfRangeError, which names the axis if it is told."""
     wrong = (indices < -length) | (indices >= length)
     if wrong.any():
-        raise IndexOutOfRangeError(f"index {indices[wrong].flat[0]} is out of range for an axis of {length} elements")
+        which = "" if axis is None else f", axis {axis}"
+        found = f"index {indices[wrong].flat[0]} is out of range for an axis of {length} elements{which}"
+        raise IndexOutOfRangeError(found)
     return np.where(indices < 0, indices + length, indices)
 
 
@@ -277,7 +279,7 @@ def _infer_take(inputs: Sequence[TensorType], axis: int) -> TensorType:
 
 
 def _take(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
-    return np.take(x, from_front(indices, x.shape[axis]), axis)
+    return np.take(x, from_front(indices, x.shape[axis], axis % x.ndim), axis)
 
 
 def _infer_take_along(inputs: Sequence[TensorType], axis: int) -> TensorType:
@@ -293,7 +295,7 @@ def _infer_take_along(inputs: Sequence[TensorType], axis: int) -> TensorType:
 
 
 def _take_along(x: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
-    return np.take_along_axis(x, from_front(indices, x.shape[axis]), axis)
+    return np.take_along_axis(x, from_front(indices, x.shape[axis], axis % x.ndim), axis)
 
 
 # ---- the table ----

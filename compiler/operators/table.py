@@ -20,6 +20,7 @@ from ...formats.constants import aligned_copy
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import InferenceError, LimitError
+from ...formats.names import near
 from ...formats.primitive import Attributes
 from ...formats.types import TensorType
 
@@ -159,7 +160,9 @@ class Operator:
         for name in given:
             if name not in self.attributes:
                 known = ", ".join(self.attributes) or "none"
-                raise InferenceError(f"{self.name} has no attribute {name!r}; its attributes: {known}")
+                raise InferenceError(
+                    f"{self.name} has no attribute {name!r}; its attributes: {known}{near(name, self.attributes)}"
+                )
         for name, attribute in self.attributes.items():
             if name in given:
                 attribute.check(self.name, name, given[name])
@@ -243,8 +246,4 @@ def lookup(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        import difflib
-
-        near = difflib.get_close_matches(name, TABLE, 3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise InferenceError(f"there is no operator {name!r}{hint}") from None
+        raise InferenceError(f"there is no operator {name!r}{near(name, TABLE)}") from None

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...formats.errors import CompileError
+from ...formats.errors import CompileError, UnknownPassError
+from ...formats.names import near
 from .. import ir
 from ..operators.winograd import WinogradChoice, best_tiles
 from .common_subexpressions import CommonSubexpressions
@@ -145,13 +146,16 @@ def optional_passes() -> list[str]:
 def pipeline(level: int, options: Options, without: Collection[str] = ()) -> list[Pass]:
     """The passes of an optimisation level; those named in `without` are left out wherever they run.
 
-    Raises ValueError for a name that is none of `optional_passes()`, CompileError for a level that there is not.
+    Raises UnknownPassError for a name that is none of `optional_passes()`, CompileError for a level that there is not.
     """
     most = max(least for least, _ in PIPELINE)
     if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= most:
         raise CompileError(f"opt_level={level!r}: expected a level from 0 to {most}")
     if unknown := set(without).difference(optional_passes()):
-        raise ValueError(f"{', '.join(sorted(unknown))} cannot be left out; possible: {', '.join(optional_passes())}")
+        hint = near(min(unknown), optional_passes())
+        raise UnknownPassError(
+            f"{', '.join(sorted(unknown))} cannot be left out; possible: {', '.join(optional_passes())}{hint}"
+        )
     passes = [make(options) for least, make in PIPELINE if level >= least]
     return [step for step in passes if step.name not in without]
 
@@ -176,12 +180,13 @@ def run(
 ) -> ir.Module:
     """Applies the passes in order; `show` is given the text of the module behind each pass named in `print_after`.
 
-    Raises ValueError for a name that no pass has.
+    Raises UnknownPassError for a name that no pass has.
     """
     wanted = set(print_after)
     if unknown := wanted - {step.name for step in passes} - {"all"}:
         names = ", ".join(dict.fromkeys(step.name for step in passes))
-        raise ValueError(f"no pass is called {', '.join(sorted(unknown))}; this pipeline has: {names}")
+        hint = near(min(unknown), (step.name for step in passes))
+        raise UnknownPassError(f"no pass is called {', '.join(sorted(unknown))}; this pipeline has: {names}{hint}")
     for step in passes:
         start = time.perf_counter()
         module = step(module)

@@ -1,0 +1,129 @@
+"""What a file is, by how it begins, and which function takes it: for messages to somebody who gave it to another one.
+
+One table. Only the first bytes are looked at; a kind that is recognised may be damaged all the same.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+HEAD_BYTES = 4096  # of a file that are looked at
+
+_OF_TVM = bytes.fromhex("1514422fde25d2")  # what executables of TVM's machines have in common behind their first byte
+_EXPORT = "export the model to ONNX, which treadle.compile takes"
+_BUILT = "a framework exports its models to ONNX; treadle.function and treadle.Module build others"
+_LOADED_BY_NAME = "treadle.load takes one that export_library made, under a name that ends in .so, .dylib, .dll or .o"
+_PARAMETERS = "treadle.load_params takes it"
+_LOADED_BY_TVM = "treadle.tvm.runtime.load_module takes it"
+
+
+class FileKind(NamedTuple):
+    """A kind of file: what it is, what to do with it, and how one tells."""
+
+    name: str  # for programs
+    what: str
+    advice: str
+    fits: Callable[[bytes], object]
+
+
+def _starts(*starts: bytes) -> Callable[[bytes], object]:
+    return lambda head: head.startswith(starts)
+
+
+def _has(pattern: bytes) -> Callable[[bytes], object]:
+    return re.compile(pattern, re.MULTILINE).search
+
+
+def _is_safetensors(head: bytes) -> bool:
+    return head[8:9] == b"{" and 2 <= struct.unpack("<Q", head[:8])[0] < 1 << 32
+
+
+def _is_npz(head: bytes) -> bool:
+    return head.startswith(b"PK\x03\x04") and head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy")
+
+
+_function = _has(
+    rb"^\s*(func @|data \w+|const \w+ |prim \w+\[?|import \S+:|meta \")"
+)  # begins alike in assembly and the IR
+_registers = _has(rb"\brefs=\d|^meta \"|^\s+ret r\d|, ?r\d+\b|^\s+\w+ r\d")  # assembly has them
+_python = _has(rb"^(import \w+$|from [\w.]+ import |def \w+\(|@\w+)")
+
+KINDS = (
+    FileKind("executable", "a Treadle executable", "treadle.load takes it", _starts(b"\x89TRDL\r\n\x1a")),
+    FileKind("relay or relax", "TVM's", _LOADED_BY_TVM, lambda head: head[1:8] == _OF_TVM),
+    FileKind(
+        "params",
+        "a file of TVM's parameters",
+        f"{_PARAMETERS}, under a name that ends in .params",
+        _starts(struct.pack("<Q", 0xF7E58D4F05049CB7)),
+    ),
+    FileKind("safetensors", "a file of parameters (safetensors)", _PARAMETERS, _is_safetensors),
+    FileKind("npz", "a file of NumPy's arrays (.npz)", _PARAMETERS, _is_npz),
+    FileKind("npy", "one of NumPy's arrays (.npy)", "numpy.load takes it", _starts(b"\x93NUMPY")),
+    FileKind("zip", "a zip archive, as PyTorch and Keras save models", _EXPORT, _starts(b"PK\x03\x04", b"PK\x05\x06")),
+    FileKind("gzip", "a compressed archive, as TVM exports libraries", _LOADED_BY_TVM, _starts(b"\x1f\x8b")),
+    FileKind(
+        "library",
+        "a library or object file",
+        _LOADED_BY_NAME,
+        _starts(b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"!<arch>\n"),
+    ),
+    FileKind("hdf5", "an HDF5 file, as Keras saves models", _EXPORT, _starts(b"\x89HDF\r\n\x1a\n")),
+    FileKind("tflite", "a TensorFlow Lite model", _EXPORT, lambda head: head[4:8] == b"TFL3"),
+    FileKind("gguf", "a GGUF file, as llama.cpp has them", _EXPORT, _starts(b"GGUF")),
+    FileKind(
+        "pickle",
+        "a pickle, which could run anything; Treadle reads none",
+        _EXPORT,
+        _starts(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+    ),
+    FileKind(
+        "graph json",
+        "a graph as JSON",
+        "treadle.tvm.contrib.graph_executor.create takes it",
+        _has(rb'\A\s*\{[\s\S]*"(nodes|arg_nodes|heads)"'),
+    ),
+    FileKind("json", "a JSON text", "", _has(rb"\A\s*[\[{]\s*[\"\]}\[{\d]")),
+    FileKind(
+        "relay text",
+        "a text of TVM's Relay",
+        "treadle.tvm.relay.fromtext takes its text",
+        _has(rb"^#\[version|^def @\w+\(|^fn \("),
+    ),
+    FileKind("script", "a text of Python's", _BUILT, _python),
+    FileKind(
+        "assembly",
+        "assembly text",
+        "`treadle as` makes an executable of it",
+        lambda head: _function(head) and _registers(head),
+    ),
+    FileKind("ir", "a text of the IR", "treadle.compile takes it, under a name that ends in .ir", _function),
+    FileKind(
+        "onnx", "an ONNX model", "treadle.compile takes it", _has(rb"\A\x08[\x01-\x20][\x12\x1a\x22\x28\x32\x3a\x42]")
+    ),
+    FileKind("empty", "empty", "", lambda head: not head),
+)
+
+
+def kind_of(head: bytes) -> FileKind | None:
+    """The kind of file that begins so, with `HEAD_BYTES` bytes if it has as many; None for one that nobody here knows."""
+    head = bytes(head[:HEAD_BYTES])
+    return next((kind for kind in KINDS if kind.fits(head)), None)
+
+
+def told(head: bytes) -> str:
+    """How a message goes on about a file that is of the wrong kind: `it is an ONNX model: treadle.compile takes it`."""
+    kind = kind_of(head)
+    if kind is not None:
+        return f"it is {kind.what}" + (f": {kind.advice}" if kind.advice else "")
+    if is_text(head):
+        return f"it is text, which begins with {bytes(head[:40])!r}"
+    return f"it begins with {bytes(head[:8])!r}"
+
+
+def is_text(head: bytes) -> bool:
+    """Whether bytes may be the beginning of a text."""
+    return not any(byte < 9 or 13 < byte < 32 for byte in bytes(head[:HEAD_BYTES]))
