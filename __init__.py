@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from . import formats, vm
 
 if TYPE_CHECKING:
+    from . import debug
     from .cluster.batches import map_batches
     from .compiler.builder import (
         Module,
@@ -76,6 +77,7 @@ _HOMES = {
     "operator": ".compiler.extension",
     "after": ".compiler.passes.placed",
     "before": ".compiler.passes.placed",
+    "debug": ".debug",
     "errors": ".formats",
     "dis": ".formats.disassembly",
     "DType": ".formats.dtypes",
@@ -113,6 +115,7 @@ __all__ = [
     "constant",
     "cpu",
     "data_type",
+    "debug",
     "dis",
     "errors",
     "for_loop",
@@ -145,7 +148,8 @@ def __getattr__(name: str) -> object:
         from .formats.names import near
 
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near(name, __all__)}")
-    value = getattr(importlib.import_module(home, __name__), name)
+    module = importlib.import_module(home, __name__)
+    value = module if home == f".{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -10,6 +10,7 @@ TOOLS = {
     "__init__",
     "arguments",
     "cli",
+    "debugging",
     "demo",
     "digits",
     "doctor",

@@ -18,7 +18,7 @@ from ..formats.errors import BudgetExceededError, CompileError, FormatError, Par
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
-_COMMANDS = (".execute", ".inspect", ".profile", ".serve", ".bench", ".doctor")
+_COMMANDS = (".execute", ".inspect", ".profile", ".debugging", ".serve", ".bench", ".doctor")
 _DESCRIPTION = "Compile tensor programs to executables, run them, and look inside."
 
 

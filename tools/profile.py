@@ -67,7 +67,7 @@ def profile_command(options: argparse.Namespace) -> int:
 
     executable = open_executable(options.executable, options)
     function = select_function(executable, options)
-    values = _arguments(function, options)
+    values = call_arguments(function, options)
     machine = open_machine(executable, options)
     threads = get_num_threads()
     bounds = limits(threads, options.remeasure)
@@ -107,7 +107,7 @@ def _report(rows: Sequence[Row], groups: Sequence[Row], bounds: Limits, constant
 # ---- arguments ----
 
 
-def _arguments(function: Function, options: argparse.Namespace) -> list[np.ndarray]:
+def call_arguments(function: Function, options: argparse.Namespace) -> list[np.ndarray]:
     """Those of --input; for the others random ones, whose symbolic dimensions have one size each."""
     given = arguments.match_names(list(map(arguments.parse, options.input)), function.param_names, "input")
     pairs = list(zip(function.param_names, function.type.params, strict=True))

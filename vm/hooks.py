@@ -106,6 +106,10 @@ class Event:
         constants = self._place.context.image.constants
         return bool((constants[:, 1] == self._place.reference(register)).any())
 
+    def address(self, register: int) -> int:
+        """Where the elements of the tensor in a reference register lie, which tells tensors apart."""
+        return self._place.data(register)
+
     def tensor(self, register: int) -> np.ndarray:
         """A copy of the tensor in a reference register, zeros where the call is yet to write it. Raises ArgumentError where
         the register holds no tensor."""

@@ -1,0 +1,41 @@
+"""`treadle.debug`: find the node that is wrong, the first number that is not finite, and what a call made on the way.
+
+    report = treadle.debug.compare("model.onnx", feeds)       # node by node, against onnxruntime
+    print(report.table())
+
+All of it listens to calls (`vm/hooks.py`): a machine that nobody listens to pays nothing. Names are imported when they are used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .case import load_case
+    from .comparison import Comparison, Row, compare
+    from .nonfinite import NonFinite, first_nonfinite
+
+_HOMES = {
+    "Comparison": ".comparison",
+    "NonFinite": ".nonfinite",
+    "Row": ".comparison",
+    "compare": ".comparison",
+    "first_nonfinite": ".nonfinite",
+    "load_case": ".case",
+}
+
+__all__ = ["Comparison", "NonFinite", "Row", "compare", "first_nonfinite", "load_case"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

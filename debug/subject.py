@@ -1,0 +1,138 @@
+"""What is looked at: an executable with its arguments, and the model that it is made of where that is known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..formats import dims
+from ..formats.errors import ArgumentError
+from ..formats.executable import SUFFIX, Executable, load
+from ..formats.types import TensorType, Type
+
+if TYPE_CHECKING:
+    from ..compiler import ir
+    from ..vm.hooks import Listener
+
+OPT_LEVEL = 2
+SYMBOLIC_SIZE = 16  # of a symbolic dimension of arguments that nobody gave
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An executable, and what made it: `model` is None where only the executable is known."""
+
+    executable: Executable
+    model: Any = None  # an ir.Module, or what from_onnx takes
+    function: str = "main"
+    trust_native: bool = False
+    opt_level: int = OPT_LEVEL  # that the model was compiled with
+    without: tuple[str, ...] = ()
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether the model is an ONNX model."""
+        from ..compiler import ir
+
+        return self.model is not None and not isinstance(self.model, ir.Module)
+
+    def module(self) -> ir.Module:
+        """The typed program before any pass. Raises ArgumentError where the model is not known."""
+        from ..compiler import ir
+        from ..compiler.frontend.onnx import from_onnx
+        from ..compiler.infer import infer_types
+
+        if self.model is None:
+            raise ArgumentError("an executable alone says nothing of the program before the passes; give the model")
+        module = self.model if isinstance(self.model, ir.Module) else from_onnx(self.model, entry=self.function)
+        return infer_types(module)
+
+    def run(self, feeds: Mapping[str, np.ndarray], *listeners: Listener) -> dict[str, Any]:
+        """The results of one call by name, which listeners are told of."""
+        from ..vm.machine import VirtualMachine
+
+        machine = VirtualMachine(self.executable, trust_native=self.trust_native)
+        with machine.listening(*listeners):
+            result = machine[self.function](*feeds.values())
+        values = list(result) if isinstance(result, tuple) else [result]
+        ports = self.executable.outputs(self.function)
+        return {
+            port.name: np.asarray(value) if hasattr(value, "__array__") else value
+            for port, value in zip(ports, values, strict=True)
+        }
+
+
+def subject(
+    model: Any,
+    *,
+    function: str = "main",
+    opt_level: int = OPT_LEVEL,
+    without: Collection[str] = (),
+    trust_native: bool = False,
+) -> Subject:
+    """`model` is an executable or the path of one; or what `treadle.compile` takes, which is compiled; or a Subject."""
+    if isinstance(model, Subject):
+        return model
+    if isinstance(model, Executable):
+        return Subject(model, None, function, trust_native)
+    if isinstance(model, (str, os.PathLike)) and is_executable(Path(model)):
+        return Subject(load(model, trust_native=trust_native), None, function, trust_native)
+    from ..compiler.driver import compile
+
+    executable = compile(model, entry=function, opt_level=opt_level, without=without, progress=False)
+    return Subject(executable, model, function, False, opt_level, tuple(without))
+
+
+def is_executable(path: Path) -> bool:
+    """By its name."""
+    return path.suffix == SUFFIX
+
+
+# ---- arguments ----
+
+
+def arguments(
+    executable: Executable, function: str, feeds: Mapping[str, Any] | Sequence[Any] | None
+) -> dict[str, np.ndarray]:
+    """One array for each parameter, in order: those of `feeds`, by name or position; without feeds random ones, always the same.
+    Raises ArgumentError."""
+    ports = executable.inputs(function)
+    names = [port.name for port in ports]
+    if feeds is None:
+        rng = np.random.default_rng(_SEED)
+        return {port.name: _random(rng, port.name, port.type) for port in ports}
+    if not isinstance(feeds, Mapping):
+        values = [feeds] if isinstance(feeds, np.ndarray) else list(feeds)
+        if len(values) != len(names):
+            raise ArgumentError(f"feeds: expected {len(names)} arrays ({', '.join(names)}), {len(values)} came")
+        feeds = dict(zip(names, values, strict=True))
+    missing, unknown = [n for n in names if n not in feeds], [n for n in feeds if n not in names]
+    if missing or unknown:
+        wrong = f"{missing[0]!r} is missing" if missing else f"there is no {unknown[0]!r}"
+        raise ArgumentError(f"feeds: {wrong}; {function} takes {', '.join(names) or 'nothing'}")
+    return {port.name: _array(feeds[port.name], port.type) for port in ports}
+
+
+def _array(value: Any, type_: Type) -> Any:
+    if not isinstance(type_, TensorType):
+        return value
+    return np.asarray(value) if hasattr(value, "__array__") else np.asarray(value, type_.dtype.numpy)
+
+
+def _random(rng: np.random.Generator, name: str, type_: Type) -> np.ndarray:
+    """Normally distributed floats; integers are 0 or 1, which are indices into most tables."""
+    if not isinstance(type_, TensorType) or not all(isinstance(dim, (int, dims.SymbolicDim)) for dim in type_.shape):
+        raise ArgumentError(f"feeds: nothing can be made up for {name!r}, which is {type_}; give it")
+    shape = [
+        dim if isinstance(dim, int) else dims.evaluate(dim, dict.fromkeys(dims.variables(dim), SYMBOLIC_SIZE))  # type: ignore[arg-type]
+        for dim in type_.shape
+    ]
+    if type_.dtype.is_float:
+        return rng.standard_normal(shape).astype(type_.dtype.numpy)
+    return rng.integers(0, 2, shape).astype(type_.dtype.numpy)

@@ -1,0 +1,141 @@
+"""`treadle compare` and `nonfinite`: find the node that is wrong, and the first number that is not finite."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..formats.executable import SUFFIX
+from . import arguments
+
+if TYPE_CHECKING:
+    from ..debug.comparison import Comparison
+    from ..debug.subject import Subject
+
+_WAYS = "an executable (*.trdl), or a model (.onnx, a text of the IR), which is compiled first"
+_ROWS = 40
+
+
+def add_commands(commands: Any) -> None:
+    """Adds the commands to the command line."""
+    compare = _add(commands, "compare", compare_command, "compare a model with another runtime, node by node")
+    compare.add_argument(
+        "--against",
+        metavar="WHAT",
+        help="onnxruntime (the default for an ONNX model), reference (the operators' NumPy references), "
+        "or a file: an executable or an ONNX model",
+    )
+    compare.add_argument("--tolerance", type=float, default=1.0, metavar="FACTOR", help="on all bounds (default: 1)")
+    compare.add_argument(
+        "--bisect", action="store_true", help="find the kernel or pass without which the results are right"
+    )
+    compare.add_argument(
+        "--save", type=Path, metavar="FOLDER", help="write a folder that reproduces it; `treadle compare FOLDER` does"
+    )
+    compare.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
+    nonfinite = _add(commands, "nonfinite", nonfinite_command, "find where the first NaN or infinity of a call is made")
+    nonfinite.add_argument("--nan-only", action="store_true", help="pass infinities over")
+
+
+def _add(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ". Inputs that are not given are random, always the same.",
+        epilog=arguments.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", type=Path, help=_WAYS)
+    add_model_options(parser)
+    parser.set_defaults(command=function)
+    return parser
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is called, with what, and how it is compiled."""
+    from .execute import add_call_options
+
+    add_call_options(parser)
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="a symbolic dimension of inputs that are not given (default: 16)",
+    )
+    parser.add_argument("--opt-level", type=int, metavar="N", help="0: no passes but the needed, 1: no layouts, 2: all")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="PASS", help="compile without a pass; may be repeated"
+    )
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    from ..debug.comparison import compare, compare_with
+
+    if options.model.is_dir():
+        from ..debug.case import load_case
+        from ..debug.subject import Subject
+
+        executable, feeds, wanted, function = load_case(options.model)
+        report = compare_with(Subject(executable, None, function), feeds, wanted, options.tolerance)
+        return _told(report, options)
+    of, values = prepare(options)
+    report = compare(
+        of,
+        values,
+        options.against,
+        function=options.function,
+        tolerance=options.tolerance,
+        bisect=options.bisect,
+        save=options.save,
+    )
+    return _told(report, options)
+
+
+def _told(report: Comparison, options: argparse.Namespace) -> int:
+    print(report.json() if options.json else report.table(options.top))
+    saved = getattr(options, "save", None)
+    if saved is not None:
+        print(f"saved in {saved}; `treadle compare {saved}` does it again", file=sys.stderr)
+    return 0 if report.ok else 1
+
+
+def nonfinite_command(options: argparse.Namespace) -> int:
+    from ..debug.nonfinite import first_nonfinite
+
+    of, values = prepare(options)
+    found = first_nonfinite(of, values, function=options.function, infinities=not options.nan_only)
+    if options.json:
+        print("null" if found is None else found.json())
+    else:
+        print("all numbers are finite" if found is None else found)
+    return 0 if found is None else 1
+
+
+def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:
+    """What the options name, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
+    from ..debug.subject import OPT_LEVEL, subject
+    from .execute import read_model, select_function
+    from .profile import call_arguments
+
+    arguments.require_file(options.model)
+    if options.threads is not None:
+        from .. import set_num_threads
+
+        set_num_threads(options.threads)
+    suffix = options.model.suffix
+    model: Any = options.model if suffix in (SUFFIX, ".onnx") else read_model(options.model)
+    level = OPT_LEVEL if options.opt_level is None else options.opt_level
+    of = subject(
+        model,
+        function=options.function,
+        opt_level=level,
+        without=options.without,
+        trust_native=options.trust_native,
+    )
+    function = select_function(of.executable, options)
+    return of, dict(zip(function.param_names, call_arguments(function, options), strict=True))
