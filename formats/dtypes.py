@@ -18,7 +18,11 @@ class _Row:
 
 
 class DType(Enum):
-    """The element type of a tensor. `DType.float32.name` is "float32", also NumPy's name for it."""
+    """The element type of a tensor. `DType.float32.name` is "float32", also NumPy's name for it.
+
+    One is equal to what NumPy's dtype is equal to: `np.float32`, `np.dtype("float32")`, `"float32"`, of which the dtype has the
+    same hash.
+    """
 
     bool = _Row(1, "bool", 8)
     int8 = _Row(2, "int", 8)
@@ -32,6 +36,23 @@ class DType(Enum):
     float16 = _Row(10, "float", 16)
     float32 = _Row(11, "float", 32)
     float64 = _Row(12, "float", 64)
+
+    def __init__(self, row: _Row) -> None:
+        self._numpy = np.dtype(row.kind if row.kind == "bool" else f"{row.kind}{row.bits}")
+        self._hash = hash(self._numpy)
+
+    def __eq__(self, other: object) -> "bool":  # type: ignore[valid-type]
+        if isinstance(other, DType):
+            return self is other
+        if not isinstance(other, (np.dtype, type, str)):  # np.dtype(None) is float64
+            return NotImplemented
+        try:
+            return self._numpy == other
+        except TypeError:
+            return False
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def code(self) -> int:
@@ -53,7 +74,12 @@ class DType(Enum):
 
     @property
     def numpy(self) -> np.dtype:
-        return _NUMPY[self]
+        return self._numpy
+
+    @property
+    def dtype(self) -> np.dtype:
+        """NumPy's dtype, which `np.dtype(…)` asks for by this name."""
+        return self._numpy
 
     def __repr__(self) -> str:
         return self.name
@@ -91,6 +117,5 @@ class DType(Enum):
             raise DTypeError(f"unknown element type code {code}") from None
 
 
-_NUMPY = {dtype: np.dtype(dtype.name) for dtype in DType}
 _BY_CODE = {dtype.code: dtype for dtype in DType}
-_BY_NUMPY = {dtype: ours for ours, dtype in _NUMPY.items()}  # a dtype's name takes NumPy some microseconds
+_BY_NUMPY = {ours.numpy: ours for ours in DType}  # a dtype's name takes NumPy some microseconds

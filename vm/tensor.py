@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,12 @@ from ..formats.errors import ArgumentError, DTypeError, ShapeError
 from .device import Device, cpu
 
 
-class Tensor:
-    """A tensor on a device. `numpy()` and DLPack share its memory; it stays alive as long as any of them."""
+class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
+    """A tensor on a device. `numpy()` and DLPack share its memory; it stays alive as long as any of them.
+
+    It computes and compares, elementwise, as an array of NumPy's does, and has no hash either. What is computed of it, and parts
+    of it, `t[0]`, are NumPy's: arrays, or single elements; parts share its memory, as those of an array do.
+    """
 
     __slots__ = ("_array",)
 
@@ -90,6 +94,41 @@ class Tensor:
             raise ShapeError("Array only support set from numpy array: tensor[:] = value; set a part in tensor.numpy()")
         self.copyfrom(np.broadcast_to(value, self.shape) if np.ndim(value) == 0 else value)
 
+    def __getitem__(self, place: Any) -> Any:
+        """A part, or an element, as NumPy has it."""
+        return self._array[place]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._array)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self._array
+
+    def tolist(self) -> Any:
+        """The elements as Python's numbers, in lists as deep as there are axes."""
+        return self._array.tolist()
+
+    @property
+    def T(self) -> np.ndarray:
+        return self._array.T
+
+    def reshape(self, *shape: Any) -> np.ndarray:
+        """The same elements in another shape, as NumPy's reshape gives them."""
+        return self._array.reshape(*shape)
+
+    def astype(self, dtype: Any) -> np.ndarray:
+        """The elements, converted."""
+        return self._array.astype(DType.of(dtype).numpy)
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        foreign = (type(each).__array_ufunc__ for each in inputs if hasattr(type(each), "__array_ufunc__"))
+        if any(way not in (np.ndarray.__array_ufunc__, Tensor.__array_ufunc__) for way in foreign):
+            return NotImplemented  # it is for the other to say
+        if out is not None:
+            options["out"] = tuple(_array_of(each) for each in out)
+        result = getattr(function, method)(*map(_array_of, inputs), **options)
+        return out[0] if out is not None and len(out) == 1 else result
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
         return array.copy() if copy and array is self._array else array
@@ -144,6 +183,10 @@ class Tensor:
     def __repr__(self) -> str:
         body = np.array2string(self._array, separator=", ", prefix="Tensor(", threshold=100)
         return f"Tensor({body}, dtype={self.dtype.name}, device={self.device!r})"
+
+
+def _array_of(value: Any) -> Any:
+    return value.array if isinstance(value, Tensor) else value
 
 
 def require_cpu(device: Device, function: str) -> None:

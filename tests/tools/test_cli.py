@@ -135,7 +135,7 @@ def test_unsupported_operators_are_listed(folder: Path, capsys: pytest.CaptureFi
 def test_shapes_can_be_given(folder: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["compile", f"{folder}/add.onnx", "-o", f"{folder}/a4.trdl", "--shape", "x=4,2", "--no-kernels"]) == 0
     assert main(["info", f"{folder}/a4.trdl"]) == 0
-    assert "main(x: float32[4, 2], w: float32[2])" in capsys.readouterr().out
+    assert "  main\n    in   x  float32[4, 2]\n    in   w  float32[2]\n" in capsys.readouterr().out
 
 
 def test_what_a_program_imports_is_told_and_asked_for(folder: Path, capsys: pytest.CaptureFixture) -> None:

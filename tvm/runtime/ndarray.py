@@ -64,6 +64,9 @@ class NDArray(Tensor):
     def __eq__(self, other: object) -> bool:
         return self.same_as(other)
 
+    def __ne__(self, other: object) -> bool:
+        return not self.same_as(other)
+
     def __hash__(self) -> int:
         return hash(self._array.ctypes.data)
 
