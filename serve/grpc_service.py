@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from functools import partial
 from typing import Any
 
 import grpc
@@ -22,10 +23,10 @@ from .errors import (
     BadRequestError,
     NotImplementedHereError,
     ServeError,
-    UnauthenticatedError,
     UnavailableError,
     as_serve_error,
 )
+from .grpc_calls import Calls, read
 from .grpc_messages import SERVICE, message
 from .http_tensors import check_size, elements, read_shape
 from .parameters import after, options, text, whole
@@ -59,15 +60,19 @@ class Methods:
     def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
         return self._infer(request, context)
 
-    def ModelStreamInfer(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    def ModelStreamInfer(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
         """One answer for each request, in their order; what goes wrong with one is its answer, and ends no stream."""
         cancel = _cancelled_with(context)
-        for request in requests:
+        kind = message("ModelInferRequest")
+        for data in requests:
+            identity = ""
             try:
+                request = read(kind, data)
+                identity = request.id
                 yield self._streamed(infer_response=self._infer(request, context, cancel))
             except Exception as error:
                 answer = self._streamed(error_message=str(as_serve_error(error)))
-                answer.infer_response.id = request.id
+                answer.infer_response.id = identity
                 yield answer
 
     def _infer(self, message: Any, context: grpc.ServicerContext, cancel: CancelToken | None = None) -> Any:
@@ -205,32 +210,34 @@ def make_server(
     *,
     max_body: int,
     threads: int,
+    calls: Calls,
     tokens: Tokens | None = None,
     log: AccessLog | None = None,
     remote: Any = None,
 ) -> grpc.Server:
-    """gRPC's server with these methods; no port is open yet."""
+    """gRPC's server with these methods; no port is open yet. What more than `threads` clients ask at once is refused."""
     handlers = {}
     for name in _NAMES:
-        handler = _answered(name, getattr(methods, name), None if name in _OPEN else tokens, log)
-        is_stream = name == "ModelStreamInfer"
-        make = grpc.stream_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
-        request = "ModelInferRequest" if is_stream else f"{name}Request"
-        handlers[name] = make(
-            handler if not is_stream else _streamed(name, methods.ModelStreamInfer, tokens, log),
-            request_deserializer=message(request).FromString,
-            response_serializer=lambda each: each.SerializeToString(),
-        )
+        if name == "ModelStreamInfer":
+            handlers[name] = grpc.stream_stream_rpc_method_handler(
+                _streamed(name, partial(calls.stream, method=methods.ModelStreamInfer), tokens, log),
+                response_serializer=lambda answer: answer.SerializeToString(),
+            )
+        else:
+            handler = _answered(name, _reading(name, getattr(methods, name)), None if name in _OPEN else tokens, log)
+            handlers[name] = grpc.stream_unary_rpc_method_handler(calls.unary(handler))
     options = [
         ("grpc.max_receive_message_length", max_body),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", threads),
+        ("grpc.server_handshake_timeout_ms", 15_000),
+        ("grpc.max_connection_idle_ms", 600_000),  # a connection of which nothing is asked; clients open another
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients may ask whether the connection still is
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
     server = grpc.server(
-        futures.ThreadPoolExecutor(threads, "treadle-grpc"), options=options, maximum_concurrent_rpcs=4 * threads
+        futures.ThreadPoolExecutor(threads, "treadle-grpc"), options=options, maximum_concurrent_rpcs=threads
     )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     if remote is not None:
@@ -239,6 +246,12 @@ def make_server(
         handlers = remote_handlers(remote, tokens, log, _answered, _streamed)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(remote.name, handlers),))
     return server
+
+
+def _reading(name: str, method: Callable[..., Any]) -> Callable[[bytes, grpc.ServicerContext], Any]:
+    """A method that takes and gives the bytes of its messages."""
+    kind = message(f"{name}Request")
+    return lambda data, context: method(read(kind, data), context).SerializeToString()
 
 
 def _answered(
@@ -273,15 +286,23 @@ def _streamed(
 ) -> Callable[[Any, grpc.ServicerContext], Iterator[Any]]:
     def answer(requests: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         start = time.perf_counter()
+        code = "CANCELLED"  # unless it comes to its end
         try:
             _check_token(tokens, context)
-        except UnauthenticatedError as error:
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        yield from method(requests, context)
-        if log is not None:
-            log.write(
-                transport="grpc", client=context.peer(), method=name, status="OK", seconds=time.perf_counter() - start
-            )
+            yield from method(requests, context)
+            code = "OK"
+        except ServeError as error:
+            code = error.grpc
+            context.abort(getattr(grpc.StatusCode, code), str(error))
+        finally:
+            if log is not None:
+                log.write(
+                    transport="grpc",
+                    client=context.peer(),
+                    method=name,
+                    status=code,
+                    seconds=time.perf_counter() - start,
+                )
 
     return answer
 

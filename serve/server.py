@@ -31,7 +31,7 @@ from .service import Service
 from .shared_memory import Regions
 
 LOG = logging.getLogger("treadle.serve")
-_GRPC_THREADS = 64  # requests that gRPC's server takes at once: each waits in a thread of its own
+_GRPC_THREADS = 256  # calls that gRPC's server takes at once: each waits in a thread of its own, and more are refused
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,19 @@ class Server:
             return
         import grpc
 
+        from .grpc_calls import Calls
         from .grpc_service import Methods, make_server
 
         if config.remote is not None:
             from .remote_service import RemoteMethods
 
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
+        self._calls = Calls()
         self._grpc = make_server(
             Methods(self.service, self.regions),
             max_body=config.limits.max_body,
             threads=_GRPC_THREADS + (0 if config.remote is None else config.remote.most_threads),
+            calls=self._calls,
             tokens=self._tokens,
             log=self._log,
             remote=self.remote,
@@ -185,6 +188,7 @@ class Server:
         else:
             self.grpc_port = self._grpc.add_insecure_port(address)
         self._grpc.start()
+        self._calls.start()
         LOG.info("gRPC on %s:%d", config.host, self.grpc_port)
 
     def _follow(self) -> None:
@@ -201,6 +205,7 @@ class Server:
         self._stopping.set()
         if self._grpc is not None:
             self._grpc.stop(self.config.drain).wait()
+            self._calls.stop()
         if self.remote is not None:
             self.remote.close()
         if not self.service.scheduler.close(self.config.drain):

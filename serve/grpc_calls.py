@@ -1,0 +1,180 @@
+"""How long a client may keep a thread of gRPC's server waiting: for its message, for the next one of a stream, and until it has
+taken an answer. gRPC itself bounds none of that unless the client sets a deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from .errors import BadRequestError, OverloadedError
+
+MESSAGE_SECONDS = 15.0  # from a call's start to its message
+READ_SECONDS = 60.0  # in which a client must have taken an answer
+IDLE_SECONDS = 60.0  # a stream that has waited for its client for so long gives way to a new one
+STREAMS = 64  # at once; each holds a thread
+SWEEP_SECONDS = 1.0  # between two looks at all calls
+_SMALL = 4 << 10  # bytes of an answer that may lie about: a connection has no more than a few hundred of them
+SCANNED = 64 << 10  # bytes of a message from which on it is looked at before it is read
+MAX_STRUCTURE = (
+    16 << 20
+)  # bytes of a message but for raw_input_contents: what is made of them takes up to 50 times as many
+
+
+class Watched:
+    """A call that has not ended."""
+
+    __slots__ = ("bound", "context", "is_idle", "since")
+
+    def __init__(self, context: grpc.ServicerContext, seconds: float | None = None) -> None:
+        self.context = context
+        self.waits(seconds)
+
+    def waits(self, seconds: float | None, is_idle: bool = False) -> None:
+        """From now on the client may keep us waiting for so long; `is_idle`, until another stream needs the place."""
+        self.since, self.bound, self.is_idle = time.monotonic(), seconds, is_idle
+
+    def works(self) -> None:
+        """It is not the client that is waited for."""
+        self.waits(None)
+
+
+class Calls:
+    """The calls of one server that have not ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # of deciding which stream gives way
+        self._calls: set[Watched] = set()
+        self._streams: set[Watched] = set()
+        self._is_over = threading.Event()
+
+    def start(self) -> None:
+        """Watches, in a thread of its own, until `stop`."""
+        threading.Thread(target=self._watch, name="treadle-grpc-calls", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the watching."""
+        self._is_over.set()
+
+    def unary(self, handle: Callable[[bytes, grpc.ServicerContext], bytes]) -> Callable[..., bytes]:
+        """A handler of streams that takes one message: so it is called before the message has come, and can be timed."""
+
+        def answer(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            watched = Watched(context, MESSAGE_SECONDS)
+            self._calls.add(watched)  # with no lock and no callback: these take longer than a small model
+            try:
+                data = next(requests, None)
+            finally:
+                self._calls.discard(watched)
+            if data is None:
+                return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
+            printed = handle(data, context)
+            if len(printed) > _SMALL:
+                self._begin(Watched(context, READ_SECONDS), self._calls)
+            return printed
+
+        return answer
+
+    def stream(
+        self, requests: Iterator[Any], context: grpc.ServicerContext, method: Callable[..., Any]
+    ) -> Iterator[Any]:
+        """The answers of a method that takes a stream and gives one. Raises OverloadedError."""
+        self._make_room()
+        watched = Watched(context)
+        self._begin(watched, self._streams)
+
+        def noted() -> Iterator[Any]:
+            watched.waits(None, is_idle=True)
+            for each in requests:
+                watched.works()
+                yield each
+
+        for each in method(noted(), context):
+            watched.waits(READ_SECONDS)
+            yield each
+            watched.waits(None, is_idle=True)
+
+    def sweep(self, now: float) -> None:
+        """Ends the calls whose clients take too long."""
+        for each in (*list(self._calls), *list(self._streams)):
+            if each.bound is not None and now - each.since > each.bound:
+                each.context.cancel()
+
+    def _begin(self, watched: Watched, calls: set[Watched]) -> None:
+        """Watches a call until gRPC says that it has ended."""
+        calls.add(watched)
+        if not watched.context.add_callback(lambda: calls.discard(watched)):
+            calls.discard(watched)
+
+    def _make_room(self) -> None:
+        with self._lock:
+            if len(self._streams) < STREAMS:
+                return
+            idle = [each for each in self._streams if each.is_idle]
+            oldest = min(idle, key=lambda each: each.since, default=None)
+            if oldest is None or time.monotonic() - oldest.since < IDLE_SECONDS:
+                raise OverloadedError(f"{STREAMS} streams are open already; try again later")
+            self._streams.discard(oldest)
+        oldest.context.cancel()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(SWEEP_SECONDS):
+            self.sweep(time.monotonic())
+
+
+def read(kind: Any, data: bytes) -> Any:
+    """The message in these bytes. Raises BadRequestError."""
+    if len(data) > SCANNED:
+        check_structure(data)
+    try:
+        return kind.FromString(data)
+    except Exception as error:  # protobuf's DecodeError
+        raise BadRequestError(f"the message is no {kind.DESCRIPTOR.name}: {error}") from None
+
+
+def check_structure(data: bytes) -> None:
+    """Raises BadRequestError for a message with more than a bound of bytes that are not those of raw tensors: protobuf would make
+    many times as many of them."""
+    at, structure = 0, 0
+    while at < len(data):
+        start = at
+        key, at = _number(data, at)
+        kind = key & 7
+        if kind == 0:
+            _, at = _number(data, at)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        elif kind == 2:
+            size, at = _number(data, at)
+            at += size
+            if key >> 3 == _RAW and size >= _LARGE:
+                start = at
+        else:
+            return  # what this cannot be, protobuf says
+        structure += at - start
+        if structure > MAX_STRUCTURE:
+            raise BadRequestError(
+                f"more than {MAX_STRUCTURE} bytes besides raw_input_contents; send the elements of tensors in there"
+            )
+
+
+_RAW = 7  # the field raw_input_contents, of ModelInferRequest
+_LARGE = 1024  # bytes of a raw tensor that takes next to no memory besides
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """The variable-length integer at a place, and where it ends."""
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 63:
+            break
+    return value, at
