@@ -54,7 +54,7 @@ CANNOT = (
     (r"no attribute '(placeholder|compute|create_schedule|create_prim_func|extern)'", "needs TE schedules"),
     (r"no attribute '(script|parser|emit_te|call_tir)'|tvm\.script|TVMScript|tvmscript", "needs TVMScript"),
     (r"tvm\.(topi|autotvm|auto_scheduler|meta_schedule|micro|driver|dlight|tir\.\w+)\b", "needs TVM's own compiler"),
-    (r"tvm\.rpc|RPC", "needs remote devices"),
+    (r"tvm\.rpc\.(tracker|proxy)\b", "needs a tracker of devices"),
     (r"treadle\.tvm has no tvm\.relay\.(analysis|collage|quantize|frontend|debug)", "needs TVM's own compiler"),
     (r"shape_func", "looks at TVM's own IR"),
     (r"programs here have no references|gradient\.rly", "needs references, which TVM's VM did not run"),

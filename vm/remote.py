@@ -237,6 +237,10 @@ class RemoteDevice(Device):
 
         return put(self.connection, value)
 
+    def sync(self, stream: None = None) -> None:
+        """Returns when all work is done, which it is; asks the server, so that a lost connection is seen. Raises RemoteError."""
+        self.connection.ask({"do": "ping"})
+
     def close(self) -> None:
         """Ends the session; what is used of it afterwards raises RemoteError."""
         self.connection.close()

@@ -13,8 +13,8 @@ from ...vm.tensor import Tensor
 from .. import error
 
 
-def echo(value: Any) -> Any:
-    """The value, after it has crossed."""
+def echo(value: Any, *rest: Any) -> Any:
+    """The value, after it has crossed; others are left alone."""
     return crossing(value)
 
 

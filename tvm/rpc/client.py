@@ -1,29 +1,22 @@
-"""`tvm.rpc`: sessions of this process, and of servers that run `treadle serve --remote`, under TVM's names.
-
-A server made here is connected to from this process alone; it opens no port.
-"""
+"""Sessions of this process, and of servers that run `treadle serve --remote`."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from ..formats.errors import ArgumentError, MissingPackageError, RemoteError, UnknownGlobalFunctionError
-from ..vm.device import Device, device
-from ..vm.registry import PackedFunc
-from ..vm.remote import RemoteDevice, remote
-from .error import RPCError
-from .runtime.module import Module, load_module
-from .runtime.ndarray import cpu
-from .runtime.registry import get_global_func
-
-_FIRST_PORT = 9190
-_ports = itertools.count(_FIRST_PORT)
-_servers: dict[int, Server] = {}
+from ...formats.errors import ArgumentError, MissingPackageError, RemoteError, TreadleError, UnknownGlobalFunctionError
+from ...vm.device import Device, device
+from ...vm.registry import PackedFunc
+from ...vm.remote import RemoteDevice, remote
+from ..error import RPCError
+from ..runtime.module import Module, load_module, system_lib
+from ..runtime.ndarray import cpu
+from ..runtime.registry import get_global_func
+from .server import is_here
 
 
 class RPCSession:
@@ -33,10 +26,18 @@ class RPCSession:
         self._folder = tempfile.TemporaryDirectory(prefix="treadle-session-")
 
     def get_function(self, name: str) -> PackedFunc:
-        """A registered function. Raises UnknownGlobalFunctionError."""
-        found = get_global_func(name)
-        assert found is not None
-        return found
+        """A registered function; what it raises that is no error of ours is an RPCError. Raises UnknownGlobalFunctionError."""
+        found: Any = get_global_func(name)
+
+        def call(*args: Any) -> Any:
+            try:
+                return found(*args)
+            except TreadleError:
+                raise
+            except Exception as error:
+                raise RPCError(f"{name}: {type(error).__name__}: {error}") from error
+
+        return PackedFunc(call)
 
     def device(self, dev_type: str | int, dev_id: int = 0) -> Device:
         """A device of the server."""
@@ -71,6 +72,10 @@ class RPCSession:
         """The module in a file of the session's folder."""
         return load_module(self._path(os.path.basename(path)))
 
+    def system_lib(self) -> Module:
+        """The functions that are linked into the server's program."""
+        return system_lib()
+
     def _path(self, name: str) -> Path:
         if os.path.basename(name) != name or name in ("", ".", ".."):
             raise ArgumentError(f"{name!r}: a session has plain names of files, without folders")
@@ -78,7 +83,13 @@ class RPCSession:
 
 
 class LocalSession(RPCSession):
-    """A session of this process."""
+    """A session of this process, whose functions are those that are registered."""
+
+    def get_function(self, name: str) -> PackedFunc:
+        """A registered function. Raises UnknownGlobalFunctionError."""
+        found = get_global_func(name)
+        assert found is not None
+        return found
 
 
 class RemoteSession(RPCSession):
@@ -89,8 +100,8 @@ class RemoteSession(RPCSession):
 
     def get_function(self, name: str) -> PackedFunc:
         """A function that the server's owner has registered. Raises UnknownGlobalFunctionError."""
-        from ..vm.remote_tensor import call_registered, has_function
-        from .runtime.remote_ndarray import as_ndarray
+        from ...vm.remote_tensor import call_registered, has_function
+        from ..runtime.remote_ndarray import as_ndarray
 
         if not has_function(self._connection, name):
             raise UnknownGlobalFunctionError(f"the server's owner has registered no function {name!r}")
@@ -136,37 +147,25 @@ class RemoteSession(RPCSession):
             local.write_bytes(self.download(path))
             return load_module(local)
 
+    def system_lib(self) -> Module:
+        """A module without functions: `get_function` has those of the server's owner."""
+        return Module()
+
     def close(self) -> None:
         """Ends the session: the server frees what it held."""
         self._device.close()
-
-
-class Server:
-    """What `connect` finds, in this process: a host and a port that are names."""
-
-    def __init__(
-        self, host: str = "127.0.0.1", port: int = 0, port_end: int = 0, key: str = "", **options: Any
-    ) -> None:
-        self.host, self.port, self.key = host, next(_ports), key
-        _servers[self.port] = self
-
-    def terminate(self) -> None:
-        """Nobody finds it any more."""
-        _servers.pop(self.port, None)
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.terminate()
 
 
 def connect(url: str, port: int, key: str = "", session_timeout: int = 0, **options: Any) -> RPCSession:
     """A session of a server of this process, or of one that runs `treadle serve --remote` at this host and gRPC port: then `key`
     is one of its tokens, and `session_timeout` the seconds that it may take to answer first (0: 20); `tls` is as `treadle.remote`
     has it. Raises RPCError where there is none."""
-    if port in _servers:
-        return LocalSession()
+    if "session_constructor_args" in options:
+        raise RPCError(
+            f"connect({url!r}, {port}): a server here starts no session elsewhere; connect to that one itself"
+        )
+    if is_here(port):
+        return RPCSession()
     tls = options.get("tls", False)
     try:
         return RemoteSession(remote(f"{url}:{port}", token=key or None, tls=tls, timeout=session_timeout or 20))
