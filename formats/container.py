@@ -221,8 +221,11 @@ def check_source(source: object) -> None:
         raise ArgumentError(f"expected a path or the bytes of a file, a value of type {kind} came")
 
 
-def named(path: str | os.PathLike) -> str:
-    """The path as text. Raises FileError for one that no file can have."""
+def named(path: str | os.PathLike, what: str = "path") -> str:
+    """The path as text; `what` says in errors which argument it is. Raises FileError for one that no file can have, ArgumentError
+    for what is none: an integer, which to the system would be an open file, or bytes, which elsewhere are a file's content."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentError(f"{what}: expected a path, a value of type {type(path).__name__} came")
     name = os.fsdecode(path)
     if "\0" in name:
         raise FileError(f"{name!r} is no path: there is a zero byte in it")

@@ -121,7 +121,7 @@ class Executable:
         A name that ends in .so, .dylib, .dll, .o or .tar asks for a library or object file with the executable as its data, and
         its kernels under C names, which the system's linker makes; `load` takes that back. Raises LinkerError without one.
         """
-        if Path(path).suffix in container.LIBRARIES:
+        if Path(container.named(path, "export_library: path")).suffix in container.LIBRARIES:
             if not formats.library_writer:
                 raise TreadleError("formats alone cannot link a library; import treadle")
             importlib.import_module(formats.library_writer).export_executable(self, path)

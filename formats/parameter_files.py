@@ -36,18 +36,18 @@ class _Kind(NamedTuple):
 
 def load_params(path: str | os.PathLike) -> Parameters:
     """The parameters in a .params, .npz or .safetensors file. Raises FormatError, FileError."""
-    return _kind(path).read(path)
+    return _kind(named(path, "load_params: path")).read(path)
 
 
 def save_params(params: Mapping[str, Any], path: str | os.PathLike) -> None:
     """Writes a .params, .npz or .safetensors file, which is there whole or not at all. Raises FormatError, FileError."""
-    _kind(path).write(params, path)
+    _kind(named(path, "save_params: path")).write(params, path)
 
 
-def _kind(path: str | os.PathLike) -> _Kind:
+def _kind(path: str) -> _Kind:
     suffix = Path(path).suffix
     if suffix not in _KINDS:
-        raise FormatError(f"{os.fspath(path)!r}: parameters are in files that end in {', '.join(_KINDS)}{_found(path)}")
+        raise FormatError(f"{path!r}: parameters are in files that end in {', '.join(_KINDS)}{_found(path)}")
     return _KINDS[suffix]
 
 

@@ -41,10 +41,11 @@ def of_bfloat16(bits: np.ndarray) -> np.ndarray:
 
 def index_of(folder: str | os.PathLike) -> Path:
     """The index in a folder. Raises FileError."""
+    where = named(folder, "folder")
     for name in INDEX:
-        if os.path.isfile(os.path.join(named(folder), name)):
-            return Path(folder) / name
-    raise FileError(f"{os.fspath(folder)}: there is no {' and no '.join(INDEX)}")
+        if os.path.isfile(os.path.join(where, name)):
+            return Path(where) / name
+    raise FileError(f"{where}: there is no {' and no '.join(INDEX)}")
 
 
 def load(folder: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -144,6 +145,7 @@ def save(
     """Writes tensors into a folder; the number of its shards. Raises FormatError, DTypeError, FileError."""
     if encode_format not in (RAW, AS_BFLOAT16):
         raise FormatError(f"encode_format={encode_format!r}: expected {RAW} or {AS_BFLOAT16}")
+    where = Path(named(folder, "folder"))
     shards: list[tuple[bytearray, list[dict[str, Any]]]] = []
     for name, array in tensors.items():
         dtype = DType.of(array.dtype)
@@ -158,16 +160,16 @@ def save(
         held += data
     entries = []
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        where.mkdir(parents=True, exist_ok=True)
         for number, (held, records) in enumerate(shards):
             path = f"params_shard_{number}.bin"
-            (Path(folder) / path).write_bytes(held)
+            (where / path).write_bytes(held)
             digest = md5(held, usedforsecurity=False).hexdigest()
             entries.append(
                 {"dataPath": path, "format": "raw-shard", "nbytes": len(held), "records": records, "md5sum": digest}
             )
         index = {"metadata": dict(metadata or {}), "records": entries}
-        (Path(folder) / INDEX[-1]).write_text(json.dumps(index, indent=4), encoding="utf-8")
+        (where / INDEX[-1]).write_text(json.dumps(index, indent=4), encoding="utf-8")
     except OSError as error:
         raise FileError.of(error, f"{os.fspath(folder)} cannot be written") from None
     return len(shards)

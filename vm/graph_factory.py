@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.codec import Buffer
+from ..formats.container import named
 from ..formats.errors import ArgumentError, FormatError, UnknownFunctionError
 from ..formats.executable import Executable
 from ..formats.graph_json import Graph, parse_graph
@@ -124,7 +125,7 @@ class GraphFactory(Module):
 
     def export_library(self, file_name: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """As other modules; with the suffix .trdl the executable alone, which knows its graph and weights."""
-        is_alone = os.fspath(file_name).endswith(EXECUTABLE) and not self._is_given
+        is_alone = named(file_name, "export_library: file_name").endswith(EXECUTABLE) and not self._is_given
         exported = self.imported_modules[0].export_library if is_alone else super().export_library
         exported(file_name, *args, **kwargs)
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..formats.codec import Buffer
+from ..formats.container import named
 from ..formats.errors import ArgumentError, ExecutionError, FileError, LinkerError
 from .processes import TimeoutExpired, run_program
 
@@ -154,7 +155,7 @@ def is_name(text: str) -> bool:
 
 def require_folder(path: str | os.PathLike) -> Path:
     """The path of a file that can be written. Raises ArgumentError."""
-    found = Path(path)
+    found = Path(named(path, "export_library: path"))
     if not found.absolute().parent.is_dir():
         raise ArgumentError(f"export_library({str(path)!r}): there is no folder {str(found.absolute().parent)!r}")
     return found

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats import bundle, tvm_files
+from ..formats.container import named
 from ..formats.errors import ExecutionError, FormatError, MissingModuleError
 from ..formats.executable import load
 from . import registry
@@ -43,7 +44,7 @@ def load_module(path: str | os.PathLike, fmt: str = "", *, trust_native: bool = 
     `fmt` is the suffix to go by. Native code in the file is ignored unless `trust_native`: kernels come from this user's cache,
     or are built from their definitions. Raises MissingModuleError, which is a ValueError, FormatError, FileError.
     """
-    if not os.path.isfile(path):
+    if not os.path.isfile(named(path, "load_module: path")):
         raise MissingModuleError(f"cannot find file {os.fspath(path)}")
     suffix = fmt.removeprefix(".") or Path(path).suffix.removeprefix(".")
     reader = registry.get_global_func(f"runtime.module.loadfile_{suffix}", allow_missing=True)

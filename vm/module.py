@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.codec import Buffer
-from ..formats.container import save
+from ..formats.container import named, save
 from ..formats.errors import ArgumentError, FormatError, UnknownFunctionError
 from ..formats.names import near
 from . import linker, registry
@@ -162,7 +162,7 @@ class Module:
 
     def save(self, file_name: str | os.PathLike, fmt: str = "") -> None:
         """Writes this module alone: a library or object file, or the source, as the suffix (or `fmt`) says."""
-        suffix = f".{fmt}" if fmt else Path(file_name).suffix
+        suffix = f".{fmt}" if fmt else Path(named(file_name, "save: file_name")).suffix
         source = "" if suffix in (*LIBRARIES, EXECUTABLE) else self.get_source(suffix.removeprefix("."))
         if source:
             save(file_name, [source.encode()])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.codec import Buffer
+from ..formats.container import named
 from ..formats.errors import FileError, FormatError, MissingModuleError
 from ..formats.executable import BUNDLED, Executable, load
 from ..formats.program import NativeKernel, Program
@@ -137,7 +138,7 @@ class StaticLibrary(Module):
         """Raises MissingModuleError."""
         super().__init__()
         self._names = list(func_names)
-        self._name, self._code = Path(path).name, _read(path)
+        self._name, self._code = Path(named(path, "load_static_library: path")).name, _read(path)
 
     def function_names(self) -> list[str]:
         return []
@@ -204,7 +205,7 @@ def _symbols(executable: Executable) -> dict[str, str]:
 
 
 def _read(path: str | os.PathLike) -> bytes:
-    if not os.path.isfile(path):
+    if not os.path.isfile(named(path)):
         raise MissingModuleError(f"cannot find file {os.fspath(path)}")
     try:
         return Path(path).read_bytes()

@@ -54,7 +54,7 @@ def read_model(source: ModelSource) -> ModelFile:
 
     if isinstance(source, onnx.ModelProto):
         return ModelFile(source, nbytes=source.ByteSize())
-    path = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
+    path = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(named(source, "model"))
     name = "the model" if path is None else str(path)
     try:
         whole = np.frombuffer(bytes(source), np.uint8) if path is None else _mapped(path)  # type: ignore[arg-type]

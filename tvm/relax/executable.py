@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ...formats.container import LIBRARIES
+from ...formats.container import LIBRARIES, named
 from ...formats.executable import Executable as Program
 from ...formats.relax_program import RelaxProgram, as_text, statistics
 from ...vm.module_kinds import ExecutableModule
@@ -62,7 +62,7 @@ class Executable:
         library (.so, .o, .tar), or, with any other suffix, into a file as the Relax VM has it. Raises FormatError, FileError."""
         if not isinstance(self.program, RelaxProgram):
             self.program.export_library(path)
-        elif Path(path).suffix in LIBRARIES:
+        elif Path(named(path, "export_library: path")).suffix in LIBRARIES:
             self.mod.export_library(path, *args, **kwargs)
         else:
             save_relax_program(self.program, path)
