@@ -118,6 +118,9 @@ def _expand(g: GraphBuilder, x: Value, shape: Value) -> Value:
         if isinstance(a, SymbolicDim) and isinstance(b, int) and b != 1:
             x = _expanded(g, x, axis - (rank - x.rank), b)
             old = (*old[:axis], b, *old[axis + 1 :])
+        elif isinstance(a, SymbolicDim) and isinstance(b, SymbolicDim) and a != b:
+            x = _stretched(g, x, axis - (rank - x.rank), b)
+            old = (*old[:axis], x.shape[axis - rank], *old[axis + 1 :])
     result = tuple(b if a == 1 else a for a, b in zip(old, new, strict=True))
     return x if result == x.shape else g.op("broadcast_to", x, shape=result)
 
@@ -135,6 +138,26 @@ def _expanded(g: GraphBuilder, x: Value, axis: int, size: int) -> Value:
         lambda: [g.checked(x, of(size))],
     )
     return made
+
+
+def _stretched(g: GraphBuilder, x: Value, axis: int, wanted: SymbolicDim) -> Value:
+    """A tensor whose axis has grown to a size that a run tells, of one that has that size, or 1, or keeps its own for 1."""
+    own = x.shape[axis]
+
+    def of(size: Dim) -> tuple[Dim, ...]:
+        return (*x.shape[:axis], size, *x.shape[axis + 1 :])
+
+    def number(dim: Dim) -> Value:
+        return g.from_dims(np.array(dim, object))
+
+    keeps = g.op("logical_or", g.op("equal", number(wanted), number(1)), g.op("equal", number(wanted), number(own)))
+    (made,) = g.choose(
+        keeps,
+        lambda: [x],
+        lambda: [g.op("broadcast_to", g.checked(x, of(1)), shape=of(wanted))],
+    )
+    least, most = dims.minimum(own, wanted), dims.maximum(own, wanted)
+    return g.checked(made, of(dims.multiply(most, dims.minimum(least, 1))))  # one of the two, which is not 1, or 0
 
 
 @importer("Tile", since=6)

@@ -240,6 +240,16 @@ def test_a_size_that_may_be_1_is_expanded(count: int) -> None:
         run(compiled(from_onnx(model)), np.zeros((2, 2), np.float32))
 
 
+@pytest.mark.parametrize(("own", "wanted"), [(1, 3), (3, 1), (3, 3), (1, 1), (0, 1), (1, 0)])
+def test_a_size_is_expanded_to_another_that_a_run_tells(own: int, wanted: int) -> None:
+    model = parse("agraph (float[n] x, float[m] like) => (float[k] y) { to = Shape(like) y = Expand(x, to) }")
+    x, like = np.arange(own, dtype=np.float32), np.zeros(wanted, np.float32)
+    shape = np.broadcast_shapes(x.shape, like.shape)
+    assert np.array_equal(run(compiled(from_onnx(model)), x, like), np.broadcast_to(x, shape))
+    with pytest.raises(ShapeError):
+        run(compiled(from_onnx(model)), np.zeros(2, np.float32), np.zeros(3, np.float32))
+
+
 def test_the_last_of_a_joined_tensor_fit_what_was_joined() -> None:
     """As decoders take the newest keys: for the sizes that the model is for, nothing else than the sum's second part."""
     model = parse("""

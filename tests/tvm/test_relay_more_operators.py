@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+import treadle
 from treadle.tvm import relay
 
 RNG = np.random.default_rng(5)
@@ -293,3 +294,89 @@ def test_fourier_transforms_of_windows():
     for place in range(9):
         expected = np.fft.rfft(data[:, 4 * place : 4 * place + 8] * wide)
         np.testing.assert_allclose(found[:, :, place, 0] + 1j * found[:, :, place, 1], expected, atol=1e-5)
+
+
+# ---- sides, sizes and element types that TVM takes too ----
+
+
+def test_negative_widths_cut_what_they_count() -> None:
+    data = floats(4, 6, 3)
+    found = run(lambda d: relay.nn.pad(d, ((-1, 1), (0, -2), (2, -1)), 5), data)
+    expected = np.pad(data[1:, :-2, :-1], ((0, 1), (0, 0), (2, 0)), constant_values=5)
+    np.testing.assert_array_equal(found, expected)
+    edges = run(lambda d: relay.nn.pad(d, ((-1, 2), (0, 0), (0, 0)), pad_mode="edge"), data)
+    np.testing.assert_array_equal(edges, np.pad(data[1:], ((0, 2), (0, 0), (0, 0)), mode="edge"))
+    computed = run(lambda d, value: relay.nn.pad(d, ((1, -1), (0, 0), (0, 0)), value), data, np.float32(7).reshape(()))
+    np.testing.assert_array_equal(computed, np.pad(data[:-1], ((1, 0), (0, 0), (0, 0)), constant_values=7))
+
+
+def test_widths_that_take_more_than_there_is_are_an_error() -> None:
+    with pytest.raises(treadle.errors.InferenceError, match=r"nn.pad: widths \(-3, -2\) take more from axis 0 than 4"):
+        run(lambda d: relay.nn.pad(d, ((-3, -2), (0, 0))), floats(4, 2))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize("size", [(3, 2), (1, 1), (5, 7)])
+def test_means_of_integers_are_cut_off_once(dtype, size) -> None:
+    low = 0 if dtype == "uint8" else -128
+    data = np.random.default_rng(3).integers(low, 128, (2, 3, 5, 7)).astype(dtype)
+    found = run(lambda d: relay.nn.adaptive_avg_pool2d(d, size), data)
+    for n, c, y, x in np.ndindex(found.shape):
+        rows, columns = (
+            slice(place * length // count, -(-(place + 1) * length // count))
+            for place, length, count in zip((y, x), (5, 7), size, strict=True)
+        )
+        assert found[n, c, y, x] == int(
+            data[n, c, rows, columns].astype("int64").sum() / data[0, 0, rows, columns].size
+        )
+
+
+@pytest.mark.parametrize(("begin", "end"), [([1, 1, 0], [4, 4]), ([1, 1], [3, 4, 2]), ([1], [3]), ([], [2, 3])])
+def test_slices_of_fewer_ends_or_begins_reach_the_end_or_the_beginning(begin, end) -> None:
+    data = floats(3, 4, 3)
+    axes = [slice(*both) for both in itertools.zip_longest(begin, end)]
+    found = run(lambda d: relay.strided_slice(d, begin, end), data)
+    np.testing.assert_array_equal(found, data[tuple(axes)])
+
+
+def test_a_window_of_integers_weighs_a_signal() -> None:
+    data, window = floats(2, 12), np.array([1, 2, 1], "int32")
+    found = run(lambda d, w: relay.op.stft(d, 3, 3, 3, w, False, True), data, window)
+    frames = np.stack([data[:, start : start + 3] for start in range(0, 10, 3)], axis=1) * window
+    expected = np.fft.rfft(frames).transpose(0, 2, 1)
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], expected, atol=1e-5)
+
+
+def run_any(make, *arrays):
+    """The results of an operator on arrays whose types say no size."""
+    kinds = [relay.TensorType([relay.Any()] * each.ndim, each.dtype.name) for each in arrays]
+    params = [relay.var(f"x{place}", type_annotation=kind) for place, kind in enumerate(kinds)]
+    made = make(*params)
+    made = made.astuple() if isinstance(made, relay.expr.TupleWrapper) else made
+    found = relay.create_executor("vm", mod=relay.IRModule.from_expr(relay.Function(params, made))).evaluate()(*arrays)
+    return [each.numpy() for each in found] if not hasattr(found, "numpy") else found.numpy()
+
+
+@pytest.mark.parametrize("length", [3, 10, 12])
+def test_a_signal_of_unknown_length(length) -> None:
+    data = floats(2, length)
+    found = run_any(lambda d: relay.op.stft(d, 3, 2), data)
+    frames = np.stack([data[:, start : start + 3] for start in range(0, length - 2, 2)], axis=1)
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], np.fft.rfft(frames).transpose(0, 2, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("values", [[3, 1, 3, 2, 1], [5], [2, 2]])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_vector_of_unknown_length_has_each_value_once(values, ordered) -> None:
+    data = np.array(values, "int32")
+    found = run_any(lambda d: relay.unique(d, ordered, True), data)
+    expected, first, inverse, counts = np.unique(data, True, True, True)
+    if not ordered:
+        order = np.argsort(first)
+        expected, first, counts = expected[order], first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    many = int(found[3][0])
+    assert many == len(expected)
+    for each, wanted in zip((found[0], found[1], found[4]), (expected, first, counts), strict=True):
+        np.testing.assert_array_equal(each[:many], wanted)
+    np.testing.assert_array_equal(found[2], inverse)

@@ -189,10 +189,3 @@ def test_how_many_are_taken_may_be_computed():
     same(lambda x, k: relay.topk(x, k, ret_type="values"), [3, 2], data, count)
     same(lambda k: relay.arange(relay.const(0), k, relay.const(1), "int32"), [0, 1], count)
     same(lambda k: relay.full(relay.const(7.0), relay.reshape(k, (1,))), [7, 7], count)
-
-
-def test_regions_by_their_greatest_point_are_refused():
-    x, regions = relay.var("x", shape=(1, 4, 6, 6)), relay.var("r", shape=(2, 5))
-    program = relay.vision.roi_align(x, regions, (2, 2), 1.0, mode="max")
-    with pytest.raises(NotImplementedError, match="mode 'max'"):
-        relay.transform.InferType()(relay.IRModule.from_expr(program))

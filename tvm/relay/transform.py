@@ -78,6 +78,7 @@ def _type_function(source: Function, function: ir.Function) -> None:
     assert function.result_type is not None
     parameters = tuple(param._checked_type for param in source.params)
     result = relay_type(function.result_type)
+    source.ret_type = source.ret_type or result
     source._checked_type = ty.FuncType(parameters, result, source.type_params)  # type: ignore[arg-type]
     if source.body._checked_type is None:
         source.body._checked_type = result

@@ -127,6 +127,7 @@ def pad(data: Tensor, pad_width: Any, pad_value: Any = 0, pad_mode: str = "const
             return _padded_by(data, pad_width, pad_value, pad_mode)
         pad_width = width
     sides = [(int(each), int(each)) if np.ndim(each) == 0 else (int(each[0]), int(each[1])) for each in pad_width]
+    data, sides = _cut(data, sides)
     pads = [before for before, _ in sides] + [after for _, after in sides]
     value = getattr(pad_value.atom, "value", None) if isinstance(pad_value, Expression) else pad_value
     if value is None:
@@ -137,6 +138,22 @@ def pad(data: Tensor, pad_width: Any, pad_value: Any = 0, pad_mode: str = "const
     kind = type_of(data).dtype
     number = float(number) if kind.is_float else bool(number) if kind is DType.bool else int(number)
     return op.pad(data, pads=pads, mode=pad_mode, value=number)
+
+
+def _cut(data: Expression, sides: list[tuple[int, int]]) -> tuple[Expression, list[tuple[int, int]]]:
+    """The tensor without what negative widths take from its sides, and the other widths."""
+    axes = [axis for axis, side in enumerate(sides) if min(side) < 0]
+    if axes:
+        cut = [[max(-width, 0) for width in sides[axis]] for axis in axes]
+        data, shape = shape_of(data)
+        starts, ends = [before for before, _ in cut], []
+        for axis, (before, after) in zip(axes, cut, strict=True):
+            length = shape[axis]
+            if isinstance(length, int) and before + after > length:
+                raise InferenceError(f"widths {sides[axis]} take more from axis {axis} than {length} elements")
+            ends.append(minus(length, after))
+        data = op.slice(data, starts=starts, ends=ends, axes=axes, steps=[1] * len(axes))
+    return data, [(max(before, 0), max(after, 0)) for before, after in sides]
 
 
 def _truths(data: Expression) -> Expression:

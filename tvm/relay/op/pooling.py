@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from ....compiler import builder
 from ....compiler.builder import Expression, op
 from .convolution import LETTERS, named, pads
 from .layouts import transformed
-from .table import Tensor, pair, type_of
+from .table import Tensor, known, pair, type_of
 
 
 def _pool(
@@ -97,9 +100,18 @@ def _adaptive(kind: str, count: int, fixed: bool) -> Callable[..., Any]:
         data = transformed(data, layout, layout_)
         shape = type_of(data).shape[2:]
         sizes = (None,) * count if output_size is None or output_size == () else pair(output_size, count)
+        dtype = type_of(data).dtype
+        is_whole = (
+            kind == "avg" and not dtype.is_float
+        )  # integers: the mean of a window is cut off once, not axis by axis
+        data, counts = (op.cast(data, dtype="int64"), builder.constant(1)) if is_whole else (data, None)
         for axis, (length, size) in enumerate(zip(shape, sizes, strict=True), 2):
             wanted = length if size is None and output_size is not None else size
-            data = _pooled_along(data, axis, length, wanted, reduce)
+            data = _pooled_along(data, axis, length, wanted, op.sum if is_whole else reduce)
+            if counts is not None:
+                counts = op.multiply(counts, _counts(length, wanted, count + 1 - axis))
+        if counts is not None:
+            data = op.cast(op.divide(data, counts), dtype=dtype)
         return transformed(data, layout_, out_layout or layout)
 
     if fixed:
@@ -117,6 +129,20 @@ def _adaptive(kind: str, count: int, fixed: bool) -> Callable[..., Any]:
     return named(name, "Pooling over all places" + ("." if fixed else ", or to a size of the result."), made)
 
 
+def _windows(length: int, size: int) -> list[tuple[int, int]]:
+    """Where the windows of each result begin and end."""
+    return [(place * length // size, -(-(place + 1) * length // size)) for place in range(size)]
+
+
+def _counts(length: Any, size: Any, behind: int) -> Expression:
+    """How many elements each window along an axis has, with so many axes behind it."""
+    if size is None or size == length:
+        return builder.constant(1)
+    (length,) = known("adaptive pooling of integers: the shape", length)
+    counts = np.array([end - start for start, end in _windows(length, size)])
+    return builder.constant(counts.reshape(-1, *(1,) * behind))
+
+
 def _pooled_along(data: Expression, axis: int, length: Any, size: Any, reduce: Any) -> Expression:
     if size is None or size == length:
         return data
@@ -125,8 +151,7 @@ def _pooled_along(data: Expression, axis: int, length: Any, size: Any, reduce: A
     if not isinstance(length, int):
         raise NotImplementedError("adaptive pooling to a size needs a shape that is known")
     parts = []
-    for place in range(size):
-        start, end = place * length // size, -(-(place + 1) * length // size)
+    for start, end in _windows(length, size):
         part = op.slice(data, starts=(start,), ends=(end,), axes=(axis,), steps=(1,))
         parts.append(reduce(part, axes=(axis,), keepdims=True))
     return op.concat(*parts, axis=axis)

@@ -188,9 +188,9 @@ def unique(data: Tensor, is_sorted: bool = True, return_counts: bool = False) ->
     data, (count,) = shape_of(data)
     length = op.take(op.shape(data), builder.constant(0), axis=0)
     ordered, order = op.top_k(data, k=count, axis=0, largest=False)
-    before = op.slice(ordered, starts=(0,), ends=(minus(count, 1),), axes=(0,))
-    after = op.slice(ordered, starts=(1,), ends=(count,), axes=(0,))
-    changed = op.pad(op.not_equal(after, before), pads=(1, 0), value=True)
+    place = op.arange(stop=count)
+    before = op.take(ordered, op.maximum(op.subtract(place, builder.constant(1)), builder.constant(0)), axis=0)
+    changed = op.logical_or(op.not_equal(ordered, before), op.equal(place, builder.constant(0)))
     group = op.subtract(op.cumulative_sum(op.cast(changed, dtype="int64"), axis=0), builder.constant(1))
     many = op.add(op.max(group), builder.constant(1))
     rows = op.expand_dims(group, axes=(1,))
@@ -248,6 +248,7 @@ def stft(
     frames = op.take(batched, op.add(starts, builder.constant(np.arange(n_fft))), axis=1)
     if window is not None:
         side = (n_fft - width) // 2
+        window = op.cast(window, dtype=type_of(data).dtype)
         frames = op.multiply(frames, op.pad(window, pads=(side, n_fft - width - side)))
     bins = n_fft // 2 + 1 if onesided else n_fft
     factors = np.exp(-2j * np.pi * (np.outer(np.arange(n_fft), np.arange(bins)) % n_fft / n_fft))

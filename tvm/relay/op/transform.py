@@ -407,6 +407,8 @@ def strided_slice(
     if steps is None:
         raise NotImplementedError("strided_slice: strides must be known")
     first, last = (tuple(each) for each in bounds)
+    last += (-1 if slice_mode == "size" else _DEFAULT,) * (len(first) - len(last))  # to the end
+    first += (_DEFAULT,) * (len(last) - len(first))  # from the beginning
     along = [axis_of(data, int(axis)) for axis in axes] if axes is not None else list(range(len(first)))
     steps = steps * len(first) if len(steps) == 1 else steps + (1,) * (len(first) - len(steps))
     if slice_mode == "size":
@@ -417,7 +419,6 @@ def strided_slice(
         )
         steps = (1,) * len(first)
     first = tuple((_LAST if step < 0 else 0) if at == _DEFAULT else at for at, step in zip(first, steps, strict=True))
-    last = last + (_LAST,) * (len(first) - len(last))
     last = tuple(
         (-_LAST if step < 0 else _LAST) if at == _DEFAULT else at for at, step in zip(last, steps, strict=True)
     )
