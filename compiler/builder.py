@@ -39,6 +39,7 @@ from ..formats.types import (
 )
 from . import ir
 from .anf import Node, normalize, postorder
+from .array_methods import ArrayMethods, bitwise
 from .numbers import DEFAULT, default_dtype, dtype_of_numbers, number_as
 from .operators import TABLE, Operator
 from .retype import freshen
@@ -56,11 +57,23 @@ def _swapped(name: str) -> Callable[..., Expression]:
     return lambda *args: _apply(TABLE[name], args[::-1], {})
 
 
-class Expression(Node):
-    """A value in a program. Tensors have Python's operators, tuples `[i]` and unpacking, functions calls."""
+def _bitwise(name: str, swap: bool = False) -> Callable[..., Expression]:
+    return lambda *args: bitwise(_named_operator, name, *(args[::-1] if swap else args))
+
+
+def _named_operator(name: str, *args: Operand, **attributes: Any) -> Expression:
+    return _apply(TABLE[name], args, attributes)
+
+
+class Expression(ArrayMethods, Node):
+    """A value in a program. Tensors have Python's operators and an array's methods (`array_methods.py`), tuples `[i]` and
+    unpacking, functions calls.
+
+    Comparisons are operators too: `a == b` is the tensor of truth values that the program will compute. Expressions are hashed
+    by identity, so that they can be keys; `a in [b, c]` and `if a == b` raise, since nothing is known yet.
+    """
 
     __hash__ = object.__hash__
-    __array_ufunc__ = None  # so that `array + expression` comes here
 
     __add__, __radd__ = _method("add"), _swapped("add")
     __sub__, __rsub__ = _method("subtract"), _swapped("subtract")
@@ -70,18 +83,17 @@ class Expression(Node):
     __mod__, __rmod__ = _method("remainder"), _swapped("remainder")
     __pow__, __rpow__ = _method("pow"), _swapped("pow")
     __matmul__, __rmatmul__ = _method("matmul"), _swapped("matmul")
-    __and__, __rand__ = _method("logical_and"), _swapped("logical_and")
-    __or__, __ror__ = _method("logical_or"), _swapped("logical_or")
-    __xor__, __rxor__ = _method("logical_xor"), _swapped("logical_xor")
+    __and__, __rand__ = _bitwise("bitwise_and"), _bitwise("bitwise_and", swap=True)
+    __or__, __ror__ = _bitwise("bitwise_or"), _bitwise("bitwise_or", swap=True)
+    __xor__, __rxor__ = _bitwise("bitwise_xor"), _bitwise("bitwise_xor", swap=True)
+    __lshift__, __rlshift__ = _method("shift_left"), _swapped("shift_left")
+    __rshift__, __rrshift__ = _method("shift_right"), _swapped("shift_right")
     __lt__, __le__ = _method("less"), _method("less_equal")
     __gt__, __ge__ = _method("greater"), _method("greater_equal")
     __eq__, __ne__ = _method("equal"), _method("not_equal")  # type: ignore[assignment]
-    __neg__, __abs__, __invert__ = _method("negative"), _method("abs"), _method("logical_not")
+    __neg__, __abs__, __invert__ = _method("negative"), _method("abs"), _bitwise("invert")
 
-    @property
-    def dtype(self) -> DType | None:
-        """The element type, where it is known."""
-        return self.type.dtype if isinstance(self.type, TensorType) else None
+    _operator = staticmethod(_named_operator)
 
     def __bool__(self) -> bool:
         raise TypeError("an expression has no truth value while the program is built; use if_ or while_loop")
@@ -98,7 +110,7 @@ class Expression(Node):
             if not isinstance(index, int):
                 raise TypeError(f"a tuple is indexed by one integer, not by {index!r}")
             return field(self, range(len(fields))[index])
-        return _subscript(self, index if isinstance(index, tuple) else (index,))
+        return _indexed(self, index if isinstance(index, tuple) else (index,))
 
     def __iter__(self) -> Iterator[Expression]:
         fields = _fields(self)
@@ -141,10 +153,52 @@ def _result_of_call(callee: Node, arguments: Sequence[Type | None]) -> Type | No
     return substituted(result, around | same)
 
 
+def _indexed(value: Expression, index: tuple) -> Expression:
+    """NumPy's indexing by integers, slices of static bounds, `...`, None, and one tensor of integers among slices."""
+    parts: list[Any] = [_index_part(part) for part in index]
+    dots = [at for at, part in enumerate(parts) if part is ...]  # not by ==, which makes an operator of expressions
+    if len(dots) > 1:
+        raise InferenceError("an index has one ... at most")
+    for at in dots:
+        used = sum(part is not None for part in parts) - 1
+        parts[at : at + 1] = [slice(None)] * max(0, value._rank("an index with ...") - used)
+    places = [at for at, part in enumerate(parts) if isinstance(part, Expression)]
+    if places and (len(places) > 1 or any(isinstance(part, int) or part is None for part in parts)):
+        raise InferenceError("a tensor as an index stands alone or among slices; see op.take and op.gather_nd")
+    basic = tuple(slice(None) if isinstance(part, Expression) else part for part in parts if part is not None)
+    if any(part != slice(None) for part in basic):
+        value = _subscript(value, basic)
+    if places:
+        return op.take(value, parts[places[0]], axis=places[0])
+    kept = [part for part in parts if not isinstance(part, int)]
+    new = [at for at, part in enumerate(kept) if part is None]
+    return op.expand_dims(value, axes=new) if new else value
+
+
+def _index_part(part: Any) -> Any:
+    if part is None or part is ... or (isinstance(part, int) and not isinstance(part, bool)):
+        return part
+    if isinstance(part, slice):
+        return slice(*(None if each is None else _slice_bound(each) for each in (part.start, part.stop, part.step)))
+    if isinstance(part, np.integer):
+        return int(part)
+    if isinstance(part, (Expression, np.ndarray, list)):
+        made = part if isinstance(part, Expression) else constant(part)
+        if made.dtype is None or made.dtype.is_integer:
+            return made
+    raise InferenceError(
+        f"a tensor is indexed by integers, slices, ..., None and tensors of integers, not by {part!r}; see op.where"
+    )
+
+
+def _slice_bound(value: Any) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise InferenceError(f"a slice of a tensor has integers as bounds, known now, not {value!r}; see op.take")
+
+
 def _subscript(value: Expression, index: tuple) -> Expression:
     """NumPy's basic indexing by integers and slices of static bounds."""
-    if not all(isinstance(part, (int, slice)) for part in index):
-        raise TypeError(f"a tensor is indexed by integers and slices, not by {index!r}; see op.take")
     taken = [axis for axis, part in enumerate(index) if isinstance(part, int) and not _is_sized(value, axis)]
     if taken:  # checked when the program runs: a slice would be empty where there is no such element
         rest = [slice(None) if axis in taken else part for axis, part in enumerate(index)]

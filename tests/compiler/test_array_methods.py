@@ -1,0 +1,151 @@
+"""Expressions as those who know NumPy expect them: an array's methods, NumPy's functions, indexing."""
+
+import numpy as np
+import pytest
+import treadle
+from treadle import Module, function, op, var
+from treadle.compiler.array_methods import SAME_UFUNCS, UFUNCS
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.infer import infer_types
+from treadle.compiler.operators import TABLE
+from treadle.formats.dtypes import DType
+from treadle.formats.errors import InferenceError, UnsupportedOperatorError
+
+X = np.array([[0.5, 1.0, -2.0], [3.0, 0.25, 1.5]], np.float32)
+I = np.array([[1, 2, 3], [4, 5, 6]], np.int32)  # noqa: E741
+BITS = np.array([[True, False, True], [False, False, True]])
+
+
+def value_of(make, *arrays):
+    """What the program that `make` builds of expressions gives."""
+    params = [var(f"x{at}", array.shape, array.dtype) for at, array in enumerate(arrays)]
+    module = infer_types(Module(main=function(params, make(*params))))
+    return np.asarray(evaluate(module, "main", *arrays))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.sum(),
+        lambda x: x.sum(axis=1),
+        lambda x: x.mean(axis=(0, 1), keepdims=True),
+        lambda x: x.max(0),
+        lambda x: x.min(-1, keepdims=True),
+        lambda x: x.prod(),
+        lambda x: x.argmax(),
+        lambda x: x.argmin(axis=1),
+        lambda x: x.cumsum(1),
+        lambda x: x.clip(0, 1),
+        lambda x: x.round(),
+        lambda x: x.T,
+        lambda x: x.transpose(1, 0),
+        lambda x: x.transpose((1, 0)),
+        lambda x: x.transpose(),
+        lambda x: x.swapaxes(0, 1),
+        lambda x: x.reshape(3, 2),
+        lambda x: x.reshape((-1,)),
+        lambda x: x.ravel(),
+        lambda x: x.astype("int32"),
+        lambda x: x[0],
+        lambda x: x[-1, 1:],
+        lambda x: x[..., 0],
+        lambda x: x[None],
+        lambda x: x[:, None, ::-1],
+        lambda x: x[1, None],
+        lambda x: x[np.int64(1)],
+        lambda x: x[[1, 0, 1]],
+        lambda x: x[:, np.array([2, 0])],
+        lambda x: x[..., [2, 0]],
+        lambda x: np.exp(x),
+        lambda x: np.arctan(x),
+        lambda x: np.add(x, 1),
+        lambda x: np.maximum(x, X),
+        lambda x: X + x,
+        lambda x: X.T @ x,
+        lambda x: np.matmul(X.T, x),
+        lambda x: np.float32(2) ** x,
+        lambda x: np.sum(x, axis=0),
+        lambda x: np.mean(x),
+        lambda x: np.where(x > 1, x, 0 * x),
+        lambda x: np.concatenate([x, X], axis=1),
+        lambda x: np.concatenate((x, x), axis=None),
+        lambda x: np.stack([x, x], axis=1),
+        lambda x: np.expand_dims(x, 0),
+        lambda x: np.squeeze(np.expand_dims(x, 0)),
+        lambda x: np.dot(x, X.T),
+        lambda x: np.clip(x, 0, 1),
+        lambda x: np.transpose(x),
+        lambda x: np.tile(x, (1, 2)),
+        lambda x: np.take(x, [1], axis=0),
+        lambda x: (x > 0) & (x < 2),
+        lambda x: ~(x > 0) | (X > 1),
+        lambda x: x == X,
+    ],
+)
+def test_it_gives_what_numpy_gives(make):
+    np.testing.assert_allclose(value_of(make, X), make(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [lambda i: i & 3, lambda i: 5 | i, lambda i: i ^ i[0], lambda i: ~i, lambda i: i << 2])
+def test_bits_of_integers(make):
+    np.testing.assert_array_equal(value_of(make, I), make(I))
+
+
+def test_truth_values():
+    np.testing.assert_array_equal(value_of(lambda b: np.invert(b) & b.any(axis=0), BITS), ~BITS & BITS.any(axis=0))
+
+
+def test_an_expression_says_what_it_is():
+    x = var("x", ("n", 4))
+    assert (x.dtype, x.ndim) == (np.float32, 2)
+    assert [str(size) for size in x.shape] == ["n", "4"]
+    assert var("y", x.shape).type == x.type
+    assert str(x.reshape(x.shape[0] * 4).type) == "float32[4*n]"
+    assert var("u", None).shape is var("u", None).dtype is var("u", None).ndim is None
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (np.arctan2, "np.arctan2"),
+        (lambda x, _: np.sort(x), "np.sort"),
+        (lambda x, _: np.add.reduce(x), "np.add.reduce"),
+        (lambda x, y: np.add(x, y, dtype="f8"), "np.add with dtype"),
+        (lambda x, _: np.linalg.inv(x), "np.inv"),
+        (lambda x, _: np.einsum("ij->i", x), "np.einsum"),
+    ],
+)
+def test_what_has_no_operator_is_named(make, name):
+    x = var("x", (2, 2))
+    with pytest.raises(UnsupportedOperatorError, match=name):
+        make(x, x)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [np.asarray, lambda x: np.array([x, x]), lambda x: x[True], lambda x: x["a"], lambda x: x[x > 0], lambda x: x[x:]],
+)
+def test_what_it_is_not(ask):
+    with pytest.raises(InferenceError):
+        ask(var("x", (2, 2)))
+
+
+def test_a_comparison_is_no_truth():
+    x, y = var("x", (2,)), var("y", (2,))
+    assert (x == y).dtype == DType.bool
+    assert {x: 1}[x] == 1
+    for ask in (lambda: bool(x == y), lambda: x in [y], lambda: [x] == [y]):
+        with pytest.raises(TypeError, match="no truth value"):
+            ask()
+
+
+def test_each_ufunc_that_is_named_is_one_and_has_its_operator():
+    for name in (*UFUNCS, *SAME_UFUNCS):
+        assert isinstance(getattr(np, name), np.ufunc)
+        assert UFUNCS.get(name, name) in TABLE
+
+
+def test_a_program_of_numpy_s_functions_compiles():
+    x = var("x", ("n", 3))
+    vm = treadle.VirtualMachine(treadle.compile(Module(main=function([x], np.exp(x).sum(axis=-1) + op.relu(x)[:, 0]))))
+    np.testing.assert_allclose(vm["main"](X).numpy(), np.exp(X).sum(-1) + np.maximum(X, 0)[:, 0], rtol=1e-5)
