@@ -13,19 +13,19 @@ test: $(VENV)/ready
 	$(RUN) -m pytest -n auto --maxprocesses 8
 
 # the server, with its packages and Triton's own clients, in an environment of its own
-serve-test: $(VENV)/serving/ready
-	$(VENV)/serving/bin/python -m pytest tests/serve tests/cluster/test_serving_page.py -n auto --maxprocesses 8
+serve-test: $(VENV)/serve/ready
+	$(VENV)/serve/bin/python -m pytest tests/serve tests/cluster/test_serving_page.py -n auto --maxprocesses 8
 
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
 cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
 	$(RUN) tests/cpus.py $(CPUS)
 
-# map_batches on Ray and Dask, and the servers that have adapters, each in an environment of its own: their packages are heavy
-SERVERS := cluster kserve mlserver
-cluster-test: $(SERVERS:%=$(VENV)/%/ready)
-	$(VENV)/cluster/bin/python -m pytest tests/cluster -m ""
-	$(VENV)/kserve/bin/python -m pytest tests/cluster/test_kserve.py tests/cluster/test_serving_page.py
-	$(VENV)/mlserver/bin/python -m pytest tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py
+# map_batches on Ray and Dask, and the servers that have adapters; what needs none of their packages is in `make test`
+cluster-test: $(VENV)/cluster/ready $(VENV)/mlserver/ready
+	$(VENV)/cluster/bin/python -m pytest -m "" $(addprefix tests/cluster/test_,ray.py dask.py kserve.py litserve.py serving_page.py) \
+		tests/cluster/test_local.py::test_one_of_two_workers_killed_amid_10000_batches \
+		tests/cluster/test_local.py::test_workers_killed_at_random_amid_10000_batches
+	$(VENV)/mlserver/bin/python -m pytest tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py -k mlserver
 
 networks: $(VENV)/ready
 	$(RUN) -m pytest -m slow
@@ -67,18 +67,20 @@ $(VENV)/ready: pyproject.toml
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-$(VENV)/serving/ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)/serving
-	$(VENV)/serving/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[serve,serve-test]'
+# Environments of heavy packages, by the extras of their names. uv links the packages from its cache: seconds, where pip takes minutes.
+$(VENV)/uv/ready:
+	$(PYTHON) -m venv $(VENV)/uv
+	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	touch $@
+
+ENVIRONMENTS := serve cluster mlserver
+$(ENVIRONMENTS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml | $(VENV)/uv/ready
+	$(PYTHON) -m venv --clear --without-pip $(VENV)/$*
+	$(VENV)/uv/bin/uv pip install --quiet --python $(VENV)/$*/bin/python --editable '.[$*-test]'
 	touch $@
 
 $(VENV)/rivals: $(VENV)/ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	touch $@
-
-$(SERVERS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)/$*
-	$(VENV)/$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$*-test]'
 	touch $@
 
 $(VENV)/fuzzers: $(VENV)/ready

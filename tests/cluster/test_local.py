@@ -201,6 +201,20 @@ def test_batches_of_dead_workers_are_computed_again(exe: treadle.Executable, row
 
 
 @pytest.mark.slow
+def test_one_of_two_workers_killed_amid_10000_batches(
+    exe: treadle.Executable, rows: np.ndarray, living: Living
+) -> None:
+    machine, count = treadle.VirtualMachine(exe), 0
+    results = map_batches(exe, repeated(rows, 10_000, 8), batch_size=8, workers=2)
+    for number, (result, batch) in enumerate(zip(results, repeated(rows, 10_000, 8), strict=True)):
+        assert np.array_equal(result, machine["main"](batch).numpy())
+        count += 1
+        if number == 5000:
+            living()[0].kill()
+    assert count == 10_000
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1800)  # a minute or two, where nothing else runs
 def test_workers_killed_at_random_amid_10000_batches(exe: treadle.Executable, rows: np.ndarray, living: Living) -> None:
     machine, draw, is_over = treadle.VirtualMachine(exe), np.random.default_rng(), threading.Event()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -28,8 +30,19 @@ def _cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def actors() -> list[psutil.Process]:
-    return [each for each in psutil.process_iter(["cmdline"]) if "ray::_Actor" in " ".join(each.info["cmdline"] or [])]
+def actors(count: int) -> list[psutil.Process]:
+    """So many actors of this process's cluster, as soon as they are there."""
+    end = time.monotonic() + 120
+    while True:
+        found = []
+        for each in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "ray::_Actor" in " ".join(each.cmdline()):
+                    found.append(each)
+        if len(found) >= count:
+            return found
+        assert time.monotonic() < end, found
+        time.sleep(0.05)
 
 
 def test_results_are_those_of_one_call(exe: treadle.Executable, fixed: treadle.Executable, rows: np.ndarray) -> None:
@@ -61,9 +74,7 @@ def test_one_of_two_workers_killed_amid_10000_batches(exe: treadle.Executable, r
         assert np.array_equal(result, machine["main"](batch).numpy())
         count += 1
         if number == 5000:
-            victims = actors()
-            assert len(victims) == 2
-            victims[0].kill()
+            actors(2)[0].kill()
     assert count == 10_000
 
 
@@ -73,7 +84,7 @@ def test_a_worker_that_hangs_is_ended(exe: treadle.Executable, rows: np.ndarray)
     )
     for number, _ in enumerate(results):
         if number == 50:
-            actors()[0].send_signal(signal.SIGSTOP)
+            actors(2)[0].send_signal(signal.SIGSTOP)
     assert number == 199
 
 
