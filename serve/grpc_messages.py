@@ -98,6 +98,8 @@ SystemSharedMemoryUnregisterRequest: name=1:string
 SystemSharedMemoryUnregisterResponse
 CudaSharedMemoryStatusRequest: name=1:string
 CudaSharedMemoryStatusResponse
+CudaSharedMemoryUnregisterRequest: name=1:string
+CudaSharedMemoryUnregisterResponse
 """
 ENUMS = """
 DataType: TYPE_INVALID TYPE_BOOL TYPE_UINT8 TYPE_UINT16 TYPE_UINT32 TYPE_UINT64 TYPE_INT8 TYPE_INT16 TYPE_INT32

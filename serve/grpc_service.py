@@ -197,10 +197,15 @@ class Methods:
         self._regions.unregister(request.name)
         return message("SystemSharedMemoryUnregisterResponse")()
 
+    def CudaSharedMemoryUnregister(self, *_: Any) -> Any:  # of what cannot have been registered
+        return message("CudaSharedMemoryUnregisterResponse")()
+
     def CudaSharedMemoryStatus(self, *_: Any) -> Any:
         return message("CudaSharedMemoryStatusResponse")()
 
 
+# What Triton's clients may ask for and a processor has not, or this server does not set while it runs
+_REFUSED = ("CudaSharedMemoryRegister", "TraceSetting", "LogSettings")
 _NAMES = [name for name in vars(Methods) if name[0].isupper()]
 _OPEN = ("ServerLive", "ServerReady")  # that need no token
 
@@ -226,6 +231,8 @@ def make_server(
         else:
             handler = _answered(name, _reading(name, getattr(methods, name)), None if name in _OPEN else tokens, log)
             handlers[name] = grpc.stream_unary_rpc_method_handler(calls.unary(handler))
+    for name in _REFUSED:
+        handlers[name] = grpc.stream_unary_rpc_method_handler(calls.unary(_answered(name, _refuse(name), tokens, log)))
     options = [
         ("grpc.max_receive_message_length", max_body),
         ("grpc.max_send_message_length", -1),
@@ -246,6 +253,13 @@ def make_server(
         handlers = remote_handlers(remote, tokens, log, _answered, _streamed)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(remote.name, handlers),))
     return server
+
+
+def _refuse(name: str) -> Callable[..., bytes]:
+    def refuse(*_: Any) -> bytes:
+        raise NotImplementedHereError(f"{name}: this server has no such thing")
+
+    return refuse
 
 
 def _reading(name: str, method: Callable[..., Any]) -> Callable[[bytes, grpc.ServicerContext], Any]:

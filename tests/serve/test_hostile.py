@@ -94,6 +94,7 @@ async def ask(app: HttpApp, path: str, body: bytes, headers: dict[str, str], rng
     return sent[0]["status"]
 
 
+@pytest.mark.timeout(600 + COUNT // 10)  # a request takes 2 ms at most on a quiet machine
 def test_mutated_requests_over_http(service: Service):
     app, rng, statuses = HttpApp(service, Regions(True), nothing), random.Random(1), Counter()
 
@@ -134,6 +135,7 @@ class Context:
         pass
 
 
+@pytest.mark.timeout(600 + COUNT // 10)
 def test_mutated_requests_over_grpc(service: Service, request: pytest.FixtureRequest):
     pytest.importorskip("grpc")
     from google.protobuf.message import DecodeError

@@ -148,7 +148,7 @@ def serve(folder: Path) -> tuple[subprocess.Popen, int]:
 @pytest.mark.serial
 @pytest.mark.timeout(1200)
 def test_64_clients_while_models_change_and_clients_vanish(tmp_path: Path):
-    """TREADLE_LOAD_SECONDS says for how long; the memory of long runs is compared with that after a tenth of them."""
+    """TREADLE_LOAD_SECONDS says for how long; the memory of runs of two minutes is compared with that after the first."""
     for name in ("uvicorn", "starlette", "grpc"):
         pytest.importorskip(name)
     seconds = float(os.environ.get("TREADLE_LOAD_SECONDS", "10"))
@@ -162,9 +162,9 @@ def test_64_clients_while_models_change_and_clients_vanish(tmp_path: Path):
         threads.append(threading.Thread(target=load.reload))
         for thread in threads:
             thread.start()
-        time.sleep(seconds / 10)
+        time.sleep(min(60.0, seconds / 2))
         early = psutil.Process(process.pid).memory_info().rss
-        time.sleep(seconds * 9 / 10)
+        time.sleep(max(seconds - 60.0, seconds / 2))
         late = psutil.Process(process.pid).memory_info().rss
         load.is_stopping = True
         process.send_signal(signal.SIGTERM)
@@ -177,7 +177,7 @@ def test_64_clients_while_models_change_and_clients_vanish(tmp_path: Path):
         assert load.answers["200"] > 10 * seconds
         assert load.answers["422"] > 0
         assert load.answers["504"] > 0
-        if seconds >= 600:
+        if seconds >= 120:
             assert late <= 1.05 * early
     finally:
         process.kill()
