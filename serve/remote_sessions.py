@@ -19,6 +19,7 @@ from ..formats.constants import aligned_copy
 from ..formats.errors import ArgumentError, RemoteError, RemoteLimitError
 from ..formats.executable import Executable
 from ..vm.budgets import CancelToken
+from ..vm.device import cpu
 from ..vm.heap_size import heap_bytes
 from ..vm.remote_wire import SESSION_BYTES
 from ..vm.tensor import Tensor
@@ -34,6 +35,7 @@ class RemoteLimits:
     idle: float = 60.0  # after which a session that says nothing is over
     values: int = 65_536  # of a session: tensors, data values, closures, machines, saved functions
     bytes: int = 4 << 30  # of a session, in all of these
+    total: int | None = None  # of all sessions together; None: half of the host's memory
     executables: int = 64  # kept by their digests, for all sessions
     executable_bytes: int = 4 << 30  # of these together, and so of one
     calls: int = 16  # that run or wait at once, of all sessions; one that has none may always have one
@@ -45,6 +47,11 @@ class RemoteLimits:
     steps: int | None = None  # of a call
     build_seconds: float = 60.0  # for the kernels of a machine
     inline: int = 4096  # bytes of a result's tensors that travel with the answer
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all sessions."""
+        return (cpu().total_global_memory or 2 * self.bytes) // 2 if self.total is None else self.total
 
     @property
     def most_threads(self) -> int:
@@ -65,10 +72,33 @@ class _Charge:
         self.amount, self.users = amount, 0
 
 
+class Total:
+    """Bytes that all sessions of a server hold."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.bytes = most, 0
+        self._lock = threading.Lock()
+
+    def add(self, amount: int) -> None:
+        """Counts bytes, or gives them back. Raises RemoteLimitError."""
+        with self._lock:
+            if amount > 0 and self.bytes + amount > self.most:
+                raise RemoteLimitError(
+                    f"{amount} bytes more: the server's sessions hold {self.most} together at most; try again later"
+                )
+            self.bytes += amount
+
+    @property
+    def left(self) -> int:
+        return max(0, self.most - self.bytes)
+
+
 class Session:
     """What one client holds. Nobody reaches it but by its id, 128 random bits."""
 
-    def __init__(self, limits: RemoteLimits) -> None:
+    def __init__(self, limits: RemoteLimits, total: Total | None = None) -> None:
+        """`total` counts the bytes of all sessions."""
+        self.total = total or Total(limits.total_bytes)
         self.id = secrets.token_bytes(SESSION_BYTES)
         self.limits = limits
         self.is_closed = False
@@ -104,7 +134,8 @@ class Session:
         with self._lock:
             self.is_closed = True
             running, held = list(self.running), self._held
-            self._held, self._named, self._files, self.bytes = {}, {}, {}, 0
+            self._held, self._named, self._files = {}, {}, {}
+            self._add(-self.bytes)
         for token in running:
             token.cancel()
         held.clear()
@@ -150,9 +181,9 @@ class Session:
             if charge is not None:
                 charge.users -= 1
                 if not charge.users:
-                    self.bytes -= charge.amount
+                    self._add(-charge.amount)
                 for name in [each for each in self._named if each[0] == handle]:
-                    self.bytes -= self._named.pop(name)
+                    self._add(-self._named.pop(name))
         del value  # outside of the lock: it may be large
 
     def keep_named(self, machine: int, kind: str, name: str, amount: int) -> None:
@@ -174,10 +205,9 @@ class Session:
         except BaseException:
             with self._lock:
                 if not self.is_closed and place in self._named:
-                    self.bytes -= self._named.pop(place)
+                    self._add((before or 0) - self._named.pop(place))
                     if before is not None:
                         self._named[place] = before
-                        self.bytes += before
             raise
 
     # ---- files ----
@@ -205,7 +235,7 @@ class Session:
         self.file(name)
         with self._lock:
             if self._files.pop(name, None) is not None:
-                self.bytes -= self._named.pop((_FILES, "file", name), 0)
+                self._add(-self._named.pop((_FILES, "file", name), 0))
 
     # ---- bytes ----
 
@@ -220,13 +250,15 @@ class Session:
         finally:
             with self._lock:
                 if not self.is_closed:
-                    self.bytes -= amount
+                    self._add(-amount)
 
     def _add(self, amount: int) -> None:
+        """Counts bytes, or gives them back. Raises RemoteLimitError."""
         if amount > 0 and self.bytes + amount > self.limits.bytes:
             raise RemoteLimitError(
                 f"{amount} bytes more: a session holds {self.limits.bytes} at most, this one has {self.bytes}"
             )
+        self.total.add(amount)
         self.bytes += amount
 
     def _entry(self, handle: Any) -> tuple[Any, _Charge]:
@@ -245,6 +277,7 @@ class Sessions:
 
     def __init__(self, limits: RemoteLimits) -> None:
         self.limits = limits
+        self.total = Total(limits.total_bytes)
         self._sessions: dict[bytes, Session] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -260,7 +293,7 @@ class Sessions:
                 raise RemoteError("the server stops")
             if len(self._sessions) >= self.limits.sessions:
                 raise RemoteLimitError(f"the server has {self.limits.sessions} sessions, its most; try again later")
-            session = Session(self.limits)
+            session = Session(self.limits, self.total)
             self._sessions[session.id] = session
         return session
 

@@ -117,7 +117,7 @@ class Work:
         most = {
             "max_steps": limits.steps,
             "max_seconds": self.seconds(),
-            "max_memory": limits.memory,
+            "max_memory": min(limits.memory, self.session.total.left),
             "max_depth": DEFAULT_DEPTH,
         }
         wanted = {key: self.number(key) for key in most}

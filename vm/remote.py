@@ -103,9 +103,10 @@ class Connection:
 
     def upload(self, header: dict[str, Any], data: memoryview) -> dict[str, Any]:
         """Sends bytes in chunks."""
+        first = pack(self._with_session({**header, "size": len(data)}))  # an error in the iterator would be gRPC's
 
         def chunks() -> Iterator[bytes]:
-            yield pack(self._with_session({**header, "size": len(data)}))
+            yield first
             for start in range(0, len(data), CHUNK):
                 yield bytes(data[start : start + CHUNK])
 
