@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .formats.parameter_files import load_params, save_params
     from .formats.types import TensorType
     from .vm.device import Device, cpu
+    from .vm.generation import Sampler, generate
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.remote import remote
     from .vm.tensor import Tensor
@@ -89,6 +90,8 @@ _HOMES = {
     "save_params": ".formats.parameter_files",
     "Device": ".vm.device",
     "cpu": ".vm.device",
+    "Sampler": ".vm.generation",
+    "generate": ".vm.generation",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
     "remote": ".vm.remote",
@@ -104,6 +107,7 @@ __all__ = [
     "Device",
     "Executable",
     "Module",
+    "Sampler",
     "Tensor",
     "TensorType",
     "TreadleError",
@@ -120,6 +124,7 @@ __all__ = [
     "errors",
     "for_loop",
     "function",
+    "generate",
     "get_num_threads",
     "global_function",
     "if_",

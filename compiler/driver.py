@@ -32,6 +32,8 @@ from ..vm.library import variant_keys
 from . import effort, ir
 from .analysis import atoms_in, constant_bytes
 from .codegen import Generated, distinct, generate
+from .decode_loop import NAME as LOOP
+from .decode_loop import with_decode_loop
 from .kernels.lower import supports
 from .kernels.target import Target, host
 from .operators.winograd import WinogradChoice, best_tiles
@@ -75,6 +77,7 @@ def compile(
     without: Collection[str] = (),
     named_weights: bool = False,
     passes: Sequence[Placed] = (),
+    decode_loop: bool = False,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, or an
     IR module.
@@ -93,6 +96,7 @@ def compile(
     named_weights  remember how constants are made of `params` and of the tensors of an ONNX model, so that a machine can take
                   others with `load_params`. What weights hold decides less then: a bias of zeros is added, too
     passes        of your own: [treadle.after("fold_constants", MyPass())]
+    decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decode_loop.py`)
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
     """
@@ -101,6 +105,8 @@ def compile(
         target = _target(target)
         entries = (entry,) if isinstance(entry, str) else tuple(entry)
         module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes, weights)
+        if decode_loop:
+            module, entries = with_decode_loop(_with_result_names(module, entries[:1]), entries[0]), (*entries, LOOP)
         generate_with = functools.partial(
             compile_module,
             module,
@@ -159,8 +165,7 @@ def compile_module(
         )
     if params:
         module = bind_parameters(module, entries[0], params, weights)
-    named = {name: _with_result_names(module.functions[name]) for name in entries}
-    module = dataclasses.replace(module, functions={**module.functions, **named})
+    module = _with_result_names(module, entries)
     options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
         steps = with_placed(pipeline(opt_level, options, without), passes)
@@ -203,7 +208,12 @@ def check_made(program: Program) -> None:
         ) from None
 
 
-def _with_result_names(function: ir.Function) -> ir.Function:
+def _with_result_names(module: ir.Module, names: Sequence[str]) -> ir.Module:
+    named = {name: _named_results(module.functions[name]) for name in names if name in module.functions}
+    return dataclasses.replace(module, functions={**module.functions, **named})
+
+
+def _named_results(function: ir.Function) -> ir.Function:
     """The function, whose result, or each part of a tuple that is made at the end, is called what its variable is, unless the
     model has names for them."""
     body = function.body

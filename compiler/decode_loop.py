@@ -1,0 +1,147 @@
+"""A decoder's loop in the executable itself: `treadle.compile(…, decode_loop=True)`.
+
+    generate(input_ids: int64[batch, length], max_new_tokens: int64[], stop: int64[ends]) -> int64[batch, made]
+
+Beside the decoder, a function that takes a prompt and gives the likeliest tokens behind it, as `treadle.generate` does with its
+usual sampler: the caches stay where the machine has made them, and Python is not asked between two tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from ..formats import dims
+from ..formats.dims import Dim
+from ..formats.dtypes import DType
+from ..formats.errors import CompileError, TreadleError
+from ..formats.ports import Port
+from ..formats.types import FunctionType, TensorType, TupleType
+from ..vm.generation import Roles
+from . import builder, ir
+from .builder import Expression, op
+from .infer import infer_types
+
+NAME = "generate"
+
+
+def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
+    """The module with a function `generate`. Raises CompileError for a function that is no decoder."""
+    if NAME in module.functions:
+        raise CompileError(f"decode_loop: the module has a function {NAME!r} already")
+    if entry not in module.functions:
+        raise CompileError(f"decode_loop: there is no function {entry!r}; the module has {', '.join(module.functions)}")
+    module = infer_types(module)
+    decoder = module.functions[entry]
+    inputs = [Port(param.name, param.type) for param in decoder.params if param.type is not None]
+    type_ = FunctionType(tuple(port.type for port in inputs), decoder.result_type)  # type: ignore[arg-type]
+    results = type_.result.fields if isinstance(type_.result, TupleType) else (type_.result,)
+    names = decoder.result_names or [f"output_{number}" for number in range(len(results))]
+    try:
+        roles = Roles.of(inputs, list(map(Port, names, results)), entry)
+    except TreadleError as error:
+        raise CompileError(error.message.replace("generate:", "decode_loop:", 1)) from None
+    loop = _Loop(entry, type_, roles)
+    made = builder.Module({NAME: loop.function()})
+    return dataclasses.replace(module, functions={**module.functions, NAME: made.functions[NAME]})
+
+
+class _Loop:
+    """The function in the making. Each round calls the decoder with all tokens that it has not seen: the prompt, then one."""
+
+    def __init__(self, entry: str, type_: FunctionType, roles: Roles) -> None:
+        if not roles.cache:
+            raise CompileError(f"decode_loop: {entry} has no cache: a loop would compute the whole text for each token")
+        self._main, self._type, self._roles = builder.global_function(entry, type_), type_, roles
+        self._ids_type = self._tensor(roles.ids)
+        self._batch: Dim = self._ids_type.shape[0]  # type: ignore[assignment]
+        self._caches = [self._tensor(name) for name, _ in roles.cache]
+
+    def _tensor(self, name: str) -> TensorType:
+        type_ = self._roles.ports[name].type
+        if not isinstance(type_, TensorType) or type_.rank < 1:
+            raise CompileError(
+                f"decode_loop: {name!r} is {type_}; expected a tensor with the batch as its first dimension"
+            )
+        return type_
+
+    def function(self) -> builder.FunctionExpression:
+        ids = builder.var("input_ids", (self._batch, "length"), "int64")
+        count = builder.var("max_new_tokens", (), "int64")
+        stop = builder.var("stop", ("ends",), "int64")
+
+        def goes_on(number: Expression, over: Expression, *_: Expression) -> Expression:
+            return (number < count) & op.logical_not(op.all(over))
+
+        def body(
+            number: Expression, over: Expression, new: Expression, made: Expression, *caches: Expression
+        ) -> list[Expression]:
+            over = builder.match_shape(over, (self._batch,))
+            new = builder.match_shape(new, (self._batch, "new"))
+            made = builder.match_shape(made, (self._batch, "made"))
+            logits, caches_after = self._called(new, caches)
+            token = op.cast(op.argmax(logits, axis=-1), dtype="int64")
+            token = op.where(over, op.take(new, builder.constant(-1), axis=1), token)
+            column = op.reshape(token, shape=(self._batch, 1))
+            over = op.logical_or(over, op.any(op.equal(column, stop), axes=(1,)))
+            return [number + 1, over, column, op.concat(made, column, axis=1), *caches_after]
+
+        initial = [
+            builder.constant(0),
+            op.full(shape=(self._batch,), value=False, dtype="bool"),
+            ids,
+            op.full(shape=(self._batch, 0), value=0, dtype="int64"),
+            *(op.full(shape=self._empty(type_), value=0.0, dtype=type_.dtype) for type_ in self._caches),
+        ]
+        last = builder.while_loop(goes_on, body, initial)
+        made = builder.match_shape(last[3], (self._batch, "made"))
+        return builder.function([ids, count, stop], builder.named("generated_ids", made))
+
+    def _empty(self, type_: TensorType) -> list[Any]:
+        """The shape of a cache of no tokens."""
+        shape = [dim if isinstance(dim, int) or dim == self._batch else 0 for dim in type_.shape]
+        if 0 not in shape:
+            raise CompileError(
+                f"decode_loop: the cache {type_} is of a fixed length; it must be empty before the first token"
+            )
+        return shape
+
+    def _called(self, new: Expression, caches: Sequence[Expression]) -> tuple[Expression, list[Expression]]:
+        """The logits behind the last token, and the caches that follow."""
+        roles = self._roles
+        held = [builder.match_shape(each, type_.shape) for each, type_ in zip(caches, self._caches, strict=True)]  # type: ignore[arg-type]
+        by_name = dict(zip([name for name, _ in roles.cache], held, strict=True))
+        by_name[roles.ids] = op.cast(new, dtype=self._ids_type.dtype)
+        past: Any = next(dim for dim in self._caches[0].shape if not isinstance(dim, int) and dim != self._batch)
+        length = dims.variable("new")
+        total = dims.add(past, length)
+        sized = new, held[0]
+        if roles.mask:
+            by_name[roles.mask] = _behind(sized, self._filled(roles.mask, (self._batch, total), 1))
+        if roles.positions:
+            places = op.arange(start=past, stop=total, step=1, dtype=self._tensor(roles.positions).dtype)
+            by_name[roles.positions] = op.broadcast_to(_behind(sized, places), shape=(self._batch, length))
+        if roles.zeros:
+            by_name[roles.zeros] = _behind(sized, self._filled(roles.zeros, (self._batch, length), 0))
+        if roles.switch:
+            raise CompileError(
+                f"decode_loop: {roles.switch!r} chooses between two decoders; export the one with a cache"
+            )
+        results = self._main(*(by_name[name] for name in roles.ports))
+        fields = list(results) if isinstance(self._type.result, TupleType) else [results]
+        logits = fields[roles.logits]
+        if isinstance(logits.type, TensorType) and logits.type.rank == 3:
+            logits = op.take(logits, builder.constant(-1), axis=1)
+        return logits, [fields[number] for _, number in roles.cache]
+
+    def _filled(self, name: str, shape: Sequence[Any], value: int) -> Expression:
+        dtype = self._tensor(name).dtype
+        return op.full(shape=shape, value=bool(value) if dtype is DType.bool else value, dtype=dtype)
+
+
+def _behind(sized: Sequence[Expression], made: Expression) -> Expression:
+    """A tensor that is made of sizes alone, computed behind the values that these are sizes of."""
+    make = made.make
+    assert make is not None
+    return Expression(lambda atoms, blocks: make((), blocks), tuple(sized), type=made.type, name=made.name)

@@ -1,0 +1,234 @@
+"""Texts from decoders: treadle.generate, and the loop in the executable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import treadle
+from treadle import op
+from treadle.formats.errors import ArgumentError, CompileError
+from treadle.vm.generation import Roles, Sampler, generate
+
+WORDS, WIDTH, LONGEST = 23, 8, 64
+PROMPT = [3, 1, 4, 1, 5]
+
+
+def decoder(*, with_cache: bool = True, fixed: int | None = None) -> treadle.Module:
+    """One layer of attention with a causal mask, which leaves out what attention_mask says; places by position_ids."""
+    rng = np.random.default_rng(6)
+
+    def weight(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype("f")
+
+    ids = treadle.var("input_ids", ("batch", "length"), "int64")
+    mask = treadle.var("attention_mask", ("batch", "total"), "int64")
+    places = treadle.var("position_ids", ("batch", "length"), "int64")
+    past = [
+        treadle.var(f"past_key_values.0.{name}", ("batch", 1, fixed or "past", WIDTH), "float32")
+        for name in ("key", "value")
+    ]
+    x = op.take(treadle.constant(weight(WORDS, WIDTH)), ids, axis=0)
+    x = x + op.take(treadle.constant(weight(LONGEST, WIDTH)), places, axis=0)
+    query, key, value = (op.expand_dims(op.matmul(x, weight(WIDTH, WIDTH)), axes=(1,)) for _ in range(3))
+    if with_cache:
+        key, value = (op.concat(old, new, axis=2) for old, new in zip(past, (key, value), strict=True))
+    key, value = (treadle.match_shape(each, ("batch", 1, "total", WIDTH)) for each in (key, value))
+    scores = op.matmul(query, op.permute_dims(key, axes=(0, 1, 3, 2))) * 0.3
+    here = op.reshape(op.arange(start=0, stop="total", step=1, dtype="int64"), shape=(1, 1, 1, "total"))
+    first = op.arange(start="total - length", stop="total", step=1, dtype="int64")
+    seen = op.less_equal(here, op.reshape(first, shape=(1, 1, "length", 1)))
+    seen = op.logical_and(seen, op.reshape(op.not_equal(mask, 0), shape=("batch", 1, 1, "total")))
+    weights = op.softmax(op.where(seen, scores, -1e9))
+    context = op.squeeze(op.matmul(weights, value), axes=(1,))
+    logits = treadle.named("logits", op.matmul(x + context, weight(WIDTH, WORDS)))
+    results = [logits, *(treadle.named(f"present.0.{n}", v) for n, v in (("key", key), ("value", value)))]
+    params = [ids, mask, places, *(past if with_cache else ())]
+    return treadle.Module(main=treadle.function(params, treadle.tuple_(*results[: 3 if with_cache else 1])))
+
+
+@pytest.fixture(scope="module")
+def machine() -> treadle.VirtualMachine:
+    return treadle.VirtualMachine(treadle.compile(decoder(), progress=False))
+
+
+@pytest.fixture(scope="module")
+def looping() -> treadle.VirtualMachine:
+    return treadle.VirtualMachine(treadle.compile(decoder(), progress=False, decode_loop=True))
+
+
+def whole(machine: treadle.VirtualMachine, prompt: list[int], count: int) -> list[int]:
+    """The likeliest tokens, each from a call with the whole text: what a cache must not change."""
+    text = list(prompt)
+    for _ in range(count):
+        empty = np.zeros((1, 1, 0, WIDTH), "f")
+        logits, *_ = machine["main"](
+            np.array([text]), np.ones((1, len(text)), int), np.arange(len(text))[None], empty, empty
+        )
+        text.append(int(logits.numpy()[0, -1].argmax()))
+    return text[len(prompt) :]
+
+
+def test_a_cache_changes_no_token(machine: treadle.VirtualMachine):
+    found = list(generate(machine, PROMPT, max_new_tokens=30))
+    assert found == whole(machine, PROMPT, 30)
+    assert len(set(found)) > 1
+
+
+def test_a_decoder_without_a_cache_sees_the_whole_text_each_time(machine: treadle.VirtualMachine):
+    executable = treadle.compile(decoder(with_cache=False), progress=False)
+    assert list(generate(executable, PROMPT, max_new_tokens=9)) == whole(machine, PROMPT, 9)
+
+
+def test_prompts_of_several_lengths_are_filled_up_in_front(machine: treadle.VirtualMachine):
+    prompts = [PROMPT, PROMPT[:2], [7]]
+    ids = np.array([[0] * (5 - len(each)) + each for each in prompts])
+    mask = np.array([[0] * (5 - len(each)) + [1] * len(each) for each in prompts])
+    columns = list(generate(machine, ids, max_new_tokens=12, attention_mask=mask))
+    assert all(column.shape == (3,) for column in columns)
+    for row, prompt in enumerate(prompts):
+        assert [int(column[row]) for column in columns] == list(generate(machine, prompt, max_new_tokens=12))
+
+
+def test_a_text_ends_behind_a_stop_sequence(machine: treadle.VirtualMachine):
+    text = list(generate(machine, PROMPT, max_new_tokens=20))
+    place = next(i for i in range(3, 20) if text[i - 1 : i + 1] not in (text[j - 1 : j + 1] for j in range(1, i)))
+    stop = text[place - 1 : place + 1]
+    assert list(generate(machine, PROMPT, max_new_tokens=20, stop=[stop, [99]])) == text[: place + 1]
+    assert list(generate(machine, PROMPT, max_new_tokens=20, stop=[text[0]])) == text[:1]
+
+
+def test_a_row_that_has_ended_repeats_its_last_token(machine: treadle.VirtualMachine):
+    ids = np.array([PROMPT, PROMPT[::-1]])
+    free = np.array(list(generate(machine, ids, max_new_tokens=8)))
+    only_first = next(token for token in free[:, 0] if token not in free[:, 1])
+    ended = np.array(list(generate(machine, ids, max_new_tokens=8, stop=[int(only_first)])))
+    place = list(free[:, 0]).index(only_first)
+    assert (ended[place:, 0] == only_first).all()
+    np.testing.assert_array_equal(ended[:, 1], free[:, 1])
+
+
+def test_equal_seeds_give_equal_texts_and_others_do_not(machine: treadle.VirtualMachine):
+    def text(seed: int) -> list[int]:
+        return list(generate(machine, PROMPT, max_new_tokens=20, temperature=2.0, seed=seed))
+
+    assert text(1) == text(1)
+    assert len({tuple(text(seed)) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("sampler", "expected"),
+    [
+        (Sampler(1.0, seed=0), [0.1, 0.2, 0.3, 0.4]),
+        (Sampler(1.0, top_k=2, seed=0), [0, 0, 3 / 7, 4 / 7]),
+        (Sampler(1.0, top_p=0.65, seed=0), [0, 0, 3 / 7, 4 / 7]),
+        (Sampler(1.0, top_k=3, top_p=0.4, seed=0), [0, 0, 0, 1]),
+        (Sampler(0.5, seed=0), [1 / 30, 4 / 30, 9 / 30, 16 / 30]),
+        (Sampler(0.0), [0, 0, 0, 1]),
+    ],
+    ids=str,
+)
+def test_tokens_come_as_often_as_their_probabilities_say(sampler: Sampler, expected: list[float]):
+    logits = np.log([[0.1, 0.2, 0.3, 0.4]]).astype("f")
+    choose = sampler.chooser()
+    counts = np.bincount(np.concatenate([choose(logits) for _ in range(4000)]), minlength=4) / 4000
+    np.testing.assert_allclose(counts, expected, atol=0.03)
+
+
+def test_a_function_may_choose(machine: treadle.VirtualMachine):
+    assert list(generate(machine, PROMPT, max_new_tokens=3, sampler=lambda logits: np.array([7]))) == [7, 7, 7]
+    with pytest.raises(ArgumentError, match="the sampler gave float64"):
+        list(generate(machine, PROMPT, max_new_tokens=3, sampler=lambda logits: np.array([0.5])))
+
+
+@pytest.mark.parametrize("count", [0, 1, 17])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_loop_in_the_executable_makes_the_same_text(looping: treadle.VirtualMachine, batch: int, count: int):
+    ids = np.random.default_rng(batch).integers(0, WORDS, (batch, 4))
+    expected = list(generate(looping, ids, max_new_tokens=count))
+    none = np.zeros(0, np.int64)
+    found = looping["generate"](ids, np.int64(count), none).numpy()
+    assert found.shape == (batch, count)
+    for place, column in enumerate(expected):
+        np.testing.assert_array_equal(found[:, place], column)
+    if count == 17:
+        stop = int(found[0, 5])
+        texts = np.array(list(generate(looping, ids, max_new_tokens=count, stop=[stop]))).T
+        np.testing.assert_array_equal(looping["generate"](ids, np.int64(count), np.array([stop])).numpy(), texts)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"ids": [0.5]}, "ids: expected integers"),
+    ({"ids": []}, "ids: expected integers"),
+    ({"ids": np.zeros((1, 2, 3), int)}, "ids: expected integers"),
+    ({"max_new_tokens": -1}, "max_new_tokens: expected a whole number"),
+    ({"max_new_tokens": 2.0}, "max_new_tokens: expected a whole number"),
+    ({"temperature": -1}, "temperature: expected"),
+    ({"top_k": 1.5}, "top_k: expected"),
+    ({"top_p": 0}, "top_p: expected"),
+    ({"stop": [[]]}, "an empty sequence"),
+    ({"stop": ["a"]}, "stop: expected token ids"),
+    ({"attention_mask": [1]}, "attention_mask: expected the shape of ids"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_what_is_wrong_is_said_before_the_first_token(machine: treadle.VirtualMachine, number: int):
+    change, message = WRONG[number]
+    with pytest.raises(ArgumentError, match=message):
+        generate(machine, **({"ids": PROMPT, "max_new_tokens": 3} | change))
+
+
+def test_a_function_that_is_no_decoder_is_told_apart():
+    x, y = treadle.var("x", ("n",)), treadle.var("y", ("n",))
+    module = treadle.Module(main=treadle.function([x, y], x + y))
+    with pytest.raises(ArgumentError, match="main: cannot tell what 'x', 'y' is"):
+        generate(treadle.compile(module, progress=False), PROMPT, max_new_tokens=1)
+    with pytest.raises(CompileError, match="decode_loop: main: cannot tell what"):
+        treadle.compile(module, decode_loop=True, progress=False)
+    with pytest.raises(CompileError, match="has no cache"):
+        treadle.compile(decoder(with_cache=False), decode_loop=True, progress=False)
+    with pytest.raises(CompileError, match="of a fixed length"):
+        treadle.compile(decoder(fixed=4), decode_loop=True, progress=False)
+    with pytest.raises(ArgumentError, match="of a fixed length"):
+        generate(treadle.compile(decoder(fixed=4), progress=False), PROMPT, max_new_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("past", "present"),
+    [
+        ("past_key_values.0.key", "present.0.key"),
+        ("past_key_values_0_key", "present_key_values_0_key"),
+        ("past_0", "present_0"),
+        ("past.3.decoder.key", "present.3.decoder.key"),
+        ("cache_0", "new_cache_0"),
+    ],
+)
+def test_exporters_names_of_caches_are_paired(past: str, present: str):
+    from treadle.formats.ports import Port
+
+    type_ = treadle.TensorType(treadle.DType.float32, (1, 2, 3))
+    roles = Roles.of(
+        [Port("input_ids", type_), Port(past, type_)], [Port(present, type_), Port("logits", type_)], "main"
+    )
+    assert (roles.cache, roles.logits) == (((past, 0),), 1)
+
+
+@pytest.mark.parametrize("name", ["gpt", "llama"])
+def test_tokens_are_onnxruntimes(name: str):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    from importlib import import_module
+
+    model = getattr(import_module(f"treadle.tools.zoo.{name}"), name)(layers=2, hidden=64, heads=4, vocabulary=300)
+    machine = treadle.VirtualMachine(treadle.compile(model, decode_loop=True, progress=False))
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    ids, expected = np.array([PROMPT]), []
+    caches = {p.name: np.zeros([d if isinstance(d, int) else 0 for d in p.shape], "f") for p in machine.inputs()[1:]}
+    for _ in range(40):
+        logits, *after = session.run(None, {"input_ids": ids, **caches})
+        expected.append(int(logits[0, -1].argmax()))
+        ids, caches = np.array([[expected[-1]]]), dict(zip(caches, after, strict=True))
+    assert list(generate(machine, PROMPT, max_new_tokens=40)) == expected
+    assert machine["generate"](np.array([PROMPT]), np.int64(40), np.zeros(0, int)).numpy()[0].tolist() == expected

@@ -1,0 +1,263 @@
+"""Text, token by token, from a decoder: `treadle.generate`.
+
+A decoder takes token ids, and what it has computed of the tokens before, its cache, and gives logits and the longer cache. The
+names that exporters use tell what is what (`Roles`). The first call takes the whole prompt; each later one takes the newest token
+alone, and the tensors that the call before has made.
+
+Sampling: Fan et al., Hierarchical Neural Story Generation, 2018 (the k likeliest tokens); Holtzman et al., The Curious Case of
+Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+
+from ..formats.errors import ArgumentError
+from ..formats.executable import Executable
+from ..formats.ports import Port
+from .machine import VirtualMachine
+
+Choose = Callable[[np.ndarray], np.ndarray]  # float logits of a batch, [batch, vocabulary] → token ids, [batch]
+
+_PAST = re.compile(r"(past_key_values?|past|cache|mem)[._]?(?=.*\d|$)")
+_PRESENT = re.compile(r"(present_key_values?|present|new_cache|cache_out|out_mem)[._]?(?=.*\d|$)")
+_IDS = ("input_ids", "ids", "tokens", "token_ids", "decoder_input_ids", "input")
+_MASKS = ("attention_mask", "mask")
+_POSITIONS = ("position_ids", "positions")
+_ZEROS = ("token_type_ids",)
+_SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
+_LOGITS = ("logits", "lm_logits", "output", "scores")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What a decoder's inputs and outputs are, by their names; empty where there is none."""
+
+    ids: str
+    logits: int  # number of the output
+    mask: str = ""
+    positions: str = ""
+    zeros: str = ""
+    switch: str = ""
+    cache: tuple[tuple[str, int], ...] = ()  # an input, and the number of the output that it is in the next call
+    ports: dict[str, Port] = field(default_factory=dict)
+
+    @staticmethod
+    def of(inputs: Sequence[Port], outputs: Sequence[Port], function: str) -> Roles:
+        """Raises ArgumentError, which names what is not understood."""
+        names = {port.name: port for port in inputs}
+        rest = {name: port for name, port in names.items() if name not in (*_MASKS, *_POSITIONS, *_ZEROS, _SWITCH)}
+        present = {
+            _PRESENT.sub("", port.name): number for number, port in enumerate(outputs) if _PRESENT.match(port.name)
+        }
+        cache, unpaired = [], []
+        for name in [name for name in rest if _PAST.match(name)]:
+            number = present.get(_PAST.sub("", name))
+            (unpaired.append(name) if number is None else cache.append((name, number)))
+        others = [name for name in rest if not _PAST.match(name)]
+        ids = next((name for name in _IDS if name in others), others[0] if len(others) == 1 else "")
+        if not ids or unpaired or len(others) > 1:
+            strange = unpaired or [name for name in others if name != ids] or list(names)
+            raise ArgumentError(
+                f"generate: {function}: cannot tell what {', '.join(map(repr, strange))} is; expected token ids "
+                f"({', '.join(_IDS[:3])} …), attention_mask, position_ids, and past… with a present… for each among the outputs: "
+                f"{', '.join(port.name for port in outputs)}"
+            )
+        free = [number for number, port in enumerate(outputs) if not _PRESENT.match(port.name)]
+        logits = next(
+            (number for name in _LOGITS for number in free if outputs[number].name == name), free[0] if free else None
+        )
+        if logits is None:
+            raise ArgumentError(f"generate: {function} has no output that could be logits")
+        first = {role: next((name for name in known if name in names), "") for role, known in _OPTIONAL.items()}
+        return Roles(ids, logits, cache=tuple(cache), ports=names, **first)
+
+
+_OPTIONAL = {"mask": _MASKS, "positions": _POSITIONS, "zeros": _ZEROS, "switch": (_SWITCH,)}
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Which token comes next. At a temperature of 0 the likeliest; else one by chance: of the `top_k` likeliest if that is not 0,
+    and of the fewest likeliest whose probabilities are `top_p` together. Equal seeds give equal texts."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, is_good, expected in (
+            ("temperature", 0 <= self.temperature < np.inf, "a number from 0 on"),
+            ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 on"),
+            ("top_p", 0 < self.top_p <= 1, "a number above 0, up to 1"),
+        ):
+            if not is_good:
+                raise ArgumentError(f"generate: {name}: expected {expected}, {getattr(self, name)!r} came")
+
+    def chooser(self) -> Choose:
+        """A function that draws, each time it is called."""
+        if self.temperature == 0:
+            return greedy
+        draw = np.random.default_rng(self.seed)
+        return lambda logits: np.array([self._one(row, draw) for row in logits])
+
+    def _one(self, logits: np.ndarray, draw: np.random.Generator) -> int:
+        order = np.argsort(-logits, kind="stable")
+        if self.top_k:
+            order = order[: self.top_k]
+        scaled = logits[order].astype(np.float64) / self.temperature
+        weights = np.exp(scaled - scaled[0])
+        sums = np.cumsum(weights / weights.sum())
+        count = int(np.searchsorted(sums, self.top_p)) + 1  # the last of them is the one that reaches it
+        sums = sums[: min(count, len(sums))]
+        return int(order[np.searchsorted(sums, draw.random() * sums[-1], side="right").clip(max=len(sums) - 1)])
+
+
+def greedy(logits: np.ndarray) -> np.ndarray:
+    """The likeliest token of each row, of equal ones the first."""
+    return logits.argmax(axis=-1)
+
+
+def generate(
+    model: Union[VirtualMachine, Executable],
+    ids: Any,
+    *,
+    max_new_tokens: int,
+    sampler: Sampler | Choose | None = None,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int | None = None,
+    stop: Sequence[int] | Sequence[Sequence[int]] = (),
+    attention_mask: Any = None,
+    function: str = "main",
+) -> Iterator[Any]:
+    """The tokens that a decoder puts behind a prompt, one by one, as they are made.
+
+    ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], for
+              which arrays [batch] come
+    sampler   a Sampler, or a function of logits [batch, vocabulary] that gives ids [batch]; without it the numbers behind it
+              make one: by default the likeliest token is taken
+    stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
+              A row of a batch that has ended repeats its last token until all have
+    attention_mask  [batch, length], 0 where a prompt that is shorter than others is filled up in front
+
+    A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
+    function that is no decoder, and for what is no prompt, at once, not with the first token.
+    """
+    machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
+    roles = Roles.of(machine.inputs(function), machine.outputs(function), function)
+    prompt = np.asarray(ids)
+    is_single = prompt.ndim == 1
+    prompt = prompt[None] if is_single else prompt
+    if prompt.ndim != 2 or prompt.dtype.kind not in "iu" or not prompt.size:
+        came = f"{prompt.dtype}{list(np.shape(ids))}"
+        raise ArgumentError(f"generate: ids: expected integers [length] or [batch, length], {came} came")
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
+        raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, {max_new_tokens!r} came")
+    mask = np.ones(prompt.shape, np.int64) if attention_mask is None else np.asarray(attention_mask)
+    if mask.shape != prompt.shape:
+        raise ArgumentError(
+            f"generate: attention_mask: expected the shape of ids, {list(prompt.shape)}, {list(mask.shape)} came"
+        )
+    if attention_mask is not None and not roles.mask:
+        raise ArgumentError(f"generate: attention_mask: {function} takes none")
+    if sampler is None:
+        sampler = Sampler(temperature, top_k, top_p, seed)
+    choose = sampler.chooser() if isinstance(sampler, Sampler) else sampler
+    decoder = _Decoder(machine[function], roles, function, len(prompt))
+    return _tokens(decoder, prompt, mask, choose, max_new_tokens, _stops(stop), is_single)
+
+
+def _stops(stop: Any) -> list[tuple[int, ...]]:
+    try:
+        sequences = [(int(each),) if isinstance(each, (int, np.integer)) else tuple(map(int, each)) for each in stop]
+    except (TypeError, ValueError):
+        raise ArgumentError(f"generate: stop: expected token ids, or lists of them, {stop!r} came") from None
+    if () in sequences:
+        raise ArgumentError("generate: stop: an empty sequence would end every text")
+    return sequences
+
+
+def _tokens(
+    decoder: _Decoder,
+    prompt: np.ndarray,
+    mask: np.ndarray,
+    choose: Choose,
+    count: int,
+    stops: list[tuple[int, ...]],
+    is_single: bool,
+) -> Iterator[Any]:
+    longest = max(map(len, stops), default=0)
+    recent: list[list[int]] = [[] for _ in prompt]
+    is_over = np.zeros(len(prompt), bool)
+    ids, last = prompt, prompt[:, -1]
+    for _ in range(count):
+        logits = decoder.step(ids, mask)
+        tokens = np.where(is_over, last, np.asarray(choose(logits)))
+        if tokens.shape != last.shape or tokens.dtype.kind not in "iu":
+            came = f"{tokens.dtype}{list(tokens.shape)}"
+            raise ArgumentError(f"generate: the sampler gave {came}; expected integers {list(last.shape)}")
+        yield int(tokens[0]) if is_single else tokens
+        for row, token in enumerate(tokens.tolist()):
+            recent[row] = [*recent[row], token][-longest:] if longest else []
+            is_over[row] |= any(tuple(recent[row][-len(stop) :]) == stop for stop in stops)
+        if is_over.all():
+            return
+        last = tokens
+        ids = tokens[:, None] if decoder.roles.cache else np.concatenate([ids, tokens[:, None]], axis=1)
+        mask = np.concatenate([mask, np.ones((len(mask), 1), mask.dtype)], axis=1)
+
+
+class _Decoder:
+    """A decoder, and its cache between two calls."""
+
+    def __init__(self, call: Callable[..., Any], roles: Roles, function: str, batch: int) -> None:
+        self.roles = roles
+        self._call, self._function = call, function
+        self._cache: dict[str, Any] = {name: self._empty(roles.ports[name], batch) for name, _ in roles.cache}
+        self._past = 0
+
+    def _empty(self, port: Port, batch: int) -> np.ndarray:
+        """A cache of no tokens: its first dimension is the batch; of the others, the one that is not fixed is none long."""
+        if port.shape is None or port.dtype is None:
+            raise ArgumentError(f"generate: {self._function}({port.name}): expected a tensor, {port.type} is declared")
+        shape = [size if isinstance(size, int) else 0 for size in port.shape]
+        if shape and not isinstance(port.shape[0], int):
+            shape[0] = batch
+        if 0 not in shape[1:]:
+            raise ArgumentError(
+                f"generate: {self._function}({port.name}): the cache is {port.type}, of a fixed length; it must be empty before "
+                "the first token, so one dimension is to be symbolic: compile the model with shapes={…}"
+            )
+        return np.zeros(shape, port.dtype)
+
+    def _cast(self, name: str, array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array, self.roles.ports[name].dtype)
+
+    def step(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """The logits behind the last token, [batch, vocabulary]; `mask` is for all tokens so far."""
+        roles, length = self.roles, ids.shape[1]
+        inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, ids), **self._cache}
+        if roles.mask:
+            inputs[roles.mask] = self._cast(roles.mask, mask)
+        if roles.positions:
+            places = np.maximum(mask.astype(bool).cumsum(axis=1) - 1, 0)
+            inputs[roles.positions] = self._cast(roles.positions, places[:, -length:])
+        if roles.zeros:
+            inputs[roles.zeros] = np.zeros(ids.shape, roles.ports[roles.zeros].dtype)
+        if roles.switch:
+            shape = [size if isinstance(size, int) else 1 for size in roles.ports[roles.switch].shape or ()]
+            inputs[roles.switch] = np.full(shape, self._past > 0, roles.ports[roles.switch].dtype)
+        results = self._call(**inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        self._cache = {name: results[number] for name, number in roles.cache}
+        self._past += length
+        logits = results[roles.logits].numpy()
+        return logits[:, -1] if logits.ndim == 3 else logits
