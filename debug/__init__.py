@@ -14,18 +14,36 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .case import load_case
     from .comparison import Comparison, Row, compare
+    from .dumping import dump
     from .nonfinite import NonFinite, first_nonfinite
+    from .statistics import Stats, stats
+    from .trace import save_trace
 
 _HOMES = {
     "Comparison": ".comparison",
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
     "compare": ".comparison",
+    "dump": ".dumping",
     "first_nonfinite": ".nonfinite",
     "load_case": ".case",
+    "save_trace": ".trace",
+    "stats": ".statistics",
+    "Stats": ".statistics",
 }
 
-__all__ = ["Comparison", "NonFinite", "Row", "compare", "first_nonfinite", "load_case"]
+__all__ = [
+    "Comparison",
+    "NonFinite",
+    "Row",
+    "Stats",
+    "compare",
+    "dump",
+    "first_nonfinite",
+    "load_case",
+    "save_trace",
+    "stats",
+]
 
 
 def __getattr__(name: str) -> object:

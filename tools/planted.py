@@ -1,7 +1,17 @@
-"""A model of a hundred nodes, and three faults planted in it, for tests and for docs/debugging.md."""
+"""A model of a hundred nodes, and three faults planted in it, for tests and for docs/debugging.md.
+
+python -m treadle.tools.planted     runs the commands of that page anew, and writes what they print
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,3 +92,45 @@ def write(folder: Path) -> None:
     (folder / "five.onnx").write_bytes(model(rows=WRONG_ROWS).SerializeToString())
     compile(model(wrong_weight=True), progress=False).export_library(folder / "weight.trdl")
     with_wrong_kernel()[0].export_library(folder / "kernel.trdl")
+
+
+# ---- the page ----
+
+PAGE = Path(__file__).parent.parent / "docs" / "debugging.md"
+_BLOCK = re.compile(r"```console\n\$ treadle ([^\n]*)\n(.*?)```", re.DOTALL)
+_NUMBER = re.compile(r"-?\d+(\.\d+)*(e-?\d+)?")
+
+
+def page(text: str) -> str:
+    """The page with what its commands print now, in a folder of the planted models."""
+    from .cli import main
+
+    with tempfile.TemporaryDirectory() as name, _inside(name):
+        write(Path(name))
+
+        def shown(found: re.Match) -> str:
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+                main(shlex.split(found[1]))
+            return f"```console\n$ treadle {found[1]}\n{printed.getvalue()}```"
+
+        return _BLOCK.sub(shown, text)
+
+
+@contextlib.contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def without_numbers(text: str) -> str:
+    """Rounding, versions and times differ from machine to machine, and with the widths of numbers those of columns."""
+    return re.sub(" +", " ", _NUMBER.sub("#", text))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -96,6 +96,10 @@ class Event:
         view = self._view(register)
         return f"{view.dtype.name}[{', '.join(map(str, view.shape))}]"
 
+    def nbytes(self, register: int) -> int:
+        """The bytes of the elements of the tensor in a reference register. Raises ArgumentError where it holds none."""
+        return self._view(register).nbytes
+
     @property
     def sizes(self) -> tuple[int, ...]:
         """The values of the dimension variables of a call of a primitive."""
