@@ -28,11 +28,11 @@ def dump(
     overwrite: bool = False,
     **options: Any,
 ) -> Path:
-    """Writes arguments, results of kernels in the order of the call, and results of the program into a folder: NNNN-node.npy, and
-    index.json with the whole names, types, primitives and depths. Images in blocks of channels are as the kernels hold them.
+    """Writes arguments, results of kernels in the order of the call, and results of the program into a folder: NNNN-node.npy,
+    and index.json with whole names, types, primitives and depths. Images in blocks of channels stay so.
 
-    The folder is made, or empty, unless `overwrite`. `model`, `feeds` and options are as `compare` has them. Raises ArgumentError,
-    FileError where the disk is full, and what running raises.
+    The folder is made, or empty, unless `overwrite`. `model`, `feeds` and options are as `compare` has them. Raises
+    ArgumentError, FileError where the disk is full, and what running raises.
     """
     of = subject(model, function=function, **options)
     values = arguments(of.executable, function, feeds)

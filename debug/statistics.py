@@ -1,7 +1,7 @@
 """`stats`: what one call takes: steps, seconds, and memory, with the tensors that make up its peak.
 
-Memory is what the results of kernels take while they are in use: from the step that makes them to the last that reads them. Tensors
-that lie in the same place one behind the other share it, so that the machine may hold less; constants are counted apart.
+Memory is what the results of kernels take while they are in use: from the step that makes them to the last that reads them.
+The machine holds more where the planner could not lay tensors into the same place; constants are counted apart.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Stats:
         cells = [["bytes", "type", "steps", "node"], *cells[: rows or None]]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines += [
-            "  ".join([line[0].rjust(widths[0]), *(c.ljust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
+            "  ".join(
+                [line[0].rjust(widths[0]), *(c.ljust(w) for c, w in zip(line[1:], widths[1:], strict=True))]
+            ).rstrip()
             for line in cells
         ]
         return "\n".join(lines)

@@ -39,6 +39,9 @@ def add_commands(commands: Any) -> None:
     compare.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
     nonfinite = _add(commands, "nonfinite", nonfinite_command, "find where the first NaN or infinity of a call is made")
     nonfinite.add_argument("--nan-only", action="store_true", help="pass infinities over")
+    dump = _add(commands, "dump", dump_command, "write every tensor that a call makes into a folder")
+    dump.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty")
+    dump.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
 
 
 def _add(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
@@ -114,6 +117,15 @@ def nonfinite_command(options: argparse.Namespace) -> int:
     else:
         print("all numbers are finite" if found is None else found)
     return 0 if found is None else 1
+
+
+def dump_command(options: argparse.Namespace) -> int:
+    from ..debug.dumping import dump
+
+    of, values = prepare(options)
+    folder = dump(of, values, options.output, function=options.function, overwrite=options.overwrite)
+    print(f"{folder}: {len(list(folder.glob('*.npy')))} tensors")
+    return 0
 
 
 def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,12 @@ def add_commands(commands: Any) -> None:
     )
     profile.add_argument("--repeat", type=int, default=_REPEAT, metavar="N", help=f"calls (default: {_REPEAT})")
     profile.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
+    profile.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write a timeline: .json for Chrome, .pftrace for Perfetto"
+    )
+    profile.add_argument(
+        "--memory", action="store_true", help="show what memory one call takes, and what lives at its peak"
+    )
     profile.set_defaults(command=profile_command)
 
 
@@ -68,6 +75,8 @@ def profile_command(options: argparse.Namespace) -> int:
     executable = open_executable(options.executable, options)
     function = select_function(executable, options)
     values = call_arguments(function, options)
+    if options.trace is not None or options.memory:
+        return _seen_inside(executable, function.name, values, options)
     machine = open_machine(executable, options)
     threads = get_num_threads()
     bounds = limits(threads, options.remeasure)
@@ -85,6 +94,25 @@ def profile_command(options: argparse.Namespace) -> int:
         if table is shown and len(shown) < len(rows):
             print(f"… {len(rows) - len(shown)} more; --top 0 shows all")
         print()
+    return 0
+
+
+def _seen_inside(executable: Executable, function: str, values: Sequence[Any], options: argparse.Namespace) -> int:
+    """The timeline of a call, and its memory."""
+    from ..debug import save_trace, stats
+    from ..debug.subject import Subject
+
+    if options.threads is not None:
+        from .. import set_num_threads
+
+        set_num_threads(options.threads)
+    of = Subject(executable, None, function, options.trust_native)
+    if options.memory:
+        found = stats(of, values, function=function)
+        print(found.json() if options.json else found.table(options.top))
+    if options.trace is not None:
+        save_trace(of, values, options.trace, function=function)
+        print(f"{options.trace}: {options.trace.stat().st_size} bytes", file=sys.stderr)
     return 0
 
 

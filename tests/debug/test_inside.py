@@ -1,0 +1,152 @@
+"""Dumps, statistics and timelines of a call."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import treadle
+from treadle import debug
+from treadle.debug import trace
+from treadle.debug.dumping import INDEX
+from treadle.formats.errors import ArgumentError, FileError
+from treadle.formats.executable import Executable
+from treadle.tools import planted
+from treadle.tools.cli import main
+
+
+@pytest.fixture(scope="module")
+def right() -> Executable:
+    return treadle.compile(planted.model(), progress=False)
+
+
+@pytest.fixture(scope="module")
+def file(right: Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("inside") / "right.trdl"
+    right.export_library(path)
+    return path
+
+
+def test_a_dump_holds_every_tensor_by_number_and_whole_name(right: Executable, tmp_path: Path) -> None:
+    folder = debug.dump(right, None, tmp_path / "dump")
+    rows = json.loads((folder / INDEX).read_text())["tensors"]
+    assert [row["kind"] for row in rows] == ["argument", *["kernel"] * 20, "result"]
+    assert rows[1]["name"].startswith("block0/MatMul_product + ")
+    last, result = (np.load(folder / row["file"]) for row in rows[-2:])
+    np.testing.assert_array_equal(last, result)
+
+
+def test_names_of_a_model_choose_no_path(tmp_path: Path) -> None:
+    model = planted.model()
+    for node in model.graph.node:
+        node.name = f"../../{'x' * 300}/{node.name}\0"
+    folder = debug.dump(model, None, tmp_path / "a" / "dump")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+    assert all(path.parent == folder and len(path.name) < 100 for path in folder.iterdir())
+
+
+def test_a_folder_that_is_not_empty_is_kept(right: Executable, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(ArgumentError, match="not empty"):
+        debug.dump(right, None, tmp_path)
+    debug.dump(right, None, tmp_path, overwrite=True)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_full_disk_is_an_error_with_a_name(
+    right: Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(FileError, match=r"the dump in .*No space left"):
+        debug.dump(right, None, tmp_path / "dump")
+
+
+def test_statistics_count_steps_and_the_memory_in_use(right: Executable) -> None:
+    found = debug.stats(right)
+    size = 4 * 24 * 4
+    assert (found.steps, found.instructions["call"], len(found.tensors)) == (20, 20, 20)
+    assert {each.bytes for each in found.tensors} == {size}
+    assert found.peak_bytes == 2 * size  # what a block reads and what it makes
+    assert found.constant_bytes == sum(array.nbytes for array in right.constants)
+    assert "peak 768 bytes" in repr(found)
+
+
+def test_what_lives_at_the_peak_is_shown(file: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["profile", str(file), "--memory"]) == 0
+    assert "in use at the peak" in capsys.readouterr().out
+
+
+def test_a_trace_for_chrome_nests_kernels_in_the_call(file: Path, tmp_path: Path) -> None:
+    assert main(["profile", str(file), "--trace", str(tmp_path / "t.json")]) == 0
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    whole, *kernels = [event for event in events if event["ph"] == "X"]
+    assert (whole["name"], len(kernels)) == ("main", 20)
+    assert all(whole["ts"] <= each["ts"] and each["ts"] + each["dur"] <= whole["dur"] for each in kernels)
+    assert max(event["args"]["bytes"] for event in events if event["ph"] == "C") == 768
+
+
+def test_a_trace_for_perfetto_says_the_same(file: Path, tmp_path: Path) -> None:
+    assert main(["profile", str(file), "--trace", str(tmp_path / "t.pftrace")]) == 0
+    packets = [dict(fields(packet)) for _, packet in fields((tmp_path / "t.pftrace").read_bytes())]
+    tracks = [dict(fields(packet[60])) for packet in packets if 60 in packet]
+    assert [track[1] for track in tracks] == [1, 2, 3]
+    assert dict(fields(tracks[1][4]))[5] == b"MainThread"
+    events = [(packet[8], dict(fields(packet[11]))) for packet in packets if 11 in packet]
+    assert [at for at, _ in events] == sorted(at for at, _ in events)
+    depths, depth = [], 0
+    for _, event in events:
+        depth += {1: 1, 2: -1}.get(event[9], 0)
+        depths.append(depth)
+    assert (max(depths), min(depths), depths[-1]) == (2, 0, 0)
+    assert sum(event[9] == 1 for _, event in events) == 21
+    assert max(event[30] for _, event in events if event[9] == 4) == 768
+
+
+def test_functions_nest_in_a_timeline() -> None:
+    n = treadle.var("n", (), "float32")
+    below = treadle.global_function("down")(n - 1.0)
+    down = treadle.function([n], treadle.if_(n > 0.0, below + n, n))
+    timeline = trace.record(treadle.Module({"down": down}), [np.float32(3)], function="down")
+    frames = [each for each in timeline.slices if each.name == "down"]
+    assert len(frames) == 4
+    for outer, inner in pairwise(frames):
+        assert outer.begin <= inner.begin <= inner.end <= outer.end
+
+
+def test_a_trace_of_another_ending_is_refused(right: Executable, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"must end with \.json or \.pftrace"):
+        debug.save_trace(right, None, tmp_path / "t.txt")
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a protocol buffer: number, and a varint or bytes."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        else:
+            size = varint()
+            yield key >> 3, data[at : at + size]
+            at += size
