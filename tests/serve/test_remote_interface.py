@@ -14,6 +14,8 @@ from treadle.vm.graph_executor import GraphExecutor
 from treadle.vm.graph_factory import GraphFactory
 from treadle.vm.remote_machine import REFUSED
 
+from . import models
+
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
 from treadle.serve.remote_sessions import RemoteLimits
@@ -394,3 +396,31 @@ def test_a_graph_calls_what_the_server_s_owner_has_registered_and_nothing_of_thi
 def test_the_debug_executor_is_refused_by_name(device: Any):
     with pytest.raises(errors.ArgumentError, match=r"GraphExecutorDebug.*remote"):
         GraphFactory(named())["debug_create"]("default", device)
+
+
+def test_relay_s_virtual_machine_runs_at_a_server(device: Any):
+    import treadle.tvm as tvm
+
+    x = var("x", (1000, 8))
+    program = treadle.compile(Module(main=function([x], op.relu(op.matmul(x, W)))))
+    there, here = (
+        tvm.runtime.vm.VirtualMachine(tvm.runtime.vm.Executable(program), each) for each in (device, tvm.cpu())
+    )
+    given = np.linspace(-1, 1, 8000, dtype=np.float32).reshape(1000, 8)
+    result = there.run(tvm.nd.array(given, device))
+    assert isinstance(result, tvm.nd.NDArray)
+    assert not result.is_here
+    assert result.numpy().tobytes() == here.run(given).numpy().tobytes()
+    assert there.benchmark(device, given, number=1, repeat=2).mean > 0
+    assert there.benchmark(device, given, number=1, repeat=2, end_to_end=True).mean > 0
+
+
+def test_tensors_of_relax_s_machine_stay_at_the_server(device: Any):
+    import treadle.tvm as tvm
+
+    machine = tvm.relax.VirtualMachine(models.rows(), device)
+    large = tvm.nd.array(np.ones((10_000, 2), np.float32), device)
+    first = machine["double"](large)
+    second = machine["double"](first)
+    assert [each.is_here for each in (large, first, second)] == [False] * 3
+    assert second.numpy().sum() == 80_000

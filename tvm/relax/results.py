@@ -12,5 +12,5 @@ from ..runtime.ndarray import NDArray
 def given(value: Any) -> Any:
     """A result as TVM gives it: tensors as NDArrays over the same memory, tuples as Arrays."""
     if isinstance(value, Tensor):
-        return value if isinstance(value, NDArray) else NDArray(value.array)
+        return NDArray.of(value)
     return Array(map(given, value)) if isinstance(value, tuple) and type(value) in (tuple, Array) else value

@@ -51,7 +51,7 @@ def _untyped(value: Any) -> Any:
 
 def _tensor(value: Any, type_: TensorType) -> Any:
     if isinstance(value, Tensor):
-        return _scalar(value.array, type_)
+        return value if value.device.session else _scalar(value.array, type_)  # what lies at a server stays there
     if isinstance(value, np.ndarray):
         return _scalar(value, type_)
     if isinstance(value, (list, tuple, ADT)):

@@ -57,10 +57,8 @@ def tuple_object(fields: Iterable[Any] | None = None) -> ADT:
 
 def wrapped(value: Any) -> Any:
     """What a machine gave, as TVM gives it: tensors as NDArrays over the same memory, tuples and data values as ADTs."""
-    if isinstance(value, NDArray):
-        return value
     if isinstance(value, Tensor):
-        return NDArray(value.array)
+        return NDArray.of(value)
     if isinstance(value, ADT):
         return value
     if isinstance(value, DataValue):

@@ -39,6 +39,14 @@ class NDArray(Tensor):
     is_view = False
 
     @staticmethod
+    def of(tensor: Tensor) -> NDArray:
+        """A tensor of the machine's over the same memory; one that lies at a server stays there."""
+        if isinstance(tensor, NDArray):
+            return tensor
+        at_server = getattr(tensor, "as_kind", None)
+        return NDArray(tensor.array) if at_server is None else at_server(NDArray.remote_class())
+
+    @staticmethod
     def remote_class() -> Any:
         """What a tensor of this kind is that lies at a server."""
         from .remote_ndarray import RemoteNDArray

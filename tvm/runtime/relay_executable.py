@@ -12,6 +12,7 @@ from ...formats.errors import ArgumentError
 from ...formats.executable import Executable as Program
 from ...formats.param_dict import load_param_dict_from_file
 from ...formats.types import Type
+from ...vm.device import Device
 from ...vm.relay_module import RelayModule
 from ...vm.tensor import Tensor
 from .module import Module
@@ -54,8 +55,13 @@ class RelayExecutable(Executable):
             raise ArgumentError("lib: none was handed over; see load_exec")
         return self._module.imported_modules[0]
 
-    def make_machine(self, memory: Any) -> Any:
-        """What runs its functions. Raises UnknownFunctionError with all primitives that are missing."""
+    def make_machine(self, memory: Any, device: Device | None = None) -> Any:
+        """What runs its functions. Raises UnknownFunctionError with all primitives that are missing, and ArgumentError for a
+        remote device."""
+        if device is not None:
+            raise ArgumentError(
+                f"{device!r} runs programs of Treadle's compiler; TVM's bytecode calls functions of this process"
+            )
         _ = self._module.machine
         return self._module
 

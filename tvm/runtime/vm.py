@@ -95,9 +95,9 @@ class Executable:
 
     # ---- running ----
 
-    def make_machine(self, memory: Any) -> Any:
-        """What runs its functions."""
-        return machine.VirtualMachine(self.program, memory_cfg=memory)
+    def make_machine(self, memory: Any, device: Device | None = None) -> Any:
+        """What runs its functions, here or on a remote device."""
+        return machine.VirtualMachine(self.program, device, memory_cfg=memory)
 
     def signature(self, name: str) -> tuple[Sequence[str], Sequence[Type | None]]:
         """The names of a function's parameters, and their types, None where the program does not say. Raises
@@ -292,10 +292,12 @@ class VirtualMachine:
             exe = Executable(exe)
         if not isinstance(exe, Executable):
             raise ArgumentError(f"exe is expected to be the type of Executable, but received {type(exe)}")
-        if device is not None:
+        first = device[0] if isinstance(device, (list, tuple)) and device else device
+        self._remote: Device | None = first if hasattr(first, "machine_class") else None
+        if device is not None and self._remote is None:
             self.init(device)
         self._exec = exe
-        self._machine = exe.make_machine(_memory(memory_cfg))
+        self._machine = exe.make_machine(_memory(memory_cfg), self._remote)
         self._inputs: dict[str, list[Any]] = {}
         self._result: Any = None
         self._has_result = False
@@ -461,7 +463,11 @@ class VirtualMachine:
         if unknown := [name for name in kwargs if name not in names]:
             raise ArgumentError(f"{func_name}() got an unexpected keyword argument '{unknown[0]}'")
         self.set_input(func_name, *args, **kwargs)
+        if self._remote is not None and not end_to_end:  # measured where it runs
+            times = number, repeat, min_repeat_ms, cooldown_interval_ms
+            return self._machine.time_evaluator(func_name, device, *times)(*self._values(func_name))
         if end_to_end:
+            device = cpu() if self._remote is not None else device
             whole = Module({"end_to_end": lambda: self.invoke(func_name, *args, **kwargs)}, "VirtualMachine")
             return whole.time_evaluator("end_to_end", device, **options)()
         return self.module.time_evaluator("invoke", device, **options)(func_name)
