@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .case import load_case
     from .comparison import Comparison, Row, compare
+    from .difference import diff
     from .dumping import dump
     from .nonfinite import NonFinite, first_nonfinite
     from .statistics import Stats, stats
@@ -24,6 +25,7 @@ _HOMES = {
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
     "compare": ".comparison",
+    "diff": ".difference",
     "dump": ".dumping",
     "first_nonfinite": ".nonfinite",
     "load_case": ".case",
@@ -38,6 +40,7 @@ __all__ = [
     "Row",
     "Stats",
     "compare",
+    "diff",
     "dump",
     "first_nonfinite",
     "load_case",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from . import arguments
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
     from ..debug.subject import Subject
+    from ..formats.executable import Executable
 
 _WAYS = "an executable (*.trdl), or a model (.onnx, a text of the IR), which is compiled first"
 _ROWS = 40
@@ -22,6 +25,8 @@ _ROWS = 40
 
 def add_commands(commands: Any) -> None:
     """Adds the commands to the command line."""
+    from .execute import add_opt_level
+
     compare = _add(commands, "compare", compare_command, "compare a model with another runtime, node by node")
     compare.add_argument(
         "--against",
@@ -42,6 +47,16 @@ def add_commands(commands: Any) -> None:
     dump = _add(commands, "dump", dump_command, "write every tensor that a call makes into a folder")
     dump.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty")
     dump.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
+    source = commands.add_parser("source", help="show the code of a primitive's kernel")
+    source.add_argument("file", type=Path, help=_WAYS)
+    source.add_argument("primitive", nargs="?", help="its name; without one, the names are listed")
+    source.add_argument("--form", choices=("python", "llvm", "asm"), default="python", help="default: python")
+    diff = commands.add_parser("diff", help="show in what two executables differ")
+    for name in ("file", "other"):
+        diff.add_argument(name, type=Path, help=_WAYS)
+    for parser, command in ((source, source_command), (diff, diff_command)):
+        add_opt_level(parser)
+        parser.set_defaults(command=command)
 
 
 def _add(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
@@ -70,7 +85,6 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SIZE",
         help="a symbolic dimension of inputs that are not given (default: 16)",
     )
-    parser.add_argument("--opt-level", type=int, metavar="N", help="0: no passes but the needed, 1: no layouts, 2: all")
     parser.add_argument(
         "--without", action="append", default=[], metavar="PASS", help="compile without a pass; may be repeated"
     )
@@ -128,9 +142,44 @@ def dump_command(options: argparse.Namespace) -> int:
     return 0
 
 
+def source_command(options: argparse.Namespace) -> int:
+    library = _opened(options.file, options).lib
+    if options.primitive is None:
+        shown: Any = list(library.names)
+    elif options.primitive not in library.names:
+        known = ", ".join(library.names) or "none"
+        raise arguments.UsageError(f"there is no primitive {options.primitive!r} in {options.file}; there is {known}")
+    else:
+        shown = library.get_source(options.primitive, options.form)
+    if options.json:
+        print(json.dumps(shown))
+    else:
+        print(shown if isinstance(shown, str) else "\n".join(shown))
+    return 0
+
+
+def diff_command(options: argparse.Namespace) -> int:
+    from ..debug.difference import diff
+
+    found = diff(_opened(options.file, options), _opened(options.other, options))
+    print(json.dumps(asdict(found), ensure_ascii=False) if options.json else found)
+    return 0 if found.same else 1
+
+
+def _opened(path: Path, options: argparse.Namespace) -> Executable:
+    """An executable; a model is compiled, without kernels."""
+    from .. import compile, load
+    from .execute import read_model
+
+    arguments.require_file(path)
+    if path.suffix == SUFFIX:
+        return load(path)
+    return compile(read_model(path), opt_level=options.opt_level, embed_native=False, progress=False)
+
+
 def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:
     """What the options name, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
-    from ..debug.subject import OPT_LEVEL, subject
+    from ..debug.subject import subject
     from .execute import read_model, select_function
     from .profile import call_arguments
 
@@ -141,11 +190,10 @@ def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]
         set_num_threads(options.threads)
     suffix = options.model.suffix
     model: Any = options.model if suffix in (SUFFIX, ".onnx") else read_model(options.model)
-    level = OPT_LEVEL if options.opt_level is None else options.opt_level
     of = subject(
         model,
         function=options.function,
-        opt_level=level,
+        opt_level=options.opt_level,
         without=options.without,
         trust_native=options.trust_native,
     )

@@ -46,6 +46,7 @@ def add_commands(commands: Any) -> None:
         metavar="NAME=DIM,…",
         help="shape of an input, numbers or names: x=n,3,224,224",
     )
+    add_opt_level(compile_)
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
     compile_.add_argument(
@@ -88,8 +89,20 @@ def add_commands(commands: Any) -> None:
     run.set_defaults(command=run_command)
 
 
+def add_opt_level(parser: argparse.ArgumentParser) -> None:
+    """The option that says how much a model is optimised."""
+    parser.add_argument(
+        "--opt-level",
+        type=int,
+        choices=(0, 1, 2),
+        default=2,
+        help="how a model is compiled: 0 with the needed passes alone, 1 without layouts, 2 with all (the default)",
+    )
+
+
 def add_call_options(parser: argparse.ArgumentParser) -> None:
     """The options that say which function is called, with what, and how."""
+    add_opt_level(parser)
     parser.add_argument("--function", default="main", help="the function to call (default: main)")
     parser.add_argument(
         "--input", action="append", default=[], metavar="[NAME=][TYPE=]SOURCE", help="an argument; see below"
@@ -115,6 +128,7 @@ def compile_command(options: argparse.Namespace) -> int:
         executable = compile(
             module,
             entry=options.entry,
+            opt_level=options.opt_level,
             print_after=options.print_after,
             embed_native=not options.no_kernels,
             tune=session,
@@ -236,7 +250,7 @@ def open_executable(path: Path, options: argparse.Namespace) -> Executable:
     from .. import compile, load
 
     if path.suffix == ".onnx":
-        return compile(read_model(path), embed_native=options.kernels == "build")
+        return compile(read_model(path), opt_level=options.opt_level, embed_native=options.kernels == "build")
     arguments.require_file(path)
     return load(path, trust_native=options.trust_native)
 
