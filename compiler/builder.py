@@ -95,6 +95,28 @@ class Expression(ArrayMethods, Node):
 
     _operator = staticmethod(_named_operator)
 
+    def __treadle_value__(self) -> Any:
+        """A value of a data type that was made of constants alone, as a call takes it: `vm["main"](L.Cons(array, L.Nil()))`.
+        Raises InferenceError for another expression."""
+        from ..vm.values import DataValue
+
+        made: dict[Node, Any] = {}
+        for node in postorder(self):
+            fields = tuple(made[operand] for operand in node.operands)
+            built = node.make(tuple(ir.Var("") for _ in fields), ()) if node.make and not node.bodies else None
+            if isinstance(node.atom, ir.Constant):
+                made[node] = node.atom.array
+            elif isinstance(built, ir.Construct):
+                made[node] = DataValue(built.constructor, fields)
+            elif isinstance(built, ir.MakeTuple):
+                made[node] = fields
+            else:
+                raise InferenceError(
+                    "an expression is no argument of a call unless it is made of constants and constructors alone; "
+                    f"{node.name!r} is computed by a program, which is compiled first"
+                )
+        return made[self]
+
     def __bool__(self) -> bool:
         raise TypeError("an expression has no truth value while the program is built; use if_ or while_loop")
 
@@ -635,25 +657,53 @@ def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pa
 
 
 def Module(
-    functions: Mapping[str, FunctionExpression] | None = None,
-    /,
-    *,
+    *parts: Mapping[str, FunctionExpression] | ir.Module | None,
     data_types: Sequence[DataTypeBuilder] = (),
     **named: FunctionExpression,
 ) -> ir.Module:
-    """A module of functions, by name. Data types that the functions construct or match need not be named."""
+    """A module of functions, by name: of those in dicts and in other modules, and of those that are named. Data types that the
+    functions construct or match need not be named.
+
+    Raises InferenceError for a name that comes twice, and for a data type or import that two parts declare differently.
+    """
+    functions: dict[str, ir.Function] = {}
     definitions = {builder.definition.name: builder.definition for builder in data_types}
     imports: dict[str, FunctionType] = {}
-    made = {}
-    for name, function_ in {**(functions or {}), **named}.items():
-        (body,) = function_.bodies
-        made[name] = ir.Function(function_.params, normalize(body), function_.result_type, name)
-        for node in postorder(body):
-            if node.imported is not None and imports.setdefault(*node.imported) != node.imported[1]:
-                name, type_ = node.imported
-                raise InferenceError(
-                    f"import {name!r} is {imports[name]} and {type_}; a name has one type", function=name
-                )
-        used = (node.data_type for node in postorder(body) if node.data_type)
-        definitions |= {definition.name: definition for definition in used}
-    return freshen(ir.Module(made, definitions, imports))
+    for part in (*parts, named):
+        for name, function_ in _functions_of(part).items():
+            if name in functions:
+                raise InferenceError(f"Module: there are two functions {name!r}; give one of them another name")
+            if isinstance(function_, ir.Function):
+                functions[name] = function_
+                continue
+            (body,) = function_.bodies
+            functions[name] = ir.Function(function_.params, normalize(body), function_.result_type, name)
+            for node in postorder(body):
+                if node.imported is not None:
+                    _declare("import", imports, *node.imported)
+                if node.data_type is not None:
+                    definitions[node.data_type.name] = node.data_type
+        if isinstance(part, ir.Module):
+            for name, definition in part.data_types.items():
+                _declare("data type", definitions, name, definition)
+            for name, type_ in part.imports.items():
+                _declare("import", imports, name, type_)
+    return freshen(ir.Module(functions, definitions, imports))
+
+
+def _functions_of(part: object) -> Mapping[str, Any]:
+    """The functions of a part of a module, by name. Raises InferenceError for what is none."""
+    functions = part.functions if isinstance(part, ir.Module) else {} if part is None else part
+    if not isinstance(functions, Mapping):
+        raise InferenceError(f"Module: expected a dict of functions, or a module; {_told(part)} came")
+    for name, function_ in functions.items():
+        if not isinstance(name, str) or not isinstance(function_, (FunctionExpression, ir.Function)):
+            raise InferenceError(
+                f"Module: {name!r} is {_told(function_)}; expected a name and a function, made by function()"
+            )
+    return functions
+
+
+def _declare(kind: str, known: dict[str, Any], name: str, what: Any) -> None:
+    if known.setdefault(name, what) != what:
+        raise InferenceError(f"{kind} {name!r} is {known[name]} and {what}; a name has one type")

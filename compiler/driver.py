@@ -65,7 +65,7 @@ def compile(
     model: Any,
     *,
     params: Mapping[str, np.ndarray] | None = None,
-    entry: str | Sequence[str] = "main",
+    entry: str | Sequence[str] | None = None,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     target: Target | None = None,
     opt_level: int = OPT_LEVEL,
@@ -79,11 +79,12 @@ def compile(
     passes: Sequence[Placed] = (),
     decode_loop: bool = False,
 ) -> Executable:
-    """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, or an
-    IR module.
+    """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, a
+    module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one.
 
     params        arrays for parameters of the entry function, by name: they become constants
-    entry         the functions that are called from outside; what they do not reach is left out
+    entry         the functions that are called from outside; what they do not reach is left out. By default "main", of a dict
+                  all of its functions
     shapes        of an ONNX model's inputs, by name, in place of the model's own; a string is a symbolic dimension
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
@@ -103,8 +104,10 @@ def compile(
     weights = Weights() if named_weights else None
     with naming("compiling"):
         target = _target(target)
+        built = _built(model, entry)
+        entry = entry or (tuple(model) if isinstance(model, Mapping) and model else "main")
         entries = (entry,) if isinstance(entry, str) else tuple(entry)
-        module = model if isinstance(model, ir.Module) else _import(model, entries[0], shapes, weights)
+        module = built or _import(model, entries[0], shapes, weights)
         if decode_loop:
             module, entries = with_decode_loop(_with_result_names(module, entries[:1]), entries[0]), (*entries, LOOP)
         generate_with = functools.partial(
@@ -124,6 +127,19 @@ def compile(
             generated = functools.partial(generate_with, print_after=print_after)
             executable = _tuned(generated, target, tune, tuned, progress)
         return with_kernels(executable, target, progress) if embed_native else executable
+
+
+def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
+    """The module of what was built in Python; None for a model."""
+    if isinstance(model, (ir.Module, str, os.PathLike, bytes, bytearray, memoryview)):
+        return model if isinstance(model, ir.Module) else None
+    from .builder import FunctionExpression, Module
+
+    if isinstance(model, FunctionExpression):
+        return Module({entry if isinstance(entry, str) else "main": model})
+    if isinstance(model, Mapping):
+        return Module(model)
+    return Module(*model) if isinstance(model, (list, tuple)) else None
 
 
 def _target(target: Any) -> Target:

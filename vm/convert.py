@@ -240,6 +240,8 @@ class Arguments:
 
     def _parts(self, value: Any, type_: Type) -> tuple[int, tuple[Type, ...], tuple]:
         """Tag, field types and fields of a value that Python built."""
+        if hasattr(type(value), "__treadle_value__"):  # an expression of constants
+            value = value.__treadle_value__()
         if isinstance(type_, TupleType):
             if isinstance(value, DataValue) and value.tag == 0 and not value.type_name:  # TVM's tuple
                 value = value.fields
