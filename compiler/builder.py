@@ -95,6 +95,11 @@ class Expression(ArrayMethods, Node):
 
     _operator = staticmethod(_named_operator)
 
+    def __repr__(self) -> str:
+        """In one line: its name and type, not what it is made of."""
+        name = self.atom.name if isinstance(self.atom, (ir.Var, ir.GlobalRef)) else self.name
+        return f"<{type(self).__name__} {name}: {self.type or 'type not known yet'}>"
+
     def __treadle_value__(self) -> Any:
         """A value of a data type that was made of constants alone, as a call takes it: `vm["main"](L.Cons(array, L.Nil()))`.
         Raises InferenceError for another expression."""

@@ -81,6 +81,10 @@ class NativeKernel(NamedTuple):
     scratch_bytes: int
     nanoseconds: int  # expected duration of one call on one thread, 0 when not measured
 
+    def __repr__(self) -> str:
+        """In one line: the code of a model's kernels is hundreds of kilobytes."""
+        return f"<NativeKernel: {len(self.code)} bytes of code, {self.scratch_bytes} of scratch memory>"
+
 
 Native = Mapping[str, Mapping[str, NativeKernel]]  # target key → definition key, hex → kernel
 
