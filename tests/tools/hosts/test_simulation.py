@@ -1,0 +1,91 @@
+"""The simulation against queueing theory, and against what its rules say."""
+
+from __future__ import annotations
+
+import pytest
+from treadle.tools.hosts import queueing
+from treadle.tools.hosts.simulation import Fleet, Model, Outcome, Simulation
+
+# Of the mean wait: what 200,000 requests of one seed come within at a load of 0.7, where neighbours' waits are alike.
+ERROR = 0.05
+
+
+def outcome(model: Model, processors: int = 1, requests: int = 200_000, hosts: int = 1) -> Outcome:
+    (found,) = Simulation(Fleet(hosts, processors, choices=min(hosts, 2)), [model], seed=7).run(requests / model.rate)
+    return found
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (1, 0.7), (2, 0.7), (8, 0.8)])
+def test_waits_are_those_of_mmc(servers: int, load: float) -> None:
+    model = Model(rate=load * servers, call=1.0, max_queue=10**9, varies=True)
+    found = outcome(model, servers).mean_wait
+    assert found == pytest.approx(queueing.mmc_wait(servers, model.rate, 1.0), rel=ERROR)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.7])
+def test_waits_are_those_of_md1(load: float) -> None:
+    assert outcome(Model(load, 1.0, max_queue=10**9)).mean_wait == pytest.approx(
+        queueing.md1_wait(load, 1.0), rel=ERROR
+    )
+
+
+@pytest.mark.parametrize("load", [0.8, 1.0, 1.5])
+def test_refusals_are_those_of_mm1k(load: float) -> None:
+    found = outcome(Model(load, 1.0, max_queue=7, varies=True))
+    assert found.refused / found.asked == pytest.approx(queueing.mm1k_refused(8, load, 1.0), rel=ERROR)
+
+
+def test_formulas_have_the_values_of_the_books() -> None:
+    assert queueing.erlang_c(1, 0.6, 1.0) == pytest.approx(0.6)  # of one server, its load
+    assert queueing.erlang_c(2, 1.0, 1.0) == pytest.approx(1 / 3)
+    assert queueing.mmc_wait(1, 0.5, 1.0) == pytest.approx(1.0)
+    assert queueing.md1_wait(0.5, 1.0) == pytest.approx(0.5)  # half of M/M/1's
+    assert queueing.mm1k_refused(1, 1.0, 1.0) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="2 servers cannot take 2 erlangs"):
+        queueing.mmc_wait(2, 2.0, 1.0)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    first, second = (outcome(Model(5.0, 0.3, varies=True), 2, 2000) for _ in range(2))
+    assert first == second
+
+
+def test_batches_carry_a_load_that_single_calls_cannot() -> None:
+    alone = outcome(Model(150.0, call=0.008, row=0.002, max_queue=64), requests=20_000)
+    together = outcome(Model(150.0, call=0.008, row=0.002, max_batch=16, max_queue=64), requests=20_000)
+    assert alone.refused / alone.asked > 0.3
+    assert together.refused == 0
+    assert together.calls < 0.6 * 20_000
+
+
+def test_a_models_overload_does_not_starve_another() -> None:
+    greedy, modest = Model(400.0, 0.01), Model(20.0, 0.01)
+    many, few = Simulation(Fleet(1, 2), [greedy, modest], seed=3).run(60.0)
+    assert many.refused / many.asked > 0.4
+    assert few.refused == 0
+    assert few.percentile(0.99) < 0.04  # at most what runs, and its own
+
+
+def test_a_host_that_fails_costs_its_clients_a_second_try() -> None:
+    simulation = Simulation(Fleet(10, 2), [Model(1000.0, 0.01)], seed=5)
+    simulation.at(5.0, simulation.fail, 3, 2.0)
+    (found,) = simulation.run(10.0)
+    assert found.lost == found.refused == 0
+    assert 0 < found.repeated < 0.05 * found.asked
+    assert found.percentile(1.0) >= 1.0  # the time in which it is noticed
+
+
+def test_a_drained_host_loses_nothing() -> None:
+    simulation = Simulation(Fleet(10, 2), [Model(1000.0, 0.01)], seed=5)
+    for number in range(10):
+        simulation.at(1.0 + number, simulation.drain, number, 0.5)
+    (found,) = simulation.run(12.0)
+    assert (found.lost, found.refused, found.repeated) == (0, 0, 0)
+    assert found.percentile(0.99) < 0.1
+
+
+def test_no_host_refuses() -> None:
+    simulation = Simulation(Fleet(1, 1), [Model(10.0, 0.01)], seed=1)
+    simulation.at(0.0, simulation.drain, 0, 5.0)
+    (found,) = simulation.run(4.0)
+    assert found.asked == found.refused > 0
