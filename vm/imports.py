@@ -143,7 +143,11 @@ class _Sizes:
         for place, text, dim in self._checked:
             expected = values.get(text)
             if expected is None:
-                expected = dims.evaluate(dim, values)
+                try:
+                    expected = dims.evaluate(dim, values)
+                except ZeroDivisionError:
+                    known = ", ".join(f"{name} = {values[name]}" for name in dims.variables(dim))
+                    raise _Misfit(f"{self._what}: a dimension {dim} is divided by 0 ({known})") from None
             if expected != sizes[place]:
                 known = ", ".join(f"{name} = {values[name]}" for name in dims.variables(dim))
                 told = known if text in values else f"{dim} = {expected} ({known})"

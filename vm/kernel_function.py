@@ -53,8 +53,8 @@ def _program(primitive: Primitive, sizes: tuple[int, ...]) -> Program:
     """One function, which calls the primitive with tensors of these sizes."""
     definition = primitive.definition
     values = dict(zip(definition.variables, sizes, strict=True))
-    params = tuple(_known(each, values) for each in definition.params)
-    results = tuple(_known(each, values) for each in definition.results)
+    params = tuple(_known(primitive.name, each, values) for each in definition.params)
+    results = tuple(_known(primitive.name, each, values) for each in definition.results)
     result: Type = results[0] if len(results) == 1 else TupleType(results)
     types: dict[Type, int] = {each: number for number, each in enumerate(dict.fromkeys((*results, result)))}
     inputs = list(range(len(params)))
@@ -74,8 +74,13 @@ def _program(primitive: Primitive, sizes: tuple[int, ...]) -> Program:
     return Program((function,), (), (primitive,), code_array([words]), tuple(types), ())
 
 
-def _known(type_: TensorType, values: dict[str, int]) -> TensorType:
-    shape = tuple(dims.evaluate(dim, values) if isinstance(dim, SymbolicDim) else dim for dim in type_.shape)
+def _known(name: str, type_: TensorType, values: dict[str, int]) -> TensorType:
+    """The type where its variables have these values. Raises ShapeError where one divides by 0."""
+    try:
+        shape = tuple(dims.evaluate(dim, values) if isinstance(dim, SymbolicDim) else dim for dim in type_.shape)
+    except ZeroDivisionError:
+        told = ", ".join(f"{variable} is {value}" for variable, value in values.items())
+        raise ShapeError(f"{name}: {type_} has no size where {told}: one is divided by 0") from None
     return TensorType(type_.dtype, shape)
 
 

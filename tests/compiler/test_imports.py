@@ -348,3 +348,15 @@ def test_random_programs_note_the_same_in_the_same_order(seed: int):
     for level in (0, 1, 2):
         for numbers in ((0, 1), (5, -2)):
             run(module, *map(np.int64, numbers), level=level)
+
+
+def test_a_result_whose_size_is_divided_by_0_is_a_named_error() -> None:
+    parts = import_(
+        "parts", FunctionType((tensor("float32", ("n",)), tensor("float32", ("m",))), tensor("float32", ("n // m",)))
+    )
+    x, y = var("x", ("n",)), var("y", ("m",))
+    program = treadle.compile(Module(main=function([x, y], parts(x, y))), progress=False)
+    machine = treadle.VirtualMachine(program, imports={"parts": lambda x, y: np.zeros(2, np.float32)})
+    assert machine["main"](np.zeros(4, np.float32), np.zeros(2, np.float32)).numpy().tolist() == [0, 0]
+    with pytest.raises(ShapeError, match=r"its result: a dimension \(?n // m\)? is divided by 0 \(n = 4, m = 0\)"):
+        machine["main"](np.zeros(4, np.float32), np.zeros(0, np.float32))
