@@ -25,9 +25,10 @@ from ..formats.relax_program import (
     Ret,
     check,
 )
-from .budgets import DEFAULT_DEPTH
+from .budgets import Budget
 from .containers import Array, Object
 from .registry import get_global_func, register_crossing
+from .relax_budget import Meter
 from .relax_values import truth
 from .tensor import Tensor
 
@@ -48,12 +49,21 @@ class VMClosure(Object):
 
 @register_crossing
 class RelaxMachine:
-    """Runs the functions of a program. `functions` are those that the program may call by name besides the registered ones."""
+    """Runs the functions of a program. `functions` are those that the program may call by name besides the registered ones,
+    `budget` bounds each call that has none of its own."""
 
-    def __init__(self, program: RelaxProgram, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self,
+        program: RelaxProgram,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         """Raises VerificationError, and UnknownFunctionError with all names that nothing is known of."""
         check(program)
         self.program = program
+        self._budget = budget or Budget()
+        self._is_metered = not self._budget.is_depth_alone
+        self._meters: dict[int, Meter] = {}  # of the threads whose calls have bounds
         self.instrument: Instrument | None = None
         self._watches: dict[int, Instrument] = {}  # of threads that profile
         self.own = {function.name: function for function in program.own()}
@@ -84,14 +94,31 @@ class RelaxMachine:
         function = self.own[name]
         return VMClosure(name, lambda *args: self._run(function, args))
 
-    def call(self, name: str, args: Sequence[Any]) -> Any:
-        """Calls a function of the program. Raises ArgumentError, and what the functions raise."""
+    def call(self, name: str, args: Sequence[Any], budget: Budget | None = None) -> Any:
+        """Calls a function of the program. Raises ArgumentError, BudgetExceededError, CancelledError, and what the functions
+        raise. Calls of closures within it, also those that Python's functions make, count for its budget."""
         try:
-            return self._run(self.own[name], [_entering(arg) for arg in args])
+            if budget is None and not self._is_metered:
+                return self._run(self.own[name], [_entering(arg) for arg in args])
+            with self._metered(name, budget or self._budget):
+                return self._run(self.own[name], [_entering(arg) for arg in args])
         except RecursionError as error:  # closures that functions of Python's call
             raise BudgetExceededError(
                 "calls of closures are nested deeper than Python's stack", budget="depth"
             ) from error
+
+    @contextlib.contextmanager
+    def _metered(self, name: str, budget: Budget) -> Iterator[None]:
+        thread = threading.get_ident()
+        if thread in self._meters:  # a function that this call has called, calls
+            yield
+            return
+        meter = self._meters[thread] = Meter(budget)
+        try:
+            with meter.arrays(name):
+                yield
+        finally:
+            del self._meters[thread]
 
     def _frame(self, function: RelaxFunction, args: Sequence[Any]) -> list[Any]:
         if len(args) != len(function.params):
@@ -105,8 +132,12 @@ class RelaxMachine:
         """Frames wait on a stack of this function's own, so that programs recurse as deep as a bound says."""
         registers, at = self._frame(function, args), 0
         waiting: list[tuple[RelaxFunction, list[Any], int, Call, list[Any]]] = []
+        meter = self._meters.get(threading.get_ident()) if self._meters else None
+        depth = (self._budget if meter is None else meter.budget).max_depth
         while True:
             assert function.code is not None
+            if meter is not None:
+                meter.step(function.name)
             instruction = function.code[at]
             if isinstance(instruction, Goto):
                 at += instruction.offset
@@ -126,8 +157,8 @@ class RelaxMachine:
                 if self._tell(instruction, True, None, values) == SKIP:
                     self._give(registers, instruction.dst, None)
                 elif callee.code is not None:
-                    if len(waiting) >= DEFAULT_DEPTH:
-                        raise BudgetExceededError(f"calls are nested {DEFAULT_DEPTH} deep", budget="depth")
+                    if len(waiting) >= depth:
+                        raise BudgetExceededError(f"calls are nested {depth} deep; raise max_depth", budget="depth")
                     waiting.append((function, registers, at, instruction, values))
                     function, registers, at = callee, self._frame(callee, values), 0
                     continue

@@ -13,6 +13,7 @@ from ...formats.errors import ArgumentError
 from ...formats.executable import Executable as Program
 from ...formats.relax_program import RelaxProgram
 from ...vm import machine
+from ...vm.budgets import Budget
 from ...vm.containers import Array
 from ...vm.device import Device
 from ...vm.hooks import Event, InstrumentAction, Listener
@@ -29,9 +30,22 @@ from .results import given
 class Compiled:
     """A program of Treadle's compiler."""
 
-    def __init__(self, program: Program, memory: Any, device: Device | None = None) -> None:
-        imports = registered(program.program)
-        self._machine = machine.VirtualMachine(program, device, memory_cfg=memory, imports=imports)
+    def __init__(
+        self, program: Program, memory: Any, device: Device | None = None, budget: Budget | None = None
+    ) -> None:
+        imports, bounds = registered(program.program), budget or Budget()
+        if bounds.cancel is not None:
+            raise ArgumentError("budget: a cancel token belongs to one call; see treadle.VirtualMachine.call")
+        self._machine = machine.VirtualMachine(
+            program,
+            device,
+            memory_cfg=memory,
+            imports=imports,
+            max_steps=bounds.max_steps,
+            max_seconds=bounds.max_seconds,
+            max_memory=bounds.max_memory,
+            max_depth=bounds.max_depth,
+        )
         self._types = {name: program.function(name).type.params for name in self._machine}
         self.params = {name: self._machine.get_function_params(name) for name in self._machine}
         self._ending: Callable[[], Any] | None = None
@@ -161,8 +175,13 @@ class _Function:
 class Built:
     """A program of `ExecBuilder`, or of a file of TVM's."""
 
-    def __init__(self, program: RelaxProgram, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
-        self._machine = RelaxMachine(program, functions)
+    def __init__(
+        self,
+        program: RelaxProgram,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self._machine = RelaxMachine(program, functions, budget)
         self.params = {function.name: function.params for function in program.own()}
         self._inputs: dict[str, Callable[[], Any]] = {}
 

@@ -13,6 +13,7 @@ from ...formats.executable import Executable as Program
 from ...formats.relax_program import RelaxProgram
 from ...vm import module_kinds
 from ...vm.benchmark import BenchmarkResult, measure
+from ...vm.budgets import Budget
 from ...vm.containers import Array, Object, ShapeTuple
 from ...vm.device import Device
 from ...vm.hooks import InstrumentAction
@@ -44,9 +45,11 @@ class VirtualMachine:
         device: Device | Sequence[Device],
         memory_cfg: Any = None,
         profile: bool = False,
+        *,
+        budget: Budget | None = None,
     ) -> None:
         """Raises CheckError for what is no program, ArgumentError, and UnknownFunctionError with all functions that a program
-        calls and nobody has registered. `profile` changes nothing."""
+        calls and nobody has registered. `profile` changes nothing; `budget`, which TVM's has not, bounds each call."""
         program: Any = rt_mod.executable if isinstance(rt_mod, module_kinds.ExecutableModule) else rt_mod
         program = program.program if isinstance(program, (Executable, RelaxModule)) else program
         if not isinstance(program, (Program, RelaxProgram)):
@@ -66,7 +69,11 @@ class VirtualMachine:
         memory = _memory(memory_cfg)
         module = rt_mod.mod if isinstance(rt_mod, Executable) else rt_mod
         functions = module.given_functions() if isinstance(module, RelaxModule) else None
-        self._runner = Compiled(program, memory, remote) if isinstance(program, Program) else Built(program, functions)
+        self._runner = (
+            Compiled(program, memory, remote, budget)
+            if isinstance(program, Program)
+            else Built(program, functions, budget)
+        )
         self._kernels = program if isinstance(program, Program) else None
         self._runs: dict[str, Callable[[], Any]] = {}
         self._outputs: dict[str, Any] = {}
