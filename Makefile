@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test serve-test cluster-test cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test serve-test cluster-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -26,6 +26,11 @@ cluster-test: $(VENV)/cluster/ready $(VENV)/mlserver/ready
 		tests/cluster/test_local.py::test_one_of_two_workers_killed_amid_10000_batches \
 		tests/cluster/test_local.py::test_workers_killed_at_random_amid_10000_batches
 	$(VENV)/mlserver/bin/python -m pytest tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py -k mlserver
+
+# requests a second under load, against LitServe and MLServer around onnxruntime; 8 minutes
+RIVALS := litserve-rival mlserver-rival
+throughput: $(VENV)/serve/ready $(RIVALS:%=$(VENV)/%/ready)
+	$(VENV)/serve/bin/python -m treadle bench throughput
 
 networks: $(VENV)/ready
 	$(RUN) -m pytest -m slow
@@ -81,6 +86,12 @@ $(ENVIRONMENTS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml | $(VENV)/uv/
 
 $(VENV)/rivals: $(VENV)/ready
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	touch $@
+
+# without Treadle, which pins packages that these pin otherwise
+$(RIVALS:%=$(VENV)/%/ready): $(VENV)/%/ready: $(VENV)/ready
+	$(PYTHON) -m venv $(VENV)/$*
+	$(VENV)/$*/bin/python -m pip install --quiet --disable-pip-version-check $(*:-rival=) onnxruntime
 	touch $@
 
 $(VENV)/fuzzers: $(VENV)/ready

@@ -10,6 +10,7 @@ models     the zoo, model by model: see tools/race.py                           
 decode     a token with a key/value cache, against a read of the weights: see tools/decode.py      ms, share
 paged      a decode step over a paged cache, against a gather by NumPy: see tools/paged.py          ms, share
 serve      a request of 1 KB to the server, and to servers that do nothing: see tools/serving.py    us
+throughput requests a second of 1, 8 and 64 clients, against servers around onnxruntime: see tools/throughput.py
 accuracy   the zoo's errors against a float64 reference: see tools/accuracy.py      root mean square, largest
 """
 
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import accuracy, decode, race, scaling
+from . import accuracy, decode, race, scaling, throughput
 from .least_calls import dispatch_text
 from .paged import measure_paged
 from .serving import measure_serve
@@ -52,6 +53,7 @@ def add_commands(commands: Any) -> None:
     bench.add_argument("what", choices=[*sorted(_BENCHMARKS), *_OF_THE_ZOO])
     bench.add_argument("--repeat", type=int, metavar="N", help="how often each thing is measured")
     race.add_options(bench)
+    throughput.add_options(bench)
     bench.set_defaults(command=bench_command)
 
 
@@ -227,4 +229,5 @@ _OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {
     "memory": memory_command,
     "models": race.race_command,
     "threads": scaling.threads_command,
+    "throughput": throughput.throughput_command,
 }
