@@ -32,6 +32,7 @@ from .http_tensors import check_size, elements, read_shape
 from .parameters import after, options, text, whole
 from .service import Request, Response, Service
 from .shared_memory import Regions
+from .tracing import Span, Tracing
 
 _CONTENTS = {  # the typed field of each element type; smaller integers travel in larger ones
     DType.bool: "bool_contents",
@@ -51,8 +52,8 @@ _CONTENTS = {  # the typed field of each element type; smaller integers travel i
 class Methods:
     """The methods of the service, by their names."""
 
-    def __init__(self, service: Service, regions: Regions) -> None:
-        self._service, self._regions = service, regions
+    def __init__(self, service: Service, regions: Regions, tracing: Tracing | None = None) -> None:
+        self._service, self._regions, self._tracing = service, regions, tracing
         self._response, self._streamed = message("ModelInferResponse"), message("ModelStreamInferResponse")
 
     # ---- inference ----
@@ -76,6 +77,20 @@ class Methods:
                 yield answer
 
     def _infer(self, message: Any, context: grpc.ServicerContext, cancel: CancelToken | None = None) -> Any:
+        if self._tracing is None:
+            return self._answer(message, context, cancel, None)
+        span = self._tracing.start(context.invocation_metadata() or (), network_protocol_name="grpc")
+        try:
+            return self._answer(message, context, cancel, span)
+        except Exception as error:
+            span.failed(error)
+            raise
+        finally:
+            span.end()
+
+    def _answer(
+        self, message: Any, context: grpc.ServicerContext, cancel: CancelToken | None, span: Span | None
+    ) -> Any:
         if self._service.is_draining:
             raise UnavailableError("the server stops")
 
@@ -85,7 +100,9 @@ class Methods:
                 request.deadline = min(request.deadline or 1e300, after(remaining))
             request.cancel = cancel or _cancelled_with(context)
 
-        return self._print(self._service.infer(self._request(message), bound), message)
+        request = self._request(message)
+        request.span = span
+        return self._print(self._service.infer(request, bound), message)
 
     def _request(self, message: Any) -> Request:
         parameters = _parameters(message.parameters)

@@ -27,6 +27,7 @@ from .http_tensors import Head, make_request, print_response, read_head
 from .parameters import after
 from .service import Call, Response, Service
 from .shared_memory import Regions
+from .tracing import Span, Tracing
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -60,11 +61,12 @@ class HttpApp:
         limits: HttpLimits | None = None,
         tokens: Tokens | None = None,
         log: AccessLog | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._service, self._regions, self._pages = service, regions, pages
         self._limits = limits or HttpLimits()
         self._room = Room(self._limits.max_bodies * self._limits.max_body)
-        self._tokens, self._log = tokens, log
+        self._tokens, self._log, self._tracing = tokens, log, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,7 +86,8 @@ class HttpApp:
             await self._pages(scope, receive, send)
             return
         try:
-            body, headers = await self._infer(scope, receive, *name)
+            infer = self._infer if self._tracing is None else self._traced
+            body, headers = await infer(scope, receive, *name)
         except Exception as error:
             await _send_error(send, as_serve_error(error))
         else:
@@ -93,8 +96,23 @@ class HttpApp:
 
     # ---- inference ----
 
-    async def _infer(
+    async def _traced(
         self, scope: Scope, receive: Receive, model: str, version: str
+    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        """`_infer` within a span."""
+        assert self._tracing is not None
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        span = self._tracing.start(headers, network_protocol_name="http")
+        try:
+            return await self._infer(scope, receive, model, version, span)
+        except Exception as error:
+            span.failed(error)
+            raise
+        finally:
+            span.end()
+
+    async def _infer(
+        self, scope: Scope, receive: Receive, model: str, version: str, span: Span | None = None
     ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         """The body and the headers of the answer."""
         fields = {name: value for name, value in scope["headers"] if name in _FIELDS}
@@ -103,6 +121,7 @@ class HttpApp:
         with Body(receive, length, limits.max_body, limits.body_seconds, self._room) as body:
             head, binary = await self._read(body, length, head_length, fields)
             request = make_request(head, binary, model, version, self._regions)
+            request.span = span
             if b"request-timeout" in fields:
                 seconds = _seconds(fields[b"request-timeout"])
                 request.deadline = min(request.deadline or 1e300, after(seconds))

@@ -29,6 +29,7 @@ from .remote_sessions import RemoteLimits
 from .repository import Repository
 from .service import Service
 from .shared_memory import Regions
+from .tracing import Tracing
 
 LOG = logging.getLogger("treadle.serve")
 _GRPC_THREADS = 256  # calls that gRPC's server takes at once: each waits in a thread of its own, and more are refused
@@ -67,8 +68,9 @@ class _Http(uvicorn.Server):
 class Server:
     """One process that serves a folder of models."""
 
-    def __init__(self, config: ServerConfig, access_log: IO[str] | None = None) -> None:
-        """Loads the models. Raises FileError, ArgumentError."""
+    def __init__(self, config: ServerConfig, access_log: IO[str] | None = None, tracer_provider: Any = None) -> None:
+        """Loads the models. `tracer_provider` is OpenTelemetry's; None is that of the process, if it has one. Raises FileError,
+        ArgumentError."""
         if (config.certificate is None) != (config.key is None):
             raise ArgumentError("a certificate and its key come together: --tls-certificate and --tls-key")
         if config.client_ca and not config.certificate:
@@ -80,6 +82,7 @@ class Server:
         self.service.metrics.watch(self.service.scheduler.waiting, self.service.scheduler.running)
         self._tokens = Tokens.load(config.tokens) if config.tokens else None
         self._log = AccessLog(access_log) if access_log else None
+        self.tracing = Tracing.found(tracer_provider)
         self._stopping = threading.Event()
         self._http: _Http | None = None
         self._grpc: Any = None
@@ -118,6 +121,7 @@ class Server:
             limits=config.limits,
             tokens=self._tokens,
             log=self._log,
+            tracing=self.tracing,
         )
         options: dict[str, Any] = {}
         if config.certificate:
@@ -171,7 +175,7 @@ class Server:
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
         self._calls = Calls()
         self._grpc = make_server(
-            Methods(self.service, self.regions),
+            Methods(self.service, self.regions, self.tracing),
             max_body=config.limits.max_body,
             threads=_GRPC_THREADS + (0 if config.remote is None else config.remote.most_threads),
             calls=self._calls,

@@ -23,6 +23,7 @@ from .model import Model
 from .repository import Repository
 from .scheduler import Scheduler
 from .sequences import Sequence
+from .tracing import Span
 
 NAME = "treadle"
 EXTENSIONS = (
@@ -50,6 +51,7 @@ class Request:
     is_start: bool = False
     is_end: bool = False
     cancel: CancelToken | None = None
+    span: Span | None = None
 
 
 @dataclass(slots=True)
@@ -75,6 +77,12 @@ class Call:
     started: float = 0.0
     ended: float = 0.0
     pending: Pending | None = None  # then its times count
+
+    @property
+    def computed(self) -> float | None:
+        """Seconds that the call took, which other requests may share; None unless it has ended."""
+        timed = self.pending or self
+        return timed.ended - timed.started if timed.started and timed.ended else None
 
     @property
     def queued(self) -> float | None:
@@ -216,11 +224,11 @@ class Service:
         if call.sequence is not None:
             self._continue(call, call.sequence, named)
         model, function = call.model, call.endpoint.function
-        seconds, queued, timed = time.monotonic() - call.since, call.queued, call.pending or call
-        model.statistics[function].succeeded(
-            seconds, queued or 0.0, timed.ended - timed.started, rows_in(call.arguments)
-        )
+        seconds, queued, rows = time.monotonic() - call.since, call.queued, rows_in(call.arguments)
+        model.statistics[function].succeeded(seconds, queued or 0.0, call.computed or 0.0, rows)
         self.metrics.answered(model.name, function, "OK", seconds, queued)
+        if request.span is not None:
+            request.span.called(call, rows)
         wanted = {name: named[name] for name in request.outputs} if request.outputs else named
         return Response(request.model, str(call.model.version), request.id, wanted)
 
@@ -230,6 +238,8 @@ class Service:
         seconds = time.monotonic() - call.since
         call.model.statistics[call.endpoint.function].failed(seconds)
         self.metrics.answered(call.model.name, call.endpoint.function, answer.grpc, seconds, call.queued)
+        if call.request.span is not None:
+            call.request.span.called(call, rows_in(call.arguments))
         return answer
 
     def _continue(self, call: Call, sequence: Sequence, outputs: Mapping[str, np.ndarray]) -> None:

@@ -23,10 +23,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
     running = []
 
-    def begin(log: Any = None, **settings: Any) -> Server:
+    def begin(log: Any = None, *, tracer_provider: Any = None, **settings: Any) -> Server:
         (tmp_path / "models").mkdir(exist_ok=True)
         defaults = {"folder": tmp_path / "models", "http_port": 0, "grpc_port": 0, "poll": 0.05, "drain": 5.0}
-        server = Server(ServerConfig(**{**defaults, **settings}), log)
+        server = Server(ServerConfig(**{**defaults, **settings}), log, tracer_provider)
         thread = threading.Thread(target=server.run)
         thread.start()
         running.append((server, thread))
