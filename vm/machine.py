@@ -122,6 +122,12 @@ class VirtualMachine:
 
     # ---- what there is ----
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.device!r}: {', '.join(self._functions)}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def inputs(self, name: str = "main") -> tuple[Port, ...]:
         """The parameters of a function: names, element types, shapes. Raises UnknownFunctionError."""
         return self.executable.inputs(name)

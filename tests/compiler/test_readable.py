@@ -17,3 +17,10 @@ def test_native_code_is_not_shown_byte_by_byte():
     native = treadle.compile(function([x], op.exp(x)), progress=False).native
     assert "bytes of code" in repr(native)
     assert len(repr(native)) < 1000
+
+
+def test_a_machine_shows_its_device_and_functions():
+    x = var("x", (4,))
+    vm = treadle.VirtualMachine(treadle.compile({"more": function([x], x + 1), "less": function([x], x - 1)}))
+    assert repr(vm) == "<VirtualMachine on cpu(0): more, less>"
+    assert vm._ipython_key_completions_() == ["more", "less"]
