@@ -14,9 +14,11 @@ import argparse
 import base64
 import contextlib
 import json
+import os
 import queue
 import random
 import selectors
+import signal
 import socket
 import statistics
 import subprocess
@@ -179,6 +181,8 @@ def _rival(python: Path, rival: str, model: Path, port: int, batch: int) -> Iter
             yield port
         finally:
             _end(child)
+            with contextlib.suppress(ProcessLookupError):  # LitServe leaves processes of its own behind
+                os.killpg(child.pid, signal.SIGKILL)
 
 
 def _end(child: subprocess.Popen) -> None:
