@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats import tuning
-from ..formats.errors import TreadleError
+from ..formats.errors import UnknownPassError
 from ..formats.names import near
 from . import arguments
 from .arguments import UsageError
@@ -134,9 +134,7 @@ def compile_command(options: argparse.Namespace) -> int:
             tune=session,
             tuned=options.tuned,
         )
-    except TreadleError:
-        raise
-    except ValueError as error:  # the name of a pass that there is not
+    except UnknownPassError as error:
         raise UsageError(f"--print-after: {error}") from None
     output = options.output or options.model.with_suffix(".trdl")
     executable.export_library(output)
