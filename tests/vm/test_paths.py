@@ -22,11 +22,12 @@ WRITERS = {
     "export_library: path": lambda path: Module().export_library(path),
     "save: file_name": lambda path: Module().save(path),
 }
+CALLS = [*READERS.items(), *WRITERS.items()]
 WRONG = [5, None, 1.5, ["model"], b"model"]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-@pytest.mark.parametrize(("what", "call"), [*READERS.items(), *WRITERS.items()], ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("what", "call"), CALLS, ids=[what for what, _ in CALLS])
 def test_what_is_no_path_is_an_error_that_names_the_argument(what, call, wrong):
     with pytest.raises(ArgumentError, match=f"^{what}: expected a path, a value of type {type(wrong).__name__} came"):
         call(wrong)

@@ -337,6 +337,9 @@ class VirtualMachine:
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Arguments for the calls that follow, by place or name. Raises ArgumentError."""
+        self._inputs[func_name] = self._arguments(func_name, args, kwargs)
+
+    def _arguments(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         names, types = self._signature(func_name)
         if unknown := [name for name in kwargs if name not in names]:
             raise ArgumentError(
@@ -350,7 +353,7 @@ class VirtualMachine:
                 f"expected {len(names)} ({', '.join(names)}), {len(args) + len(kwargs)} came"
             )
         values = [kwargs[name] if name in kwargs else next(rest) for name in names]
-        self._inputs[func_name] = [argument(value, type_) for value, type_ in zip(values, types, strict=True)]
+        return [argument(value, type_) for value, type_ in zip(values, types, strict=True)]
 
     def set_one_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """One argument, by place, by name, or by keyword. Raises ArgumentError."""
@@ -384,13 +387,15 @@ class VirtualMachine:
         return inputs
 
     def _call(self, func_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a call gives is its own: another thread's may change what the machine keeps meanwhile."""
         if args or kwargs:
-            self.set_input(func_name, *args, **kwargs)
-        inputs = self._values(func_name)
+            inputs = self._inputs[func_name] = self._arguments(func_name, args, kwargs)
+        else:
+            inputs = self._values(func_name)
         self._has_result = False
-        self._result = wrapped(self._machine[func_name](*inputs))
+        result = self._result = wrapped(self._machine[func_name](*inputs))
         self._has_result = True
-        return self._result
+        return result
 
     def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
         """Calls a function: with these arguments, or with those that are set."""
