@@ -35,15 +35,14 @@ def measure_serve(repeat: int) -> dict[str, Any]:
         path = Path(folder) / "model.trdl"
         compile(Module(main=function([x], op.relu(x))), progress=False).export_library(path)
         call = VirtualMachine(load(path))["main"]
-        arguments = ("serve", folder, "--http-port", "0", "--grpc-port", "0")
-        ports = stack.enter_context(_process(processes.module("treadle"), *arguments))
+        ports = stack.enter_context(served(folder))
         idle = stack.enter_context(_process(_IDLE_SERVERS))
         clients = {
             "model": lambda: call(row),
-            "http": stack.enter_context(_http(ports["HTTP"], row)),
-            "grpc": stack.enter_context(_grpc(ports["gRPC"], row)),
-            "idle_http": stack.enter_context(_http(idle["HTTP"], row)),
-            "idle_grpc": stack.enter_context(_grpc(idle["gRPC"], row)),
+            "http": stack.enter_context(http_client(ports["HTTP"], row)),
+            "grpc": stack.enter_context(grpc_client(ports["gRPC"], row)),
+            "idle_http": stack.enter_context(http_client(idle["HTTP"], row)),
+            "idle_grpc": stack.enter_context(grpc_client(idle["gRPC"], row)),
         }
         times: dict[str, list[float]] = {name: [] for name in clients}
         for turn in range(repeat + 1):
@@ -64,9 +63,15 @@ def _timed(call: Callable[[], object]) -> list[float]:
     return found
 
 
+def served(folder: str | Path) -> contextlib.AbstractContextManager[dict[str, int]]:
+    """A server of this folder, and what `_process` says of it."""
+    arguments = ("serve", folder, "--http-port", "0", "--grpc-port", "0")
+    return _process(processes.module("treadle"), *arguments)
+
+
 @contextlib.contextmanager
-def _process(code: str, *arguments: str) -> Iterator[dict[str, int]]:
-    """A child that runs this code, and says on which ports it listens: `HTTP on HOST:PORT`."""
+def _process(code: str, *arguments: object) -> Iterator[dict[str, int]]:
+    """A child that runs this code, and says on which ports it listens: `HTTP on HOST:PORT`. Its number is added as `pid`."""
     child = processes.start(code, *arguments, stderr=processes.PIPE, text=True)
     assert child.stderr is not None
     ports: dict[str, int] = {}
@@ -78,7 +83,7 @@ def _process(code: str, *arguments: str) -> Iterator[dict[str, int]]:
             for name in ("HTTP", "gRPC"):
                 if f"{name} on " in line:
                     ports[name] = int(line.rsplit(":", 1)[1])
-        yield ports
+        yield ports | {"pid": child.pid}
     finally:
         child.terminate()
         child.wait()
@@ -86,7 +91,8 @@ def _process(code: str, *arguments: str) -> Iterator[dict[str, int]]:
 
 
 @contextlib.contextmanager
-def _http(port: int, row: Any) -> Iterator[Callable[[], bytes]]:
+def http_client(port: int, row: Any) -> Iterator[Callable[[], bytes]]:
+    """A call that asks for these rows over a connection that stays open, and gives the answer's body."""
     tensor = {"name": "x", "shape": list(row.shape), "datatype": "FP32", "parameters": {"binary_data_size": row.nbytes}}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     body = head + row.tobytes()
@@ -104,21 +110,29 @@ def _http(port: int, row: Any) -> Iterator[Callable[[], bytes]]:
             connection.sendall(request)
             answer = b""
             while b"\r\n\r\n" not in answer:
-                answer += connection.recv(1 << 16)
+                answer += received(connection)
             head, _, rest = answer.partition(b"\r\n\r\n")
             at = head.lower().index(b"content-length:", head.lower().index(b"\r\n"))
             while head.lower()[at - 1 : at] == b"-":  # that of the JSON
                 at = head.lower().index(b"content-length:", at + 1)
             length = int(head[at:].split(b"\r\n")[0].split(b":")[1])
             while len(rest) < length:
-                rest += connection.recv(1 << 16)
+                rest += received(connection)
             return rest
 
         yield call
 
 
+def received(connection: socket.socket) -> bytes:
+    """What comes next. Raises ConnectionError where the server has closed, as it does after some seconds without a request."""
+    if not (data := connection.recv(1 << 16)):
+        raise ConnectionError("the server has closed the connection")
+    return data
+
+
 @contextlib.contextmanager
-def _grpc(port: int, row: Any) -> Iterator[Callable[[], bytes]]:
+def grpc_client(port: int, row: Any) -> Iterator[Callable[[], bytes]]:
+    """The same over gRPC; the answer is the message's bytes."""
     import grpc
 
     from ..serve.grpc_messages import SERVICE, message
