@@ -100,6 +100,24 @@ def test_deformable_convolution_without_offsets_is_a_convolution_and_moves_with_
     np.testing.assert_allclose(moved[..., :-1], plain[..., 1:], rtol=1e-4, atol=1e-5)
 
 
+def test_moved_taps_are_weighed_among_their_neighbours_which_are_0_outside_and_0_where_the_tap_itself_is():
+    """As in TVM's reference, `deformable_conv2d_nchw_python`."""
+    data, weight, offset = floats(2, 2, 4, 5), floats(3, 2, 3, 3), floats(2, 18, 4, 5) * 1.5
+    make = {"kernel_size": (3, 3), "channels": 3, "padding": (1, 1)}
+    found = run(lambda d, o, w: relay.nn.deformable_conv2d(d, o, w, **make), data, offset, weight)
+    expected = np.zeros_like(found)
+    padded = np.pad(data, ((0, 0), (0, 0), (0, 1), (0, 1)))
+    for n, h, w, i, j in np.ndindex(2, 4, 5, 3, 3):
+        y, x = np.float32([h + i - 1, w + j - 1]) + offset[n, 2 * (3 * i + j) : 2 * (3 * i + j) + 2, h, w]
+        if not (0 <= y < 4 and 0 <= x < 5):
+            continue
+        (top, left), (dy, dx) = (int(y), int(x)), (y % 1, x % 1)
+        square = padded[n, :, top : top + 2, left : left + 2]
+        pixel = (square * np.outer([1 - dy, dy], [1 - dx, dx])).sum(axis=(1, 2))
+        expected[n, :, h, w] += weight[:, :, i, j] @ pixel
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_dilation2d_is_the_greatest_sum():
     data, weight = floats(1, 2, 5, 5), floats(2, 2, 3)
     found = run(lambda d, w: relay.image.dilation2d(d, w), data, weight)

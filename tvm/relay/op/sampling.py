@@ -207,7 +207,7 @@ def deformable_conv2d(
         for place, length in zip(moved, type_of(data).shape[2:], strict=True):
             is_in = op.logical_and(op.greater_equal(place, like(place, 0)), op.less(place, like(place, _known(length))))
             inside = is_in if inside is True else op.logical_and(inside, is_in)
-        taken = sampled(own, moved, "bilinear", "border")
+        taken = sampled(own, moved, "bilinear")
         found.append(op.where(op.expand_dims(inside, axes=(2,)), taken, like(taken, 0)))
     pixels = op.permute_dims(op.concat(*found, axis=2) if parts > 1 else found[0], axes=(0, 2, 1))
     pixels = op.reshape(pixels, shape=(n, groups, _known(c) // groups * taps, height * width))
