@@ -66,6 +66,7 @@ verifier: $(VENV)/ready
 docs: $(VENV)/ready
 	$(RUN) -m treadle.tools.docs
 	$(RUN) -m treadle.tools.sources
+	$(RUN) -m treadle.tools.stubs
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union, cast
 
 import numpy as np
 
@@ -41,9 +41,13 @@ from . import ir
 from .anf import Node, normalize, postorder
 from .array_methods import ArrayMethods, bitwise
 from .numbers import DEFAULT, default_dtype, dtype_of_numbers, number_as
+from .operator_functions import Operators
 from .operators import TABLE, Operator
 from .retype import freshen
 from .unify import bind_dims, dim_variables, leaves, map_types, substituted
+
+if TYPE_CHECKING:
+    from .operator_types import ModelOperators
 
 Operand = Union["Expression", np.ndarray, np.generic, float, int, bool]
 _TYPES = (TensorType, TupleType, FunctionType, DataType, TypeVariable)
@@ -366,29 +370,7 @@ def _weak(number: bool | int | float) -> ir.Constant:
     return ir.Constant(number_as(number, default_dtype(number)).value, weak=True)
 
 
-class Operators:
-    """A function for each operator of the table: `op.conv(x, weight, strides=(2, 2))`."""
-
-    def __getattr__(self, name: str) -> Callable[..., Expression]:
-        if name not in TABLE:
-            raise UnknownNameError(f"there is no operator {name!r}{near(name, TABLE)}; dir(op) lists them")
-        return _operator_function(TABLE[name])
-
-    def __dir__(self) -> list[str]:
-        return sorted(TABLE)
-
-
-def _operator_function(operator: Operator) -> Callable[..., Expression]:
-    def apply(*args: Operand, **attributes: Any) -> Expression:
-        return _apply(operator, args, attributes)
-
-    lines = [f"{operator.name}({', '.join(operator.inputs)}): {operator.doc}.", ""]
-    lines += [f"{name}: {attribute.doc}" for name, attribute in operator.attributes.items()]
-    apply.__name__, apply.__doc__ = operator.name, "\n".join(lines).rstrip()
-    return apply
-
-
-op = Operators()
+op = cast("ModelOperators", Operators(_apply))
 
 # ---- tuples, functions ----
 

@@ -115,7 +115,10 @@ def run_example(site: Path, folder: Path, user: int | None = None, **environment
 
 def test_the_wheel_is_what_users_need(built: dict[str, Path]) -> None:
     found = names(built["wheel"])
-    assert {f"treadle/{name}" for name in ("__main__.py", "py.typed", "tools/models/digits.onnx")} <= found
+    assert {
+        f"treadle/{name}"
+        for name in ("__main__.py", "py.typed", "compiler/operator_types.pyi", "tools/models/digits.onnx")
+    } <= found
     for name in ("zoo", "fuzz", "bench", "race", "mutate", "tests", "setup.py"):
         assert not [each for each in found if f"treadle/{name}" in each or f"/tools/{name}" in each], name
 

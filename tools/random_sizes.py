@@ -138,12 +138,12 @@ def _reshape(walk: Walk, size: Dim) -> Value:
 
 def _take(walk: Walk, size: Dim) -> Value:
     x = walk.pick(least_rank=1)
-    axes = [axis for axis, dim in enumerate(x.type.shape) if isinstance(dim, int) and dim > 0]
-    if not axes:
+    sizes = {axis: dim for axis, dim in enumerate(x.type.shape) if isinstance(dim, int) and dim > 0}
+    if not sizes:
         raise Dead
-    axis = walk.random.choice(axes)
+    axis = walk.random.choice(list(sizes))
     places = walk.apply("arange", stop=size)
-    places = replace(places, made=op.remainder(places.made, x.type.shape[axis]))
+    places = replace(places, made=op.remainder(places.made, sizes[axis]))
     return replace(walk.apply("take", x, places, axis=axis), bound=x.bound, places=x.places)
 
 

@@ -101,7 +101,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def _axes(axis: Any) -> tuple[int, ...] | None:
+def _axes(axis: Any) -> Any:
     return None if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
 
 

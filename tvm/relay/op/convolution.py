@@ -72,7 +72,7 @@ def _convolution(count: int) -> Callable[..., Any]:
         data = transformed(data, data_layout, f"NC{spatial}")
         weight = _plain_weight(data, transformed(weight, kernel_layout, f"OI{spatial}"), groups, kernel_layout, spatial)
         data, weight, kind, cast_to = _kinds(data, weight, out_dtype)
-        attributes = {
+        attributes: dict[str, Any] = {
             "strides": pair(strides, count),
             "pads": pads(padding, count),
             "dilations": pair(dilation, count),
