@@ -21,7 +21,6 @@ import selectors
 import signal
 import socket
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -170,7 +169,7 @@ def _rival(python: Path, rival: str, model: Path, port: int, batch: int) -> Iter
         str(batch),
     ]
     with open(model.parent / f"{rival}.log", "w+b") as log:
-        child = subprocess.Popen(command, stdout=log, stderr=log, cwd=model.parent, start_new_session=True)
+        child = processes.start_program(command, stdout=log, stderr=log, cwd=model.parent, start_new_session=True)
         try:
             end = time.monotonic() + _START_SECONDS
             while not _is_ready(port, "/health" if rival == "litserve" else "/v2/models/model/ready"):
@@ -185,12 +184,12 @@ def _rival(python: Path, rival: str, model: Path, port: int, batch: int) -> Iter
                 os.killpg(child.pid, signal.SIGKILL)
 
 
-def _end(child: subprocess.Popen) -> None:
+def _end(child: processes.Process) -> None:
     """Ends a server that this started."""
     child.terminate()
     try:
         child.wait(20)
-    except subprocess.TimeoutExpired:
+    except processes.TimeoutExpired:
         child.kill()
         child.wait()
     if child.stderr is not None:

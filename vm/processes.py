@@ -61,6 +61,17 @@ def run(code: str, *arguments: object, **options: Any) -> subprocess.CompletedPr
         raise ExecutionError(f"no process can be started: {error}") from error
 
 
+def start_program(command: Sequence[str], **options: Any) -> subprocess.Popen:
+    """Starts a program of the system's; `options` are those of `subprocess.Popen`.
+
+    Raises ExecutionError where it cannot be started.
+    """
+    try:
+        return _started(command, **options)
+    except OSError as error:
+        raise ExecutionError(f"{command[0]} cannot be started: {error}") from error
+
+
 def run_program(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess:
     """Runs a program of the system's, such as its C compiler, and waits for its end; `options` are those of `subprocess.run`.
 

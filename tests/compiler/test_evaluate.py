@@ -181,7 +181,7 @@ def test_match_shape_fails_for_another_shape() -> None:
 def test_errors_name_the_node() -> None:
     x, i = var("x", (3,)), var("i", (), "int64")
     with pytest.raises(
-        IndexOutOfRangeError, match=r"index 7 is out of range for an axis of 3 elements \[node 'lookup'\]"
+        IndexOutOfRangeError, match=r"index 7 is out of range for an axis of 3 elements, axis 0 \[node 'lookup'\]"
     ):
         run(named("lookup", op.take(x, i)), x, i, args=(np.zeros(3, np.float32), 7))
 
