@@ -23,19 +23,26 @@ import numpy as np
 
 from ..formats.dtypes import DType
 from ..formats.primitive import Attributes, PrimitiveDefinition
+from ..formats.readable import Readable, brief
 from ..formats.types import DataTypeDefinition, FunctionType, ShapeDim, TensorType, Type
 
 
-@dataclass(frozen=True, eq=False)
-class Var:
+@dataclass(frozen=True, eq=False, repr=False)
+class Var(Readable):
     """A variable. `type` is None until inference (parameters must have one); two variables of one name are two variables."""
 
     name: str
     type: Type | None = None
 
+    def _shown(self) -> str:
+        return f"{brief(self.name)}: {self.type or 'type not known yet'}"
 
-@dataclass(frozen=True, eq=False)
-class Constant:
+    def _brief(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(Readable):
     """A tensor known at compile time. The array is read-only.
 
     A `weak` one is a number of the source: it takes the element type of the tensors that it meets in an operator, and inference
@@ -52,6 +59,12 @@ class Constant:
     @property
     def type(self) -> TensorType:
         return TensorType(DType.of(self.array.dtype), self.array.shape)
+
+    def _shown(self) -> str:
+        return f"{self.type}{f' {self.array.item()!r}' if self.array.size == 1 else ''}"
+
+    def _brief(self) -> str:
+        return str(self.array.item()) if self.array.size == 1 else str(self.type)
 
 
 class Weight(Constant):
@@ -82,11 +95,14 @@ class Weight(Constant):
         return self._array  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True, eq=False)
-class GlobalRef:
+@dataclass(frozen=True, eq=False, repr=False)
+class GlobalRef(Readable):
     """A global function as a value or as a callee."""
 
     name: str
+
+    def _brief(self) -> str:
+        return f"@{self.name}"
 
 
 Atom = Union[Var, Constant, GlobalRef]
@@ -104,8 +120,8 @@ def frozen(array: np.ndarray) -> np.ndarray:
 # ---- expressions ----
 
 
-@dataclass(frozen=True, eq=False)
-class OperatorCall:
+@dataclass(frozen=True, eq=False, repr=False)
+class OperatorCall(Readable):
     """An operator of the table (compiler/operators) on tensors. Several results make a tuple."""
 
     operator: str
@@ -113,24 +129,24 @@ class OperatorCall:
     attributes: Attributes = ()
 
 
-@dataclass(frozen=True, eq=False)
-class PrimitiveCall:
+@dataclass(frozen=True, eq=False, repr=False)
+class PrimitiveCall(Readable):
     """A fused primitive on tensors, after the fusion pass. Several results make a tuple."""
 
     definition: PrimitiveDefinition
     args: tuple[Atom, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
+@dataclass(frozen=True, eq=False, repr=False)
+class Call(Readable):
     """A function: a GlobalRef, or a variable that holds a function value."""
 
     callee: Atom
     args: tuple[Atom, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class ImportCall:
+@dataclass(frozen=True, eq=False, repr=False)
+class ImportCall(Readable):
     """A function of Python's that the module imports. It may do anything that is seen outside: calls of imports, and of functions
     that may come to some, are made as often as the program says, in its order."""
 
@@ -138,21 +154,21 @@ class ImportCall:
     args: tuple[Atom, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class MakeTuple:
+@dataclass(frozen=True, eq=False, repr=False)
+class MakeTuple(Readable):
     fields: tuple[Atom, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class GetItem:
+@dataclass(frozen=True, eq=False, repr=False)
+class GetItem(Readable):
     """A field of a tuple."""
 
     tuple: Atom
     index: int
 
 
-@dataclass(frozen=True, eq=False)
-class Construct:
+@dataclass(frozen=True, eq=False, repr=False)
+class Construct(Readable):
     """A value of a data type."""
 
     data_type: str
@@ -160,8 +176,8 @@ class Construct:
     args: tuple[Atom, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Function:
+@dataclass(frozen=True, eq=False, repr=False)
+class Function(Readable):
     """Parameters and a body; as an expression, a closure over the variables around it."""
 
     params: tuple[Var, ...]
@@ -171,32 +187,35 @@ class Function:
     captured: int = 0  # of a lifted function, how many of the parameters, the last, MakeClosure binds
     result_names: tuple[str, ...] = ()  # what the model calls the result, or the fields of a tuple; empty: nothing
 
+    def _shown(self) -> str:
+        return f"{brief(self.name)}({brief(self.params)[1:-1]}): {len(self.body.bindings)} bindings"
 
-@dataclass(frozen=True, eq=False)
-class MakeClosure:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MakeClosure(Readable):
     """After lambda lifting: the global function `function` with its last parameters bound to `captured`."""
 
     function: str
     captured: tuple[Atom, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class If:
+@dataclass(frozen=True, eq=False, repr=False)
+class If(Readable):
     condition: Atom  # a scalar tensor
     then: Block
     otherwise: Block
 
 
-@dataclass(frozen=True, eq=False)
-class Match:
+@dataclass(frozen=True, eq=False, repr=False)
+class Match(Readable):
     """The first clause whose pattern fits; if none does, the program fails at run time."""
 
     value: Atom
     clauses: tuple[tuple[Pattern, Block], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Loop:
+@dataclass(frozen=True, eq=False, repr=False)
+class Loop(Readable):
     """`variables` start as `initial`; while `condition` holds, they become the tuple that `body` returns. The value is the
     tuple of their last values (also when there is one). Shapes may change between rounds where a variable's type says ?."""
 
@@ -206,8 +225,8 @@ class Loop:
     body: Block  # a tuple, one field a variable
 
 
-@dataclass(frozen=True, eq=False)
-class MatchShape:
+@dataclass(frozen=True, eq=False, repr=False)
+class MatchShape(Readable):
     """`value`, a tensor, whose shape is checked at run time: dimensions that are yet unbound variables are bound by it."""
 
     value: Atom
@@ -235,26 +254,26 @@ Expr = Union[
 # ---- patterns ----
 
 
-@dataclass(frozen=True, eq=False)
-class Wildcard:
+@dataclass(frozen=True, eq=False, repr=False)
+class Wildcard(Readable):
     """Fits everything."""
 
 
-@dataclass(frozen=True, eq=False)
-class Bind:
+@dataclass(frozen=True, eq=False, repr=False)
+class Bind(Readable):
     """Fits everything, and names it."""
 
     var: Var
 
 
-@dataclass(frozen=True, eq=False)
-class ConstructorPattern:
+@dataclass(frozen=True, eq=False, repr=False)
+class ConstructorPattern(Readable):
     constructor: str
     fields: tuple[Pattern, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class TuplePattern:
+@dataclass(frozen=True, eq=False, repr=False)
+class TuplePattern(Readable):
     fields: tuple[Pattern, ...]
 
 
@@ -264,27 +283,36 @@ Pattern = Union[Wildcard, Bind, ConstructorPattern, TuplePattern]
 # ---- structure ----
 
 
-@dataclass(frozen=True, eq=False)
-class Binding:
+@dataclass(frozen=True, eq=False, repr=False)
+class Binding(Readable):
     """`var = value`; `origin` is the name of the model node that it came from, kept through every pass."""
 
     var: Var
     value: Expr
     origin: str = ""
 
+    def _shown(self) -> str:
+        return f"{brief(self.var)} = {self.value!r}{f' from {brief(self.origin)}' if self.origin else ''}"
 
-@dataclass(frozen=True, eq=False)
-class Block:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Block(Readable):
     bindings: tuple[Binding, ...]
     result: Atom
 
+    def _shown(self) -> str:
+        return f"of {len(self.bindings)} bindings: {brief(self.result)}"
 
-@dataclass(frozen=True, eq=False)
-class Module:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Module(Readable):
     """Global functions by name, in order, the data types that they use, and the functions of Python's that they import."""
 
     functions: Mapping[str, Function]
     data_types: Mapping[str, DataTypeDefinition] = field(default_factory=dict)
+
+    def _shown(self) -> str:
+        return f"of {len(self.functions)} functions: {', '.join(self.functions)}"
 
     def __str__(self) -> str:
         """The text of the module, large constants left out (`printer.py`)."""

@@ -89,9 +89,9 @@ class Comparison:
         return f"{head}; first divergence at {self.first.node!r}>"
 
     def _repr_html_(self) -> str:
-        import html
+        from ..formats.html import preformatted
 
-        return f"<pre>{html.escape(self.table())}</pre>"
+        return preformatted(self.table())
 
     def table(self, rows: int = _ROWS) -> str:
         """The verdict, then the rows: those around the first divergence if they are more than `rows`; 0 shows all."""

@@ -34,6 +34,11 @@ class Difference:
         counts = {name: len(lines) for name, lines in asdict(self).items() if lines}
         return f"<Difference: {', '.join(f'{count} in {name}' for name, count in counts.items()) or 'none'}>"
 
+    def _repr_html_(self) -> str:
+        from ..formats.html import preformatted
+
+        return preformatted(str(self))
+
     def __str__(self) -> str:
         if self.same:
             return "the executables are the same: signatures, constants, primitives and instructions"

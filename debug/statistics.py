@@ -66,6 +66,11 @@ class Stats:
             f"peak {self.peak_bytes} bytes of tensors, {self.constant_bytes} of constants>"
         )
 
+    def _repr_html_(self) -> str:
+        from ..formats.html import preformatted
+
+        return preformatted(self.table())
+
     def table(self, rows: int = 20) -> str:
         """The call in one line, then what is in use at the peak, the largest first."""
         lines = [repr(self)[8:-1], f"in use at the peak, kernel {self.peak_step + 1}:"]

@@ -47,6 +47,10 @@ _KNOWN = frozenset(_REQUIRED)
 _LIBRARY = "native"  # the one section of the second part of save()
 
 
+def _port(port: Port) -> str:
+    return f"{port.name}: {port.type}" if port.name else str(port.type)
+
+
 class Executable:
     """A program, its constants and native code. Immutable: methods that change something give a new executable."""
 
@@ -283,6 +287,15 @@ class Executable:
 
         return print_assembly(self._program, constants_file=constants_file, elide=elide)
 
+    def _repr_html_(self) -> str:
+        from .html import preformatted
+
+        signatures = (
+            f"{name}({', '.join(map(_port, self.inputs(name)))}) -> {', '.join(map(_port, self.outputs(name)))}"
+            for name in self.globals
+        )
+        return preformatted("\n".join([repr(self), *signatures]))
+
     def __repr__(self) -> str:
         program = self._program
         return (
@@ -380,8 +393,16 @@ class _Binder:
         return array
 
 
+class _Items(dict[str, _T]):
+    """What there is for a target, by the digests of definitions: the first is shown, and how many there are."""
+
+    def __repr__(self) -> str:
+        first = next((f"{key!r}: {value!r}" for key, value in self.items()), "")
+        return f"{{{first}{f', … {len(self)} in all' if len(self) > 1 else ''}}}"
+
+
 def _read_only(by_target: Mapping[str, Mapping[str, _T]]) -> Mapping[str, Mapping[str, _T]]:
-    return MappingProxyType({target: MappingProxyType(dict(items)) for target, items in by_target.items()})
+    return MappingProxyType({target: MappingProxyType(_Items(items)) for target, items in by_target.items()})
 
 
 def _frozen(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:

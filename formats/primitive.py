@@ -19,6 +19,7 @@ from typing import Union
 from . import dims, limits
 from .dims import Dim, SymbolicDim
 from .dtypes import DType
+from .readable import Readable, brief
 from .types import TensorType
 
 AttributeValue = Union[
@@ -34,8 +35,8 @@ def exactly(value: AttributeValue | Attributes) -> Hashable:
     return value.hex() if type(value) is float else (type(value), value)
 
 
-@dataclass(frozen=True)
-class PrimitiveNode:
+@dataclass(frozen=True, repr=False)
+class PrimitiveNode(Readable):
     """One operator application. `inputs` are value numbers: the parameters come first (0 … p-1), then the results of
     the nodes in order (a node with several results takes several numbers)."""
 
@@ -45,6 +46,13 @@ class PrimitiveNode:
     attributes: Attributes = ()
     origin: str = field(default="", compare=False)  # the model node; not part of the kernel's identity
 
+    def _shown(self) -> str:
+        results = ", ".join(map(str, self.results))
+        return f"{brief(self.operator)}({', '.join(f'%{number}' for number in self.inputs)}) -> {results}"
+
+    def _brief(self) -> str:
+        return self.operator
+
     def __eq__(self, other: object) -> bool:
         """Nodes are equal where their kernels are: x / 0.0 is not x / -0.0."""
         if not isinstance(other, PrimitiveNode):
@@ -53,8 +61,8 @@ class PrimitiveNode:
         return mine == theirs and exactly(self.attributes) == exactly(other.attributes)
 
 
-@dataclass(frozen=True)
-class PrimitiveDefinition:
+@dataclass(frozen=True, repr=False)
+class PrimitiveDefinition(Readable):
     """A function from tensors to tensors. Shapes are integers or expressions over the variables of `variables`.
 
     A call passes the inputs, then the outputs, already allocated, then the values of `variables` in order. An output may
@@ -66,6 +74,12 @@ class PrimitiveDefinition:
     nodes: tuple[PrimitiveNode, ...]
     outputs: tuple[int, ...]  # value numbers
     variables: tuple[str, ...] = ()
+
+    def _shown(self) -> str:
+        return f"{brief(self.nodes)[1:-1]}: fn({', '.join(map(str, self.params))})"
+
+    def _brief(self) -> str:
+        return brief(self.nodes)
 
     @property
     def values(self) -> tuple[TensorType, ...]:
@@ -179,9 +193,12 @@ def _variables_problem(definition: PrimitiveDefinition) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Primitive:
+@dataclass(frozen=True, repr=False)
+class Primitive(Readable):
     """An entry of an executable's primitive table."""
 
     name: str  # unique in the executable, made of its operators' names: conv_add_relu_3
     definition: PrimitiveDefinition
+
+    def _shown(self) -> str:
+        return f"{brief(self.name)}: {self.definition._shown()}"

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from .primitive import Primitive
+from .readable import Readable, brief
 from .types import DataTypeDefinition, FunctionType, TensorType, Type
 
 
-@dataclass(frozen=True)
-class Function:
+@dataclass(frozen=True, repr=False)
+class Function(Readable):
     """A global function. `start` and `length` are in words of the code section, in which functions lie one behind the
     other in the order of the table, without gaps."""
 
@@ -33,9 +34,15 @@ class Function:
     length: int
     result_names: tuple[str, ...] = ()  # of the result, or of a tuple's fields; empty where nobody has named them
 
+    def _shown(self) -> str:
+        return f"{brief(self.name)}({brief(self.param_names)[1:-1]}): {self.type}"
 
-@dataclass(frozen=True)
-class Import:
+    def _brief(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, repr=False)
+class Import(Readable):
     """A function of Python's that the program calls. Whoever makes a machine hands it over, by its name."""
 
     name: str
@@ -45,8 +52,8 @@ class Import:
         return f"{self.name}: {self.type}"
 
 
-@dataclass(frozen=True)
-class SourceLocation:
+@dataclass(frozen=True, repr=False)
+class SourceLocation(Readable):
     """The instruction at word `offset` of function number `function` comes from the model node `node`."""
 
     function: int
@@ -54,8 +61,8 @@ class SourceLocation:
     node: str
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+@dataclass(frozen=True, eq=False, repr=False)
+class Program(Readable):
     """The decoded sections of an executable."""
 
     functions: tuple[Function, ...]
@@ -68,6 +75,10 @@ class Program:
     source_map: tuple[SourceLocation, ...] = ()  # in order of (function, offset), one entry an instruction at most
     metadata: Mapping[str, str] = field(default_factory=dict)
     imports: tuple[Import, ...] = ()
+
+    def _shown(self) -> str:
+        functions = f"{len(self.functions)} functions {brief(self.functions)}"
+        return f"of {functions}, {len(self.primitives)} primitives, {len(self.constants)} constants"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
@@ -89,8 +100,8 @@ class NativeKernel(NamedTuple):
 Native = Mapping[str, Mapping[str, NativeKernel]]  # target key → definition key, hex → kernel
 
 
-@dataclass(frozen=True)
-class LateBoundConstant:
+@dataclass(frozen=True, repr=False)
+class LateBoundConstant(Readable):
     """A constant whose bytes lie in another file: `file` is a name beside the executable, without folders."""
 
     type: TensorType

@@ -106,6 +106,11 @@ class Report:
         ]
         return Report(calls, self.device_metrics, self.configuration)
 
+    def _repr_html_(self) -> str:
+        from ..formats.html import preformatted
+
+        return preformatted(self.table())
+
     # ---- CSV ----
 
     def csv(self) -> str:

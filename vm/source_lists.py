@@ -120,6 +120,7 @@ KERNELS = (
     "formats/notation.py",
     "formats/primitive.py",
     "formats/program.py",
+    "formats/readable.py",
     "formats/schema.py",
     "formats/sections.py",
     "formats/tables_text.py",

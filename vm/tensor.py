@@ -180,6 +180,11 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return len(self._array)
 
+    def _repr_html_(self) -> str:
+        from ..formats.html import preformatted
+
+        return preformatted(f"{self.dtype.name}{list(self.shape)} on {self.device!r}\n{self!r}")
+
     def __repr__(self) -> str:
         body = np.array2string(self._array, separator=", ", prefix="Tensor(", threshold=100)
         return f"Tensor({body}, dtype={self.dtype.name}, device={self.device!r})"
