@@ -20,8 +20,7 @@ import numpy as np
 
 from ..formats import dims
 from ..formats.dims import Dim
-from ..formats.dtypes import DType
-from ..formats.errors import InferenceError, UnknownNameError
+from ..formats.errors import InferenceError, SubscriptError, UnknownNameError
 from ..formats.limits import DIMENSION
 from ..formats.names import near
 from ..formats.primitive import Attributes
@@ -37,6 +36,7 @@ from ..formats.types import (
     TypeVariable,
     tensor,
 )
+from . import builder_checks as check
 from . import ir
 from .anf import Node, normalize, postorder
 from .array_methods import ArrayMethods, bitwise
@@ -127,10 +127,14 @@ class Expression(ArrayMethods, Node):
         return made[self]
 
     def __bool__(self) -> bool:
-        raise TypeError("an expression has no truth value while the program is built; use if_ or while_loop")
+        raise InferenceError("an expression has no truth value while the program is built; use if_ or while_loop")
 
     def __call__(self, *args: Operand) -> Expression:
         params = self.type.params if isinstance(self.type, FunctionType) else ()
+        if isinstance(self.type, FunctionType) and len(args) != len(params):
+            raise InferenceError(f"{self.name}: expected {len(params)} arguments, {len(args)} came: {self.type}")
+        if isinstance(self.type, (TensorType, TupleType, DataType)):
+            raise InferenceError(f"{self.name} is {self.type}, not a function, and cannot be called")
         operands = (self, *_arguments(args, params))
         result = _result_of_call(self, [operand.type for operand in operands[1:]])
         return Expression(lambda atoms, _: ir.Call(atoms[0], atoms[1:]), operands, type=result, name="result")
@@ -138,15 +142,23 @@ class Expression(ArrayMethods, Node):
     def __getitem__(self, index: Any) -> Expression:
         fields = _fields(self)
         if fields is not None:
-            if not isinstance(index, int):
-                raise TypeError(f"a tuple is indexed by one integer, not by {index!r}")
-            return field(self, range(len(fields))[index])
+            if not isinstance(index, int) or isinstance(index, bool):
+                raise InferenceError(f"a tuple is indexed by one integer, not by {check.told(index)}")
+            if not -len(fields) <= index < len(fields):
+                raise SubscriptError(f"{self.name}[{index}]: the tuple has {len(fields)} fields")
+            return field(self, index % len(fields))
+        if isinstance(self.type, (FunctionType, DataType)):
+            raise InferenceError(
+                f"{self.name} is {self.type}, and cannot be indexed; a data type's fields come out by match_"
+            )
         return _indexed(self, index if isinstance(index, tuple) else (index,))
 
     def __iter__(self) -> Iterator[Expression]:
         fields = _fields(self)
         if fields is None:
-            raise TypeError(f"only a tuple can be unpacked; this expression's type is {self.type or 'not known yet'}")
+            raise InferenceError(
+                f"only a tuple can be unpacked; this expression's type is {self.type or 'not known yet'}"
+            )
         return (field(self, index) for index in range(len(fields)))
 
 
@@ -230,6 +242,8 @@ def _slice_bound(value: Any) -> int:
 
 def _subscript(value: Expression, index: tuple) -> Expression:
     """NumPy's basic indexing by integers and slices of static bounds."""
+    for axis, part in enumerate(index):
+        _check_index(value, axis, part)
     taken = [axis for axis, part in enumerate(index) if isinstance(part, int) and not _is_sized(value, axis)]
     if taken:  # checked when the program runs: a slice would be empty where there is no such element
         rest = [slice(None) if axis in taken else part for axis, part in enumerate(index)]
@@ -250,6 +264,27 @@ def _subscript(value: Expression, index: tuple) -> Expression:
     return op.squeeze(result, axes=squeezed) if squeezed else result
 
 
+def _check_index(value: Expression, axis: int, part: Any) -> None:
+    """Raises InferenceError for what no tensor is indexed by, SubscriptError for an axis or element that there is not."""
+    bounds = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
+    for bound in bounds:
+        if (bound is None and not isinstance(part, slice)) or (bound is not None and type(bound) is not int):
+            raise InferenceError(
+                f"{value.name}: a tensor is indexed by integers and slices, not by {check.told(bound)}; see op.take"
+            )
+    if isinstance(part, slice) and part.step == 0:
+        raise InferenceError(f"{value.name}: axis {axis}: the step of a slice is 0")
+    if not isinstance(value.type, TensorType):
+        return
+    if axis >= value.type.rank:
+        raise SubscriptError(f"{value.name}: there is no axis {axis}: it is {value.type}")
+    size = value.type.shape[axis]
+    if isinstance(part, int) and isinstance(size, int) and not -size <= part < size:
+        raise SubscriptError(
+            f"{value.name}: index {part} is out of range for axis {axis} of {size} elements: it is {value.type}"
+        )
+
+
 def _is_sized(value: Expression, axis: int) -> bool:
     """Whether the length of an axis is known now, so that an integer index can be checked now."""
     return isinstance(value.type, TensorType) and axis < value.type.rank and isinstance(value.type.shape[axis], int)
@@ -260,14 +295,19 @@ def _is_sized(value: Expression, axis: int) -> bool:
 
 def var(name: str, shape: Sequence[int | str | Dim] | Type | None = (), dtype: object = "float32") -> Expression:
     """A variable: a tensor of this shape (strings are symbolic dimensions), or of any type given in place of the shape."""
-    type_ = shape if shape is None or isinstance(shape, _TYPES) else tensor(dtype, tuple(shape))
+    check.text("var: name", name)
+    is_type = shape is None or isinstance(shape, _TYPES)
+    type_: Any = shape if is_type else tensor(dtype, check.shape(f"var({name!r}): shape", shape))
     return Expression(atom=ir.Var(name, type_), type=type_)
 
 
 def constant(value: object, dtype: Any = None) -> Expression:
     """A tensor known now."""
-    array = np.array(value, DType.of(dtype).numpy if dtype else _DEFAULT_NUMPY.get(type(value)), order="C")
-    array = array.astype(DType.of(array.dtype).numpy)
+    return _constant("constant", value, dtype)
+
+
+def _constant(where: str, value: object, dtype: Any = None) -> Expression:
+    array = check.array(where, value, dtype, _DEFAULT_NUMPY.get(type(value)))
     array.flags.writeable = False
     atom = ir.Constant(array)
     return Expression(atom=atom, type=atom.type)
@@ -278,7 +318,9 @@ _DEFAULT_NUMPY = {kind: dtype.numpy for kind, dtype in DEFAULT.items()}
 
 def global_function(name: str, type: FunctionType | None = None) -> Expression:
     """A function of the module by its name, which may be defined later. Its type is needed only to be known here."""
-    return Expression(atom=ir.GlobalRef(name), type=type)
+    if type is not None and not isinstance(type, FunctionType):
+        raise check.refuse(f"global_function({name!r}): type", "the type of a function", type)
+    return Expression(atom=ir.GlobalRef(check.text("global_function: name", name)), type=type)
 
 
 def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
@@ -290,6 +332,7 @@ def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
     Calls are made as often as the program says, in its order: that of the expressions that the result is made of. One that
     nothing is made of is not in the program.
     """
+    check.text("import_: name", name)
     if isinstance(type, str):
         from .text import parse_type
 
@@ -299,6 +342,8 @@ def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
     callee = Expression(atom=ir.GlobalRef(""), type=type)
 
     def call(*args: Operand) -> Expression:
+        if len(args) != len(type.params):
+            raise InferenceError(f"import {name!r}: expected {len(type.params)} arguments, {len(args)} came: {type}")
         operands = _arguments(args, type.params)
         result = _result_of_call(callee, [operand.type for operand in operands])
         imported = name, type
@@ -310,11 +355,14 @@ def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
     return call
 
 
-def expression(value: Operand) -> Expression:
-    """The value as an expression: arrays and numbers are constants."""
+def expression(value: Operand, where: str = "a value") -> Expression:
+    """The value as an expression: arrays and numbers are constants. `where` says in messages what it is for."""
     if isinstance(value, Expression):
         return value
-    return constant(value)
+    if isinstance(value, ConstructorFunction):
+        name = value.constructor.name
+        raise InferenceError(f"{where}: the constructor {name} came; {name}(…) makes a value")
+    return _constant(where, value)
 
 
 def _arguments(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expression, ...]:
@@ -325,13 +373,15 @@ def _arguments(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expres
             atom = number_as(value, type_.dtype)
             made.append(Expression(atom=atom, type=atom.type))
         else:
-            made.append(expression(value))
+            made.append(expression(value, f"argument {len(made)}"))
     return tuple(made)
 
 
 def named(name: str, value: Expression) -> Expression:
     """The expression, which came from the model node `name`: errors, profiles and dumps will say so."""
-    value.origin = value.name = name
+    if not isinstance(value, Expression):
+        raise check.refuse("named: value", "an expression", value)
+    value.origin = value.name = check.text("named: name", name)
     return value
 
 
@@ -339,8 +389,14 @@ def named(name: str, value: Expression) -> Expression:
 
 
 def _apply(operator: Operator, args: Sequence[Operand], attributes: Mapping[str, Any]) -> Expression:
+    operator.check_arity(len(args))
     canonical = operator.canonical(attributes)
     operands = _operands(operator, args, canonical)
+    for operand in operands:
+        if isinstance(operand.type, (FunctionType, TupleType, DataType)) or isinstance(operand, FunctionExpression):
+            raise InferenceError(
+                f"{operator.name}: expected tensors, {check.told(operand)} is {operand.type or 'a function'}"
+            )
     result: Type | None = None
     if all(isinstance(operand.type, TensorType) for operand in operands):
         types = operator.result_types([operand.type for operand in operands], canonical)  # type: ignore[misc]
@@ -352,10 +408,14 @@ def _apply(operator: Operator, args: Sequence[Operand], attributes: Mapping[str,
 
 def _operands(operator: Operator, args: Sequence[Operand], attributes: Attributes) -> tuple[Expression, ...]:
     """The operands as expressions; numbers take the element type that `dtype_of_numbers` says."""
+    where = [f"{operator.name}: {operator.input_name(number)}" for number in range(len(args))]
     if not any(isinstance(arg, (bool, int, float)) for arg in args):
-        return tuple(map(expression, args))
+        return tuple(map(expression, args, where))
     numbers = [arg if isinstance(arg, (bool, int, float)) else None for arg in args]
-    others = [expression(arg) if number is None else None for arg, number in zip(args, numbers, strict=True)]
+    others = [
+        expression(arg, place) if number is None else None
+        for arg, number, place in zip(args, numbers, where, strict=True)
+    ]
     if any(other is not None and not isinstance(other.type, TensorType) for other in others):
         atoms = [None if number is None else _weak(number) for number in numbers]
     else:
@@ -377,7 +437,7 @@ op = cast("ModelOperators", Operators(_apply))
 
 def tuple_(*values: Operand) -> Expression:
     """A tuple of values."""
-    operands = tuple(map(expression, values))
+    operands = tuple(expression(value, f"tuple_: value {number}") for number, value in enumerate(values))
     types = tuple(operand.type for operand in operands)
     type_ = TupleType(types) if None not in types else None  # type: ignore[arg-type]
     return Expression(lambda atoms, _: ir.MakeTuple(atoms), operands, type=type_, name="tuple", fields=types)
@@ -390,9 +450,13 @@ def field(value: Expression, index: int) -> Expression:
     return Expression(lambda atoms, _: ir.GetItem(atoms[0], index), (value,), type=type_, name="item")
 
 
-def _result(value: Any) -> Expression:
+def _result(value: Any, where: str) -> Expression:
     """What a Python function gave, as one expression."""
-    return tuple_(*map(_result, value)) if isinstance(value, (tuple, list)) else expression(value)
+    if isinstance(value, (tuple, list)) and any(
+        isinstance(part, (Expression, tuple, list)) or part is None for part in value
+    ):
+        return tuple_(*(_result(part, f"{where}, value {number}") for number, part in enumerate(value)))
+    return tuple_(*value) if isinstance(value, (tuple, list)) else expression(value, where)
 
 
 def _is_python_function(body: Any) -> bool:
@@ -433,8 +497,16 @@ def function(
     params: Sequence[Expression], body: Operand | Callable[..., Any], result_type: Type | None = None, name: str = ""
 ) -> FunctionExpression:
     """A function of variables: the body is an expression over them, or a Python function that makes one of them."""
+    params = check.several("function: params", params, "variables, made by var()")
     variables = _variables(params)
-    inner = _result(body(*params) if _is_python_function(body) else body)  # type: ignore[operator]
+    if not isinstance(name, str):
+        raise check.refuse("function: name", "a string", name)
+    if result_type is not None and not isinstance(result_type, _TYPES):
+        raise check.refuse("function: result_type", "a type", result_type)
+    if _is_python_function(body):
+        check.arity("function: the body", body, len(params))  # type: ignore[arg-type]
+        body = body(*params)  # type: ignore[operator]
+    inner = _result(body, "function: the body's result")
     types = tuple(param.type for param in params)
     result = result_type or inner.type
     known = result is not None and None not in types
@@ -453,11 +525,11 @@ def function(
 
 def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     """`then` if the scalar condition is not zero, else `otherwise`; only that one is computed."""
-    branches = (_result(then), _result(otherwise))
+    branches = (_result(then, "if_: then"), _result(otherwise, "if_: otherwise"))
     type_ = branches[0].type if branches[0].type == branches[1].type else None
     return Expression(
         lambda atoms, blocks: ir.If(atoms[0], *blocks),
-        (expression(condition),),
+        (expression(condition, "if_: the condition"),),
         branches,
         type=type_,
         name="chosen",
@@ -470,12 +542,18 @@ def while_loop(condition: Callable[..., Any], body: Callable[..., Any], initial:
 
     The variables are named like the parameters of `body`.
     """
-    operands = tuple(map(expression, initial))
+    operands = tuple(_initial("while_loop", initial))
     _parameter_names(condition, len(operands), "while_loop: the condition")
     names = _parameter_names(body, len(operands), "while_loop: the body")
     variables = [_loop_variable(name, start) for name, start in zip(names, operands, strict=True)]
     following = _next_values("while_loop", body(*variables), len(variables))
-    return _loop(variables, operands, _result(condition(*variables)), following)
+    return _loop(variables, operands, _result(condition(*variables), "while_loop: the condition's result"), following)
+
+
+def _initial(loop: str, values: Any) -> Iterator[Expression]:
+    """The values that a loop's variables start as."""
+    given = check.several(f"{loop}: initial", values, "values, one for each variable")
+    return (expression(value, f"{loop}: initial[{number}]") for number, value in enumerate(given))
 
 
 def _loop(
@@ -499,15 +577,19 @@ def _next_values(loop: str, after: Any, count: int) -> Expression:
     if fields is None and isinstance(after, Expression) and count > 1:
         return after  # a tuple, as inference will see
     if count == 1 and (fields is None or len(fields) != 1):
-        return tuple_(_result(after))
+        return tuple_(_result(after, f"{loop}: the body's result"))
+    if fields is None:
+        _result(after, f"{loop}: the body's result")  # raises for what is no value
     came = 1 if fields is None else len(fields)
     if came != count:
         raise InferenceError(f"{loop}: the body gives {came} values for {count} variables")
-    return _result(after)
+    return _result(after, f"{loop}: the body's result")
 
 
 def _parameter_names(body: Callable[..., Any], count: int, what: str) -> list[str]:
     """Names for the `count` arguments that a Python function is called with; *args are numbered."""
+    if not _is_python_function(body):
+        raise check.refuse(what, "a Python function of the variables", body)
     try:
         parameters = list(inspect.signature(body).parameters.values())
     except ValueError:  # of some built-in functions Python does not know the parameters
@@ -537,9 +619,13 @@ def _shapeless(type_: Type) -> Type:
 
 def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand]) -> Expression:
     """`count` times, with i = 0, 1, …, the variables become `body(i, *variables)`. The tuple of their last values."""
-    limit = expression(count)
+    limit = expression(count, "for_loop: count")
+    if isinstance(limit.type, TensorType) and (limit.type.rank or not limit.type.dtype.is_integer):
+        raise InferenceError(f"for_loop: count: expected an integer, {limit.type} came")
+    if isinstance(count, int) and count < 0:
+        raise InferenceError(f"for_loop: count: expected 0 or more, {count} came")
     start = constant(0, limit.dtype) if limit.type is not None else op.subtract(limit, limit)
-    operands = (start, *map(expression, initial))
+    operands = (start, *_initial("for_loop", initial))
     names = _parameter_names(body, len(operands), "for_loop: the body")
     variables = [_loop_variable(name, value) for name, value in zip(names, operands, strict=True)]
     counter = variables[0]
@@ -551,7 +637,11 @@ def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand
 
 def match_shape(value: Expression, shape: Sequence[int | str | Dim]) -> Expression:
     """The tensor, whose shape is checked when the program runs; variables that are not bound yet are bound by it."""
-    dimensions = tensor("float32", tuple(shape)).shape
+    if not isinstance(value, Expression):
+        raise check.refuse("match_shape: value", "an expression", value)
+    if value.type is not None and not isinstance(value.type, TensorType):
+        raise InferenceError(f"match_shape: value: expected a tensor, {value.name!r} is {value.type}")
+    dimensions = check.shape("match_shape: shape", shape)
     type_ = TensorType(value.dtype, dimensions) if value.dtype else None
     return Expression(lambda atoms, _: ir.MatchShape(atoms[0], dimensions), (value,), type=type_, name="matched")
 
@@ -567,6 +657,9 @@ class ConstructorFunction:
 
     def __call__(self, *args: Operand) -> Expression:
         name, case = self.definition.name, self.constructor.name
+        if len(args) != len(self.constructor.fields):
+            fields = ", ".join(map(str, self.constructor.fields)) or "nothing"
+            raise InferenceError(f"{case} of {name} takes {fields}; {len(args)} values came")
         type_ = None if self.definition.parameters else DataType(name)
         return Expression(
             lambda atoms, _: ir.Construct(name, case, atoms),
@@ -585,7 +678,13 @@ class DataTypeBuilder:
         self._constructors = {case.name: ConstructorFunction(definition, case) for case in definition.constructors}
 
     def __call__(self, *arguments: Type) -> DataType:
-        return DataType(self.definition.name, arguments)
+        name, parameters = self.definition.name, self.definition.parameters
+        if len(arguments) != len(parameters):
+            raise InferenceError(f"{name} takes {len(parameters)} types, {len(arguments)} came")
+        for argument in arguments:
+            if not isinstance(argument, _TYPES):
+                raise check.refuse(f"{name}(…)", "a type", argument)
+        return DataType(name, arguments)
 
     def __getattr__(self, name: str) -> ConstructorFunction:
         try:
@@ -601,10 +700,30 @@ def data_type(text: str) -> DataTypeBuilder:
     """A data type from its text: `data_type("List[a] = Nil | Cons(a, List[a])")`. Raises ParseError."""
     from .text import parse_data_type
 
+    check.text("data_type: text", text, "text such as 'List[a] = Nil | Cons(a, List[a])'")
     return DataTypeBuilder(parse_data_type(text))
 
 
 Pattern = Union[ConstructorFunction, ir.Pattern]
+
+
+def _clauses(clauses: Any) -> list[tuple[Any, Any]]:
+    """The clauses of a match as pairs. Raises InferenceError."""
+    expected = "clauses, pairs of a pattern and a value or function"
+    pairs = (
+        list(clauses.items()) if isinstance(clauses, Mapping) else check.several("match_: clauses", clauses, expected)
+    )
+    if not pairs:
+        raise InferenceError(f"match_: there are no clauses; expected {expected}")
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise check.refuse(f"match_: clause {number}", "a pair of a pattern and a value or function", pair)
+        if not isinstance(pair[0], _PATTERNS):
+            raise check.refuse(f"match_: the pattern of clause {number}", "a constructor, as List.Cons", pair[0])
+    return pairs
+
+
+_PATTERNS = (ConstructorFunction, ir.Wildcard, ir.Bind, ir.ConstructorPattern, ir.TuplePattern)
 
 
 def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pattern, Any]]) -> Expression:
@@ -612,7 +731,8 @@ def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pa
 
     A constructor as a pattern binds all its fields, named like the function's parameters.
     """
-    pairs = list(clauses.items()) if isinstance(clauses, Mapping) else list(clauses)
+    value = expression(value, "match_: value")
+    pairs = _clauses(clauses)
     patterns, bodies = [], []
     for pattern, body in pairs:
         is_function = _is_python_function(body)
@@ -626,7 +746,9 @@ def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pa
             raise InferenceError("match_: a variable stands twice in a pattern; make one for each place")
         bound = [Expression(atom=variable, type=variable.type) for variable in variables]
         patterns.append(pattern)
-        bodies.append(_result(body(*bound) if is_function else body))
+        if is_function:
+            check.arity("match_: a clause", body, len(bound))
+        bodies.append(_result(body(*bound) if is_function else body, "match_: a clause's result"))
     definition = next((p.definition for p, _ in pairs if isinstance(p, ConstructorFunction)), None)
     types = {body.type for body in bodies}
     return Expression(
@@ -654,7 +776,11 @@ def Module(
     Raises InferenceError for a name that comes twice, and for a data type or import that two parts declare differently.
     """
     functions: dict[str, ir.Function] = {}
-    definitions = {builder.definition.name: builder.definition for builder in data_types}
+    builders = check.several("Module: data_types", data_types, "data types, made by data_type()")
+    for builder in builders:
+        if not isinstance(builder, DataTypeBuilder):
+            raise check.refuse("Module: data_types", "data types, made by data_type()", builder)
+    definitions = {builder.definition.name: builder.definition for builder in builders}
     imports: dict[str, FunctionType] = {}
     for part in (*parts, named):
         for name, function_ in _functions_of(part).items():

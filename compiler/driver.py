@@ -105,8 +105,10 @@ def compile(
     with naming("compiling"):
         target = _target(target)
         built = _built(model, entry)
-        entry = entry or (tuple(model) if isinstance(model, Mapping) and model else "main")
-        entries = (entry,) if isinstance(entry, str) else tuple(entry)
+        if entry is None:
+            entry = tuple(model) if isinstance(model, Mapping) and model else "main"
+        entries = _entries(entry)
+        _check_options(params, shapes, tune, built, print_after=print_after, without=without, passes=passes)
         module = built or _import(model, entries[0], shapes, weights)
         if decode_loop:
             module, entries = with_decode_loop(_with_result_names(module, entries[:1]), entries[0]), (*entries, LOOP)
@@ -140,6 +142,29 @@ def _built(model: Any, entry: str | Sequence[str] | None) -> ir.Module | None:
     if isinstance(model, Mapping):
         return Module(model)
     return Module(*model) if isinstance(model, (list, tuple)) else None
+
+
+def _entries(entry: Any) -> tuple[str, ...]:
+    """Raises CompileError for what are no names of functions."""
+    names = (entry,) if isinstance(entry, str) else tuple(entry) if isinstance(entry, Iterable) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise CompileError(f"entry={entry!r}: expected the name of a function, or a list of names")
+    return names
+
+
+def _check_options(params: Any, shapes: Any, tune: Any, built: ir.Module | None, **passes: Any) -> None:
+    """Raises CompileError for options of the wrong kind, each by its name."""
+    for name, value in (("params", params), ("shapes", shapes)):
+        if value is not None and not isinstance(value, Mapping):
+            raise CompileError(f"{name}={value!r}: expected a mapping by name, or None")
+    if shapes and built is not None:
+        raise CompileError("shapes: these are for ONNX models; the variables of a Module have their own")
+    for name, value in passes.items():
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise CompileError(f"{name}={value!r}: expected a list of passes")
+    is_number = isinstance(tune, (int, float)) and not isinstance(tune, bool) and tune >= 0
+    if tune is not None and not hasattr(tune, "deadline") and not is_number:
+        raise CompileError(f"tune={tune!r}: expected seconds, 0 or more, or a Session")
 
 
 def _target(target: Any) -> Target:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .bytecode import Decoded, Value, function_words, jump_target, scan
 from .dtypes import DType
-from .errors import DTypeError, UnknownFunctionError
+from .errors import ArgumentError, DTypeError, UnknownFunctionError
 from .isa import BY_NAME, Field, Kind, Operation
 from .names import near
 from .notation import print_name, print_result_names, print_type
@@ -48,7 +48,9 @@ class Instruction(NamedTuple):
 
 def dis(executable: Executable | Program, function: str | None = None) -> Iterator[Instruction]:
     """The instructions of all functions, or of one. Raises UnknownFunctionError, and FormatError for malformed code."""
-    program = executable if isinstance(executable, Program) else executable.program
+    program = executable if isinstance(executable, Program) else getattr(executable, "program", None)
+    if not isinstance(program, Program):
+        raise ArgumentError(f"dis(executable): expected an Executable, a {type(executable).__name__} came")
     if function is not None and all(f.name != function for f in program.functions):
         names = ", ".join(f.name for f in program.functions)
         raise UnknownFunctionError(

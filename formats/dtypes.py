@@ -108,6 +108,11 @@ class DType(Enum):
                 f"no tensor element type {value!r}; Treadle has {known}{near(value, DType.__members__)}"
             ) from None
 
+    @classmethod
+    def _missing_(cls, value: object) -> "DType":
+        """`DType("float32")`. Raises DTypeError."""
+        return cls.of(value)  # type: ignore[arg-type]
+
     @staticmethod
     def from_code(code: int) -> "DType":
         """Raises DTypeError for a code that no DType has."""

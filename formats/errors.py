@@ -131,6 +131,10 @@ class InferenceError(CompileError, TypeError):
     """Types or shapes in a program do not agree."""
 
 
+class SubscriptError(InferenceError, IndexError):
+    """A program indexes an axis, element or field that there is not."""
+
+
 class UnsupportedOperatorError(CompileError, NotImplementedError):
     """A model uses operators that Treadle does not have; `operators` lists all: (operator, node name, reason)."""
 

@@ -27,7 +27,7 @@ from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
-from .errors import ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
+from .errors import ArgumentError, ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
 from .names import near
 from .ports import Port, inputs_of, outputs_of
@@ -73,6 +73,9 @@ class Executable:
         weights: WeightTable | None = None,
     ) -> None:
         """Copies constants that could change. Raises FormatError for tables that disagree."""
+        if not isinstance(program, Program):
+            kind = type(program).__name__
+            raise ArgumentError(f"Executable(program): expected a Program, a {kind} came; treadle.load reads a file")
         sections.check(program)
         (code,) = _frozen([program.code])
         self._program = replace(program, constants=_frozen(program.constants), code=code)

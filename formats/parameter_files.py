@@ -19,7 +19,7 @@ import numpy as np
 
 from .container import named, open_ending, save
 from .data_type import bfloat16
-from .errors import FileError, FormatError, LimitError
+from .errors import ArgumentError, FileError, FormatError, LimitError
 from .file_kinds import HEAD_BYTES, kind_of, told
 from .param_dict import load_param_dict_from_file, save_param_dict_to_file
 
@@ -41,6 +41,10 @@ def load_params(path: str | os.PathLike) -> Parameters:
 
 def save_params(params: Mapping[str, Any], path: str | os.PathLike) -> None:
     """Writes a .params, .npz or .safetensors file, which is there whole or not at all. Raises FormatError, FileError."""
+    if not isinstance(params, Mapping):
+        raise ArgumentError(
+            f"save_params: params: expected a mapping of names to arrays, a {type(params).__name__} came"
+        )
     _kind(named(path, "save_params: path")).write(params, path)
 
 

@@ -86,7 +86,7 @@ class Device(DeviceType):
             session, code = divmod(kind, REMOTE)
             object.__setattr__(self, "kind", _KINDS.get(code, ""))
             object.__setattr__(self, "session", session or self.session)
-        if self.kind not in _CODES:
+        if not isinstance(self.kind, str) or self.kind not in _CODES:
             raise FormatError(f"Unknown device type: {kind!r}; there are {', '.join(_CODES)}")
         if not isinstance(self.index, int) or self.index < 0:
             raise DeviceNumberError(f"Invalid device id: {self.index!r}; expected a number from 0 on")
@@ -200,7 +200,7 @@ _CPU = Device("cpu")
 
 def cpu(index: int = 0) -> Device:
     """The CPU. Raises ArgumentError for an index but 0: all cores are one device."""
-    if index != 0:
+    if not isinstance(index, int) or index != 0:
         raise ArgumentError(f"cpu({index}): there is one CPU device, cpu(0); threads share its cores")
     return _CPU
 

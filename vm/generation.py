@@ -93,9 +93,9 @@ class Sampler:
 
     def __post_init__(self) -> None:
         for name, is_good, expected in (
-            ("temperature", 0 <= self.temperature < np.inf, "a number from 0 on"),
+            ("temperature", _is_number(self.temperature) and 0 <= self.temperature < np.inf, "a number from 0 on"),
             ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 on"),
-            ("top_p", 0 < self.top_p <= 1, "a number above 0, up to 1"),
+            ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0, up to 1"),
         ):
             if not is_good:
                 raise ArgumentError(f"generate: {name}: expected {expected}, {getattr(self, name)!r} came")
@@ -117,6 +117,10 @@ class Sampler:
         count = int(np.searchsorted(sums, self.top_p)) + 1  # the last of them is the one that reaches it
         sums = sums[: min(count, len(sums))]
         return int(order[np.searchsorted(sums, draw.random() * sums[-1], side="right").clip(max=len(sums) - 1)])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating))
 
 
 def greedy(logits: np.ndarray) -> np.ndarray:

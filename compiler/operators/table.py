@@ -152,7 +152,14 @@ class Operator:
         most = float("inf") if any(name.startswith("*") for name in self.inputs) else len(self.inputs)
         if not least <= count <= most:
             names = ", ".join(self.inputs) or "no inputs"
-            raise InferenceError(f"{self.name} takes {names}, but {count} {'input' if count == 1 else 'inputs'} came")
+            message = f"{self.name} takes {names}, but {count} {'input' if count == 1 else 'inputs'} came"
+            hint = f"; attributes are given by name: {', '.join(f'{name}=…' for name in self.attributes)}"
+            raise InferenceError(message + (hint if count > most and self.attributes else ""))
+
+    def input_name(self, number: int) -> str:
+        """What an input is called, of several of one name with its number."""
+        name = self.inputs[min(number, len(self.inputs) - 1)] if self.inputs else ""
+        return f"{name[1:]}[{number - len(self.inputs) + 1}]" if name.startswith("*") else name.removesuffix("?")
 
     def bind(self, attributes: Attributes) -> dict[str, Any]:
         """Every attribute by name, defaults included. Raises InferenceError for an unknown, missing or wrong one."""

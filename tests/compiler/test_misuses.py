@@ -1,0 +1,286 @@
+"""Mistakes that people make with the builder and the public names: each has a sentence of its own, of Treadle's errors.
+
+The table is what users read: a changed message is changed here.
+"""
+
+import random
+
+import numpy as np
+import pytest
+import treadle
+from treadle import *  # noqa: F403
+from treadle import Module, data_type, function, op, tuple_, var
+from treadle.formats.errors import TreadleError
+
+x = var("x", (2, 3))
+L = data_type("List = Nil | Cons(float32[], List)")
+f1 = function([x], x + 1)
+M = Module(main=f1)
+
+# fmt: off
+MISUSES = [
+    ('var(3, (2,))', 'var: name: expected a name, a string that is not empty, 3 came'),
+    ('var("x", 3)', "var('x'): shape: expected a list of sizes, 3 came"),
+    ('var("x", "n")', "var('x'): shape: expected a list of sizes, 'n' came"),
+    ('var("x", (2.5,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", 2.5 came'),
+    ('var("x", (-1,))', 'var(\'x\'): shape[0]: expected a size from 0 to 140737488355327, -1 came; a size that is not known is a name, such as "n"'),  # noqa: E501
+    ('var("x", (None,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", None came'),
+    ('var("x", ("n +",))', "'n +' is not a dimension (at 'its end')"),
+    ('var("x", (True,))', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", True came'),
+    ('var("x", [[1]])', 'var(\'x\'): shape[0]: expected an integer, or a name such as "n", a list came'),
+    ('var("", (2,))', "var: name: expected a name, a string that is not empty, '' came"),
+    ('constant(None)', 'constant: expected an expression, an array or a number, None came'),
+    ('constant("a")', "constant: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),
+    ('constant([x, x])', 'constant: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('constant({"a": 1})', 'constant: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)'),  # noqa: E501
+    ('constant([[1], [1, 2]])', 'constant: a list is no tensor: setting an array element with a sequence'),
+    ('constant(x)', "constant: expected an expression, an array or a number, the variable 'x' came; it is an expression already"),
+    ('constant(f1)', "constant: expected an expression, an array or a number, an expression, 'function', came; it is an expression already"),  # noqa: E501
+    ('constant(1 << 70)', 'constant: 1180591620717411303424 is no tensor: Python int too large to convert to C long'),
+    ('function("x", x)', "function: params: expected a list of variables, made by var(), 'x' came"),
+    ('function(x, x)', "function: params: expected a list of variables, made by var(), the variable 'x' came"),
+    ('function([x, x], x)', "function: the variable 'x' is parameter 1, and one before it too; make one for each by var()"),
+    ('function(["x"], x)', 'function: parameter 0 is a str; expected a variable, made by var()'),
+    ('function([x + 1], x)', "function: parameter 0 is an expression, 'add'; expected a variable, made by var()"),
+    ('function([x], lambda a: None)', "function: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('function([x], lambda a: {"y": a})', "function: the body's result: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)"),  # noqa: E501
+    ('function([x], lambda: x)', 'function: the body: <lambda>() cannot take 1 argument'),
+    ('function([x], lambda a, b: a)', 'function: the body: <lambda>(a, b) cannot take 1 argument'),
+    ('function([x], None)', "function: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('function([x], "x")', "function: the body's result: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),  # noqa: E501
+    ('function([x], {1: 2})', "function: the body's result: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)"),  # noqa: E501
+    ('function([x], lambda a: [a, None])', "function: the body's result, value 1: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('function([x], x, result_type="float32[2]")', "function: result_type: expected a type, 'float32[2]' came"),
+    ('function([x], x, name=3)', 'function: name: expected a string, 3 came'),
+    ('function(None, x)', 'function: params: expected a list of variables, made by var(), None came'),
+    ('function(3, x)', 'function: params: expected a list of variables, made by var(), 3 came'),
+    ('if_("a", x, x)', "if_: the condition: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),  # noqa: E501
+    ('if_(x, x, None)', 'if_: otherwise: expected an expression, an array or a number, None came'),
+    ('if_(x, lambda: x, lambda: x)', 'if_: then: expected an expression, an array or a number, the Python function <lambda> came; call it, or make a function of the program with function([…], …)'),  # noqa: E501
+    ('if_(x, {"a": x}, x)', 'if_: then: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)'),  # noqa: E501
+    ('while_loop(x, x, [x])', "while_loop: the condition: expected a Python function of the variables, the variable 'x' came"),
+    ('while_loop(lambda a: a, lambda a: a, x)', "while_loop: initial: expected a list of values, one for each variable, the variable 'x' came"),  # noqa: E501
+    ('while_loop(lambda a: a, lambda a: a, 3)', 'while_loop: initial: expected a list of values, one for each variable, 3 came'),
+    ('while_loop(lambda a, b: a, lambda a: a, [x])', 'while_loop: the condition takes 2 variables, but there are 1'),
+    ('while_loop(lambda a: None, lambda a: a, [x])', "while_loop: the condition's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('while_loop(lambda a: a, lambda a: None, [x])', "while_loop: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('while_loop(lambda a: a, lambda a: a, [None])', 'while_loop: initial[0]: expected an expression, an array or a number, None came'),  # noqa: E501
+    ('while_loop(lambda a: a, lambda a: a, [])', 'while_loop: the condition takes 1 variables, but there are 0'),
+    ('for_loop(2.5, lambda i, a: a, [x])', 'for_loop: count: expected an integer, float32[] came'),
+    ('for_loop("3", lambda i, a: a, [x])', "for_loop: count: expected an expression, an array or a number, '3' came; var('3', shape) makes a variable"),  # noqa: E501
+    ('for_loop(x, lambda i, a: a, [x])', 'for_loop: count: expected an integer, float32[2, 3] came'),
+    ('for_loop(3, lambda a: a, [x])', 'for_loop: the body takes 1 variables, but there are 2'),
+    ('for_loop(3, x, [x])', "for_loop: the body: expected a Python function of the variables, the variable 'x' came"),
+    ('for_loop(3, lambda i, a: None, [x])', "for_loop: the body's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('for_loop(-1, lambda i, a: a, [x])', 'for_loop: count: expected 0 or more, -1 came'),
+    ('for_loop(3, lambda i, a: a, x)', "for_loop: initial: expected a list of values, one for each variable, the variable 'x' came"),  # noqa: E501
+    ('match_(L.Nil(), [])', 'match_: there are no clauses; expected clauses, pairs of a pattern and a value or function'),
+    ('match_(L.Nil(), {})', 'match_: there are no clauses; expected clauses, pairs of a pattern and a value or function'),
+    ('match_(L.Nil(), {L.Nil: None})', "match_: a clause's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
+    ('match_(L.Nil(), {L.Cons: lambda a: a})', 'match_: the clause of Cons takes 1 variables, but there are 2'),
+    ('match_(L.Nil(), {"Nil": x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, 'Nil' came"),
+    ('match_(L.Nil(), [L.Nil])', 'match_: clause 0: expected a pair of a pattern and a value or function, a ConstructorFunction came'),  # noqa: E501
+    ('match_(L.Nil(), L.Nil)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, a ConstructorFunction came'),  # noqa: E501
+    ('match_("x", {L.Nil: x})', "match_: value: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),  # noqa: E501
+    ('match_(L.Nil(), {L.Nil(): x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, an expression, 'nil', came"),  # noqa: E501
+    ('match_(L.Nil(), [(L.Nil, x, x)])', 'match_: clause 0: expected a pair of a pattern and a value or function, a tuple came'),
+    ('match_(L.Nil(), 3)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, 3 came'),
+    ('match_shape("x", (2,))', "match_shape: value: expected an expression, 'x' came"),
+    ('match_shape(x, 3)', 'match_shape: shape: expected a list of sizes, 3 came'),
+    ('match_shape(x, "n")', "match_shape: shape: expected a list of sizes, 'n' came"),
+    ('match_shape(x, (2.5,))', 'match_shape: shape[0]: expected an integer, or a name such as "n", 2.5 came'),
+    ('match_shape(x, (-1, 2))', 'match_shape: shape[0]: expected a size from 0 to 140737488355327, -1 came; a size that is not known is a name, such as "n"'),  # noqa: E501
+    ('match_shape(L.Nil(), (2,))', "match_shape: value: expected a tensor, 'nil' is List"),
+    ('tuple_(None)', 'tuple_: value 0: expected an expression, an array or a number, None came'),
+    ('tuple_([x])', 'tuple_: value 0: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('tuple_({"a": x})', 'tuple_: value 0: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)'),  # noqa: E501
+    ('tuple_(lambda: x)', 'tuple_: value 0: expected an expression, an array or a number, the Python function <lambda> came; call it, or make a function of the program with function([…], …)'),  # noqa: E501
+    ('named(3, x)', 'named: name: expected a name, a string that is not empty, 3 came'),
+    ('named("a", 3)', 'named: value: expected an expression, 3 came'),
+    ('global_function(3)', 'global_function: name: expected a name, a string that is not empty, 3 came'),
+    ('global_function("f", "fn")', "global_function('f'): type: expected the type of a function, 'fn' came"),
+    ('import_(3, "fn() -> ()")', 'import_: name: expected a name, a string that is not empty, 3 came'),
+    ('import_("f", 3)', "import 'f': expected the type of a function, 3 came"),
+    ('import_("f", "float32[2]")', "import 'f': expected the type of a function, float32[2] came"),
+    ('data_type(3)', "data_type: text: expected text such as 'List[a] = Nil | Cons(a, List[a])', a string that is not empty, 3 came"),  # noqa: E501
+    ('L.Cons(1)', 'Cons of List takes float32[], List; 1 values came'),
+    ('L.Cons()', 'Cons of List takes float32[], List; 0 values came'),
+    ('L.Foo', "data List = Nil | Cons(float32[], List) has no constructor 'Foo'"),
+    ('L(3)', 'List takes 0 types, 1 came'),
+    ('L("a")', 'List takes 0 types, 1 came'),
+    ('Module(3)', 'Module: expected a dict of functions, or a module; a int came'),
+    ('Module(main=3)', "Module: 'main' is a int; expected a name and a function, made by function()"),
+    ('Module(main=x)', "Module: 'main' is an expression, 'value'; expected a name and a function, made by function()"),
+    ('Module(main=lambda a: a)', "Module: 'main' is a function; expected a name and a function, made by function()"),
+    ('Module({"main": x})', "Module: 'main' is an expression, 'value'; expected a name and a function, made by function()"),
+    ('Module({3: f1})', "Module: 3 is an expression, 'function'; expected a name and a function, made by function()"),
+    ('Module([f1])', 'Module: expected a dict of functions, or a module; a list came'),
+    ('Module(main=f1, data_types=3)', 'Module: data_types: expected a list of data types, made by data_type(), 3 came'),
+    ('Module(main=f1, data_types=["a"])', "Module: data_types: expected data types, made by data_type(), 'a' came"),
+    ('Module(f1)', "Module: expected a dict of functions, or a module; an expression, 'function' came"),
+    ('op.relu()', 'relu takes x, but 0 inputs came'),
+    ('op.relu(x, x)', 'relu takes x, but 2 inputs came'),
+    ('op.relu("x")', "relu: x: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),
+    ('op.relu(None)', 'relu: x: expected an expression, an array or a number, None came'),
+    ('op.relu([x])', 'relu: x: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('op.relu(f1)', "relu: expected tensors, an expression, 'function', is fn(float32[2, 3]) -> float32[2, 3]"),
+    ('op.relu(lambda: x)', 'relu: x: expected an expression, an array or a number, the Python function <lambda> came; call it, or make a function of the program with function([…], …)'),  # noqa: E501
+    ('op.add(x, f1)', "add: expected tensors, an expression, 'function', is fn(float32[2, 3]) -> float32[2, 3]"),
+    ('op.softmax(x, 0)', 'softmax takes x, but 2 inputs came; attributes are given by name: axis=…'),
+    ('op.softmax(x, axis="0")', "softmax: attribute 'axis' takes an integer, but '0' came"),
+    ('op.softmax(x, axis=5)', 'expected an axis from -2 to 1, but 5 came'),
+    ('op.softmax(x, axes=0)', "softmax has no attribute 'axes'; its attributes: axis; did you mean axis?"),
+    ('op.reshape(x, (3, 2))', 'reshape takes x, but 2 inputs came; attributes are given by name: shape=…'),
+    ('op.reshape(x, shape=(4, 2))', 'expected a shape of 6 elements for float32[2, 3], but [4, 2] came'),
+    ('op.reshape(x, shape=2.5)', "reshape: attribute 'shape' takes a list of dimensions, but 2.5 came"),
+    ('op.reshape(x, shape=(2.5,))', "reshape: attribute 'shape' takes a list of dimensions, but (2.5,) came"),
+    ('op.reshape(x, shape="a b")', "reshape: attribute 'shape' takes a list of dimensions, but 'a b' came"),
+    ('op.concat([x, x], axis=0)', 'concat: tensors[0]: expected an expression, an array or a number, a list came; tuple_(*values) makes a tuple of tensors, op.concat(*values, axis=0) one tensor'),  # noqa: E501
+    ('op.conv(x)', 'conv takes x, weight, bias?, but 1 input came'),
+    ('op.cast(x, "float64")', 'cast takes x, but 2 inputs came; attributes are given by name: dtype=…'),
+    ('op.nope(x)', "there is no operator 'nope'; dir(op) lists them"),
+    ('op.transpose(x)', "there is no operator 'transpose'; did you mean conv_transpose?; dir(op) lists them"),
+    ('x["a"]', "a tensor is indexed by integers, slices, ..., None and tensors of integers, not by 'a'; see op.where"),
+    ('x[5]', 'value: index 5 is out of range for axis 0 of 2 elements: it is float32[2, 3]'),
+    ('x[1.5]', 'a tensor is indexed by integers, slices, ..., None and tensors of integers, not by 1.5; see op.where'),
+    ('x[1, 2, 3]', 'value: there is no axis 2: it is float32[2, 3]'),
+    ('x[::0]', 'value: axis 0: the step of a slice is 0'),
+    ('x + None', 'add: b: expected an expression, an array or a number, None came'),
+    ('x + "a"', "add: b: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),
+    ('x @ 3', 'expected tensors of rank 1 at least, but float32[2, 3] and float32[] came'),
+    ('x + f1', "add: expected tensors, an expression, 'function', is fn(float32[2, 3]) -> float32[2, 3]"),
+    ('x < None', 'less: b: expected an expression, an array or a number, None came'),
+    ('bool(x)', 'an expression has no truth value while the program is built; use if_ or while_loop'),
+    ('iter(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]"),
+    ('list(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]"),
+    ('f1(x, x)', 'function: expected 1 arguments, 2 came: fn(float32[2, 3]) -> float32[2, 3]'),
+    ('f1()', 'function: expected 1 arguments, 0 came: fn(float32[2, 3]) -> float32[2, 3]'),
+    ('f1("a")', "argument 0: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),
+    ('f1[0]', "function is fn(float32[2, 3]) -> float32[2, 3], and cannot be indexed; a data type's fields come out by match_"),
+    ('x(3)', 'value is float32[2, 3], not a function, and cannot be called'),
+    ('L.Nil()[0]', "nil is List, and cannot be indexed; a data type's fields come out by match_"),
+    ('tuple_(x, x)[2]', 'tuple[2]: the tuple has 2 fields'),
+    ('tuple_(x, x)["a"]', "a tuple is indexed by one integer, not by 'a'"),
+    ('tuple_(x, x)[0:1]', 'a tuple is indexed by one integer, not by a slice'),
+    ('compile(3)', 'cannot compile int; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module'),
+    ('compile(None)', 'cannot compile NoneType; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module'),
+    ('compile(x)', 'cannot compile Expression; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module'),
+    ('compile([f1])', "Module: expected a dict of functions, or a module; an expression, 'function' came"),
+    ('compile([])', "there is no function 'main' to start at; the module has no functions"),
+    ('compile({"main": x})', "Module: 'main' is an expression, 'value'; expected a name and a function, made by function()"),
+    ('compile([M, M])', "Module: there are two functions 'main'; give one of them another name"),
+    ('compile(b"abc")', "the model is not an ONNX model: it is text, which begins with b'abc'"),
+    ('compile(M, params=3)', 'params=3: expected a mapping by name, or None'),
+    ('compile(M, params={"y": x})', "'main' has no parameter 'y'; its parameters: x [function 'main']"),
+    ('compile(M, params={"x": [1]})', "parameter 'x': expected float32[2, 3], but int64[1] came [function 'main']"),
+    ('compile(M, entry="nope")', "there is no function 'nope' to start at; the module has main"),
+    ('compile(M, entry=3)', 'entry=3: expected the name of a function, or a list of names'),
+    ('compile(M, entry=[])', 'entry=[]: expected the name of a function, or a list of names'),
+    ('compile(M, shapes={"x": (1,)})', 'shapes: these are for ONNX models; the variables of a Module have their own'),
+    ('compile(f1, shapes={"x": (1,)})', 'shapes: these are for ONNX models; the variables of a Module have their own'),
+    ('compile(M, shapes=3)', 'shapes=3: expected a mapping by name, or None'),
+    ('compile(M, target=3)', "target=3: expected a Target, a int came; None, the default, means this CPU, and TREADLE_TARGET says another. treadle.tvm takes the names that TVM has, such as 'llvm'"),  # noqa: E501
+    ('compile(M, print_after=3)', 'print_after=3: expected a list of passes'),
+    ('compile(M, without=3)', 'without=3: expected a list of passes'),
+    ('compile(M, passes=3)', 'passes=3: expected a list of passes'),
+    ('compile(M, passes=["a"])', 'passes: expected what treadle.after and treadle.before give, str came'),
+    ('after("fold_constants", 3)', 'expected a pass, which has a name and is called with a module, int came'),
+    ('before("fold_constants", int)', 'expected a pass, which has a name and is called with a module, the class int came'),
+    ('compile(M, tune="a")', "tune='a': expected seconds, 0 or more, or a Session"),
+    ('compile(M, tune=-1)', 'tune=-1: expected seconds, 0 or more, or a Session'),
+    ('Sampler("a")', "generate: temperature: expected a number from 0 on, 'a' came"),
+    ('Sampler(top_p=[1])', 'generate: top_p: expected a number above 0, up to 1, [1] came'),
+    ('load(3)', 'expected a path or the bytes of a file, a value of type int came'),
+    ('load(None)', 'expected a path or the bytes of a file, a value of type NoneType came'),
+    ('load(b"abc")', "the data is not a Treadle file: it starts with b'abc' [byte 0]"),
+    ('load(b"")', 'the data is truncated: 0 bytes, the header alone has 32 [byte 0]'),
+    ('load(M)', 'expected a path or the bytes of a file, a value of type Module came'),
+    ('load_params(3)', 'load_params: path: expected a path, a value of type int came'),
+    ('load_params("a")', "'a': parameters are in files that end in .params, .npz, .safetensors"),
+    ('save_params({"a": np.ones(2)}, 3)', 'save_params: path: expected a path, a value of type int came'),
+    ('VirtualMachine(3)', 'VirtualMachine(exe): expected an Executable, a int came; see treadle.load'),
+    ('VirtualMachine(M)', 'VirtualMachine(exe): expected an Executable, a Module came; see treadle.load'),
+    ('VirtualMachine("a.trdl")', 'VirtualMachine(exe): expected an Executable, a str came; see treadle.load'),
+    ('dis(3)', 'dis(executable): expected an Executable, a int came'),
+    ('list(dis(3))', 'dis(executable): expected an Executable, a int came'),
+    ('Executable(3)', 'Executable(program): expected a Program, a int came; treadle.load reads a file'),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("code", "message"), MISUSES, ids=[code for code, _ in MISUSES])
+def test_a_misuse_says_what_is_wrong(code, message):
+    with pytest.raises(TreadleError) as refused:
+        eval(code)
+    assert str(refused.value) == message
+
+
+# ---- at random ----
+
+OPERATORS = ("relu", "add", "matmul", "softmax", "reshape", "concat", "conv", "cast", "sum", "take", "slice", "where")
+LEFT_OUT = {"remote", "map_batches", "set_num_threads", "save_params", "operator", "onnx_operator"}  # outside effects
+LEFT_OUT |= {"DType"}  # an enum
+NAMES = sorted(
+    {name for name in treadle.__all__ if callable(getattr(treadle, name)) and not name.startswith("_")}
+    - LEFT_OUT
+    - {"TreadleError"}
+)
+CALLED = {name: getattr(treadle, name) for name in NAMES if name != "op"}
+CALLED |= {f"op.{name}": getattr(op, name) for name in OPERATORS}
+VALUES = [
+    None, True, False, 0, 1, -1, 7, 2.5, float("nan"), 1 << 70, 1j, "", "x", "main", "float32", "n + 1", "a b", b"", b"abc",
+    (), [], {}, [1, 2], (2, 3), (2.5,), (-1, 2), ("n", 4), [None], ["x"], {"x": 1}, {"main": 3}, {1: 2}, set(), range(3),
+    np.zeros(2, np.float32), np.array("a"), np.array([None]), np.float32(1), np.dtype("int8"), np.zeros(0), object(), int, len,
+    lambda: None, lambda a: a, lambda a, b: (a, b), lambda *a: None, x, x + 1, [x], [x, x], (x, x), {"x": x}, f1, [f1],
+    {"main": f1},
+    M, L, L.Nil, L.Cons, L.Nil(), L(), tuple_(x, x), x.type, f1.type, slice(1, 2), ..., NotImplemented, Exception("a"), iter([1]),
+]  # fmt: skip
+KEYWORDS = (
+    "axis",
+    "shape",
+    "dtype",
+    "name",
+    "type",
+    "params",
+    "entry",
+    "opt_level",
+    "constants",
+    "device",
+    "shapes",
+    "nope",
+)
+
+
+def misuse(rng):
+    """A public name and arguments that nobody has looked at."""
+    name = rng.choice(sorted(CALLED))
+    args = [rng.choice(VALUES) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4)))]
+    kwargs = {rng.choice(KEYWORDS): rng.choice(VALUES) for _ in range(rng.choice((0, 0, 0, 1)))}
+    return name, args, kwargs
+
+
+def is_the_calls_own(error):
+    """Whether Python refused the call itself, for its number of arguments or a keyword, before anything of ours ran."""
+    frame = error.__traceback__
+    return isinstance(error, TypeError) and frame.tb_next is None
+
+
+def bare_errors(seed, count):
+    """The misuses that gave an error which is none of Treadle's."""
+    rng, found = random.Random(seed), []
+    for _ in range(count):
+        name, args, kwargs = misuse(rng)
+        if name == "compile":
+            kwargs.setdefault("embed_native", False)
+        try:
+            CALLED[name](*args, **kwargs)
+        except TreadleError:
+            pass
+        except Exception as error:
+            if not is_the_calls_own(error):
+                found.append(f"{name}(*{args}, **{kwargs}): {type(error).__name__}: {error}")
+    return found
+
+
+def test_misuses_at_random_give_errors_of_treadles_only():
+    assert bare_errors(seed=21, count=2000) == []
