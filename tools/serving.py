@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import statistics
 import tempfile
@@ -63,16 +64,17 @@ def _timed(call: Callable[[], object]) -> list[float]:
     return found
 
 
-def served(folder: str | Path) -> contextlib.AbstractContextManager[dict[str, int]]:
-    """A server of this folder, and what `_process` says of it."""
+def served(folder: str | Path, threads: int | None = None) -> contextlib.AbstractContextManager[dict[str, int]]:
+    """A server of this folder, whose calls use so many threads, and what `_process` says of it."""
+    environment = os.environ | ({"TREADLE_NUM_THREADS": str(threads)} if threads else {})
     arguments = ("serve", folder, "--http-port", "0", "--grpc-port", "0")
-    return _process(processes.module("treadle"), *arguments)
+    return _process(processes.module("treadle"), *arguments, env=environment)
 
 
 @contextlib.contextmanager
-def _process(code: str, *arguments: object) -> Iterator[dict[str, int]]:
+def _process(code: str, *arguments: object, **options: Any) -> Iterator[dict[str, int]]:
     """A child that runs this code, and says on which ports it listens: `HTTP on HOST:PORT`. Its number is added as `pid`."""
-    child = processes.start(code, *arguments, stderr=processes.PIPE, text=True)
+    child = processes.start(code, *arguments, stderr=processes.PIPE, text=True, **options)
     assert child.stderr is not None
     ports: dict[str, int] = {}
     try:

@@ -36,3 +36,13 @@ def mm1k_refused(room: int, rate: float, service: float) -> float:
     if load == 1:
         return 1 / (room + 1)
     return (1 - load) * load**room / (1 - load ** (room + 1))
+
+
+def closed_rate(clients: int, servers: int, service: float, think: float) -> float:
+    """Answers a second, where so many clients each think, wait for a server and are served (M/M/c//N, the machine repairman)."""
+    weight, busy, total = 1.0, 0.0, 1.0  # of the state that no client is at a server; states follow by balance
+    for here in range(1, clients + 1):
+        weight *= (clients - here + 1) * service / (think * min(here, servers))
+        total += weight
+        busy += weight * min(here, servers)
+    return busy / total / service

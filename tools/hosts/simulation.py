@@ -4,7 +4,8 @@ Requests of each model arrive at random (Poisson) and go to the host with the sh
 servers as processors, and a line for each model: a full one refuses (429). The model that has used the least time is next
 (`serve/scheduler.py`); a call takes the requests that wait, up to its largest batch (`serve/batching.py`). A host
 that fails loses what it has, and its clients ask once more elsewhere, after they have noticed. A draining host takes
-no new requests.
+no new requests. Beside random arrivals, a model may have clients that each wait for an answer before they ask again; a model
+has either the one or the other.
 
 Time is in seconds. All randomness comes from one seed: the same run gives the same figures everywhere.
 """
@@ -21,14 +22,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Model:
-    """`rate` requests a second for all hosts together; a call takes `call` seconds and `row` for each request in it."""
+    """`rate` requests a second for all hosts together, or so many `clients`; a call takes `call` seconds, and `row` for each
+    request in it."""
 
     rate: float
     call: float
     row: float = 0.0
     max_batch: int = 1
     max_queue: int = 128
-    varies: bool = False  # calls take exponentially distributed times of that mean
+    varies: bool = False  # calls, and clients' thoughts, take exponentially distributed times of that mean
+    clients: int = 0  # each asks again `think` seconds after its answer
+    think: float = 0.0
 
     def seconds(self, rows: int, draw: random.Random) -> float:
         """How long a call takes."""
@@ -101,7 +105,7 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[..., None], tuple]] = []
         self._count = itertools.count()  # events of one moment happen in the order in which they were planned
         self._outcomes = [Outcome() for _ in self.models]
-        self._warm = 0.0
+        self._warm = self._until = 0.0
 
     def at(self, when: float, action: Callable[..., None], *told: object) -> None:
         """Plans an action for a moment."""
@@ -109,10 +113,12 @@ class Simulation:
 
     def run(self, seconds: float, warm: float = 0.0) -> list[Outcome]:
         """Requests arrive for so long, those of the first `warm` seconds uncounted; all are answered."""
-        self._warm = warm
+        self._warm, self._until = warm, seconds
         for number, model in enumerate(self.models):
             if model.rate:
                 self.at(self._draw.expovariate(model.rate), self._arrive, number, seconds)
+            for _ in range(model.clients):
+                self.at(0.0, self._ask, number)
         while self._events:
             self.now, _, action, told = heapq.heappop(self._events)
             action(*told)
@@ -182,10 +188,23 @@ class Simulation:
         if following < until:
             self.at(following, self._arrive, number, until)
 
+    def _ask(self, number: int) -> None:
+        """One of a model's clients, which waits for what comes."""
+        if self.now < self._until:
+            self._send(_Request(number, self.now))
+
+    def _ended(self, number: int, answered: bool = True) -> None:
+        """A request has ended: if a client waits for it, the client thinks, and asks again."""
+        model = self.models[number]
+        if model.clients:
+            think = self._draw.expovariate(1 / model.think) if model.varies and model.think else model.think
+            self.at(self.now + (think if answered else max(think, _MOMENT)), self._ask, number)
+
     def _send(self, request: _Request) -> None:
         model, counted = self.models[request.model], request.arrived >= self._warm
         if not self._ready:
             self._outcomes[request.model].refused += counted
+            self._ended(request.model, answered=False)
             return
         number = self._chosen()
         host = self._hosts[number]
@@ -195,6 +214,7 @@ class Simulation:
         line = host.lines[request.model]
         if not host.free and len(line) >= model.max_queue:
             self._outcomes[request.model].refused += counted
+            self._ended(request.model, answered=False)
             return
         if not line:  # one that was idle has no claim to the time that it did not use
             busy = [host.used[other] for other, waiting in enumerate(host.lines) if waiting]
@@ -212,6 +232,7 @@ class Simulation:
         outcome, counted = self._outcomes[request.model], request.arrived >= self._warm
         if request.tries > _RETRIES:
             outcome.lost += counted
+            self._ended(request.model, answered=False)
             return
         request.tries += 1
         outcome.repeated += counted
@@ -244,6 +265,7 @@ class Simulation:
                 outcome = self._outcomes[request.model]
                 outcome.waits.append(request.begun - request.arrived)
                 outcome.latencies.append(self.now - request.arrived)
+            self._ended(request.model)
         host.free += 1
         self._serve(number)
 

@@ -35,12 +35,22 @@ def test_refusals_are_those_of_mm1k(load: float) -> None:
     assert found.refused / found.asked == pytest.approx(queueing.mm1k_refused(8, load, 1.0), rel=ERROR)
 
 
+@pytest.mark.parametrize(("clients", "servers"), [(1, 1), (3, 1), (8, 2), (30, 4)])
+def test_answers_to_clients_that_wait_are_those_of_the_machine_repairman(clients: int, servers: int) -> None:
+    model = Model(0.0, 1.0, varies=True, clients=clients, think=3.0)
+    (found,) = Simulation(Fleet(1, servers, choices=1), [model], seed=7).run(20_000.0)
+    rate = queueing.closed_rate(clients, servers, 1.0, 3.0)
+    assert len(found.latencies) / 20_000 == pytest.approx(rate, rel=ERROR)
+
+
 def test_formulas_have_the_values_of_the_books() -> None:
     assert queueing.erlang_c(1, 0.6, 1.0) == pytest.approx(0.6)  # of one server, its load
     assert queueing.erlang_c(2, 1.0, 1.0) == pytest.approx(1 / 3)
     assert queueing.mmc_wait(1, 0.5, 1.0) == pytest.approx(1.0)
     assert queueing.md1_wait(0.5, 1.0) == pytest.approx(0.5)  # half of M/M/1's
     assert queueing.mm1k_refused(1, 1.0, 1.0) == pytest.approx(0.5)
+    assert queueing.closed_rate(1, 1, 1.0, 3.0) == pytest.approx(1 / 4)
+    assert queueing.closed_rate(2, 1, 1.0, 1.0) == pytest.approx(4 / 5)
     with pytest.raises(ValueError, match="2 servers cannot take 2 erlangs"):
         queueing.mmc_wait(2, 2.0, 1.0)
 
