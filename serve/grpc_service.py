@@ -300,14 +300,7 @@ def _answered(
             code = found.grpc
             context.abort(getattr(grpc.StatusCode, code), str(found))
         finally:
-            if log is not None:
-                log.write(
-                    transport="grpc",
-                    client=context.peer(),
-                    method=name,
-                    status=code,
-                    seconds=time.perf_counter() - start,
-                )
+            _write(log, name, context, code, start)
 
     return answer
 
@@ -326,16 +319,16 @@ def _streamed(
             code = error.grpc
             context.abort(getattr(grpc.StatusCode, code), str(error))
         finally:
-            if log is not None:
-                log.write(
-                    transport="grpc",
-                    client=context.peer(),
-                    method=name,
-                    status=code,
-                    seconds=time.perf_counter() - start,
-                )
+            _write(log, name, context, code, start)
 
     return answer
+
+
+def _write(log: AccessLog | None, name: str, context: grpc.ServicerContext, code: str, start: float) -> None:
+    """The line of a call in the access log, if there is one; `start` is by `time.perf_counter`."""
+    if log is not None:
+        seconds = time.perf_counter() - start
+        log.write(transport="grpc", client=context.peer(), method=name, status=code, seconds=seconds)
 
 
 def _cancelled_with(context: grpc.ServicerContext) -> CancelToken:
