@@ -23,6 +23,8 @@ SLICE_TICKS = 1_250_000  # which this is, unless kernels take longer than their 
 KEPT_BYTES = 256 << 20  # freed blocks that a context keeps for its next objects
 
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+# By address, those of every context that has not settled: the collector empties weak sets before that.
+_words: dict[int, Any] = {}
 _process = 0  # how many forks lie between the first process and this one
 
 
@@ -71,6 +73,7 @@ class Context:
         pool.start()
         words[CONTEXT.POOL] = pool.address
         self._process = _process
+        _words[self.address] = words
         _contexts.add(self)
 
     def stop(self) -> None:
@@ -111,6 +114,7 @@ class Context:
             self._engine.close(self.address)
             self._engine.hand_back(outside().address)
         self._engine.settle(self.address)
+        _words.pop(self.address, None)
 
 
 class _Outside:
@@ -130,5 +134,13 @@ def outside() -> _Outside:
 
 
 def live_bytes() -> int:
-    """Bytes of all objects of all machines in this process that are in use: results that are kept, and running calls."""
-    return outside().words[CONTEXT.LIVE] + sum(context.words[CONTEXT.LIVE] for context in list(_contexts))
+    """Bytes of all objects of all machines in this process that are in use: results that are kept, and running calls. While
+    calls begin and end, it may lag behind by what they take or free meanwhile.
+    """
+    settled = outside().words
+    for _ in range(100):
+        before = settled[CONTEXT.LIVE]
+        live = before + sum([words[CONTEXT.LIVE] for words in list(_words.values())])
+        if settled[CONTEXT.LIVE] == before:  # else a context settled, or a result was released, between the two looks
+            break
+    return max(0, live)

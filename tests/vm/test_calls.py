@@ -192,6 +192,24 @@ def test_large_results_are_handed_over(machine):
     assert context.live_bytes() == before
 
 
+def test_what_a_result_holds_is_counted_while_its_machine_is_collected(machine):
+    class Observer:
+        def __del__(self):
+            counted.append(context.live_bytes())
+
+    gc.collect()
+    counted: list[int] = []
+    before, x = context.live_bytes(), np.arange(100_000, dtype=np.float32)
+    observer = Observer()
+    observer.vm = machine("func @main(x: float32[n]) -> float32[?] {\n  ret r0\n}")
+    observer.itself, result = observer, observer.vm["main"](x).numpy()
+    del observer
+    gc.collect()
+    assert counted[0] >= before + x.nbytes
+    del result
+    assert context.live_bytes() == before
+
+
 def test_the_parts_of_a_tuple_are_the_callers_own(machine):
     text = """
     func @main(x: float32[n]) -> (float32[?], float32[?]) {
