@@ -395,7 +395,7 @@ def _apply(operator: Operator, args: Sequence[Operand], attributes: Mapping[str,
     for operand in operands:
         if isinstance(operand.type, (FunctionType, TupleType, DataType)) or isinstance(operand, FunctionExpression):
             raise InferenceError(
-                f"{operator.name}: expected tensors, {check.told(operand)} is {operand.type or 'a function'}"
+                f"{operator.name}: expected tensors, {check.subject(operand)} is {operand.type or 'a function'}"
             )
     result: Type | None = None
     if all(isinstance(operand.type, TensorType) for operand in operands):
@@ -469,17 +469,15 @@ def _variables(params: Sequence[Expression]) -> tuple[ir.Var, ...]:
     for number, param in enumerate(params):
         atom = param.atom if isinstance(param, Expression) else None
         if not isinstance(atom, ir.Var):
-            raise InferenceError(f"function: parameter {number} is {_told(param)}; expected a variable, made by var()")
+            raise InferenceError(
+                f"function: parameter {number} is {check.told(param)}; expected a variable, made by var()"
+            )
         if atom in seen:
             raise InferenceError(
                 f"function: the variable {atom.name!r} is parameter {number}, and one before it too; make one for each by var()"
             )
         seen.add(atom)
     return _atoms(params)
-
-
-def _told(value: object) -> str:
-    return f"an expression, {value.name!r}" if isinstance(value, Expression) else f"a {type(value).__name__}"
 
 
 def _atoms(variables: Sequence[Expression]) -> tuple[ir.Var, ...]:
@@ -808,11 +806,11 @@ def _functions_of(part: object) -> Mapping[str, Any]:
     """The functions of a part of a module, by name. Raises InferenceError for what is none."""
     functions = part.functions if isinstance(part, ir.Module) else {} if part is None else part
     if not isinstance(functions, Mapping):
-        raise InferenceError(f"Module: expected a dict of functions, or a module; {_told(part)} came")
+        raise InferenceError(f"Module: expected a dict of functions, or a module; {check.subject(part)} came")
     for name, function_ in functions.items():
         if not isinstance(name, str) or not isinstance(function_, (FunctionExpression, ir.Function)):
             raise InferenceError(
-                f"Module: {name!r} is {_told(function_)}; expected a name and a function, made by function()"
+                f"Module: {name!r} is {check.told(function_)}; expected a name and a function, made by function()"
             )
     return functions
 

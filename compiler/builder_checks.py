@@ -22,10 +22,10 @@ _SHOWN = 40  # characters of a value in a message
 
 
 def told(value: object) -> str:
-    """A value in a message."""
+    """A value in a message, at the end of a clause."""
     if isinstance(value, Node):
         name = getattr(value.atom, "name", "")  # of a variable
-        return f"the variable {name!r}" if name else f"an expression, {value.name!r},"
+        return f"the variable {name!r}" if name else f"an expression, {value.name!r}"
     if value is None:
         return "None"
     if isinstance(value, (bool, int, float, str)):
@@ -37,9 +37,15 @@ def told(value: object) -> str:
     return f"{'an' if kind[:1].lower() in tuple('aeiou') else 'a'} {kind}"
 
 
+def subject(value: object) -> str:
+    """As `told`, before a verb: an expression's name is set off by commas."""
+    text = told(value)
+    return f"{text}," if text.startswith("an expression, ") else text
+
+
 def refuse(where: str, expected: str, came: object, advice: str = "") -> InferenceError:
     """The error for an argument of the wrong kind."""
-    return InferenceError(f"{where}: expected {expected}, {told(came)} came{f'; {advice}' if advice else ''}")
+    return InferenceError(f"{where}: expected {expected}, {subject(came)} came{f'; {advice}' if advice else ''}")
 
 
 def text(where: str, value: Any, expected: str = "a name") -> str:
@@ -96,7 +102,7 @@ def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.nd
     try:
         made = np.array(value, wanted, order="C")
     except (ValueError, TypeError, OverflowError) as error:
-        raise InferenceError(f"{where}: {told(value)} is no tensor: {str(error).partition('. ')[0]}") from None
+        raise InferenceError(f"{where}: {subject(value)} is no tensor: {str(error).partition('. ')[0]}") from None
     try:
         return made.astype(DType.of(made.dtype).numpy)
     except DTypeError as error:
