@@ -206,3 +206,16 @@ def test_a_function_writes_into_its_argument() -> None:
     a, b = data(3, 4), data(3, 4)
     assert vm["main"](a, b).same_as(b)
     np.testing.assert_array_equal(b.numpy(), a.numpy())
+
+
+def test_each_way_to_several_results_gives_tvm_s_tensors(mode: str) -> None:
+    vm = machine(of((2,), lambda x: relax.Tuple([x, relax.Tuple([relax.op.add(x, x), x])])), mode)
+    x = data(2)
+    vm.save_function("main", "saved", x)
+    direct, saved = vm["main"](x), vm["saved"]()
+    vm.set_input("main", x)
+    vm.invoke_stateful("main")
+    for first, (twice, again) in (direct, saved, vm.get_outputs("main")):
+        assert {type(first), type(twice), type(again)} == {tvm.nd.NDArray}
+        np.testing.assert_array_equal(twice.numpy(), 2 * x.numpy())
+    assert type(direct) is type(saved) is tvm.runtime.container.Array
