@@ -111,7 +111,7 @@ MISUSES = [
     ('Module(3)', 'Module: expected a dict of functions, or a module; 3 came'),
     ('Module(main=3)', "Module: 'main' is 3; expected a name and a function, made by function()"),
     ('Module(main=x)', "Module: 'main' is the variable 'x'; expected a name and a function, made by function()"),
-    ('Module(main=lambda a: a)', "Module: 'main' is the Python function <lambda>; expected a name and a function, made by function()"),
+    ('Module(main=lambda a: a)', "Module: 'main' is the Python function <lambda>; expected a name and a function, made by function()"),  # noqa: E501
     ('Module({"main": x})', "Module: 'main' is the variable 'x'; expected a name and a function, made by function()"),
     ('Module({3: f1})', "Module: 3 is an expression, 'function'; expected a name and a function, made by function()"),
     ('Module([f1])', 'Module: expected a dict of functions, or a module; a list came'),
