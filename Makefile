@@ -14,7 +14,7 @@ test: $(VENV)/ready
 
 # the server, with its packages and Triton's own clients, in an environment of its own
 serve-test: $(VENV)/serve/ready
-	$(VENV)/serve/bin/python -m pytest tests/serve tests/cluster/test_serving_page.py -n auto --maxprocesses 8
+	$(VENV)/serve/bin/python -m pytest tests/serve tests/cluster/test_serving_page.py tests/docs -n auto --maxprocesses 8
 
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
 cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
@@ -63,10 +63,13 @@ coverage-fuzz: $(VENV)/fuzzers
 verifier: $(VENV)/ready
 	$(RUN) -m treadle.tools.verifier_mutants
 
-docs: $(VENV)/ready
+# what is derived of tables, and build/docs/index.html, the site; a warning is an error
+docs: $(VENV)/ready $(VENV)/docs/ready
 	$(RUN) -m treadle.tools.docs
 	$(RUN) -m treadle.tools.sources
 	$(RUN) -m treadle.tools.stubs
+	$(RUN) -m treadle.tools.reference
+	$(VENV)/docs/bin/sphinx-build --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs build/docs
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -79,7 +82,7 @@ $(VENV)/uv/ready:
 	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	touch $@
 
-ENVIRONMENTS := serve cluster mlserver
+ENVIRONMENTS := serve cluster mlserver docs
 $(ENVIRONMENTS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml | $(VENV)/uv/ready
 	$(PYTHON) -m venv --clear --without-pip $(VENV)/$*
 	$(VENV)/uv/bin/uv pip install --quiet --python $(VENV)/$*/bin/python --editable '.[$*-test]'

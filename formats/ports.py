@@ -7,16 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from .program import Function
+from .readable import Readable
 from .types import TensorType, TupleType, Type
 
 
-@dataclass(frozen=True)
-class Port:
+@dataclass(frozen=True, repr=False)
+class Port(Readable):
     """A parameter or result. `dtype` and `shape` are None where it is no tensor; of a shape, what is symbolic is a string, such
     as "n" or "2 * n", and what is unknown None."""
 
     name: str
     type: Type
+
+    def _shown(self) -> str:
+        return f"{self.name}: {self.type}"
 
     @property
     def dtype(self) -> np.dtype | None:

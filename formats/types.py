@@ -15,6 +15,7 @@ from typing import Union
 from . import dims
 from .dims import Dim
 from .dtypes import DType
+from .errors import ShapeError
 
 
 class _Unknown:
@@ -32,8 +33,17 @@ ShapeDim = Union[int, dims.SymbolicDim, _Unknown]
 
 @dataclass(frozen=True)
 class TensorType:
+    """The type of a tensor; sizes that are strings are symbolic: `TensorType("float32", ("n", 4))`."""
+
     dtype: DType
-    shape: tuple[ShapeDim, ...]
+    shape: tuple[ShapeDim, ...] = ()
+
+    def __post_init__(self) -> None:
+        """What comes from users may be of friendly parts; all that Treadle makes is of the right ones."""
+        if self.dtype.__class__ is not DType or self.shape.__class__ is not tuple or str in map(type, self.shape):
+            made = tensor(self.dtype, self.shape)
+            object.__setattr__(self, "dtype", made.dtype)
+            object.__setattr__(self, "shape", made.shape)
 
     @property
     def rank(self) -> int:
@@ -116,7 +126,12 @@ class DataTypeDefinition:
 
 
 def tensor(dtype: object, shape: tuple | list = ()) -> TensorType:
-    """A tensor type from friendly parts: `tensor("float32", ("n", 4))`; strings are symbolic dimensions."""
+    """A tensor type of what its parts may be written as: names and NumPy's types, and any sequence of sizes.
+
+    Raises DTypeError, ShapeError.
+    """
+    if not isinstance(shape, (tuple, list)):
+        raise ShapeError(f"a tensor type: shape: expected sizes and names of sizes, as ('n', 4); {shape!r} came")
     return TensorType(
         DType.of(dtype),  # type: ignore[arg-type]
         tuple(UNKNOWN if dim == "?" else dims.parse(dim) if isinstance(dim, str) else dim for dim in shape),

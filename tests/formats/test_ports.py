@@ -29,6 +29,7 @@ def test_ports_have_the_model_s_names_and_numpy_s_types():
     values, z = executable.outputs("main")
     assert (x.name, x.dtype, x.shape) == ("x", np.float32, ("n", 2))
     assert (values.name, values.shape, z.name) == ("the values", ("n", 2), "z")
+    assert repr(values) == "<Port the values: float32[n, 2]>"
 
 
 def test_results_of_a_graph_have_the_names_of_its_operators():

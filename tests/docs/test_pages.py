@@ -1,0 +1,77 @@
+"""The blocks of README.md and docs/ run as they stand there, and print what stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from treadle.tools import pages
+
+OF_THEIR_OWN = {
+    "docs/debugging.md": "tests/debug/test_page.py",
+    "docs/serving.md": "tests/cluster/test_serving_page.py",
+    "docs/tvm.md": "tests/tvm/test_docs.py",
+}
+
+
+@pytest.mark.parametrize("page", [page for page in pages.PAGES if page not in OF_THEIR_OWN])
+def test_what_a_page_shows_is_what_its_blocks_print(page: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "treadle.tools.pages", "--check", page], capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, f"run python -m treadle.tools.pages {page}\n{done.stdout}{done.stderr[-5000:]}"
+
+
+@pytest.mark.parametrize("test", OF_THEIR_OWN.values())
+def test_other_pages_have_tests_of_their_own(test: str) -> None:
+    assert (Path(__file__).parents[2] / test).exists()
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_each_block_says_what_it_is(page: str) -> None:
+    fences = re.findall(r"^```(.*)$", (pages.ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) % 2 == 0
+    assert all(fences[::2])
+    assert not any(fences[1::2])
+
+
+def read(text: str) -> str:
+    with pages.reading() as run:
+        return run.page(text)
+
+
+def test_what_python_prints_stands_behind_it() -> None:
+    page = "```python\nx = {}\n```\n\n```text\nold\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n"
+    now = read(page.format("2", "1"))
+    assert now == page.format("2", "2").replace("old\n", "")
+    assert pages.difference("page", page.format("2", "1"), now) != ""  # `old` is not printed
+
+
+def test_numbers_may_differ_and_words_may_not() -> None:
+    assert pages.difference("page", "took 1.5 ms, x   y", "took 820 µs, x y") == ""
+    assert pages.difference("page", "took 1.5 ms", "took no time") != ""
+
+
+def test_lines_left_out_stay_so() -> None:
+    page = "```console\n$ printf 'a\\nb\\nc\\nd\\n'\na\n…\nd\n```\n"
+    assert read(page) == page
+
+
+def test_an_error_that_is_shown_is_compared_and_others_end_the_page() -> None:
+    page = "```python\n1 / 0\n```\n\n```text\nZeroDivisionError: division by zero\n```\n"
+    assert read(page) == page
+    with pytest.raises(ZeroDivisionError):
+        read("```python\n1 / 0\n```\n")
+
+
+def test_a_block_that_needs_a_package_is_left_alone_without_it() -> None:
+    page = "<!-- needs: no_such_package -->\n```python\n1 / 0\n```\n"
+    assert read(page) == page
+
+
+def test_hidden_code_makes_what_a_reader_has() -> None:
+    page = '<!-- hidden:\nopen("a.txt", "w").write("b")\n-->\n```console\n$ cat a.txt\n```\n'
+    assert "$ cat a.txt\nb\n```" in read(page)
