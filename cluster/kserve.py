@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, MissingPackageError, TreadleError
 from ..formats.types import TensorType
 from .handle import Exe, Handle
@@ -18,12 +19,6 @@ try:
     from kserve.utils.utils import generate_uuid
 except ImportError as error:
     raise MissingPackageError("this needs KServe: pip install kserve") from error
-
-# The protocol's names of element types (Open Inference Protocol v2, tensor data types).
-DATATYPES = {
-    "bool": "BOOL", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64", "uint8": "UINT8", "uint16": "UINT16",
-    "uint32": "UINT32", "uint64": "UINT64", "float16": "FP16", "float32": "FP32", "float64": "FP64",
-}  # fmt: skip
 
 
 class TreadleModel(Model):
@@ -61,7 +56,7 @@ class TreadleModel(Model):
         outputs = []
         for number, array in enumerate(results):
             name = "output" if len(results) == 1 else f"output_{number}"
-            outputs.append(InferOutput(name, list(array.shape), DATATYPES[array.dtype.name]))
+            outputs.append(InferOutput(name, list(array.shape), DType.of(array.dtype).protocol))
             outputs[-1].set_data_from_numpy(array, binary_data=False)
         return InferResponse(payload.id or generate_uuid(), self.name, outputs)
 
@@ -69,4 +64,4 @@ class TreadleModel(Model):
 def _described(name: str, type_: Any) -> dict[str, Any]:
     assert isinstance(type_, TensorType)
     shape = [size if isinstance(size, int) else -1 for size in type_.shape]
-    return {"name": name, "datatype": DATATYPES[type_.dtype.name], "shape": shape}
+    return {"name": name, "datatype": type_.dtype.protocol, "shape": shape}

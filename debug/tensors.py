@@ -13,11 +13,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..compiler.operators.packing import BLOCK, unpack_channels
+from ..formats.dtypes import DType
 
 # Of one kernel, as a share of the largest magnitude: of float32 64 units in the last place, which sums of thousands of products
 # and Winograd's convolution stay under (MobileNet-V2: 7e-6 behind 50 kernels). Of 8-bit integers, which quantised models round
 # to, one step: ties may fall either way.
 UNITS = {"float64": 2.0**-40, "float32": 2.0**-17, "float16": 2.0**-7, "int8": 1.0, "uint8": 1.0}
+# Others as coarsely as their mantissas are shorter than float16's of 10 bits.
+UNITS |= {dtype.name: 2.0 ** (3 - dtype.format.mantissa) for dtype in DType if dtype.format is not None}
+UNITS |= {dtype.name: 1.0 for dtype in DType if dtype.is_integer and not dtype.is_numpys}
 _LEAST = 1e-6  # a float tensor without a larger magnitude is measured as if it had this one
 _MOST_TRANSPOSED = 5  # axes of a tensor for which an order of axes is looked for
 
@@ -25,14 +29,20 @@ _MOST_TRANSPOSED = 5  # axes of a tensor for which an order of axes is looked fo
 def bound(found: np.dtype, wanted: np.dtype, depth: int) -> float:
     """The error that may be between two tensors of these element types, behind `depth` kernels: by the coarser of both."""
     unit = max(UNITS.get(found.name, 0.0), UNITS.get(wanted.name, 0.0))
-    return unit * math.sqrt(max(depth, 1)) if found.kind == "f" or wanted.kind == "f" else unit
+    return unit * math.sqrt(max(depth, 1)) if _is_float(found) or _is_float(wanted) else unit
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or (dtype.name in UNITS and DType.of(dtype).is_float)
 
 
 def error(found: np.ndarray, wanted: np.ndarray) -> float:
     """How far `found` is from `wanted`, of the same shape. Infinite where NaNs or infinities stand in other places."""
     if found.size == 0:
         return 0.0
-    if found.dtype.kind not in "fiub" or wanted.dtype.kind not in "fiub":  # texts, and what else has no difference
+    if any(
+        array.dtype.kind not in "fiub" and array.dtype.name not in UNITS for array in (found, wanted)
+    ):  # texts, and what else has no difference
         return 0.0 if np.array_equal(found, wanted) else math.inf
     a, b = (array if array.dtype == np.float64 else array.astype(np.float64) for array in (found, wanted))
     finite = np.isfinite(b)
@@ -45,7 +55,7 @@ def error(found: np.ndarray, wanted: np.ndarray) -> float:
     if a.size == 0:
         return 0.0
     largest = float(np.abs(a - b).max())
-    if found.dtype.kind != "f" and wanted.dtype.kind != "f":
+    if not _is_float(found.dtype) and not _is_float(wanted.dtype):
         return largest
     return largest / max(float(np.abs(b).max()), _LEAST)
 

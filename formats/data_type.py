@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import FormatError
+from .dtypes import DType
+from .errors import FormatError, MissingPackageError
 
 
 class DataTypeCode:
@@ -108,10 +109,9 @@ class DataType:
 def bfloat16() -> np.dtype:
     """NumPy's bfloat16, which is ml_dtypes'. Raises FormatError where that package is not installed."""
     try:
-        import ml_dtypes
-    except ImportError:
-        raise FormatError("NumPy has bfloat16 from the package ml_dtypes alone; install it") from None
-    return np.dtype(ml_dtypes.bfloat16)
+        return DType.bfloat16.numpy
+    except MissingPackageError as error:
+        raise FormatError(error.message) from None
 
 
 def _text(value: Any) -> str:

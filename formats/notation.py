@@ -268,9 +268,9 @@ def print_float(value: float) -> str:
     return repr(value)
 
 
-def _print_nan(value: np.floating) -> str:
+def _print_nan(value: np.generic) -> str:
     unsigned = f"u{value.dtype.itemsize}"
-    bits, default = value.view(unsigned), value.dtype.type("nan").view(unsigned)
+    bits, default = (np.asarray(each, value.dtype).view(unsigned) for each in (value, np.nan))
     return "nan" if bits == default else f"nan(0x{int(bits):0{2 * value.dtype.itemsize}x})"
 
 
@@ -342,11 +342,11 @@ def _bracketed(texts: Iterator[str], shape: tuple[int, ...]) -> str:
 def _element_text(element: np.generic) -> str:
     if isinstance(element, np.bool_):
         return "true" if element else "false"
-    if not isinstance(element, np.floating):
+    if not DType.of(element.dtype).is_float:
         return str(element)
     if np.isnan(element):
         return _print_nan(element)
-    text = str(element)
+    text = str(element) if isinstance(element, np.floating) else repr(float(element))
     # The shortest digits are read as a float64, then rounded: where that rounds twice, write the float64 itself.
     return text if element.dtype.type(float(text)) == element else repr(float(element))
 
@@ -361,11 +361,9 @@ def scan_tensor(scanner: Scanner, type_: TensorType) -> np.ndarray:
         return np.empty(shape, dtype.numpy)
     values: list[object] = []
     _scan_elements(scanner, dtype, shape, values)
-    return (
-        np.array(values, np.dtype(f"u{dtype.itemsize}") if dtype.is_float else dtype.numpy)
-        .view(dtype.numpy)
-        .reshape(shape)
-    )
+    if dtype.is_float:
+        return np.array(values, f"u{dtype.itemsize}").view(dtype.numpy).reshape(shape)
+    return np.array(values, dtype.numpy).reshape(shape)
 
 
 def _scan_elements(scanner: Scanner, dtype: DType, shape: tuple[int, ...], values: list[object]) -> None:
@@ -392,8 +390,7 @@ def _scan_element(scanner: Scanner, dtype: DType) -> object:
             scanner.fail(f"expected true or false, found {word!r}", scanner.at - len(word))
         return word == "true"
     if dtype.is_integer:
-        info = np.iinfo(dtype.numpy)
-        return scanner.integer(f"an {dtype.name}", int(info.min), int(info.max))
+        return scanner.integer(f"an {dtype.name}", *map(int, dtype.bounds))
     start = scanner.skip()
     text = scanner.match(_NUMBER, f"a {dtype.name}")
     if text.startswith("nan("):
@@ -402,7 +399,7 @@ def _scan_element(scanner: Scanner, dtype: DType) -> object:
             scanner.fail(f"{text} has more bits than {dtype.name}", start)
         return bits
     with np.errstate(over="ignore"):
-        return int(dtype.numpy.type(float(text)).view(f"u{dtype.itemsize}"))
+        return int(np.array(float(text), np.float64).astype(dtype.numpy).view(f"u{dtype.itemsize}"))
 
 
 def print_base64(data: bytes | memoryview) -> Iterator[str]:

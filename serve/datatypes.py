@@ -1,4 +1,4 @@
-"""The protocol's names of element types. Strings (BYTES) and BF16 are no elements of Treadle's tensors."""
+"""The protocol's names of element types. Strings (BYTES) are no elements of Treadle's tensors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ from ..formats.ports import Port
 from ..formats.types import TensorType
 from .errors import BadRequestError
 
-NAMES: dict[DType, str] = {
-    DType.bool: "BOOL",
-    DType.int8: "INT8",
-    DType.int16: "INT16",
-    DType.int32: "INT32",
-    DType.int64: "INT64",
-    DType.uint8: "UINT8",
-    DType.uint16: "UINT16",
-    DType.uint32: "UINT32",
-    DType.uint64: "UINT64",
-    DType.float16: "FP16",
-    DType.float32: "FP32",
-    DType.float64: "FP64",
-}
+NAMES = {dtype: dtype.protocol for dtype in DType}
 BY_NAME = {name: dtype for dtype, name in NAMES.items()}
 
 

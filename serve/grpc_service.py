@@ -373,9 +373,9 @@ def _typed(name: str, contents: Any, dtype: DType, shape: tuple[int, ...]) -> np
         raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {field} has {len(values)}")
     came = np.array(values)
     if dtype.is_integer and count:
-        info = np.iinfo(dtype.numpy)
-        if int(came.min()) < info.min or int(came.max()) > info.max:
-            raise BadRequestError(f"input {name!r}: {NAMES[dtype]} holds {info.min} to {info.max}")
+        least, greatest = dtype.bounds
+        if int(came.min()) < least or int(came.max()) > greatest:
+            raise BadRequestError(f"input {name!r}: {NAMES[dtype]} holds {least} to {greatest}")
     return came.astype(dtype.numpy).reshape(shape)
 
 

@@ -32,7 +32,7 @@ _SHORT_NAMES = {"bool": DType.bool} | {
     f"{kind[0]}{dtype.itemsize * 8}": dtype
     for dtype in DType
     for kind in ("int", "uint", "float")
-    if dtype.name.startswith(kind)
+    if dtype.is_numpys and dtype.name.startswith(kind)
 }
 _ELEMENT_TYPES = _SHORT_NAMES | {dtype.name: dtype for dtype in DType}
 _TYPE = re.compile(rf"(?P<shape>(?:\d+x)*)(?P<dtype>{'|'.join(sorted(_ELEMENT_TYPES, key=len, reverse=True))})")

@@ -117,12 +117,12 @@ def take_arrays(context):
     layout, reference = load(context, CONTEXT.PYTHON), load(context, CONTEXT.RESULT_REF)
     result = described(reference)
     if load(result, OBJECT.KIND) == KIND.TENSOR:
-        if is_plain(reference) == 1:
+        if is_plain(layout, reference) == 1:
             store(context, CONTEXT.RESULT_REF, 0)
             return array_of(context, layout, reference, load(context, CONTEXT.RESULT))
     elif counted(reference) and load(result, OBJECT.REFERENCES) == 1:
         fields = 0
-        while fields < load(result, OBJECT.COUNT) and is_plain(load(result, OBJECT.ITEMS + fields)) == 1:
+        while fields < load(result, OBJECT.COUNT) and is_plain(layout, load(result, OBJECT.ITEMS + fields)) == 1:
             fields += 1
         if fields == load(result, OBJECT.COUNT):
             store(context, CONTEXT.RESULT_REF, 0)
@@ -134,10 +134,12 @@ def take_arrays(context):
 
 
 @native
-def is_plain(reference):
-    """1 for a tensor that is copied, or has its elements for itself."""
+def is_plain(layout, reference):
+    """1 for a tensor of one of NumPy's types that is copied, or has its elements for itself."""
     address = described(reference)
     if load(address, OBJECT.KIND) != KIND.TENSOR:
+        return 0
+    if load(load(layout, PYTHON.DESCRIPTORS), load(address, OBJECT.TAG)) == 0:
         return 0
     is_alone = counted(reference) and load(address, OBJECT.REFERENCES) == 1 and load(address, OBJECT.OWNER) == 0
     return 1 if is_alone or size_of(address) <= COPIED_BYTES else 0

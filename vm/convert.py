@@ -182,10 +182,11 @@ class Arguments:
             return array.astype(target)
         if array.dtype == target:
             return array
-        fits = array.dtype.kind in "biuf" and np.can_cast(array.dtype, target, "same_kind")
+        # of NumPy's kinds: it knows nothing of those of ml_dtypes
+        fits = array.dtype.kind in "biuf" and np.can_cast(array.dtype, type_.dtype.computed.numpy, "same_kind")
         if (fits and type_.dtype.is_integer) or (array.dtype.kind in "iu" and type_.dtype.is_integer):
-            info = np.iinfo(target)
-            fits = bool(int(array.min()) >= info.min and int(array.max()) <= info.max)
+            least, greatest = type_.dtype.bounds
+            fits = bool(int(array.min()) >= least and int(array.max()) <= greatest)
         elif array.dtype.kind in "iu" and type_.dtype.is_float:
             fits = bool((array.astype(target).astype(object) == array.astype(object)).all())
         if not fits:
@@ -369,7 +370,7 @@ class Results:
         header = words(address, OBJECT.ITEMS)
         if header[OBJECT.KIND] == KIND.TENSOR:
             shape = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
-            dtype = _NUMPY_DTYPES[header[OBJECT.TAG]]
+            dtype = DType.from_code(header[OBJECT.TAG]).numpy
             if math.prod(shape) * dtype.itemsize <= COPIED_BYTES:
                 array = Elements(data, dtype, shape).array().copy()
                 release(context, reference)
@@ -414,11 +415,8 @@ class Results:
         return tuple(values)
 
 
-_NUMPY_DTYPES = {dtype.code: dtype.numpy for dtype in DType}
-
-
 def _elements(native: NativeReference, header: tuple[int, ...], data: int) -> np.ndarray:
     """The array of a tensor object. Elements that something else refers to as well are read-only."""
-    dtype, alone = _NUMPY_DTYPES[header[OBJECT.TAG]], native.word & 1 == 0
+    dtype, alone = DType.from_code(header[OBJECT.TAG]).numpy, native.word & 1 == 0
     writeable = alone and header[OBJECT.REFERENCES] == 1 and header[OBJECT.OWNER] == 0
     return Elements(data, dtype, tensor_shape(native.word), native, writeable).array()

@@ -277,7 +277,7 @@ def hand_back(outside):
 @inlined
 def item_shift(dtype):
     """log₂ of the bytes of an element."""
-    return ITEM_SHIFTS >> 4 * dtype & 15
+    return ITEM_SHIFTS >> 2 * dtype & 3
 
 
 @inlined

@@ -308,5 +308,5 @@ HOOK_OPCODE = 1 << 20  # no instruction
 DTYPE = ModuleType("DTYPE")
 for _dtype in DType:
     setattr(DTYPE, _dtype.name, _dtype.code)
-# Four bits an element type: log₂ of its bytes, for `ITEM_SHIFTS >> 4 * code & 15`.
-ITEM_SHIFTS = sum((dtype.itemsize.bit_length() - 1) << 4 * dtype.code for dtype in DType)
+# Two bits an element type: log₂ of its bytes, for `ITEM_SHIFTS >> 2 * code & 3`. A word has room for codes up to 30.
+ITEM_SHIFTS = sum((dtype.itemsize.bit_length() - 1) << 2 * dtype.code for dtype in DType)

@@ -36,7 +36,10 @@ def python_layout() -> Any:
     block[PYTHON.BASE], block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 32, head + 40, head + 48
     descriptors = (ctypes.c_int64 * (1 + max(dtype.code for dtype in DType)))()
     for dtype in DType:
-        descriptors[dtype.code] = id(dtype.numpy)
+        if (
+            dtype.is_numpys
+        ):  # arrays of others are made by Python: the package of their types is imported when there is one
+            descriptors[dtype.code] = id(dtype.numpy)
     block[PYTHON.DESCRIPTORS], block[PYTHON.NONE] = ctypes.addressof(descriptors), id(None)
     works = _looks_right(block) and _has_locks(block)
     makes_arrays = works and _has_functions(block)

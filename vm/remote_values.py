@@ -19,7 +19,6 @@ from .tensor import Tensor
 from .values import Closure, DataValue
 
 _NUMBERS = 1 << 20  # in nested lists: as Python's objects they take some 40 bytes each
-_DTYPES = {dtype.name: dtype.numpy for dtype in DType}
 
 
 class Writer:
@@ -145,13 +144,13 @@ class Reader:
 
 def read_type(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...]]:
     """An element type and shape that came. Raises FormatError."""
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
+    if not isinstance(dtype, str) or dtype not in DType.__members__:
         raise FormatError(f"a message's values: {dtype!r:.40} is no element type")
     if not isinstance(shape, list) or len(shape) > limits.RANK:
         raise FormatError(f"a message's values: a shape is a list of {limits.RANK} sizes at most")
     if any(type(size) is not int or not 0 <= size <= limits.DIMENSION for size in shape):
         raise FormatError("a message's values: a shape's sizes are whole numbers")
-    return _DTYPES[dtype], tuple(shape)
+    return DType[dtype].numpy, tuple(shape)
 
 
 def array_of(data: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:

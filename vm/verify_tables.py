@@ -16,13 +16,13 @@ import numpy as np
 from ..formats import dims, limits
 from ..formats.dims import SymbolicDim
 from ..formats.dtypes import DType
+from ..formats.errors import DTypeError
 from ..formats.primitive import AttributeValue, PrimitiveDefinition, form_problem
 from ..formats.program import Program
 from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
 from .verify_work import Refusal, Work
 
 LAYER = "tables"
-_DTYPES = {dtype.numpy: dtype for dtype in DType}
 
 
 def check_tables(program: Program, work: Work) -> None:
@@ -52,7 +52,7 @@ def check_tables(program: Program, work: Work) -> None:
 
 def constant_type(array: np.ndarray) -> TensorType:
     """The type of a constant that `check_tables` passed."""
-    return TensorType(_DTYPES[array.dtype], array.shape)
+    return TensorType(DType.of(array.dtype), array.shape)
 
 
 def size_problem(type_: TensorType) -> str:
@@ -141,9 +141,17 @@ def _check_index(index: int, count: int, what: str) -> None:
         raise Refusal(LAYER, f"{what} {index} does not exist, there are {count}")
 
 
+def _is_element_type(dtype: np.dtype) -> bool:
+    """One of the other byte order is another."""
+    try:
+        return DType.of(dtype).numpy == dtype
+    except DTypeError:
+        return False
+
+
 def _check_constants(constants: tuple[np.ndarray, ...]) -> None:
     for index, array in enumerate(constants):
-        if array.dtype not in _DTYPES:  # one of the other byte order is another
+        if not _is_element_type(array.dtype):
             raise Refusal(LAYER, f"constant {index} has the element type {array.dtype}, which no tensor has")
         if not array.flags.c_contiguous or array.flags.writeable:
             raise Refusal(LAYER, f"constant {index} is not a read-only, C-contiguous array")

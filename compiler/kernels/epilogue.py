@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from ...formats import dims
 from ...formats.dims import Dim
-from ...formats.dtypes import DType
 from ...formats.types import TensorType
 from .anchor import Anchored
 from .tile import BLOCK, VECTOR_BYTES, Tile
@@ -72,7 +71,7 @@ class Epilogue:
         """True if the definition is an anchor with an epilogue alone, in element types that are stored as they are computed.
         How weights are stored is the anchor's affair."""
         types = (type_ for number, type_ in enumerate(found.definition.values) if number not in found.node.inputs[1:2])
-        return not found.prologue.nodes and all(type_.dtype is not DType.float16 for type_ in types)
+        return not found.prologue.nodes and all(type_.dtype.computed is type_.dtype for type_ in types)
 
     @property
     def buffer_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """Elementwise operators as lines of a kernel: the body of a chain, and the prologue or epilogue of other templates.
 
 An expression works on vectors: value number 7 of a definition is the variable `v7` of the text, LANES elements of it.
-float16 is computed in float32 and rounded after each operator, as NumPy does.
+float16, and what else is narrower than what registers hold, is computed in float32 (or int8) and rounded after each operator,
+as NumPy does.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def bound_attributes(node: PrimitiveNode) -> dict[str, Any]:
 def literal(value: object, dtype: DType) -> str:
     """A number of that type as it stands in a kernel's text."""
     number = np.asarray(value).astype(dtype.numpy)[()]
+    if not dtype.is_numpys:
+        number = number.astype(dtype.computed.numpy)
     if not dtype.is_float:
         return str(number.item())
     if math.isfinite(number):
@@ -99,9 +102,13 @@ def literal(value: object, dtype: DType) -> str:
     return "math.nan" if math.isnan(number) else "math.inf" if number > 0 else "-math.inf"
 
 
+def _rounded_to(dtype: DType) -> str:
+    return f"convert_{dtype.computed.name}(convert_{dtype.name}({{0}}))"
+
+
 def computed_type(dtype: DType) -> DType:
     """The element type of a value in registers."""
-    return DType.float32 if dtype is DType.float16 else dtype
+    return dtype.computed
 
 
 @dataclass(frozen=True)
@@ -203,9 +210,8 @@ class Expression:
         return [f"if any_lane({condition}):", "    return 2"]
 
     def _rounded(self, number: int, text: str) -> str:
-        if self.types[number].dtype is not DType.float16:
-            return text
-        return f"convert_float32(convert_float16({text}))"
+        dtype = self.types[number].dtype
+        return text if dtype.computed is dtype else _rounded_to(dtype).format(text)
 
     @cached_property
     def _by_number(self) -> dict[int, PrimitiveNode]:
@@ -239,8 +245,9 @@ def _takes_long(node: PrimitiveNode) -> bool:
 
 
 def _cast(expression: Expression, node: PrimitiveNode) -> str:
-    if node.results[0].dtype is DType.float16 and expression.types[node.inputs[0]].dtype is DType.float64:
-        return "convert_float32(convert_float16({0}))"  # rounded once
+    source, dtype = expression.types[node.inputs[0]].dtype, node.results[0].dtype
+    if not dtype.is_numpys or (dtype is DType.float16 and source is DType.float64):
+        return _rounded_to(dtype)  # once
     return f"convert_{computed_type(node.results[0].dtype).name}({{0}})"
 
 
@@ -279,8 +286,8 @@ def _pow(expression: Expression, node: PrimitiveNode) -> str | None:
 def _saturated(value: float, dtype: DType) -> float:
     if dtype.is_float:
         return value
-    limits = np.iinfo(dtype.numpy)
-    return int(min(max(value, limits.min), limits.max))
+    least, greatest = dtype.bounds
+    return int(min(max(value, least), greatest))
 
 
 def _literals(node: PrimitiveNode) -> dict[str, str]:

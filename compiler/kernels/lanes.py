@@ -14,6 +14,7 @@ from typing import Any, Union
 from llvmlite import ir
 from numba.core import types
 
+from ...formats.dtypes import DType, FloatFormat
 from ...vm.frontend import active_target
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
@@ -27,6 +28,16 @@ class Half(types.Number):
 
 
 float16 = Half("half")
+
+
+class Narrow(types.Number):
+    """A type of `ml_dtypes` as an element of vectors: bits in a byte or two, for loads, stores and conversions alone."""
+
+    def __init__(self, dtype: DType) -> None:
+        self.dtype, self.bitwidth = dtype, 8 * dtype.itemsize
+        self.bits = getattr(types, f"uint{self.bitwidth}")  # as which an element lies in memory
+        super().__init__(dtype.name)
+
 
 Kind = Any  # a type of Numba's: its attributes depend on its class
 Kinds = tuple[Kind, ...]
@@ -42,10 +53,13 @@ ELEMENTS: dict[str, tuple[Kind, ir.Type]] = {
     "float16": (float16, HALF),
     "float32": (types.float32, FLOAT),
     "float64": (types.float64, DOUBLE),
+    **{dtype.name: (Narrow(dtype), ir.IntType(8 * dtype.itemsize)) for dtype in DType if not dtype.is_numpys},
 }
 IR_TYPES = dict(ELEMENTS.values())
 ITEMSIZES = {kind: max(1, getattr(kind, "bitwidth", 8) // 8) for kind in IR_TYPES}  # in memory
 
+
+_BIAS, _EXPONENT, _INFINITY, _NAN = 127, 8, 0x7F800000, 0x7FC00000  # of float32
 
 Number = Union["Lanes", int, float]
 
@@ -270,6 +284,10 @@ def convert(a: Lanes, dtype: Kind) -> Lanes:
     builder, value, target = a.builder, a.value, a.type_of(dtype)
     if dtype == a.dtype:
         return a
+    if isinstance(a.dtype, Narrow):
+        return convert(_decoded(a), dtype)
+    if isinstance(dtype, Narrow):
+        return _encoded(a, dtype)
     if dtype == types.boolean:
         return a != a.of(0)
     to_float = isinstance(dtype, (types.Float, Half))
@@ -325,8 +343,8 @@ def _to_float16(a: Lanes) -> Lanes:
 
 
 def _as_float32(a: Lanes) -> Lanes:
-    """A number on its way to float16. What is no float32 becomes the nearer to zero of its neighbours, its last bit set, so that
-    rounding again gives what rounding once would."""
+    """A number on its way to a narrower float. What is no float32 becomes the nearer to zero of its neighbours, its last bit set,
+    so that rounding again gives what rounding once would."""
     if a.dtype != types.float64:
         return convert(a, types.float32)
     near = convert(a, types.float32)
@@ -335,6 +353,86 @@ def _as_float32(a: Lanes) -> Lanes:
     bits = select(absolute(again) > absolute(a), bits - 1, bits)
     exact = (again == a) | isnan(a)
     return reinterpret(select(exact, bits, bits | 1), types.float32)
+
+
+def _decoded(a: Lanes) -> Lanes:
+    """A narrow element as it is computed with: float32, or 8 bits with the sign of what they hold."""
+    dtype = a.dtype.dtype
+    bits = Lanes(a.builder, a.value, a.dtype.bits)
+    if dtype.format is None:
+        whole, spare = ELEMENTS[dtype.computed.name][0], 8 - dtype.value.bits
+        return (Lanes(a.builder, bits.value, whole) << spare) >> spare
+    return _decoded_float(convert(bits, types.uint32), dtype.format)
+
+
+def _decoded_float(bits: Lanes, form: FloatFormat) -> Lanes:
+    """As float32. Read as float32, behind the sign, the bits are those of a number of the same mantissa and another exponent, of
+    which subnormal numbers are no exception: one multiplication mends it."""
+    sign = 1 << (form.exponent + form.mantissa)
+    magnitude = bits & (sign - 1)
+    number = magnitude << (23 - form.mantissa)
+    if form.bias != _BIAS:
+        number = reinterpret(reinterpret(number, types.float32) * 2.0 ** (_BIAS - form.bias), types.uint32)
+    if not form.has_sign and not form.mantissa:
+        number = select(
+            magnitude == 0, number.of(1 << 22), number
+        )  # powers of two have no zero: half the least normal one
+    if form.overflow == form.greatest + 1 and form.overflow != form.nan:
+        number = select(magnitude == form.overflow, number.of(_INFINITY), number)
+    if form.exponent == _EXPONENT:
+        number = number if form.mantissa else select(bits == form.nan, number.of(_NAN), number)
+    elif not form.has_negative_zero:
+        return reinterpret(select(bits == form.nan, number.of(_NAN), _signed(number, bits, sign)), types.float32)
+    elif form.greatest < sign - 1:
+        first = form.overflow if form.overflow == form.nan else form.overflow + 1
+        number = select(magnitude >= first, number.of(_NAN), number)
+    return reinterpret(_signed(number, bits, sign) if form.has_sign else number, types.float32)
+
+
+def _signed(number: Lanes, bits: Lanes, sign: int) -> Lanes:
+    return number | ((bits & sign) << (32 - sign.bit_length()))
+
+
+def _encoded(a: Lanes, kind: Narrow) -> Lanes:
+    """A number as a narrow element: floats to the nearest, halves to even; integers keep their lowest bits, and floats become the
+    nearest of the integers towards zero."""
+    dtype = kind.dtype
+    if dtype.format is not None:
+        bits = _encoded_float(_as_float32(a), dtype.format)
+    else:
+        if a.is_float:
+            least, greatest = dtype.bounds
+            inside = select(a < least, a.of(least), select(a > greatest, a.of(greatest), a))
+            a = convert(inside, types.int32)
+        bits = convert(a, types.uint8) & ((1 << dtype.value.bits) - 1)
+    return Lanes(a.builder, convert(bits, kind.bits).value, kind)
+
+
+def _encoded_float(a: Lanes, form: FloatFormat) -> Lanes:
+    """The bits, as uint32. Below the least normal number, adding a power of two rounds to multiples of the least number."""
+    bits = reinterpret(a, types.uint32)
+    magnitude = bits & 0x7FFFFFFF
+    cut, sign = 23 - form.mantissa, 1 << (form.exponent + form.mantissa)
+    rebased = magnitude - ((_BIAS - form.bias) << 23)
+    # between powers of two, of which none is even, half way goes up
+    number = (rebased + ((1 << (cut - 1)) - 1) + ((rebased >> cut) & 1 if form.mantissa else 1)) >> cut
+    if form.exponent < _EXPONENT:
+        step = 2.0 ** (1 - form.bias - form.mantissa + 23)
+        whole = reinterpret(a.of(step), types.uint32)
+        small = reinterpret(reinterpret(magnitude, types.float32) + a.of(step), types.uint32) - whole
+        number = select(magnitude < (_BIAS - form.bias + 1) << 23, small, number)
+        # what is far beyond the range would wrap around
+        number = select(magnitude >= (_BIAS - form.bias + (1 << form.exponent)) << 23, number.of(sign), number)
+    number = select((number > form.greatest) | (magnitude == _INFINITY), number.of(form.overflow), number)
+    number = select(magnitude > _INFINITY, number.of(form.nan), number)
+    if not form.has_sign:
+        number = select(
+            magnitude <= 1 << 22, number.of(0), number
+        )  # the least, a subnormal float32; more is rounded up
+        return select((bits == magnitude) & (magnitude != 0), number, number.of(form.nan))
+    if form.has_negative_zero:
+        return number | ((bits >> (32 - sign.bit_length())) & sign)
+    return select((number == 0) | (number == form.nan), number, number | ((bits >> (32 - sign.bit_length())) & sign))
 
 
 def _rounded_to_zero(a: Lanes, dtype: Kind) -> Lanes:

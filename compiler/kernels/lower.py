@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Union
 
+from ...formats.dtypes import DType
 from ...formats.errors import CompileError, LimitError, TreadleError
 from ...formats.primitive import PrimitiveDefinition
-from ...formats.types import UNKNOWN
+from ...formats.types import UNKNOWN, TensorType
 from . import (
     arange,
     attention,
@@ -172,8 +173,15 @@ def _by_template(definition: PrimitiveDefinition, target: Target) -> Kernel | Ca
     if seen is None:
         return None
     anchor = anchor_of(seen)
+    if anchor is not None and anchor[0].operator not in movement.OPERATORS and any(map(_is_tiny, seen.values)):
+        return None
     template = elementwise.lower if anchor is None else TEMPLATES.get(anchor[0].operator, own.lower)
     return template(seen, target)
+
+
+def _is_tiny(type_: TensorType) -> bool:
+    """Of a type of fewer bits than 16 that NumPy lacks: such tensors are moved and converted, hardly ever more."""
+    return not type_.dtype.is_numpys and type_.dtype.itemsize < DType.float16.itemsize
 
 
 def supports(definition: PrimitiveDefinition, target: Target) -> bool:

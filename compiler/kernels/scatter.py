@@ -8,7 +8,6 @@ So the last of several for one place remains, and sums have the same bits in any
 from __future__ import annotations
 
 from ...formats import dims
-from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ..operators.shapes import axis_of
 from .expression import bound_attributes
@@ -94,7 +93,7 @@ class _Scatter:
         if len(definition.nodes) != 1 or definition.nodes[0].inputs != (0, 1, 2) or definition.outputs != (3,):
             return None
         reduction = bound_attributes(definition.nodes[0])["reduction"]
-        if reduction != "none" and definition.params[0].dtype is DType.float16:
+        if reduction != "none" and definition.params[0].dtype.computed is not definition.params[0].dtype:
             return None
         return _Scatter(definition, target, reduction)
 

@@ -32,7 +32,7 @@ other; LLVM splits the wide ones over several registers.
 
 and the functions of `FUNCTIONS`: fma, select, minimum, exp … which `lanes.py` and `elementary.py` define as Python functions
 over `Lanes`, and which work on scalars too. T is a name of `formats/dtypes.py`. Tensors of bool are bytes in memory and
-masks in registers; float16 is for loads, stores and conversions alone.
+masks in registers; float16 and the types of ml_dtypes are for loads, stores and conversions alone.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ from .lanes import (
     Kind,
     Kinds,
     Lanes,
+    Narrow,
     call_intrinsic,
     convert,
     joined,
@@ -98,7 +99,12 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, ir.VectorType(IR_TYPES[vector.dtype], vector.lanes))
 
 
-MODELS.update({Half: _HalfModel, Vector: _VectorModel})
+class _NarrowModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, narrow: Narrow) -> None:
+        super().__init__(manager, narrow, IR_TYPES[narrow])
+
+
+MODELS.update({Half: _HalfModel, Narrow: _NarrowModel, Vector: _VectorModel})
 
 
 # ---- the bridge to Numba ----

@@ -30,7 +30,9 @@ _FUNCTIONS = {
         "isnan", "isinf", "isfinite", "copysign", "fma", "minimum", "maximum",
     )
 } | {"min": "minimum", "max": "maximum", "abs": "absolute", "fabs": "absolute", "rint": "round_even"}  # fmt: skip
-_CONVERSIONS = {name: f"convert_{name}" for name in DType.__members__ if name not in ("bool", "float16")}
+_CONVERSIONS = {
+    name: f"convert_{name}" for name, dtype in DType.__members__.items() if name != "bool" and dtype.computed is dtype
+}
 _CONVERSIONS |= {"int": "convert_int64", "float": "convert_float64"}
 _MODULES = ("math", "np", "numpy")
 _TAKEN = re.compile(
@@ -421,7 +423,8 @@ def variable(name: str) -> str:
 
 def _load(tensor: Tensor, place: ast.expr) -> ast.expr:
     load = ast.Call(ast.Name(f"load_{tensor.dtype.name}"), [ast.Name(tensor.address), place], [])
-    return ast.Call(ast.Name("convert_float32"), [load], []) if tensor.dtype is DType.float16 else load
+    computed = tensor.dtype.computed
+    return load if computed is tensor.dtype else ast.Call(ast.Name(f"convert_{computed.name}"), [load], [])
 
 
 def _dotted(node: ast.expr) -> str:

@@ -293,9 +293,9 @@ def scaled(elements: str, itemsize: int) -> str:
 
 def widened(loaded: str, dtype: DType) -> str:
     """A value from memory as it is computed with."""
-    return f"convert_float32({loaded})" if dtype is DType.float16 else loaded
+    return loaded if dtype.computed is dtype else f"convert_{dtype.computed.name}({loaded})"
 
 
 def stored(value: str, dtype: DType) -> str:
     """A computed value as it is written to memory."""
-    return f"convert_float16({value})" if dtype is DType.float16 else value
+    return value if dtype.computed is dtype else f"convert_{dtype.name}({value})"

@@ -104,23 +104,42 @@ def _clip(x: np.ndarray, min: float | None, max: float | None) -> np.ndarray:
 
 def _bound(value: float, dtype: np.dtype) -> np.ndarray:
     """A bound as an element, the nearest one if the type has none so large."""
-    if dtype.kind == "f":
-        return np.asarray(value, np.float64).astype(dtype)
-    limits = np.iinfo(dtype)
+    ours = DType.of(dtype)
+    least, greatest = ours.bounds
+    if ours.is_float:
+        nearest = value if ours.is_numpys else sorted((least, value, greatest))[1]
+        return np.asarray(nearest, np.float64).astype(dtype)
     nearest = value if np.isinf(value) else int(value)
-    return np.asarray(int(sorted((int(limits.min), nearest, int(limits.max)))[1]), dtype)
+    return np.asarray(int(sorted((int(least), nearest, int(greatest)))[1]), dtype)
 
 
 def _cast(x: np.ndarray, dtype: DType) -> np.ndarray:
-    if x.dtype.kind == "f" and dtype.is_integer:
-        limits = np.iinfo(dtype.numpy)
-        whole = np.where(np.isnan(x), 0.0, np.trunc(x.astype(np.float64)))
-        low, high = whole < float(limits.min), whole >= float(limits.max)
-        inside = np.where(low | high, 0.0, whole).astype(dtype.numpy)
-        return np.select(
-            [low, high], [np.asarray(limits.min, dtype.numpy), np.asarray(limits.max, dtype.numpy)], inside
-        )
+    source = DType.of(x.dtype)
+    if source.is_float and dtype.is_integer:
+        least, greatest = dtype.bounds
+        x = x.astype(np.float64)
+        whole = np.where(np.isnan(x), 0.0, np.trunc(x))
+        low, high = whole < float(least), whole >= float(greatest)
+        wide = dtype.computed.numpy
+        inside = np.where(low | high, 0.0, whole).astype(wide)
+        found = np.select([low, high], [np.asarray(least, wide), np.asarray(greatest, wide)], inside)
+        return found.astype(dtype.numpy, copy=False)
+    if dtype is DType.bool:
+        return x != np.zeros((), x.dtype)
+    if not dtype.is_numpys and dtype.is_float:
+        x = _to_odd(x) if x.dtype == np.float64 else x.astype(np.float32)
+    elif not source.is_numpys:
+        x = x.astype(source.computed.numpy)
     return x.astype(dtype.numpy)
+
+
+def _to_odd(x: np.ndarray) -> np.ndarray:
+    """float64 as float32 of which rounding again gives what rounding once would: what is no float32 becomes the nearer to zero
+    of its neighbours, its last bit set."""
+    near = x.astype(np.float32)
+    bits = near.view(np.uint32) - (np.abs(near.astype(np.float64)) > np.abs(x))
+    exact = (near == x) | np.isnan(x)
+    return np.where(exact, near.view(np.uint32), bits.astype(np.uint32) | 1).astype(np.uint32).view(np.float32)
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -278,6 +297,7 @@ register(
         "min": Attribute(Kind.NUMBER, "lower bound, none if None", None),
         "max": Attribute(Kind.NUMBER, "upper bound, none if None", None),
     },
+    takes_bits=True,
 )
 register("where", "condition a b", _infer_where, np.where, Fusion.ELEMENTWISE, "a where the condition holds, else b")
 register(
@@ -289,6 +309,7 @@ register(
     "x in another element type; float to integer is cut off towards zero, kept in range, and 0 for NaN",
     attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
     work=no_arithmetic,
+    takes_bits=True,
 )
 register(
     "bitcast",
@@ -298,4 +319,5 @@ register(
     Fusion.OPAQUE,
     "the bits of x read as another element type of as many bytes",
     attributes={"dtype": Attribute(Kind.DTYPE, "of the result")},
+    takes_bits=True,
 )

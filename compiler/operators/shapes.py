@@ -20,7 +20,7 @@ Shape = tuple[ShapeDim, ...]
 
 FLOAT = frozenset(dtype for dtype in DType if dtype.is_float)
 INTEGER = frozenset(dtype for dtype in DType if dtype.is_integer)
-SIGNED = FLOAT | {DType.int8, DType.int16, DType.int32, DType.int64}
+SIGNED = FLOAT | frozenset(dtype for dtype in INTEGER if dtype.is_signed)
 NUMERIC = FLOAT | INTEGER
 BOOL = frozenset({DType.bool})
 FLOAT32 = frozenset({DType.float32})

@@ -130,6 +130,8 @@ class Operator:
     Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
     shape for the last time where it writes the same element: the result may take that input's memory.
 
+    The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`.
+
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
     elementwise operator or reduction does one operation an element, and any other operator none.
     """
@@ -145,6 +147,7 @@ class Operator:
     data_dependent: bool = False
     work: Callable[..., Any] | None = None
     in_place: bool = False
+    takes_bits: bool = False
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -212,10 +215,31 @@ class Operator:
     def evaluate(self, arrays: Sequence[np.ndarray], attributes: Attributes = ()) -> list[np.ndarray]:
         """The results, C-contiguous, by the reference implementation. Dimensions in attributes are integers."""
         with np.errstate(all="ignore"):
-            results = self.reference(*arrays, **self.bind(attributes))
+            if self.takes_bits or all(map(_is_numpys, arrays)):
+                results = self.reference(*arrays, **self.bind(attributes))
+            else:
+                results = self._rounded(arrays, attributes)
         results = results if isinstance(results, tuple) else (results,)
         # a copy is made as an executable keeps it, which then makes no other
         return [result if result.flags.c_contiguous else aligned_copy(result) for result in map(np.asarray, results)]
+
+    def _rounded(self, arrays: Sequence[np.ndarray], attributes: Attributes) -> tuple[np.ndarray, ...]:
+        """Of arrays of types that NumPy lacks: computed in wider ones, and rounded."""
+        types = [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
+        results = self.reference(
+            *(array.astype(type_.dtype.computed.numpy) for array, type_ in zip(arrays, types, strict=True)),
+            **self.bind(attributes),
+        )
+        results = results if isinstance(results, tuple) else (results,)
+        expected = self.result_types(types, attributes)
+        return tuple(
+            np.asarray(result).astype(type_.dtype.numpy, copy=False)
+            for result, type_ in zip(results, expected, strict=True)
+        )
+
+
+def _is_numpys(array: np.ndarray) -> bool:
+    return DType.of(array.dtype).is_numpys
 
 
 TABLE: dict[str, Operator] = {}
@@ -233,6 +257,7 @@ def register(
     data_dependent: bool = False,
     work: Callable[..., Any] | None = None,
     in_place: bool = False,
+    takes_bits: bool = False,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -244,7 +269,7 @@ def register(
     names = tuple(inputs.split())
     in_place = in_place or fusion is Fusion.ELEMENTWISE
     TABLE[name] = Operator(
-        name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent, work, in_place
+        name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent, work, in_place, takes_bits
     )
 
 

@@ -1,8 +1,9 @@
-"""Arithmetic on float16 is done in float32: CPUs convert vectors of the one to the other, and calculate with the other.
+"""Arithmetic on float16, and on the other floats that are narrower than float32, is done in float32: CPUs convert vectors of the
+one to the other, and calculate with the other.
 
-What operators compute is rounded to float16 only where something else than an operator takes it: a caller, a loop, a data
+What operators compute is rounded to such a type only where something else than an operator takes it: a caller, a loop, a data
 value. In between it keeps the bits that it has, which is faster, and nearer to the true result. Where a program itself
-converts to float16, it is rounded.
+converts to one, it is rounded.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..operators.table import Fusion, lookup
 from ..weights import computed
 from .rewriting import Emitter, operator_call, tensor_type
 
-# These only carry elements from place to place: those of float16, unless all have been computed. What is joined to a cache of
+# These only carry elements from place to place: narrow ones, unless all have been computed. What is joined to a cache of
 # keys is rounded, rather than that the cache is converted to and fro.
 _CARRIERS = frozenset({Fusion.MOVEMENT, Fusion.VIEW})
 
@@ -35,7 +36,7 @@ class WidenFloat16:
 class _Widener(Emitter):
     def __init__(self, module: ir.Module) -> None:
         super().__init__(module)
-        self.wide: ChainMap[ir.Atom, ir.Atom] = ChainMap()  # by what is float16, the same as float32
+        self.wide: ChainMap[ir.Atom, ir.Atom] = ChainMap()  # by what is narrow, the same as float32
         self.constants: dict[ir.Atom, ir.Constant] = {}  # also
         self.computed: set[ir.Atom] = set()  # what has been computed as float32
         self.fields: dict[ir.Atom, tuple[ir.Var, ...]] = {}  # of tuples that operators give
@@ -61,7 +62,7 @@ class _Widener(Emitter):
         return self.new
 
     def _takes_wide(self, call: ir.OperatorCall) -> bool:
-        """Whether it is given float32 in place of float16."""
+        """Whether it is given float32 in place of narrower floats."""
         if call.operator in ("cast", "bitcast"):
             return False  # they take what is rounded
         halves = [arg for arg in call.args if _is_half(tensor_type(arg))]
@@ -82,22 +83,22 @@ class _Widener(Emitter):
         return self.wide[atom]
 
     def _compute(self, var: ir.Var, value: ir.Expr) -> None:
-        """Binds `var` to a value that has float32 where the variable's type has float16, rounded."""
+        """Binds `var` to a value that has float32 where the variable's type is narrower, rounded."""
         if isinstance(var.type, TupleType):
             whole = self.bind(value, TupleType(tuple(map(_wide_type, var.type.fields))), var.name)
             self.fields[var] = tuple(ir.Var(var.name, field) for field in var.type.fields)
             for index, field in enumerate(self.fields[var]):
                 self._compute(field, ir.GetItem(whole, index))
             value = ir.MakeTuple(self.fields[var])
-        elif var.type is not None and _is_half(var.type):
+        elif isinstance(var.type, TensorType) and _is_half(var.type):
             self.computed.add(var)
             self.wide[var] = self.bind(value, _wide_type(var.type), var.name)
-            value = operator_call("cast", self.wide[var], dtype=DType.float16)
+            value = operator_call("cast", self.wide[var], dtype=var.type.dtype)
         self.new.append(ir.Binding(var, value, self.origin))
 
 
 def _is_half(type_: Type) -> bool:
-    return isinstance(type_, TensorType) and type_.dtype is DType.float16
+    return isinstance(type_, TensorType) and type_.dtype.is_float and type_.dtype.computed is not type_.dtype
 
 
 def _wide_type(type_: Type) -> Type:
@@ -105,7 +106,7 @@ def _wide_type(type_: Type) -> Type:
 
 
 def _is_widening(binding: ir.Binding) -> bool:
-    """Whether it converts float16 to float32."""
+    """Whether it converts a narrower float to float32."""
     call = binding.value
     if not isinstance(call, ir.OperatorCall) or call.operator != "cast":
         return False

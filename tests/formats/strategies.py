@@ -77,6 +77,8 @@ def constants(draw: st.DrawFn) -> np.ndarray:
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
     data = draw(st.binary(min_size=size, max_size=size))
     array = np.frombuffer(data, np.uint8).copy()
+    if dtype.value.bits < 8:
+        array &= (1 << dtype.value.bits) - 1  # the other bits of a byte say nothing
     return (array & 1 if dtype is DType.bool else array).view(dtype.numpy).reshape(shape)
 
 

@@ -297,7 +297,7 @@ def test_outputs_of_several_shapes_are_not_one_kernel():
 
 
 def test_dtypes_of_the_tests_are_all_there_are():
-    assert {dtype.name for dtype in DType} == set(DTYPES)
+    assert {dtype.name for dtype in DType if dtype.is_numpys} == set(DTYPES)
 
 
 STAGES = st.sampled_from(["float16", "float32", "float64"])
