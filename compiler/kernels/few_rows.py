@@ -19,6 +19,7 @@ from .writer import Writer, estimate, shape_of
 
 MOST_ROWS = 4
 STREAMS, _STREAM_BYTES = 2, 256  # that are read of each at a time
+_STREAMS_IN_ORDER = 3  # where each has one sum only: with two, the processor would wait for the last multiply-add
 _BYTES_A_NANOSECOND = 40
 
 
@@ -70,15 +71,21 @@ class FewRows:
     steps = "depth"  # the variable that says how many vectors a panel has
     prepares = False  # something for a thread's later parts; `prepared` is then -1 in its first one
 
-    def __init__(self, write: Writer, found: Anchored, rows: Dim) -> None:
+    def __init__(self, write: Writer, found: Anchored, rows: Dim, chunk: int | None = None) -> None:
+        """`chunk`: sums are made step by step, so many of them apart, or all at once (0), as a kernel for more rows makes them:
+        then a row's result is the same to the bit in both. If None, in the order that takes the least time."""
         assert isinstance(rows, int)
         self.write, self.found, self.target = write, found, write.target
         self.tile = Tile(rows, 1, found.sums, found.narrow)
         sums = max(1, self.target.block_registers * 3 // 4 // rows)  # of a row that there is room for
-        self.streams = min(STREAMS, sums)
-        # steps that are taken together, each with sums of its own
+        # steps that are taken together, each with sums of its own unless they are added up in order
         most = _STREAM_BYTES // self.tile.w_bytes
-        self.turns = next(turns for turns in (most, most // 2, 2, 1) if turns * self.streams <= sums)
+        self.chunk = chunk
+        if chunk is None:
+            self.streams = min(STREAMS, sums)
+            self.turns = next(turns for turns in (most, most // 2, 2, 1) if turns * self.streams <= sums)
+        else:
+            self.streams, self.turns = min(_STREAMS_IN_ORDER, sums), most
 
     @staticmethod
     def takes(found: Anchored, rows: Dim, target: Target) -> bool:
@@ -93,7 +100,7 @@ class FewRows:
     @property
     def scratch_bytes(self) -> int:
         """The memory that is needed at `sums`."""
-        return STREAMS * self.tile.rows * VECTOR_BYTES
+        return max(STREAMS, self.streams) * self.tile.rows * VECTOR_BYTES
 
     def write_sizes(self) -> None:
         """Defines what else the text uses, behind `depth`."""
@@ -132,21 +139,27 @@ class FewRows:
 
     def write_totals(self, places: list[tuple[int, int]], streams: int) -> None:
         """Makes the totals of the places: rows, and panels side by side."""
-        with self.write.block(f"for begin in range(0, depth, {self.turns * CHUNK})"):
-            self._write_sums(places, streams)
+        if self.chunk == 0:
+            self.write("begin = 0")
+            self._write_sums(places, streams, "depth")
+            return
+        chunk = self.chunk or self.turns * CHUNK
+        with self.write.block(f"for begin in range(0, depth, {chunk})"):
+            self._write_sums(places, streams, f"min(begin + {chunk}, depth)")
 
-    def _write_sums(self, places: list[tuple[int, int]], streams: int) -> None:
-        """Adds the sums of one chunk to the totals."""
+    def _write_sums(self, places: list[tuple[int, int]], streams: int, end: str) -> None:
+        """Adds the sums of the steps from `begin` to the end to the totals."""
         write, turns = self.write, range(self.turns)
-        write(f"end = min(begin + {self.turns * CHUNK}, depth)", f"whole = end - (end - begin) % {self.turns}")
-        write(*(f"sum_{i}_{j}_{turn} = {self.tile.zero}" for i, j in places for turn in turns))
+        write(f"end = {end}", f"whole = end - (end - begin) % {self.turns}")
+        sums = turns if self.chunk is None else range(1)
+        write(*(f"sum_{i}_{j}_{each} = {self.tile.zero}" for i, j in places for each in sums))
         with write.block(f"for step in range(begin, whole, {self.turns})"):
             for turn in turns:
                 self._write_step(streams, turn)
         with write.block("for step in range(whole, end)"):
             self._write_step(streams, 0)
         for i, j in places:
-            write(f"total_{i}_{j} = total_{i}_{j} + ({' + '.join(f'sum_{i}_{j}_{turn}' for turn in turns)})")
+            write(f"total_{i}_{j} = total_{i}_{j} + ({' + '.join(f'sum_{i}_{j}_{each}' for each in sums)})")
 
     def _write_step(self, streams: int, turn: int) -> None:
         write, sums, w_bytes = self.write, self.tile.sums, self.tile.w_bytes
@@ -155,7 +168,8 @@ class FewRows:
         for j in range(streams):
             write(f"w_{j} = {self.tile.load(f'step * {w_bytes} + {turn * w_bytes} + {j} * b_run')}")
             for i in range(self.tile.rows):
-                write(multiply_add(f"sum_{i}_{j}_{turn}", f"x_{i}", f"w_{j}", self.target, sums))
+                each = turn if self.chunk is None else 0
+                write(multiply_add(f"sum_{i}_{j}_{each}", f"x_{i}", f"w_{j}", self.target, sums))
 
     def _write_end(self, tile: Tile) -> None:
         """The epilogue of one stream's panel."""

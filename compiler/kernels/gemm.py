@@ -228,7 +228,7 @@ class _Product:
     def kernel(self) -> Kernel:
         write = self.write = Writer(self.found.definition, self.target, self.found.title)
         write.lanes = BLOCK
-        self.one_row = FewRows(write, self.found, 1) if self._may_be_one_row else None
+        self.one_row = FewRows(write, self.found, 1, self._chunk) if self._may_be_one_row else None
         self._write_sizes()
         self._write_steps()
         self._write_split()

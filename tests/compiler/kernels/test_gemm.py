@@ -275,6 +275,20 @@ def test_one_row_where_there_may_be_many(added):
         product(shape, (10, 300, 16), (added, "gelu"), {"n": rows, "s": rows}, 3, operator="matmul_packed", columns=149)
 
 
+@pytest.mark.parametrize("target", [TARGET, *NARROW])
+@pytest.mark.parametrize("depth", [9, 130, 300, 1025, "k"])
+def test_a_row_alone_has_the_bits_that_it_has_among_others(depth, target):
+    build = Builder(tensor("float32", ("n", depth)), tensor("float32", (10, depth, 16)), tensor("float32", (149,)))
+    product = build("matmul_packed", 0, 1, columns=149)
+    definition = build.definition(build("gelu", build("add", product, 2)))
+    sizes = {"n": 9, "k": 500}
+    arrays = [random_array(type_, seed, sizes) for seed, type_ in enumerate(definition.params)]
+    together = run_kernel(definition, arrays, sizes, target=target)[1][0]
+    for row in range(9):
+        alone = run_kernel(definition, [arrays[0][row : row + 1], *arrays[1:]], {**sizes, "n": 1}, target=target)[1][0]
+        assert alone.tobytes() == together[row : row + 1].tobytes()
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_few_rows_have_the_same_bits_in_any_number_of_parts(rows):
     build = Builder(tensor("float32", (rows, 300)), tensor("float32", (11, 300, 16)))
