@@ -193,3 +193,45 @@ def test_tuples_and_values_of_several_types_come_in() -> None:
     first, second = ran(relay.Function([x], program), ((a, data(4)), np.int32(7)))
     np.testing.assert_array_equal(first, a + 1)
     assert second == 7
+
+
+def test_strides_that_a_run_computes_are_those_of_python_s_slices() -> None:
+    x = np.arange(24, dtype="float32").reshape(4, 6)
+    d = relay.var("d", shape=(ANY, 6))
+    bounds = [relay.var(name, shape=(2,), dtype="int64") for name in ("begin", "end", "strides")]
+    program = relay.Function([d, *bounds], relay.strided_slice(d, *bounds))
+    run = relay.create_executor("vm", relay.IRModule.from_expr(program)).evaluate()
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        (b, e), s = rng.integers(-8, 9, (2, 2)), rng.choice([-3, -2, -1, 1, 2, 3], 2)
+        np.testing.assert_array_equal(run(x, b, e, s).numpy(), x[b[0] : e[0] : s[0], b[1] : e[1] : s[1]])
+
+
+def test_a_slice_like_another_tensor_has_its_dimensions() -> None:
+    x, y = relay.var("x", shape=(ANY, 3)), relay.var("y", shape=(2, 3))
+    like = relay.transform.InferType()(relay.IRModule.from_expr(relay.Function([x, y], relay.slice_like(x, y))))
+    assert like["main"].checked_type.ret_type == relay.TensorType((2, 3))
+
+
+@pytest.mark.parametrize("segments", [None, 4])
+def test_segments_of_any_rows_are_summed(segments: int | None) -> None:
+    x, numbers = relay.var("x", shape=(ANY, ANY)), relay.var("numbers", shape=(ANY,), dtype="int32")
+    rows = data(3, 4)
+    found = ran(relay.Function([x, numbers], relay.segment_sum(x, numbers, segments)), rows, np.array([0, 2], "int32"))
+    assert found.shape == (segments or 3, 4)
+    np.testing.assert_array_equal(found[[0, 2]], rows[:2])
+
+
+def test_any_number_of_boxes_is_counted_and_suppressed_as_a_known_one() -> None:
+    boxes = RNG.random((2, 7, 6)).astype("float32")
+    boxes[..., 0] = RNG.integers(0, 2, (2, 7))
+
+    def found(n: object, many: object) -> list[np.ndarray]:
+        d, count = relay.var("d", shape=(n, many, 6)), relay.var("count", shape=(n,), dtype="int32")
+        numbers = relay.var("numbers", shape=(n, many), dtype="int32")
+        valid = ran(relay.Function([d], relay.vision.get_valid_counts(d, 0.3).astuple()), boxes)
+        kept = relay.vision.non_max_suppression(d, count, numbers, 2).astuple()
+        return [*valid, *ran(relay.Function([d, count, numbers], kept), valid[1], valid[0], valid[2])]
+
+    for mine, other in zip(found(ANY, ANY), found(2, 7), strict=True):
+        np.testing.assert_array_equal(mine, other)

@@ -189,3 +189,32 @@ def test_how_many_are_taken_may_be_computed():
     same(lambda x, k: relay.topk(x, k, ret_type="values"), [3, 2], data, count)
     same(lambda k: relay.arange(relay.const(0), k, relay.const(1), "int32"), [0, 1], count)
     same(lambda k: relay.full(relay.const(7.0), relay.reshape(k, (1,))), [7, 7], count)
+
+
+def test_sums_and_products_of_truth_values_are_truth_values():
+    flags = np.array([[True, False, True], [False, False, False]])
+    for call, expected in ((relay.sum, flags.any(1)), (relay.max, flags.any(1)), (relay.prod, flags.all(1))):
+        got = value(lambda x, call=call: call(x, axis=1), flags)
+        assert got.dtype == np.bool_
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_a_transposed_convolution_of_bytes_is_exact():
+    data, weight = np.full((1, 2, 3, 3, 3), 100, "int8"), np.full((2, 4, 2, 2, 2), 100, "int8")
+    got = value(lambda x, w: relay.nn.conv3d_transpose(x, w, channels=4, out_dtype="int32"), data, weight)
+    assert (got.dtype, got.max()) == (np.int32, 100 * 100 * 2 * 8)
+
+
+@pytest.mark.parametrize("segments", [None, 4])
+def test_rows_behind_the_last_number_are_in_no_segment(segments):
+    rows, numbers = np.arange(12, dtype="float32").reshape(3, 4), np.array([0, 2], "int32")
+    expected = np.zeros((segments or 3, 4), "float32")
+    expected[[0, 2]] = rows[:2]
+    same(lambda x, i: relay.segment_sum(x, i, segments), expected, rows, numbers)
+
+
+def test_the_compiler_that_scripts_clear_is_there_under_both_names():
+    relay.backend.te_compiler.get().clear()
+    relay.backend.compile_engine.get().clear()
+    with pytest.raises(AttributeError, match=r"TECompiler\.lower is not here"):
+        relay.backend.te_compiler.get().lower(None)

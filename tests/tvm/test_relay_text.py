@@ -301,3 +301,15 @@ def test_texts_that_say_spans_show_them():
     call = relay.Call(relay.op.get("abs"), [relay.const(1)], span=relay.Span(relay.SourceName("model.py"), 3, 3, 5, 9))
     assert call.astext() == HEAD + "abs(1) /* span=model.py:3:5 */"
     roundtrip(call)
+
+
+def test_attributes_that_have_no_default_in_tvm_are_shown_always() -> None:
+    x, w = relay.var("x", shape=(1, 2, 3, 3)), relay.var("w", shape=(4, 6))
+    pooled = relay.nn.max_pool2d(x)
+    assert "nn.max_pool2d(%x, pool_size=[1, 1])" in pooled.astext()
+    text = relay.nn.dense(relay.transpose(w), relay.transpose(w)).astext()
+    assert "transpose(%w, axes=None)" in text
+    assert "units=None" in text
+    assert tvm.ir.structural_equal(
+        relay.fromtext(relay.IRModule.from_expr(pooled).astext()), relay.IRModule.from_expr(pooled)
+    )

@@ -3,9 +3,11 @@
 from ..._lazy import lazy
 
 _MODULES = {
+    "compile_engine": ".te_compiler",
     "executor_factory": "...contrib.factory",
     "interpreter": ".interpreter",
     "profiler_vm": "...runtime.profiler_vm",
+    "te_compiler": ".te_compiler",
     "vm": "..vm",
     "vmobj": "..vm",
 }

@@ -24,21 +24,23 @@ def _column(data: Expression, place: int) -> Expression:
     return op.squeeze(part, axes=(rank - 1,))
 
 
+def _places(like_: Expression) -> Expression:
+    """The number of each column of a matrix, int64, in its shape: any sizes."""
+    ones = op.add(op.multiply(op.cast(like_, dtype="int64"), builder.constant(0)), builder.constant(1))
+    return op.cumulative_sum(ones, axis=1, exclusive=True)
+
+
 def _compacted(valid: Expression, data: Expression) -> tuple[Expression, Expression, Expression]:
     """How many of valid [N, A] hold; the rows of data [N, A, …] where they do, in front, -1 behind; and their numbers."""
-    n = type_of(data).shape[0]
-    (count,) = known("the number of boxes", type_of(data).shape[1])
     ones = op.cast(valid, dtype="int64")
     before = op.cumulative_sum(ones, axis=1, exclusive=True)
-    place = op.arange(stop=count)
+    place = _places(valid)
     # the row that each place takes: the stable order of the rows that hold, then of the others
     total = op.sum(ones, axes=(1,), keepdims=True)
-    behind = op.subtract(op.add(total, op.broadcast_to(place, shape=(n, count))), before)
+    behind = op.subtract(op.add(total, place), before)
     target = op.where(valid, before, behind)
-    rows = op.put_along_axis(
-        op.multiply(target, builder.constant(0)), target, op.broadcast_to(place, shape=(n, count)), axis=1
-    )
-    kept = op.less(op.broadcast_to(place, shape=(n, count)), total)
+    rows = op.put_along_axis(op.multiply(target, builder.constant(0)), target, place, axis=1)
+    kept = op.less(place, total)
     taken = op.gather_nd(data, op.expand_dims(rows, axes=(2,)), batch_axes=1)
     inside = op.expand_dims(kept, axes=tuple(range(2, len(type_of(data).shape)))) if data.type.rank > 2 else kept  # type: ignore[union-attr]
     numbers = op.where(kept, rows, builder.constant(-1))
@@ -136,9 +138,8 @@ def non_max_suppression(
     With `return_indices` the numbers that `indices` has for those that are left, and how many they are.
     """
     kind = type_of(data).dtype
-    data, (n, count, _) = shape_of(data)
-    (count,) = known("vision.non_max_suppression: the number of boxes", count)
-    places = op.broadcast_to(op.arange(stop=count), shape=(n, count))
+    data, (_, count, _) = shape_of(data)
+    places = _places(_column(data, score_index))
     is_in = op.less(places, op.expand_dims(op.cast(valid_count, dtype="int64"), axes=(1,)))
     score = op.where(is_in, _column(data, score_index), like(data, float(np.finfo(kind.numpy).min)))
     order = op.top_k(score, k=count, axis=1)[1]
@@ -165,13 +166,12 @@ def _kept(
     rows: Expression, candidates: Expression, most: Expression, overlap: Expression, first: int, id_index: int
 ) -> Expression:
     """Which of the rows, the best first, are left: a row takes out those behind it that it overlaps."""
-    n, count = type_of(candidates).shape
     low = [op.minimum(_column(rows, first + axis), _column(rows, first + axis + 2)) for axis in (0, 1)]
     high = [op.maximum(_column(rows, first + axis), _column(rows, first + axis + 2)) for axis in (0, 1)]
     zero = like(rows, 0)
     area = op.multiply(op.subtract(high[0], low[0]), op.subtract(high[1], low[1]))
     kinds = _column(rows, id_index) if id_index >= 0 else None
-    places = op.broadcast_to(op.arange(stop=count), shape=(n, count))
+    places = _places(candidates)
 
     def own(values: Expression, place: Expression) -> Expression:
         return op.expand_dims(op.take(values, place, axis=1), axes=(1,))
@@ -194,9 +194,9 @@ def _kept(
         keep = op.logical_and(keep, op.logical_or(op.logical_not(here), alive))
         return keep, op.add(number, op.cast(alive, dtype="int64"))
 
-    none = op.multiply(op.cast(op.slice(candidates, starts=(0,), ends=(1,), axes=(1,)), dtype="int64"),
-                       builder.constant(0))  # fmt: skip
-    return builder.for_loop(builder.constant(count), step, [candidates, none])[0]
+    none = op.multiply(op.sum(op.cast(candidates, dtype="int64"), axes=(1,), keepdims=True), builder.constant(0))
+    count = op.take(op.shape(candidates), builder.constant(1), axis=0)
+    return builder.for_loop(count, step, [candidates, none])[0]
 
 
 @operator("vision.all_class_non_max_suppression", results=lambda bound: 2 if bound["output_format"] == "onnx" else 3)

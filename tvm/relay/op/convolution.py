@@ -119,6 +119,9 @@ def _transposed(count: int) -> Callable[..., Any]:
         kernel_layout = "IOW" if kernel_layout == "OIW" else kernel_layout  # TVM takes both for one
         data = transformed(data, data_layout, f"NC{spatial}")
         weight = transformed(weight, kernel_layout, f"IO{spatial}")
+        if type_of(data).dtype.is_integer:  # as _kinds has wide integers
+            out_dtype = out_dtype or type_of(data).dtype.name
+            data, weight = (op.cast(each, dtype="float64") for each in (data, weight))
         data, weight, _, cast_to = _kinds(data, weight, out_dtype)
         result = op.conv_transpose(
             data,

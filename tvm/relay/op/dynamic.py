@@ -8,7 +8,7 @@ from ....compiler import builder
 from ....compiler.builder import Expression, op
 from ....formats.dims import Dim
 from ....formats.errors import InferenceError
-from .table import as_dims, behind, fresh_dim, rank_of, shape_of, type_of
+from .table import as_dims, axis_of, behind, fresh_dim, rank_of, shape_of, type_of
 
 
 def sizes_of(shape: Expression) -> tuple[list[Expression], tuple[Dim, ...]]:
@@ -59,3 +59,48 @@ def broadcast_to_like(data: Expression, other: Expression) -> Expression:
     """`data` in the shape of `other`."""
     other, shape = shape_of(other)
     return behind("broadcast_to", data, [other], shape=shape)
+
+
+def sliced_by(data: Expression, begin: Any, end: Any, strides: Expression, axes: Any) -> Expression:
+    """A slice of which only a run knows the strides: as Python's, but that a stride of 0 takes nothing."""
+    firsts, lasts, steps = map(_scalars, (begin, end, strides))
+    zero, one = builder.constant(0), builder.constant(1)
+    count = max(len(firsts), len(lasts), len(steps)) if axes is None else len(axes)
+    steps = steps * count if len(steps) == 1 else steps + [one] * (count - len(steps))
+    sizes = op.shape(data)
+    for place, step in enumerate(steps):
+        axis = place if axes is None else axis_of(data, int(axes[place]))
+        size = op.take(sizes, builder.constant(axis), axis=0)
+        is_back = op.less(step, zero)
+        lowest = op.where(is_back, builder.constant(-1), zero)
+        highest = op.where(is_back, op.subtract(size, one), size)
+        first, last = (
+            op.minimum(op.maximum(op.where(op.less(at, zero), op.add(at, size), at), lowest), highest)
+            if (at := ats[place] if place < len(ats) else None) is not None
+            else default
+            for ats, default in (
+                (firsts, op.where(is_back, highest, lowest)),
+                (lasts, op.where(is_back, lowest, highest)),
+            )
+        )
+        span = op.where(is_back, op.subtract(first, last), op.subtract(last, first))
+        wide = op.abs(step)
+        rounds = op.floor_divide(op.add(span, op.subtract(wide, one)), op.maximum(wide, one))
+        length = op.where(op.equal(step, zero), zero, op.maximum(rounds, zero))
+        waits, dims_ = sizes_of(op.reshape(length, shape=(1,)))
+        ones = behind("broadcast_to", one, waits, shape=dims_)
+        places = op.add(first, op.multiply(op.cumulative_sum(ones, axis=0, exclusive=True), step))
+        data = op.take(data, places, axis=axis)
+    return data
+
+
+def _scalars(numbers: Any) -> list[Any]:
+    """The elements of a vector of known length, int64 scalars; None where there are none."""
+    known = as_dims(numbers) if isinstance(numbers, Expression) else numbers
+    if known is not None:
+        return [None if each is None else builder.constant(int(each)) for each in known]
+    length = type_of(numbers).shape
+    if len(length) != 1 or not isinstance(length[0], int):
+        raise InferenceError("bounds and strides of a slice must be vectors of known length")
+    wide = op.cast(numbers, dtype="int64")
+    return [op.take(wide, builder.constant(place), axis=0) for place in range(length[0])]

@@ -23,28 +23,19 @@ def axes_of(data: Expression, axis: Any, exclude: bool = False) -> tuple[int, ..
 def _reduction(name: str) -> Callable[..., Any]:
     def reduce(data: Tensor, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Expression:
         axes = axes_of(data, axis, exclude)
-        if type_of(data).dtype.name == "bool" and name in ("sum", "prod", "max"):
-            data = op.cast(data, dtype="int32")
-        return getattr(op, name)(data, axes=axes, keepdims=bool(keepdims)) if axes else data
+        own = _OF_TRUTH.get(name, name) if type_of(data).dtype.name == "bool" else name
+        return getattr(op, own)(data, axes=axes, keepdims=bool(keepdims)) if axes else data
 
     reduce.__name__ = reduce.__qualname__ = name
-    reduce.__doc__ = f"`{name}` over axes: all where none are given, the others with `exclude`."
+    reduce.__doc__ = (
+        f"`{name}` over axes: all where none are given, the others with `exclude`; of truth values a truth value."
+    )
     return operator(name)(reduce)
 
 
-sum, mean, prod, max = map(_reduction, ("sum", "mean", "prod", "max"))
+_OF_TRUTH = {"sum": "any", "prod": "all", "max": "any", "min": "all"}  # TVM's results have the operand's type
+sum, mean, prod, max, min = map(_reduction, ("sum", "mean", "prod", "max", "min"))
 all, any = _reduction("all"), _reduction("any")
-
-
-@operator("min")
-def min(data: Tensor, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Expression:
-    """The least element over axes; of truth values, whether all hold."""
-    axes = axes_of(data, axis, exclude)
-    if not axes:
-        return data
-    if data.dtype is not None and data.dtype.name == "bool":
-        return op.all(data, axes=axes, keepdims=bool(keepdims))
-    return op.min(data, axes=axes, keepdims=bool(keepdims))
 
 
 def _place(name: str) -> Callable[..., Any]:

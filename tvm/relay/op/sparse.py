@@ -11,7 +11,7 @@ from ....compiler.builder import Expression, op
 from ....formats import dims
 from ..expr import as_expr
 from .dynamic import full_of, sizes_of
-from .table import Tensor, Tensors, as_dims, axis_of, behind, known, like, minus, operator, shape_of, type_of
+from .table import Tensor, Tensors, as_dims, axis_of, behind, cut_to, known, like, minus, operator, shape_of, type_of
 
 __all__ = [
     "cumprod",
@@ -122,15 +122,18 @@ def sparse_to_dense(
 
 @operator("segment_sum")
 def segment_sum(data: Tensor, segment_ids: Tensor, num_segments: Any = None) -> Expression:
-    """The sums of rows whose segment is the same; as many segments as told, or as the greatest number says."""
+    """The sums of rows whose segment is the same; as many segments as told, or as the greatest number says. Rows behind the
+    last number are in none."""
     data, shape = shape_of(data)
-    places = op.cast(segment_ids, dtype="int64")
+    ids, (count,) = shape_of(segment_ids)
+    places = op.cast(ids, dtype="int64")
+    data = cut_to(data, {0: count}, [ids])
     known = as_dims(num_segments) if num_segments is not None else None
     waits: list[Expression] = []
     if known is None:
         many = op.add(op.max(places), builder.constant(1)) if num_segments is None else num_segments
         waits, known = sizes_of(op.reshape(op.cast(many, dtype="int64"), shape=(1,)))
-    zeros = behind("broadcast_to", like(data, 0), waits, shape=(known[0], *shape[1:]))
+    zeros = behind("broadcast_to", like(data, 0), [data, *waits], shape=(known[0], *shape[1:]))
     return op.scatter_nd(zeros, op.expand_dims(places, axes=(1,)), data, reduction="add")
 
 

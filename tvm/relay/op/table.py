@@ -15,7 +15,7 @@ import contextlib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Union
@@ -38,6 +38,7 @@ __all__ = [
     "Tensors",
     "as_dims",
     "axis_of",
+    "cut_to",
     "like",
     "op",
     "operator",
@@ -132,6 +133,24 @@ _OMITTED: dict[str, dict[str, Any]] = {
     "repeat": {"axis": 0},
     "gather": {"axis": 0},
     "one_hot": {"axis": -1},
+}
+
+# What TVM's text has always: attributes that have a default in its Python functions alone.
+ALWAYS_SHOWN = {
+    "arange": ("dtype",),
+    "full": ("shape",),
+    "nn.dense": ("units",),
+    "nn.l2_normalize": ("axis",),
+    "nn.matmul": ("units",),
+    "nn.nll_loss": ("ignore_index",),
+    "nn.upsampling": ("scale_h", "scale_w"),
+    "nn.upsampling3d": ("scale_d", "scale_h", "scale_w"),
+    "slice_like": ("axes",),
+    "squeeze": ("axis",),
+    "strided_slice": ("strides", "axes"),
+    "topk": ("k",),
+    "transpose": ("axes",),
+    **{f"nn.{kind}_pool{count}d": ("pool_size",) for kind in ("avg", "max") for count in (1, 2, 3)},
 }
 
 
@@ -236,6 +255,18 @@ def behind(operator_name: str, x: Expression, waits: Sequence[Expression], **att
         type=result,
         name=operator_name,
     )
+
+
+def cut_to(data: Expression, lengths: Mapping[int, Dim], waits: Sequence[Expression]) -> Expression:
+    """The beginning of the tensor, of these lengths by axis, which `waits` bind; that it is as long is checked."""
+    data, shape = shape_of(data)
+    axes = [axis for axis, length in lengths.items() if length != shape[axis]]
+    if not axes:
+        return data
+    ends = [lengths[axis] for axis in axes]
+    part = behind("slice", data, waits, starts=[0] * len(axes), ends=ends, axes=axes, steps=[1] * len(axes))
+    whole = tuple(lengths.get(axis, length) for axis, length in enumerate(shape))
+    return part if type_of(part).shape == whole else builder.match_shape(part, whole)
 
 
 def as_dims(value: Any) -> tuple[Any, ...] | None:

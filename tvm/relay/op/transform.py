@@ -16,7 +16,7 @@ from ....formats.dtypes import DType
 from ....formats.errors import InferenceError
 from ..ty import dtype_name
 from .dynamic import broadcast_to_like as _broadcast_to_like
-from .dynamic import full_of, reshaped_to, sizes_of
+from .dynamic import full_of, reshaped_to, sizes_of, sliced_by
 from .reshaping import new_shape, reverse_shape
 from .table import (
     Tensor,
@@ -24,6 +24,7 @@ from .table import (
     as_dims,
     axis_of,
     behind,
+    cut_to,
     like,
     operator,
     pair,
@@ -393,6 +394,9 @@ def strided_slice(
     data: Tensor, begin: Any, end: Any, strides: Any = None, axes: Any = None, slice_mode: str = "end"
 ) -> Expression:
     """begin:end:stride along axes, as in Python; with `size`, `end` is how many elements, -1 for all that follow."""
+    strides = None if slice_mode == "size" else strides  # they are 1 then
+    if as_dims([1] if strides is None else strides) is None:
+        return sliced_by(data, begin, end, strides, axes)
     waits: list[Expression] = []
     bounds = []
     for value in (begin, end):
@@ -404,8 +408,7 @@ def strided_slice(
             waits += more
         bounds.append(known)
     steps = as_dims([1] if strides is None else strides)
-    if steps is None:
-        raise NotImplementedError("strided_slice: strides must be known")
+    assert steps is not None
     first, last = (tuple(each) for each in bounds)
     last += (-1 if slice_mode == "size" else _DEFAULT,) * (len(first) - len(last))  # to the end
     first += (_DEFAULT,) * (len(last) - len(first))  # from the beginning
@@ -417,7 +420,6 @@ def strided_slice(
             shape[axis] if size == -1 else dims.add(start, size)
             for axis, start, size in zip(along, first, last, strict=True)
         )
-        steps = (1,) * len(first)
     first = tuple((_LAST if step < 0 else 0) if at == _DEFAULT else at for at, step in zip(first, steps, strict=True))
     last = tuple(
         (-_LAST if step < 0 else _LAST) if at == _DEFAULT else at for at, step in zip(last, steps, strict=True)
@@ -453,8 +455,7 @@ def slice_like(data: Tensor, shape_like: Tensor, axes: Any = None) -> Expression
     """The beginning of the tensor, as long as another along these axes, or all."""
     along = [axis_of(data, int(axis)) for axis in (axes or range(rank_of(shape_like)))]
     shape_like, shape = shape_of(shape_like)
-    ends = [shape[axis] for axis in along]
-    return behind("slice", data, [shape_like], starts=[0] * len(along), ends=ends, axes=along, steps=[1] * len(along))
+    return cut_to(data, {axis: shape[axis] for axis in along}, [shape_like])
 
 
 @operator("layout_transform")

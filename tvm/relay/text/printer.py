@@ -15,7 +15,7 @@ from ....formats import dims, node_json
 from ....formats.dims import SymbolicDim
 from .. import adt, ty
 from ..expr import Call, Constant, Expr, Function, GlobalVar, If, Let, Op, Tuple, TupleGetItem, Var
-from ..op.table import TABLE, operands_by_name
+from ..op.table import ALWAYS_SHOWN, TABLE, operands_by_name
 from ..visit import Walk, children, free_vars, preorder, run
 from .attributes import same_values, value_text
 from .grammar import VERSION
@@ -295,12 +295,13 @@ def _word(name: str) -> str:
 
 
 def _attributes(call: Call) -> dict[str, Any]:
-    """Those that are not the defaults."""
+    """Those that the text of a call has: those that are not the defaults, and those that have none in TVM."""
+    attributes = dict(call.attrs or {})
     if not isinstance(call.op, Op):
-        return dict(call.attrs or {})
-    parameters = TABLE[call.op.name].signature.parameters
+        return attributes
+    parameters, always = TABLE[call.op.name].signature.parameters, ALWAYS_SHOWN.get(call.op.name, ())
     return {
         name: value
-        for name, value in (call.attrs or {}).items()
-        if name not in parameters or not same_values(parameters[name].default, value)
+        for name, value in attributes.items()
+        if name in always or name not in parameters or not same_values(parameters[name].default, value)
     }
