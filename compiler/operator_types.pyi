@@ -969,6 +969,25 @@ class ModelOperators:
         sorted: whether their order matters
         """
 
+    def tree_ensemble(
+        self,
+        x: Operand,
+        nodes: Operand,
+        trees: Operand,
+        leaves: Operand,
+        /,
+        *,
+        targets: int,
+        aggregate: Literal["sum", "average", "min", "max"] | str = "sum",
+        nan_as_least: bool = False,
+    ) -> Expression:
+        """tree_ensemble(x, nodes, trees, leaves): [N, targets]: what the leaves that trees lead rows x [N, F] to weigh together; operators/trees.py tells of the tables.
+
+        targets: columns of the result
+        aggregate: what becomes of the trees' weights
+        nan_as_least: whether some nodes take NaN as the least number
+        """
+
     def trunc(self, x: Operand, /) -> Expression:
         """trunc(x): whole part, towards zero."""
 

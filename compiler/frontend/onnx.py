@@ -33,6 +33,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_elementwise,
     onnx_fourier,
     onnx_indexing,
+    onnx_ml_trees,
     onnx_networks,
     onnx_quantized,
     onnx_quantized_runtime,

@@ -47,6 +47,7 @@ from . import (
     scatter,
     suppression,
     top_k,
+    trees,
     winograd,
     winograd_raw,
 )
@@ -85,6 +86,7 @@ TEMPLATES: dict[str, Template] = {
     "counted_boxes": found.lower_boxes,
     "counted_nonzero": found.lower_nonzero,
     "roi_align": regions.lower,
+    "tree_ensemble": trees.lower,
     "gather_nd": gather.lower_gather_nd,
     "argmax": extreme.lower,
     "argmin": extreme.lower,

@@ -18,6 +18,7 @@ from . import (  # noqa: F401  (they register entries)
     recurrent,
     reduction,
     resize,
+    trees,
     winograd,
 )
 from .table import TABLE, Attribute, Fusion, Kind, Operator, lookup

@@ -490,6 +490,26 @@ def _winograd(d: Draw, raw: bool) -> Operands:
     return [_image(d, channels, 2), weight, *_bias(d, blocks, 2)], attributes
 
 
+def _trees(d: Draw) -> Operands:
+    """Tables of any numbers: trees that lie in the table, and others."""
+    dtype, targets, count = d.one("float32", "float64"), d.one(1, 2, 5), d.one(1, 3)
+    words = 4 if dtype == "float32" else 8
+    leaves = tensor(dtype, (d.one(0, 0, 4), targets))
+    types = [
+        tensor(dtype, (d.dim(0, 1, 9), d.one(1, 5))),
+        tensor("int32", (40, words)),
+        tensor("int32", (count, 8)),
+        leaves,
+    ]
+    d.ranges[2] = 4
+    attributes = {
+        "targets": targets,
+        "aggregate": d.one("sum", "average", "min", "max"),
+        "nan_as_least": d.one(False, True),
+    }
+    return types, attributes
+
+
 OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "permute_dims": _permute,
     "depth_to_space": _depth_to_space,
@@ -513,6 +533,7 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "counted_boxes": lambda d: ([tensor("int64", (d.few(), d.few(), d.few()))], {"count": d.dim()}),
     "counted_nonzero": lambda d: ([tensor(d.one(*_ANY), d.shape(d.one(1, 2, 3)))], {"count": d.dim()}),
     "roi_align": _regions,
+    "tree_ensemble": _trees,
     **{name: lambda d: _of_axis(d, _ANY[:-1], keepdims=d.one(True, False)) for name in ("argmax", "argmin")},
     **{name: lambda d: _of_axis(d, _FLOATS) for name in ("softmax", "log_softmax")},
     "group_normalization_blocked": _group_blocked,
