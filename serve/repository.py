@@ -10,12 +10,10 @@ is loaded beside the old one, which serves until the new one is ready: calls tha
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import re
 import threading
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +72,6 @@ class Repository:
         self._known: dict[tuple[str, str], tuple[Model, Endpoint]] = {}  # that were asked for; replaced with the models
         self._unloaded: set[str] = set()  # by a client, until it loads them again
         self._configs: dict[str, ModelConfig] = {}  # that clients have given, until they load the models again
-        self._has_garbage = False  # a model is gone, and its machine is not
         self.scan()
 
     # ---- asking ----
@@ -167,9 +164,7 @@ class Repository:
         return found
 
     def refresh(self) -> None:
-        """Loads what is new or has changed, and forgets what is gone; without `is_explicit`. Returns the memory of models that
-        nobody uses any more."""
-        self._collect()
+        """Loads what is new or has changed, and forgets what is gone; without `is_explicit`."""
         if self.is_explicit:
             return
         with self._loading:
@@ -221,16 +216,6 @@ class Repository:
             self._unloaded.add(name)
             self._forget(name)
 
-    def _gone(self) -> None:
-        self._has_garbage = True  # and no more: whoever ends its last call runs this, in any thread
-
-    def _collect(self) -> None:
-        """Machines are in reference cycles, so their weights stay until Python looks at its oldest objects: after hundreds of
-        reloads of a small model."""
-        if self._has_garbage:
-            self._has_garbage = False
-            gc.collect()
-
     # ---- with the lock ----
 
     def _forget(self, name: str) -> None:
@@ -266,7 +251,6 @@ class Repository:
                 versions[number] = _Loaded(stamp, serving, state)
             else:
                 LOG.info("loaded %s, version %d", name, number)
-                weakref.finalize(model, self._gone).atexit = False
                 versions[number] = _Loaded(stamp, model, State("READY"))
             self._put(name, versions)
         self._put(name, versions)

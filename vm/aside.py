@@ -58,9 +58,13 @@ class Job:
         except BaseException:
             self._abandon()
             raise
-        if self._failure is not None:
-            raise self._failure
-        return self._result
+        failure, self._failure = self._failure, None
+        if failure is None:
+            return self._result
+        try:
+            raise failure
+        finally:
+            del failure  # it refers to this frame, and by that to the machine
 
     def ended(self, then: Callable[[], None]) -> bool:
         """Whether nothing of it goes on; if something does, `then` is called when that is over."""
@@ -91,13 +95,14 @@ class Job:
                     raise
                 except BaseException as failure:
                     self._failure = failure
+            self._work = _nothing  # what it refers to goes, before the caller does
             with self._lock:
                 self._over.set()
             for _ in range(2):  # the exception that has been asked for comes at the latest here
                 pass
         except _Abandoned:
             pass
-        self._work = lambda: None  # what it refers to goes
+        self._work = _nothing
         with self._lock:
             if self._is_abandoned:  # an error that somebody keeps refers to this
                 self._result = self._failure = None
@@ -107,6 +112,10 @@ class Job:
         if then is not None:
             then()
         return not self._is_abandoned
+
+
+def _nothing() -> None:
+    """The work of a job that is done."""
 
 
 class _Helper:

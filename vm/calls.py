@@ -52,7 +52,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class Calls:
-    """The calls of one machine."""
+    """The calls of one machine. What it gives out (callables, closures, data values) holds it, and it holds none of that: when
+    the last of them is gone, so is the machine's memory, and nobody waits for Python's collector."""
 
     def __init__(self, image: Image, keeps_memory: bool, budget: Budget, imports: Sequence[Imported] = ()) -> None:
         self.image = image
@@ -63,9 +64,12 @@ class Calls:
         self._idle: list[Context] = []
         self._evaluators: dict[int, library.Evaluate] = {}
         self._imports = imports
-        self._results = Results(image, self._call_closure)
         WATCH.await_signals()
         _machines.add(self)
+
+    @property
+    def _results(self) -> Results:
+        return Results(self.image, self._call_closure)
 
     def drop_contexts(self) -> None:
         """Frees the contexts that no call uses."""
@@ -108,8 +112,8 @@ class Calls:
             if listener is not None:
                 others = self.hooked.listeners if self.hooked is not None else ()
                 self._prepare(context, budget, HookedCode(self.image, (*others, listener)))
+            clock = _Clock(context, budget)  # first: a call that may not begin has made nothing
             self._set_arguments(context, number, values, closure)
-            clock = _Clock(context, budget)
             trap = self._engine.start(context.address, number)
             if trap:
                 raise _start_error(trap, context, number)
@@ -192,6 +196,15 @@ class Calls:
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
         if not context.is_abandoned:
             self._idle.append(context)
+
+    def callable(self, number: int) -> Callable[..., Any]:
+        """A function as Python calls it, with arguments by position or by name."""
+        function, budget = self.image.program.functions[number], self._budget
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.call(number, bound(function.name, function.param_names, args, kwargs), budget)
+
+        return self.array_callable(number, call) or call
 
     # ---- calls with arrays ----
 

@@ -322,23 +322,22 @@ def closure_type(program: Program, function: int) -> FunctionType:
 
 
 class Results:
-    """Makes Python's values of an image's native ones."""
+    """Makes Python's values of an image's native ones. Those that are read or called later hold `invoke`, which calls a closure:
+    so whatever `invoke` holds must hold neither this object nor what it has made."""
+
+    __slots__ = ("_engine", "_image", "_invoke")
 
     def __init__(self, image: Image, invoke: Callable[..., Any]) -> None:
         self._image, self._invoke = image, invoke
         self._engine = core.engine()
-        self._takers: dict[tuple[int, bool], Callable[[Context], Any]] = {}
 
     def taker(self, number: int, arrays: bool = False) -> Callable[[Context], Any]:
         """`take`, or `take_arrays`, of a function's results: several get their names."""
-        key = number, arrays
-        if key not in self._takers:
-            named, take = (
-                naming_results(self._image.program.functions[number]),
-                self.take_arrays if arrays else self.take,
-            )
-            self._takers[key] = take if named is None else lambda context: named(take(context))
-        return self._takers[key]
+        naming, take = self._image.naming, self.take_arrays if arrays else self.take
+        if number not in naming:
+            naming[number] = naming_results(self._image.program.functions[number])
+        named = naming[number]
+        return take if named is None else lambda context: named(take(context))
 
     def take_arrays(self, context: Context) -> Any:
         """`take` for a tensor or a tuple of tensors, faster where the engine makes the arrays."""

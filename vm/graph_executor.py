@@ -13,6 +13,7 @@ handed over to be used in place; those are kept alive as long as they are in use
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Union
 
@@ -349,6 +350,7 @@ class GraphExecutor(Module):
             raise ArgumentError(f"{place}: this memory is a parameter's or another output's; give memory of its own")
         if root in self._inputs.values() or self._given.get(root, index) != index:
             self._copied[index] = array  # a parameter that is an output too, or one tensor that is two outputs
+            self._bound = None
             return
         self._given[root] = index
         self._arrays[root] = array.reshape(self.graph.shapes[root])
@@ -422,7 +424,8 @@ class GraphExecutor(Module):
     def _bind(self) -> Callable[[], Any]:
         """Binds all steps to where their tensors lie now."""
         self._steps = tuple(map(self._call, self._plan.steps))
-        calls = [*self._steps, self._copy_outputs] if self._copied else list(self._steps)
+        calls = list(self._steps)  # none of them holds the executor, which keeps them
+        calls += [functools.partial(_copy, to, self._array(self._outputs[at])) for at, to in self._copied.items()]
         self._bound = calls[0] if len(calls) == 1 else _in_turn(calls)
         return self._bound
 
@@ -443,13 +446,9 @@ class GraphExecutor(Module):
         if node.function == NOP:
             return lambda: None
         if node.function == COPY:
-            return lambda: np.copyto(writes[0], inputs[0], casting="no")
+            return functools.partial(_copy, writes[0], inputs[0])
         assert node.function is not None
         return _python_call(node.name, self._python[node.function], inputs, writes, self._tensor, node.flatten)
-
-    def _copy_outputs(self) -> None:
-        for index, array in self._copied.items():
-            np.copyto(array, self._array(self._outputs[index]), casting="no")
 
     # ---- what comes from outside ----
 
@@ -519,6 +518,10 @@ def _zeros(size: int) -> np.ndarray:
 def _as(memory: np.ndarray, type_: TensorType) -> np.ndarray:
     """The tensor of a type at the beginning of some memory."""
     return memory[: type_.nbytes].view(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
+
+
+def _copy(target: np.ndarray, source: np.ndarray) -> None:
+    np.copyto(target, source, casting="no")
 
 
 def _in_turn(calls: list[Callable[[], Any]]) -> Callable[[], None]:

@@ -57,6 +57,7 @@ class Image:
         self.data_types = {definition.name: definition for definition in program.data_types}
         self.record_types: list[Type] = [erase_dims(type_) for type_ in program.types]
         self._type_numbers = {type_: number for number, type_ in enumerate(self.record_types)}
+        self.naming: dict[int, Any] = {}  # `naming_results` of the functions whose results were taken
         self.import_calls: dict[int, Any] = {}  # those that calls came to, decoded, by their places in the code
         self._lock = Lock()
 

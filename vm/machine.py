@@ -118,7 +118,7 @@ class VirtualMachine:
             image = Image(verified, linked)
         self._calls = Calls(image, keeps_memory, self._budget, imported)
         self._owner: object = self._calls  # of its saved calls
-        self._stateful = Stateful(self._calls, self.__getitem__)
+        self._stateful = Stateful(self._calls)
 
     # ---- what there is ----
 
@@ -385,13 +385,8 @@ class VirtualMachine:
         return bound(function.name, function.param_names, args, kwargs)
 
     def _callable(self, number: int) -> Callable[..., Any]:
-        function = self._program.functions[number]
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return self._calls.call(number, self._bind(number, args, kwargs), self._budget)
-
-        found = self._calls.array_callable(number, call) or call
-        return describe(found, function)
+        """It holds no machine, which keeps it."""
+        return describe(self._calls.callable(number), self._program.functions[number])
 
 
 @contextlib.contextmanager
@@ -417,7 +412,7 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
     finally:
         thread.join()
     if raised:
-        raise raised[0]
+        raise raised.pop()  # else it would hold the frame that holds it
 
 
 def _build_seconds(seconds: float | None) -> float:

@@ -103,17 +103,16 @@ class Module:
     def with_imports(self) -> list[Module]:
         """This module and all that it imports, each once, before those that it imports itself."""
         order: list[Module] = []
-        seen: set[int] = set()
-
-        def visit(module: Module) -> None:
-            if id(module) not in seen:
-                seen.add(id(module))
-                for each in reversed(module._imports):
-                    visit(each)
-                order.append(module)
-
-        visit(self)
+        self._visit(order, set())
         return order[::-1]
+
+    def _visit(self, order: list[Module], seen: set[int]) -> None:
+        """A method: a nested function that calls itself would hold the modules until Python's collector comes."""
+        if id(self) not in seen:
+            seen.add(id(self))
+            for each in reversed(self._imports):
+                each._visit(order, seen)
+            order.append(self)
 
     # ---- what it is ----
 

@@ -37,9 +37,9 @@ class SavedCall(functools.partial):
 class Stateful:
     """The arguments and results that one machine keeps."""
 
-    def __init__(self, calls: Calls, callable_of: Callable[[str], Callable[..., Any]]) -> None:
-        """`callable_of` gives the function of a name, as it is called with arguments."""
-        self._calls, self._callable_of = calls, callable_of
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._functions: dict[int, Callable[..., Any]] = {}  # that were asked for, by number
         self._inputs: dict[str, Sequence[Any]] = {}
         self._runs: dict[str, Callable[[], Any]] = {}
         self._outputs: dict[str, Any] = {}
@@ -47,7 +47,7 @@ class Stateful:
     def set_input(self, name: str, number: int, values: Sequence[Any]) -> None:
         """Keeps copies of arguments. Raises ArgumentError, DTypeError, ShapeError; then those of before stay."""
         kept = self._kept(number, values)
-        self._inputs[name], self._runs[name] = kept, self._run(name, number, kept)
+        self._inputs[name], self._runs[name] = kept, self._run(number, kept)
 
     def inputs(self, name: str) -> Sequence[Any] | None:
         """The arguments that are set for a function."""
@@ -58,7 +58,7 @@ class Stateful:
         self._outputs.pop(name, None)  # a call that fails has no result
         run = self._runs.get(name)
         if run is None:
-            run = self._callable_of(name)
+            run = self._function(number)
             if self._calls.image.program.functions[number].param_names:
                 raise no_inputs(name)
         self._outputs[name] = run()
@@ -70,15 +70,21 @@ class Stateful:
     def saved(self, name: str, number: int, values: Sequence[Any]) -> SavedCall:
         """A function without parameters that calls one with copies of these arguments."""
         kept = self._kept(number, values)
-        return SavedCall.of(self._run(name, number, kept), self._calls, name, number, kept)
+        return SavedCall.of(self._run(number, kept), self._calls, name, number, kept)
 
     def _kept(self, number: int, values: Sequence[Any]) -> list[Any]:
         kept = self._calls.keep(number, values)
         _check_dims(self._calls.image.program.functions[number], kept)
         return kept
 
-    def _run(self, name: str, number: int, kept: Sequence[Any]) -> Callable[[], Any]:
-        function, values = self._callable_of(name), tuple(kept)
+    def _function(self, number: int) -> Callable[..., Any]:
+        found = self._functions.get(number)
+        if found is None:
+            found = self._functions[number] = self._calls.callable(number)
+        return found
+
+    def _run(self, number: int, kept: Sequence[Any]) -> Callable[[], Any]:
+        function, values = self._function(number), tuple(kept)
         return self._calls.saved_callable(number, values, function) or (lambda: function(*values))
 
 

@@ -117,11 +117,17 @@ class _Watch:
             ready, _, _ = select.select([pipe], [], [], None if self._is_idle else self._seconds())
             if ready and signal.SIGINT in os.read(pipe, 1 << 12):
                 _interrupt()
-            now = time.monotonic()
-            for deadline, context in list(self._deadlines.values()):
-                busy = now
-                if deadline <= now:
-                    context.stop()
+            busy = self._stop_late() or busy
+
+    def _stop_late(self) -> float | None:
+        """Stops the calls whose time is over; what time it is, if there are any with a deadline. A function of its own, so that
+        the thread keeps no context while it waits."""
+        now = time.monotonic()
+        calls = list(self._deadlines.values())
+        for deadline, context in calls:
+            if deadline <= now:
+                context.stop()
+        return now if calls else None
 
     def _seconds(self) -> float:
         """Until there is something to be done."""

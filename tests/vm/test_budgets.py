@@ -14,6 +14,7 @@ import treadle
 from treadle.formats.errors import BudgetExceededError, CancelledError, OutOfMemoryError
 from treadle.vm.budgets import CancelToken
 from treadle.vm.context import live_bytes
+from treadle.vm.convert import Results
 
 pytestmark = pytest.mark.usefixtures("no_leak")
 
@@ -203,11 +204,11 @@ def test_a_result_that_ctrl_c_keeps_from_being_taken_is_released(shape, monkeypa
     module = treadle.Module(main=treadle.function([x], treadle.tuple_(y, y + 1.0)), one=treadle.function([x], y))
     vm = treadle.VirtualMachine(treadle.compile(module, entry=("main", "one"), progress=False))
 
-    def interrupted(context):
+    def interrupted(self, context):
         raise KeyboardInterrupt
 
     for name in ("take", "take_arrays"):
-        monkeypatch.setattr(vm._calls._results, name, interrupted)
+        monkeypatch.setattr(Results, name, interrupted)
     array, before = np.zeros(1 << 16, np.float32), live_bytes()
     for name in ("main", "one") if shape == ("n",) else ("main",):  # the other one makes its result in place
         for call in (lambda name=name: vm[name](array), lambda name=name: vm[name](x=array)):
