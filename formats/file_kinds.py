@@ -10,6 +10,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from .isa import BY_NAME
+
 HEAD_BYTES = 4096  # of a file that are looked at
 
 _OF_TVM = bytes.fromhex("1514422fde25d2")  # what executables of TVM's machines have in common behind their first byte
@@ -48,7 +50,10 @@ def _is_npz(head: bytes) -> bool:
 _function = _has(
     rb"^\s*(func @|data \w+|const \w+ |prim \w+\[?|import \S+:|meta \")"
 )  # begins alike in assembly and the IR
-_registers = _has(rb"\brefs=\d|^meta \"|^\s+ret r\d|, ?r\d+\b|^\s+\w+ r\d")  # assembly has them
+_OPERATIONS = "|".join(BY_NAME).encode()
+_instructions = _has(  # assembly alone has them, and labels; a line of the IR is a binding, or a value alone
+    rb"\brefs=\d|^meta \"|^\w+:[ \t]*$|^[ \t]+(?:%b)[ \t]+[^=:\s]" % _OPERATIONS
+)
 _python = _has(rb"^(import \w+$|from [\w.]+ import |def \w+\(|@\w+)")
 
 KINDS = (
@@ -98,7 +103,7 @@ KINDS = (
         "assembly",
         "assembly text",
         "`treadle as` makes an executable of it",
-        lambda head: _function(head) and _registers(head),
+        lambda head: _function(head) and _instructions(head),
     ),
     FileKind("ir", "a text of the IR", "treadle.compile takes it, under a name that ends in .ir", _function),
     FileKind(
@@ -112,6 +117,16 @@ def kind_of(head: bytes) -> FileKind | None:
     """The kind of file that begins so, with `HEAD_BYTES` bytes if it has as many; None for one that nobody here knows."""
     head = bytes(head[:HEAD_BYTES])
     return next((kind for kind in KINDS if kind.fits(head)), None)
+
+
+def kind_of_whole(content: bytes) -> FileKind | None:
+    """The kind of a file that is read whole. Texts of programs are told apart by what stands in their functions, which may come
+    behind constants of any length."""
+    kind = kind_of(content)
+    if kind is not None and kind.name in ("assembly", "ir"):
+        begins = re.search(rb"^func @", content, re.MULTILINE)
+        return kind_of(content[begins.start() :]) if begins and kind.name == "ir" else kind
+    return kind
 
 
 def told(head: bytes) -> str:

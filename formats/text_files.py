@@ -16,7 +16,12 @@ def read_text(path: str | os.PathLike) -> str:
             content = file.read()
     except OSError as error:
         raise FileError.of(error, f"{os.fspath(path)} cannot be read", os.fspath(path)) from error
+    return decoded(content, os.fspath(path))
+
+
+def decoded(content: bytes, name: str) -> str:
+    """The text that `name` holds. Raises FormatError, which says what else it is."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
-        raise FormatError(f"{os.fspath(path)} is no text in UTF-8: {told(content[:HEAD_BYTES])}") from None
+        raise FormatError(f"{name} is no text in UTF-8: {told(content[:HEAD_BYTES])}") from None

@@ -221,3 +221,17 @@ def test_errors_are_imported_from_one_module_by_either_name() -> None:
 
     assert treadle.errors is treadle.formats.errors
     assert FormatError is treadle.formats.errors.FormatError
+
+
+def test_the_installed_commands_import_nothing_that_stays_behind() -> None:
+    setup = (ROOT / "setup.py").read_text()
+    kept = set(re.findall(r'"(\w+)"', setup[setup.index("TOOLS = {") : setup.index("}\n")]))
+    for name in kept - {"cli"}:  # which takes commands that are not there for developers'
+        text = (ROOT / "tools" / f"{name}.py").read_text()
+        wanted = re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE)
+        wanted += [
+            each
+            for found in re.findall(r"^\s*from \. import (.+)$", text, re.MULTILINE)
+            for each in re.findall(r"\w+", found)
+        ]
+        assert set(wanted) <= kept, name

@@ -1,7 +1,7 @@
 """The grammar of tensors on the command line, shared by `run` and `bench`.
 
     [NAME=][TYPE=]SOURCE        x=1x3x224x224xf32=@x.npy   x=@x.npy   2x3xf32=random:7   0.5
-    TYPE                        sizes and an element type, joined by x: 2x3xf32, i64 (a scalar)
+    TYPE                        sizes and an element type, joined by x: 2x3xf32, i64 (a scalar); 2x3 for the program's own type
     SOURCE                      @FILE.npy, random:SEED, one number for all elements, or all of them: 1,2,3,4
 
 A name may be left out where the position says it; a type where the program's signature or the file says it.
@@ -9,15 +9,16 @@ A name may be left out where the position says it; a type where the program's si
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..formats import limits
+from ..formats import dims, limits
 from ..formats.dtypes import DType
 from ..formats.errors import TreadleError
 from ..formats.names import near
@@ -36,6 +37,8 @@ _SHORT_NAMES = {"bool": DType.bool} | {
 }
 _ELEMENT_TYPES = _SHORT_NAMES | {dtype.name: dtype for dtype in DType}
 _TYPE = re.compile(rf"(?P<shape>(?:\d+x)*)(?P<dtype>{'|'.join(sorted(_ELEMENT_TYPES, key=len, reverse=True))})")
+_SHAPE = re.compile(r"\d+(x\d+)*")  # without an element type; one number alone, in front of any =, is a name
+_FILE = re.compile(r".+\.(npy|npz)")
 _RANDOM = re.compile(r"random(?::(\d+))?")
 
 
@@ -49,19 +52,28 @@ class TensorArgument:
     source: str
     text: str
 
-    def load(self, declared: Type | None = None) -> np.ndarray:
-        """The tensor. What the argument leaves open is taken from the type that the program declares. Raises UsageError."""
+    @property
+    def is_file(self) -> bool:
+        """Whether a file holds the elements."""
+        return self.source.startswith("@")
+
+    def load(self, declared: Type | None = None, sizes: Mapping[str, int] | None = None) -> np.ndarray:
+        """The tensor. What the argument leaves open is taken from the type that the program declares, whose symbolic dimensions
+        are of `sizes`. Raises UsageError."""
         try:
-            return self._load(declared)
+            return self._load(declared, sizes or {})
         except (MemoryError, ValueError) as error:
             if isinstance(error, TreadleError):
                 raise
             raise UsageError(f"{self.text!r}: {error}") from None  # NumPy has no such shape, or no memory for it
 
-    def _load(self, declared: Type | None) -> np.ndarray:
-        if self.source.startswith("@"):
+    def _load(self, declared: Type | None, sizes: Mapping[str, int]) -> np.ndarray:
+        if self.is_file:
             return self._from_file(declared)
-        dtype, shape = self._type(declared)
+        if _FILE.fullmatch(self.source) or (not _RANDOM.fullmatch(self.source) and _is_file(self.source)):
+            head = self.text[: len(self.text) - len(self.source)]
+            raise UsageError(f"{self.text!r}: {self.source} is a file; write @ before its name: {head}@{self.source}")
+        dtype, shape = self._type(declared, sizes)
         seed = _RANDOM.fullmatch(self.source)
         if seed:
             return _random(np.random.default_rng(int(seed[1] or 0)), dtype, shape)
@@ -87,17 +99,67 @@ class TensorArgument:
             raise UsageError(f"{self.source[1:]} holds shape {list(array.shape)}, but {list(self.shape)} is asked for")
         return array.astype(dtype.numpy, copy=False) if dtype is not None else array
 
-    def _type(self, declared: Type | None) -> tuple[DType, tuple[int, ...]]:
+    def _type(self, declared: Type | None, sizes: Mapping[str, int]) -> tuple[DType, tuple[int, ...]]:
         if self.dtype is not None and self.shape is not None:
             return self.dtype, self.shape
         if not isinstance(declared, TensorType):
             raise UsageError(f"{self.text!r}: the element type and shape are not known; write them, as in 2x3xf32=…")
-        if not declared.is_static:
+        if self.shape is not None:
+            return declared.dtype, self.shape
+        try:
+            return declared.dtype, tuple(size_of(dim, sizes) for dim in declared.shape)
+        except KeyError as error:
             example = "x".join(str(dim) if isinstance(dim, int) else "1" for dim in declared.shape)
+            symbol = error.args[0]
+            by_name = f", or its size: --dim {symbol}=1" if symbol else ""
+            name = f"{self.name}=" if self.name else ""
+            type_ = example if "x" in example else f"{example}xf32"
             raise UsageError(
-                f"{self.text!r}: {declared} has no fixed shape; write one, as in {example}xf32={self.source}"
-            )
-        return declared.dtype, declared.shape  # type: ignore[return-value]
+                f"{self.text!r}: {declared} has no fixed shape; write one, as in {name}{type_}={self.source}{by_name}"
+            ) from None
+
+
+def size_of(dim: object, sizes: Mapping[str, int]) -> int:
+    """How long a dimension is, with symbols of these sizes. Raises KeyError with the symbol that has none; "" for a
+    dimension that no symbol stands for."""
+    if isinstance(dim, dims.SymbolicDim):
+        for symbol in dims.variables(dim):
+            if symbol not in sizes:
+                raise KeyError(symbol)
+        return dims.evaluate(dim, dict(sizes))
+    if not isinstance(dim, int):
+        raise KeyError("")
+    return dim
+
+
+def dimensions(texts: Sequence[str], types: Sequence[Type]) -> dict[str, int]:
+    """The sizes that --dim gives, of symbols that these types have. Raises UsageError."""
+    known = {
+        symbol: None
+        for type_ in types
+        if isinstance(type_, TensorType)
+        for dim in type_.shape
+        if isinstance(dim, dims.SymbolicDim)
+        for symbol in dims.variables(dim)
+    }
+    sizes = {}
+    for text in texts:
+        name, _, size = text.rpartition("=")
+        if not name or not size.isdecimal() or not size.isascii() or len(size) > len(str(limits.DIMENSION)):
+            raise UsageError(f"--dim {text!r}: write NAME=SIZE")
+        if name not in known:
+            there = ", ".join(known) or "none"
+            raise UsageError(f"--dim {text!r}: no symbolic dimension {name!r}; there is {there}{near(name, known)}")
+        sizes[name] = int(size)
+    return sizes
+
+
+def learn(sizes: dict[str, int], declared: Type, shape: Sequence[int]) -> None:
+    """Adds to `sizes` what an argument's shape says of symbols that have none yet."""
+    if isinstance(declared, TensorType):
+        for dim, size in zip(declared.shape, shape, strict=False):
+            if isinstance(dim, dims.SymbolicDim):
+                sizes.setdefault(str(dim), size)
 
 
 def parse(text: str) -> TensorArgument:
@@ -109,20 +171,15 @@ def parse(text: str) -> TensorArgument:
         head, _, source = text.rpartition("=")
     if not source or source == "@":
         raise UsageError(f"{text!r}: a value is missing; write NAME=@FILE.npy, NAME=random:SEED or NAME=NUMBER")
-    type_ = _TYPE.fullmatch(head)
-    if type_ is None:
-        rest, separator, last = head.rpartition("=")
-        type_ = _TYPE.fullmatch(last) if separator else None
-        name = rest if type_ else head
-    else:
-        name = ""
-    if type_ is None:
-        return TensorArgument(name or None, None, None, source, text)
-    sizes = type_["shape"].split("x")[:-1]
+    name, separator, last = head.rpartition("=")
+    type_, shape_ = _TYPE.fullmatch(last), _SHAPE.fullmatch(last)
+    if type_ is None and (shape_ is None or not (separator or "x" in last)):
+        return TensorArgument(head or None, None, None, source, text)
+    sizes = type_["shape"].split("x")[:-1] if type_ else last.split("x")
     if len(sizes) > limits.RANK or any(len(size) > len(str(limits.DIMENSION)) for size in sizes):
         raise UsageError(f"{text!r}: expected at most {limits.RANK} sizes of at most {limits.DIMENSION}")
     shape = tuple(map(int, sizes))
-    return TensorArgument(name or None, _ELEMENT_TYPES[type_["dtype"]], shape, source, text)
+    return TensorArgument(name or None, _ELEMENT_TYPES[type_["dtype"]] if type_ else None, shape, source, text)
 
 
 def match_names(arguments: Sequence[TensorArgument], names: Sequence[str], what: str) -> dict[str, TensorArgument]:
@@ -148,14 +205,18 @@ def match_names(arguments: Sequence[TensorArgument], names: Sequence[str], what:
     return found
 
 
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
 def require_file(path: str | Path) -> None:
     """Raises UsageError where there is no file."""
-    try:
-        is_file = Path(path).is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        is_file = False
-    if not is_file:
-        raise UsageError(f"there is no file {str(path)!r}")
+    if not _is_file(str(path)):
+        what = "a file is expected, not a folder:" if os.path.isdir(path) else "there is no file"
+        raise UsageError(f"{what} {str(path)!r}")
 
 
 def read_array(path: str) -> np.ndarray:

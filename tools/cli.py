@@ -11,36 +11,65 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from ..formats.errors import BudgetExceededError, CompileError, FormatError, ParseError, TreadleError
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
-_COMMANDS = (".execute", ".inspect", ".profile", ".debugging", ".serve", ".bench", ".doctor")
+_COMMANDS = (".execute", ".inspect", ".profile", ".debugging", ".serve", ".bench", ".maintenance", ".doctor")
 _DESCRIPTION = "Compile tensor programs to executables, run them, and look inside."
+
+
+_PACKAGES = {"onnx": "treadle[onnx]", "safetensors": "treadle[safetensors]"}  # what is not installed with Treadle
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and gives its exit code."""
+    try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()  # a reader that has gone is met here, not when the process ends
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _run(arguments: Sequence[str]) -> int:
     parser = _parser()
+    commands = _commands(parser)
+    if not arguments:
+        parser.print_help()
+        return OK
+    word = arguments[0]
+    if not word.startswith("-") and word not in commands:
+        print(f"treadle: {_no_command(word, commands)}", file=sys.stderr)
+        return USAGE
     try:
         options = parser.parse_args(arguments)
     except SystemExit as exit_:  # argparse has said why; --help exits with 0
         return int(exit_.code or 0)
     try:
         return options.command(options) or OK
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader of our output (head, a pager) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    except (TreadleError, OSError) as error:
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as error:
         if getattr(options, "debug", False):
             raise
         print(f"treadle {options.command_name}: {_message(error)}", file=sys.stderr)
         return exit_code(error)
+
+
+def _no_command(word: str, commands: Iterable[str]) -> str:
+    """What to say of a first word that is none: often the file is given without one."""
+    from ..formats.names import near
+
+    if os.path.isfile(word):
+        return f"the command is missing: `treadle run {word}` runs the program, `treadle info {word}` shows it"
+    return f"there is no command {word!r}{near(word, commands)}; `treadle --help` lists them"
 
 
 def exit_code(error: Exception) -> int:
@@ -58,6 +87,13 @@ def _message(error: Exception) -> str:
     """One line; a mistake in a text keeps the line that it is in, and the caret."""
     if isinstance(error, ParseError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+        return f"the package {error.name} is needed: pip install '{_PACKAGES[error.name]}'"
+    if isinstance(error, MemoryError) and not isinstance(error, TreadleError):
+        return f"there is not enough memory{f': {error}' if str(error) else ''}"
+    if not isinstance(error, (TreadleError, OSError)):
+        kind = type(error).__name__
+        return f"a fault of Treadle, please report it ({kind}: {' '.join(str(error).split())}); --debug shows where"
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and not isinstance(error, TreadleError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -66,10 +102,23 @@ def _message(error: Exception) -> str:
     return text
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message}; `{self.prog} --help` says more\n")
+
+
+def _commands(parser: argparse.ArgumentParser) -> Mapping[str, Any]:
+    """The parsers of the commands, by name."""
+    found = (each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    return next(found, {})
+
+
 def _parser() -> argparse.ArgumentParser:
     from .. import __version__
 
-    parser = argparse.ArgumentParser("treadle", description=_DESCRIPTION, epilog=(__doc__ or "").partition("\n\n")[2])
+    parser = _Parser("treadle", description=_DESCRIPTION, epilog=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
     for name in _COMMANDS:

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..formats.executable import SUFFIX
 from . import arguments
+from .program_files import HELP, ONNX, program_file
 
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
     from ..debug.subject import Subject
     from ..formats.executable import Executable
 
-_WAYS = "an executable (*.trdl), or a model (.onnx, a text of the IR), which is compiled first"
 _ROWS = 40
 
 
@@ -48,12 +47,12 @@ def add_commands(commands: Any) -> None:
     dump.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty")
     dump.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
     source = commands.add_parser("source", help="show the code of a primitive's kernel")
-    source.add_argument("file", type=Path, help=_WAYS)
+    source.add_argument("file", help=HELP)
     source.add_argument("primitive", nargs="?", help="its name; without one, the names are listed")
     source.add_argument("--form", choices=("python", "llvm", "asm"), default="python", help="default: python")
     diff = commands.add_parser("diff", help="show in what two executables differ")
     for name in ("file", "other"):
-        diff.add_argument(name, type=Path, help=_WAYS)
+        diff.add_argument(name, help=HELP)
     for parser, command in ((source, source_command), (diff, diff_command)):
         add_opt_level(parser)
         parser.set_defaults(command=command)
@@ -67,7 +66,7 @@ def _add(commands: Any, name: str, function: Any, text: str) -> argparse.Argumen
         epilog=arguments.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", type=Path, help=_WAYS)
+    parser.add_argument("model", help=HELP)
     add_model_options(parser)
     parser.set_defaults(command=function)
     return parser
@@ -75,16 +74,10 @@ def _add(commands: Any, name: str, function: Any, text: str) -> argparse.Argumen
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """The options that say what is called, with what, and how it is compiled."""
-    from .execute import add_call_options
+    from .execute import add_call_options, add_dim
 
     add_call_options(parser)
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="a symbolic dimension of inputs that are not given (default: 16)",
-    )
+    add_dim(parser, "a symbolic dimension of inputs that are not given (default: 16)")
     parser.add_argument(
         "--without", action="append", default=[], metavar="PASS", help="compile without a pass; may be repeated"
     )
@@ -93,7 +86,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def compare_command(options: argparse.Namespace) -> int:
     from ..debug.comparison import compare, compare_with
 
-    if options.model.is_dir():
+    if Path(options.model).is_dir():
         from ..debug.case import load_case
         from ..debug.subject import Subject
 
@@ -104,13 +97,23 @@ def compare_command(options: argparse.Namespace) -> int:
     report = compare(
         of,
         values,
-        options.against,
+        _against(options.against),
         function=options.function,
         tolerance=options.tolerance,
         bisect=options.bisect,
         save=options.save,
     )
     return _told(report, options)
+
+
+def _against(name: str | None) -> Any:
+    """What `debug.compare` takes: a word, or what a file holds."""
+    if name is None or not Path(name).is_file():
+        return name
+    file = program_file(name)
+    if file.kind == ONNX:
+        return file.source
+    return file.module() if file.is_model else file.executable()
 
 
 def _told(report: Comparison, options: argparse.Namespace) -> int:
@@ -166,30 +169,26 @@ def diff_command(options: argparse.Namespace) -> int:
     return 0 if found.same else 1
 
 
-def _opened(path: Path, options: argparse.Namespace) -> Executable:
+def _opened(name: str, options: argparse.Namespace) -> Executable:
     """An executable; a model is compiled, without kernels."""
-    from .. import compile, load
-    from .execute import read_model
-
-    arguments.require_file(path)
-    if path.suffix == SUFFIX:
-        return load(path)
-    return compile(read_model(path), opt_level=options.opt_level, embed_native=False, progress=False)
+    return program_file(name).executable(opt_level=options.opt_level, progress=False)
 
 
 def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]]:
     """What the options name, compiled if it is a model, and its arguments. Raises UsageError and what compiling raises."""
     from ..debug.subject import subject
-    from .execute import read_model, select_function
-    from .profile import call_arguments
+    from .execute import prepare_call
+    from .profile import made
 
-    arguments.require_file(options.model)
     if options.threads is not None:
         from .. import set_num_threads
 
         set_num_threads(options.threads)
-    suffix = options.model.suffix
-    model: Any = options.model if suffix in (SUFFIX, ".onnx") else read_model(options.model)
+    file = program_file(options.model)
+    if file.kind == ONNX:
+        model: Any = file.source  # another runtime wants the file
+    else:
+        model = file.module() if file.is_model else file.executable(trust_native=options.trust_native)
     of = subject(
         model,
         function=options.function,
@@ -197,5 +196,5 @@ def prepare(options: argparse.Namespace) -> tuple[Subject, dict[str, np.ndarray]
         without=options.without,
         trust_native=options.trust_native,
     )
-    function = select_function(of.executable, options)
-    return of, dict(zip(function.param_names, call_arguments(function, options), strict=True))
+    function, values = prepare_call(of.executable, options, made)
+    return of, dict(zip(function.param_names, values, strict=True))

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _PACKAGES = ("numpy", "numba", "llvmlite", "msgpack", "platformdirs", "tqdm")
+_PREFIX = "TREADLE_"
 _OPTIONAL = {"onnx": "pip install onnx, to compile ONNX models"}
 
 
@@ -57,9 +58,13 @@ def examine() -> Iterator[Finding]:
     for name, advice in _OPTIONAL.items():
         finding = _package(name)
         yield Finding(name, f"{finding.value}; {advice}") if finding.problem else finding
-    yield from _processor()
-    yield _cache()
-    yield _engine()
+    variables = list(_variables())
+    yield from variables
+    broken = {finding.name for finding in variables if finding.problem}
+    if broken.isdisjoint({"TREADLE_CACHE", "TREADLE_CACHE_SIZE", "TREADLE_TARGET"}):
+        yield from _processor()
+        yield _cache()
+        yield _engine()
     yield from _internals()
 
 
@@ -80,8 +85,43 @@ def _processor() -> Iterator[Finding]:
     bits = 8 * target.vector_bytes
     problem = "" if bits >= 256 else "narrow vectors: kernels will be slow"
     yield Finding("processor", f"{target.native.cpu}, {os.cpu_count()} hardware threads")
+    yield Finding("CPUs", _cpus())
     yield Finding("vectors", f"{bits} bits, {target.lanes()} floats", problem)
     yield Finding("threads", f"{get_num_threads()} a call")
+
+
+def _cpus() -> str:
+    """How many this process has, and what of the machine's it was denied."""
+    from ..vm.processors import allowed_count, cpu_count, cpu_quota
+
+    told = [f"{cpu_count()} for this process"]
+    if allowed_count() != (os.cpu_count() or 1):
+        told.append(f"may run on {allowed_count()} (affinity)")
+    quota = cpu_quota()
+    if quota is not None:
+        told.append(f"the time of {quota:g} (control group)")
+    return ", ".join(told)
+
+
+def _variables() -> Iterator[Finding]:
+    """The environment variables that are set: unknown ones, and values that do not parse."""
+    from ..formats.errors import TreadleError
+    from ..formats.names import near
+    from ..vm import native
+    from ..vm.knobs import KNOBS
+
+    for name in sorted(name for name in os.environ if name.upper().startswith(_PREFIX)):
+        problem = ""
+        if name not in KNOBS:
+            problem = f"Treadle reads no such variable{near(name, KNOBS)}; `treadle knobs` lists them"
+        else:
+            try:
+                KNOBS[name].get()
+                if name == "TREADLE_TARGET":
+                    native.check_runnable()
+            except TreadleError as error:
+                problem = str(error)
+        yield Finding(name, os.environ[name], problem)
 
 
 def _cache() -> Finding:

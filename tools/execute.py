@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,15 @@ from ..formats.errors import UnknownPassError
 from ..formats.names import near
 from . import arguments
 from .arguments import UsageError
+from .program_files import HELP, STANDARD_INPUT, ProgramFile, program_file, write_executable
 
 if TYPE_CHECKING:
-    from ..compiler import ir
-    from ..compiler.tune import Tuned
+    from ..compiler.tune import Session, Tuned
     from ..formats.executable import Executable
     from ..formats.program import Function
+    from ..formats.types import Type
+
+    Default = Callable[[str, Type, Mapping[str, int]], np.ndarray]
 
 _BUDGETS = {
     "max_steps": (int, "instructions that the call may execute"),
@@ -31,14 +35,20 @@ _BUDGETS = {
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
-_SNIFFED_BYTES = 1024
 
 
 def add_commands(commands: Any) -> None:
     """Adds `compile` and `run` to the command line."""
-    compile_ = commands.add_parser("compile", help="compile an ONNX model or an IR text to an executable")
-    compile_.add_argument("model", type=Path, help="a .onnx file, or a text of the IR")
-    compile_.add_argument("-o", "--output", type=Path, help="the executable (default: the model's name with .trdl)")
+    compile_ = commands.add_parser(
+        "compile", help="compile a model to an executable, or build an executable's kernels for this machine"
+    )
+    compile_.add_argument("model", help=HELP)
+    compile_.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="the executable (default: the model's name with .trdl, in the working directory; -: standard output)",
+    )
     compile_.add_argument(
         "--shape",
         action="append",
@@ -76,8 +86,9 @@ def add_commands(commands: Any) -> None:
         epilog=arguments.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    run.add_argument("executable", type=Path, help="a .trdl file; a .onnx model is compiled first")
+    run.add_argument("executable", metavar="program", help=HELP)
     add_call_options(run)
+    add_dim(run, "a symbolic dimension of inputs whose shape is not given: --input x=random --dim n=4")
     run.add_argument("--output", action="append", default=[], metavar="[NAME=]@FILE.npy", help="save a result")
     run.add_argument(
         "--expected-output", action="append", default=[], metavar="[NAME=]SOURCE", help="what a result should be"
@@ -100,6 +111,11 @@ def add_opt_level(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dim(parser: argparse.ArgumentParser, text: str) -> None:
+    """The option that says how long symbolic dimensions are."""
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE", help=text)
+
+
 def add_call_options(parser: argparse.ArgumentParser) -> None:
     """The options that say which function is called, with what, and how."""
     add_opt_level(parser)
@@ -118,15 +134,46 @@ def add_call_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compile_command(options: argparse.Namespace) -> int:
-    from .. import compile
     from ..compiler.tune import Session
 
     start = time.perf_counter()
     session = None if options.tune is None else Session(options.tune, progress=not options.json)
-    module = read_model(options.model, options.shape, options.entry)
+    file = program_file(options.model)
+    output = file.output(options.output)
     try:
-        executable = compile(
-            module,
+        executable = _compiled(file, options, session)
+    except UnknownPassError as error:
+        raise UsageError(f"--print-after: {error}") from None
+    report: dict[str, Any] = {
+        "executable": str(output),
+        "bytes": write_executable(executable, output),
+        "seconds": round(time.perf_counter() - start, 3),
+        "functions": len(executable.program.functions),
+        "primitives": len(executable.program.primitives),
+    }
+    if session is not None:
+        report["tuning"] = asdict(session.found)
+    told = sys.stderr if str(output) == STANDARD_INPUT else sys.stdout
+    if options.json:
+        print(json.dumps(report), file=told)
+    else:
+        if session is not None:
+            print(_tuning_text(session.found), file=told)
+        print(
+            f"{output}: {report['bytes'] / 1e6:.1f} MB, {report['functions']} functions, "
+            f"{report['primitives']} primitives, in {report['seconds']:.2f} s",
+            file=told,
+        )
+    return 0
+
+
+def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session | None) -> Executable:
+    """A model compiled; an executable with the kernels of this machine, and tuned. Raises UsageError."""
+    from .. import compile
+
+    if file.is_model:
+        return compile(
+            file.module(options.shape, options.entry),
             entry=options.entry,
             opt_level=options.opt_level,
             print_after=options.print_after,
@@ -134,29 +181,20 @@ def compile_command(options: argparse.Namespace) -> int:
             tune=session,
             tuned=options.tuned,
         )
-    except UnknownPassError as error:
-        raise UsageError(f"--print-after: {error}") from None
-    output = options.output or options.model.with_suffix(".trdl")
-    executable.export_library(output)
-    report = {
-        "executable": str(output),
-        "bytes": output.stat().st_size,
-        "seconds": round(time.perf_counter() - start, 3),
-        "functions": len(executable.program.functions),
-        "primitives": len(executable.program.primitives),
-    }
+    from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
+    from ..vm.verify import verify
+
+    for name in ("shape", "print_after"):
+        if getattr(options, name):
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")
+    executable = file.executable()
+    verify(executable.program)
+    if options.tuned:
+        executable = with_known_variants(executable)
     if session is not None:
-        report["tuning"] = asdict(session.found)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        if session is not None:
-            print(_tuning_text(session.found))
-        print(
-            f"{output}: {report['bytes'] / 1e6:.1f} MB, {report['functions']} functions, "
-            f"{report['primitives']} primitives, in {report['seconds']:.2f} s"
-        )
-    return 0
+        executable = tune_kernels(executable, session=session)
+    return executable if options.no_kernels else with_kernels(executable)
 
 
 def _tuning_text(tuned: Tuned) -> str:
@@ -180,33 +218,6 @@ def _tuning_text(tuned: Tuned) -> str:
             *lines,
         ]
     )
-
-
-def read_model(path: Path, shapes: Sequence[str] = (), entry: str = "main") -> ir.Module:
-    """The IR of an ONNX model, or of a text. Raises UsageError, ParseError, ModelError, UnsupportedOperatorError."""
-    arguments.require_file(path)
-    if not _is_onnx(path):
-        from ..compiler.text import parse_module
-
-        return parse_module(path.read_text(encoding="utf-8"))
-    from ..compiler.frontend.onnx import from_onnx
-
-    return from_onnx(path, shapes=dict(map(_shape_argument, shapes)), entry=entry)
-
-
-def _is_onnx(path: Path) -> bool:
-    """By its name, or because it is no text: a protocol buffer has bytes near its beginning that no text has."""
-    if path.suffix == ".onnx":
-        return True
-    with path.open("rb") as file:
-        return any(byte < ord("\t") for byte in file.read(_SNIFFED_BYTES))
-
-
-def _shape_argument(text: str) -> tuple[str, list[int | str]]:
-    name, separator, dims = text.rpartition("=")
-    if not separator or not name:
-        raise UsageError(f"--shape {text!r}: write NAME=DIM,DIM,…")
-    return name, [int(dim) if dim.strip().isdigit() else dim.strip() for dim in dims.split(",") if dim.strip()]
 
 
 # ---- run ----
@@ -243,14 +254,14 @@ def run_command(options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def open_executable(path: Path, options: argparse.Namespace) -> Executable:
-    """Loads an executable; compiles a .onnx model."""
-    from .. import compile, load
-
-    if path.suffix == ".onnx":
-        return compile(read_model(path), opt_level=options.opt_level, embed_native=options.kernels == "build")
-    arguments.require_file(path)
-    return load(path, trust_native=options.trust_native)
+def open_executable(name: str, options: argparse.Namespace) -> Executable:
+    """An executable, loaded, assembled, or compiled with its kernels for the function that the call options name."""
+    return program_file(name).executable(
+        entry=None if options.function == "main" else options.function,
+        opt_level=options.opt_level,
+        trust_native=options.trust_native,
+        kernels=options.kernels == "build",
+    )
 
 
 def open_machine(executable: Executable, options: argparse.Namespace, **budgets: Any) -> Any:
@@ -274,17 +285,27 @@ def select_function(executable: Executable, options: argparse.Namespace) -> Func
     return functions[options.function]
 
 
-def prepare_call(executable: Executable, options: argparse.Namespace) -> tuple[Function, list[np.ndarray]]:
-    """The function and its arguments, from the call options. Raises UsageError for what does not fit."""
+def prepare_call(
+    executable: Executable, options: argparse.Namespace, default: Default | None = None
+) -> tuple[Function, list[np.ndarray]]:
+    """The function and its arguments, from the call options. What --input leaves open of a shape is of --dim, or of the other
+    inputs; `default` makes the inputs that are not given, if there is one. Raises UsageError for what does not fit."""
     function = select_function(executable, options)
+    params = dict(zip(function.param_names, function.type.params, strict=True))
     given = arguments.match_names(list(map(arguments.parse, options.input)), function.param_names, "input")
-    missing = [name for name in function.param_names if name not in given]
-    if missing:
+    missing = [name for name in params if name not in given]
+    if missing and default is None:
         first = missing[0]
-        declared = function.type.params[function.param_names.index(first)]
-        raise UsageError(f"no --input for {', '.join(map(repr, missing))}; {first} is {declared}")
-    pairs = zip(function.param_names, function.type.params, strict=True)
-    return function, [given[name].load(declared) for name, declared in pairs]
+        raise UsageError(f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}")
+    sizes = arguments.dimensions(options.dim, list(params.values()))
+    values = {}
+    for name in sorted(given, key=lambda name: given[name].shape is None and not given[name].is_file):
+        values[name] = given[name].load(params[name], sizes)
+        arguments.learn(sizes, params[name], values[name].shape)
+    for name in missing:
+        assert default is not None
+        values[name] = default(name, params[name], sizes)
+    return function, [values[name] for name in params]
 
 
 def named_results(executable: Executable, function: str, result: Any) -> Iterator[tuple[str, Any]]:

@@ -68,9 +68,9 @@ def _chosen(parts: list[str], before: str, after: str, function: str | None, bet
     raise UnknownFunctionError(f"there is no function {function!r} that has instructions")
 
 
-def read_foreign(path: Path) -> RelaxFile | RelayFile | None:
+def read_foreign(source: Path | bytes) -> RelaxFile | RelayFile | None:
     """The executable of one of TVM's machines in a file, or in a library; None for a file of something else."""
-    found = None if path.suffix in (".trdl", ".tasm") else tvm_files.find_executable(tvm_files.open_file(path))
+    found = tvm_files.find_executable(tvm_files.open_file(source))
     if found is None:
         return None
     return RelayFile(found.data) if found.machine == tvm_files.RELAY else RelaxFile(found.data)

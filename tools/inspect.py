@@ -1,24 +1,24 @@
-"""`treadle info`, `dis`, `as`, `verify`, `stats`: look into executables without running them, and without the compiler.
+"""`treadle info`, `dis`, `as`, `verify`, `stats`: look into programs without running them.
 
-Each takes an executable, or assembly text (*.tasm), which is assembled first; also those of TVM's Relay VM and Relax VM,
-as they are or in a library that TVM exported, of which nothing is executed.
+An executable and assembly, which is assembled, need no compiler; a model is compiled first. Also executables of TVM's Relay VM
+and Relax VM, as they are or in a library that TVM exported, of which nothing is executed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import require_file
+from .execute import add_opt_level
+from .program_files import ASSEMBLY, HELP, ProgramFile, program_file, write_executable
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
 
-FILES = "an executable (*.trdl), assembly text (*.tasm); also one of TVM's machines', or a library that holds it"
+FILES = f"{HELP}; also an executable of TVM's machines, or a library that holds one"
 ELIDE, BASE64 = "elide", "base64"
 
 
@@ -36,53 +36,46 @@ def add_commands(commands: Any) -> None:
         metavar="elide|base64|FILE",
         help="large constants: leave them out (the default on the terminal), write them in the text, or in this file",
     )
-    assemble = _add(commands, "as", _assemble, "assemble text to an executable")
-    assemble.add_argument("-o", "--output", type=Path, help="the executable; by default the text's name with .trdl")
+    assemble = _add(commands, "as", _assemble, "assemble text to an executable, and verify it", "assembly text, or -")
+    assemble.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="the executable (default: the text's name with .trdl, in the working directory)",
+    )
 
 
-def _add(commands: Any, name: str, function: Any, text: str) -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, function: Any, text: str, files: str = FILES) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-    parser.add_argument("file", type=Path, help=FILES)
+    parser.add_argument("file", help=files)
     parser.add_argument("--json", action="store_true", help="print JSON")
+    if files is FILES:
+        add_opt_level(parser)
     parser.set_defaults(command=function)
     return parser
 
 
-def _load(path: Path) -> Executable:
-    from ..formats.executable import Executable, load
-
-    require_file(path)
-    if path.suffix != ".tasm":
-        return load(path)
-    from ..formats.assembly import parse_assembly
-
-    return Executable(parse_assembly(path.read_text(encoding="utf-8"), folder=path.parent))
+def _load(file: ProgramFile, options: argparse.Namespace) -> Executable:
+    return file.executable(opt_level=options.opt_level, progress=False)
 
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def _foreign(path: Path) -> Any:
-    """An executable of one of TVM's machines (`foreign.py`); None for a file of something else."""
-    from .foreign import read_foreign
-
-    require_file(path)
-    return read_foreign(path)
-
-
 def _info(options: argparse.Namespace) -> None:
     from ..formats.report import information, information_text
 
-    foreign = _foreign(options.file)
+    file = program_file(options.file, takes_foreign=True)
+    foreign = file.foreign()
     if foreign is not None:
         if options.json:
             _print_json(foreign.facts)
         else:
             sys.stdout.write(foreign.text)
         return
-    executable = _load(options.file)
-    facts = {"file": str(options.file), "bytes": os.stat(options.file).st_size, **information(executable)}
+    executable = _load(file, options)
+    facts = {"file": file.name, "bytes": file.bytes, **information(executable)}
     if options.json:
         _print_json(facts)
     else:
@@ -92,14 +85,15 @@ def _info(options: argparse.Namespace) -> None:
 def _stats(options: argparse.Namespace) -> None:
     from ..formats.report import statistics
 
-    foreign = _foreign(options.file)
+    file = program_file(options.file, takes_foreign=True)
+    foreign = file.foreign()
     if foreign is not None:
         if options.json:
             _print_json(foreign.facts)
         else:
             print(foreign.stats(), end="")
         return
-    executable = _load(options.file)
+    executable = _load(file, options)
     if options.json:
         _print_json(statistics(executable))
     else:
@@ -109,13 +103,14 @@ def _stats(options: argparse.Namespace) -> None:
 def _verify(options: argparse.Namespace) -> None:
     from ..vm.verify import verify
 
-    foreign = _foreign(options.file)
+    file = program_file(options.file, takes_foreign=True)
+    foreign = file.foreign()
     if foreign is not None:
         from .foreign import verified_facts
 
-        _tell(options, verified_facts(foreign))
+        _tell(options, file.name, verified_facts(foreign))
         return
-    executable = _load(options.file)
+    executable = _load(file, options)
     executable.check_constants()
     verified = verify(executable.program)
     instructions = sum(len(function.instructions) for function in verified.functions)
@@ -126,24 +121,25 @@ def _verify(options: argparse.Namespace) -> None:
         "primitives": len(executable.primitive_ops),
         "constants": len(executable.constants),
     }
-    _tell(options, facts)
+    _tell(options, file.name, facts)
 
 
-def _tell(options: argparse.Namespace, facts: dict[str, Any]) -> None:
+def _tell(options: argparse.Namespace, name: str, facts: dict[str, Any]) -> None:
     if options.json:
         _print_json(facts)
     else:
         counts = ", ".join(f"{count} {what}" for what, count in facts.items() if what != "verified")
-        print(f"{options.file} is valid: {counts}")
+        print(f"{name} is valid: {counts}")
 
 
 def _dis(options: argparse.Namespace) -> None:
-    foreign = _foreign(options.file)
+    file = program_file(options.file, takes_foreign=True)
+    foreign = file.foreign()
     if foreign is not None:
         listing = foreign.listing(options.function)
         _write(json.dumps(listing.splitlines(), indent=2) + "\n" if options.json else listing, options)
         return
-    executable = _load(options.file)
+    executable = _load(file, options)
     if options.json:
         text = _json_listing(executable, options.function)
     elif options.function is not None or options.offsets:
@@ -194,15 +190,13 @@ def _json_listing(executable: Executable, function: str | None) -> str:
 
 
 def _assemble(options: argparse.Namespace) -> None:
-    from ..formats.assembly import parse_assembly
-    from ..formats.executable import SUFFIX, Executable
     from ..vm.verify import verify
 
-    require_file(options.file)
-    text = options.file.read_text(encoding="utf-8")
-    executable = Executable(parse_assembly(text, folder=options.file.parent))
+    file = program_file(options.file)
+    file.require({ASSEMBLY}, "`treadle as`")
+    output = file.output(options.output)
+    executable = file.executable()
     verify(executable.program)
-    output = options.output or options.file.with_suffix(SUFFIX)
-    executable.export_library(output)
+    count = write_executable(executable, output)
     if options.json:
-        _print_json({"file": str(output), "bytes": os.stat(output).st_size})
+        _print_json({"file": str(output), "bytes": count})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,10 @@ from ..formats import dims
 from ..formats.types import TensorType, Type
 from . import arguments
 from .arguments import UsageError
+from .program_files import HELP
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
-    from ..formats.program import Function
     from .machine_limits import Limits
     from .roofline import Row
 
@@ -36,7 +36,7 @@ do, of which Winograd's does less. Constants are read from where all of them fit
 
 def add_commands(commands: Any) -> None:
     """Adds `profile` to the command line."""
-    from .execute import add_call_options
+    from .execute import add_call_options, add_dim
 
     profile = commands.add_parser(
         "profile",
@@ -44,17 +44,11 @@ def add_commands(commands: Any) -> None:
         epilog=_NOTES + (arguments.__doc__ or ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    profile.add_argument("executable", type=Path, help="a .trdl file; a .onnx model is compiled first")
+    profile.add_argument("executable", metavar="program", help=HELP)
     add_call_options(profile)
     profile.add_argument("--roofline", action="store_true", help="compare with what this machine can do at most")
     profile.add_argument("--remeasure", action="store_true", help="measure the machine's limits anew")
-    profile.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help=f"a symbolic dimension of inputs that are not given, which are random (default: {_SYMBOLIC_SIZE})",
-    )
+    add_dim(profile, f"a symbolic dimension of inputs that are not given, which are random (default: {_SYMBOLIC_SIZE})")
     profile.add_argument("--repeat", type=int, default=_REPEAT, metavar="N", help=f"calls (default: {_REPEAT})")
     profile.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"rows to show (default: {_ROWS}; 0: all)")
     profile.add_argument(
@@ -68,13 +62,12 @@ def add_commands(commands: Any) -> None:
 
 def profile_command(options: argparse.Namespace) -> int:
     from .. import get_num_threads
-    from .execute import open_executable, open_machine, select_function
+    from .execute import open_executable, open_machine, prepare_call
     from .machine_limits import limits
     from .roofline import by_template, measure
 
     executable = open_executable(options.executable, options)
-    function = select_function(executable, options)
-    values = call_arguments(function, options)
+    function, values = prepare_call(executable, options, made)
     if options.trace is not None or options.memory:
         return _seen_inside(executable, function.name, values, options)
     machine = open_machine(executable, options)
@@ -135,40 +128,20 @@ def _report(rows: Sequence[Row], groups: Sequence[Row], bounds: Limits, constant
 # ---- arguments ----
 
 
-def call_arguments(function: Function, options: argparse.Namespace) -> list[np.ndarray]:
-    """Those of --input; for the others random ones, whose symbolic dimensions have one size each."""
-    given = arguments.match_names(list(map(arguments.parse, options.input)), function.param_names, "input")
-    pairs = list(zip(function.param_names, function.type.params, strict=True))
-    values = {name: given[name].load(declared) for name, declared in pairs if name in given}
-    sizes = dict(map(_dimension, options.dim))
-    for name, declared in pairs:
-        if name in values and isinstance(declared, TensorType):
-            for dim, size in zip(declared.shape, values[name].shape, strict=False):
-                if isinstance(dim, dims.SymbolicDim):
-                    sizes.setdefault(str(dim), size)
-    return [values[name] if name in values else _made(name, declared, sizes) for name, declared in pairs]
+def _with_defaults(dim: object, sizes: Mapping[str, int]) -> dict[str, int]:
+    symbols = dims.variables(dim) if isinstance(dim, dims.SymbolicDim) else ()
+    return {symbol: sizes.get(symbol, _SYMBOLIC_SIZE) for symbol in symbols}
 
 
-def _dimension(text: str) -> tuple[str, int]:
-    name, _, size = text.rpartition("=")
-    if not name or not size.isdigit():
-        raise UsageError(f"--dim {text!r}: write NAME=SIZE")
-    return name, int(size)
-
-
-def _made(name: str, declared: Type, sizes: dict[str, int]) -> np.ndarray:
-    """Random elements from a seed; integers are 0 or 1, which are indices into most tables."""
+def made(name: str, declared: Type, sizes: Mapping[str, int]) -> np.ndarray:
+    """Random elements from a seed, always the same, in a shape whose symbols are of `sizes`, or else `_SYMBOLIC_SIZE` long;
+    integers are 0 or 1, which are indices into most tables. Raises UsageError."""
     if not isinstance(declared, TensorType):
         raise UsageError(f"no --input for {name!r}, which is {declared}")
-    shape = []
-    for dim in declared.shape:
-        if isinstance(dim, dims.SymbolicDim):
-            bound = {variable: sizes.get(variable, _SYMBOLIC_SIZE) for variable in dims.variables(dim)}
-            shape.append(dims.evaluate(dim, bound))
-        elif isinstance(dim, int):
-            shape.append(dim)
-        else:
-            raise UsageError(f"no --input for {name!r}, whose shape is not known: it is {declared}")
+    try:
+        shape = [arguments.size_of(dim, _with_defaults(dim, sizes)) for dim in declared.shape]
+    except KeyError:
+        raise UsageError(f"no --input for {name!r}, whose shape is not known: it is {declared}") from None
     rng = np.random.default_rng(0)
     if declared.dtype.is_float:
         return rng.standard_normal(shape).astype(declared.dtype.numpy)

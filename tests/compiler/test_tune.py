@@ -131,7 +131,7 @@ def test_measurements_are_of_real_calls(executable: Executable) -> None:
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture, likes) -> None:
     likes("prefetch=False")
     (tmp_path / "m.onnx").write_bytes(parser.parse_model(MODEL).SerializeToString())
-    assert main(["compile", f"{tmp_path}/m.onnx", "--tune", "30", "--json"]) == 0
+    assert main(["compile", f"{tmp_path}/m.onnx", "-o", f"{tmp_path}/m.trdl", "--tune", "30", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["tuning"]["outcomes"][0]["variant"] == "prefetch=False"
     assert main(["info", f"{tmp_path}/m.trdl"]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,8 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "add.onnx").write_bytes(parser.parse_model(MODEL).SerializeToString())
     (folder / "loop.tasm").write_text(LOOP)
-    assert main(["compile", f"{folder}/add.onnx", "--no-kernels"]) == 0
-    assert main(["as", f"{folder}/loop.tasm"]) == 0
+    assert main(["compile", f"{folder}/add.onnx", "-o", f"{folder}/add.trdl", "--no-kernels"]) == 0
+    assert main(["as", f"{folder}/loop.tasm", "-o", f"{folder}/loop.trdl"]) == 0
     return folder
 
 
@@ -59,7 +60,7 @@ def test_a_model_can_be_run_at_once(folder: Path, capsys: pytest.CaptureFixture)
 
 def test_a_text_of_the_ir_can_be_compiled(folder: Path, capsys: pytest.CaptureFixture) -> None:
     (folder / "double.ir").write_text("func @main(x: float32[2]) {\n  y: float32[2] = add(x, x)\n  y\n}\n")
-    assert main(["compile", f"{folder}/double.ir", "--no-kernels"]) == 0
+    assert main(["compile", f"{folder}/double.ir", "-o", f"{folder}/double.trdl", "--no-kernels"]) == 0
     capsys.readouterr()
     assert main(["run", f"{folder}/double.trdl", "--kernels", "cached", "--input", "x=1,2"]) == 0
     assert capsys.readouterr().out == "y: float32[2] [2., 4.]\n"
@@ -91,7 +92,7 @@ def test_json(folder: Path, capsys: pytest.CaptureFixture) -> None:
         (["run", "{}/add.trdl", "--function", "f"], 2, "there is no function 'f'; there is main"),
         (["run", "{}/add.onnx.trdl"], 2, "there is no file"),
         (["compile", "{}/add.onnx", "--print-after", "magic"], 2, "no pass is called magic"),
-        (["run", "{}/loop.tasm"], 3, "not a Treadle file"),
+        (["run", "{}/loop.tasm", "--max-steps", "100"], 5, "more than 100 steps; raise --max-steps"),
         (["run", "{}/loop.trdl", "--max-steps", "100"], 5, "more than 100 steps; raise --max-steps"),
         (["run", "{}/loop.trdl", "--max-seconds", "0.05"], 5, "more than 0.05 s; raise --max-seconds"),
         (["info", "{}/nowhere.trdl"], 2, "there is no file"),
@@ -149,7 +150,10 @@ def test_what_a_program_imports_is_told_and_asked_for(folder: Path, capsys: pyte
 
 
 def test_print_after(folder: Path, capsys: pytest.CaptureFixture) -> None:
-    assert main(["compile", f"{folder}/add.onnx", "--print-after", "simplify", "--no-kernels"]) == 0
+    assert (
+        main(["compile", f"{folder}/add.onnx", "--print-after", "simplify", "--no-kernels", "-o", f"{folder}/p.trdl"])
+        == 0
+    )
     assert "# after simplify" in capsys.readouterr().out
 
 
@@ -202,3 +206,119 @@ def test_looking_into_a_file_imports_no_compiler(folder: Path) -> None:
 
 def test_the_digits_model_needs_no_data_to_compile(folder: Path) -> None:
     assert main(["compile", str(digits.MODEL), "-o", f"{folder}/digits.trdl", "--no-kernels"]) == 0
+
+
+def treadle(*arguments: str, **options: object) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "treadle", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = treadle()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "treadle [-h] [--version] COMMAND" in done.stdout
+
+
+def test_a_wrong_command_is_one_sentence(folder: Path, capsys: pytest.CaptureFixture) -> None:
+    for arguments, message in (
+        (["rnu"], "treadle: there is no command 'rnu'; did you mean run?; `treadle --help` lists them\n"),
+        (
+            [f"{folder}/add.onnx"],
+            f"treadle: the command is missing: `treadle run {folder}/add.onnx` runs the program, ",
+        ),
+        (["run"], "treadle run: the following arguments are required: program; `treadle run --help` says more\n"),
+        (
+            ["info", "x", "--optlevel", "9"],
+            "treadle: unrecognized arguments: --optlevel 9; `treadle --help` says more\n",
+        ),
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(message)
+        assert error.count("\n") == 1
+
+
+def test_faults_of_ours_are_one_line_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("some\nthing")
+
+    monkeypatch.setattr("treadle.tools.program_files.ProgramFile.foreign", fail)
+    assert main(["info", f"{folder}/add.trdl"]) == 4
+    error = "treadle info: a fault of Treadle, please report it (RuntimeError: some thing); --debug shows where\n"
+    assert capsys.readouterr().err == error
+
+
+def test_a_missing_package_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
+
+    monkeypatch.setattr("treadle.compiler.frontend.onnx.from_onnx", fail)
+    assert main(["info", f"{folder}/add.onnx"]) == 4
+    assert "the package onnx is needed: pip install 'treadle[onnx]'\n" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_is_no_error(folder: Path) -> None:
+    command = f"{sys.executable} -m treadle dis {folder}/add.trdl | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_is_quiet(folder: Path) -> None:
+    command = [sys.executable, "-m", "treadle", "run", f"{folder}/loop.trdl", "--kernels", "cached"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):  # it runs
+        process.communicate(timeout=3)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        ["x=random", "w=0.5", "--dim", "n=3"],
+        ["x=3x2=random", "w=0.5"],
+        ["3x2=random", "0.5"],
+        ["w=0.5", "x=3x2=random:0"],
+    ],
+)
+def test_shapes_need_no_element_type(folder: Path, inputs: list[str], capsys: pytest.CaptureFixture) -> None:
+    given = [word for text in inputs for word in ([text] if text.startswith(("--", "n=")) else ["--input", text])]
+    assert run(folder, *given, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["outputs"]["y"]["shape"] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--input", "x=x.npy", "--input", "w=1"], "'x=x.npy': x.npy is a file; write @ before its name: x=@x.npy"),
+        (["--input", "x=random", "--input", "w=1"], "write one, as in x=1x2=random, or its size: --dim n=1"),
+        (["--input", "x=random", "--input", "w=1", "--dim", "m=1"], "no symbolic dimension 'm'; there is n"),
+    ],
+)
+def test_inputs_that_do_not_fit_say_what_to_write(
+    folder: Path, given: list[str], message: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert run(folder, *given) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_doctor_knows_which_variables_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREADLE_CAHCE", "/tmp")
+    monkeypatch.setenv("TREADLE_NUM_THREADS", "many")
+    monkeypatch.setenv("TREADLE_TARGET", "abacus")
+    found = {finding.name: finding for finding in doctor.examine()}
+    assert "no such variable; did you mean TREADLE_CACHE" in found["TREADLE_CAHCE"].problem
+    assert "TREADLE_NUM_THREADS='many': invalid literal" in found["TREADLE_NUM_THREADS"].problem
+    assert "LLVM knows no CPU 'abacus'" in found["TREADLE_TARGET"].problem
+
+
+def test_doctor_counts_the_cpus_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.vm.processors.cpu_quota", lambda: 0.5)
+    found = {finding.name: finding.value for finding in doctor.examine()}
+    assert found["CPUs"].startswith("1 for this process")
+    assert "the time of 0.5 (control group)" in found["CPUs"]

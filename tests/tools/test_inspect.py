@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> Path:
 def test_as_is_the_inverse_of_dis(model: Path, tmp_path: Path) -> None:
     for name, options in {"whole": (), "apart": ("--constants", tmp_path / "weights.trdc")}.items():
         treadle("dis", model, "-o", tmp_path / f"{name}.tasm", *options)
-        treadle("as", tmp_path / f"{name}.tasm")
+        treadle("as", tmp_path / f"{name}.tasm", "-o", tmp_path / f"{name}.trdl")
         assert (tmp_path / f"{name}.trdl").read_bytes() == model.read_bytes()
     assert (tmp_path / "whole.tasm").read_text() == TEXT
     assert len((tmp_path / "apart.tasm").read_text()) < len(TEXT) - 300

@@ -1,0 +1,221 @@
+"""A program as the command line names it: a file of any of the four kinds, or `-` for standard input.
+
+An ONNX model, a text of the IR, assembly, an executable: which it is, the content says; the name's ending where that says
+nothing, as of a damaged file. Every command that takes a program takes it from here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..formats.container import LIBRARIES
+from ..formats.file_kinds import HEAD_BYTES, FileKind, is_text, kind_of, kind_of_whole, told
+from .arguments import UsageError, require_file
+
+if TYPE_CHECKING:
+    from ..compiler import ir
+    from ..formats.executable import Executable
+    from .foreign import RelaxFile, RelayFile
+
+STANDARD_INPUT = "-"
+HELP = "a .onnx model, a text of the IR (.ir), assembly (.tasm) or an executable (.trdl); - is standard input"
+
+EXECUTABLE, ASSEMBLY, IR, ONNX = "executable", "assembly", "ir", "onnx"
+_LIBRARY = "library"  # that export_library or TVM made
+_ENDINGS = {".trdl": EXECUTABLE, ".tasm": ASSEMBLY, ".ir": IR, ".onnx": ONNX}
+_OF_TVM = ("relay or relax", _LIBRARY, "gzip")  # kinds that may hold an executable of TVM's machines
+_LOOKED_INTO = "`treadle info`, `dis`, `stats` and `verify` look into those of TVM's machines"
+_ADVICE = {  # what the command line does with a file that is no program
+    "npy": "an array is an argument of a program: `treadle run PROGRAM --input NAME=@FILE`",
+    **dict.fromkeys(_OF_TVM, _LOOKED_INTO),
+}
+
+
+@dataclass(frozen=True)
+class ProgramFile:
+    """A program that nobody has read yet."""
+
+    name: str  # for messages, and what is made of it
+    source: Path | bytes  # standard input was read
+    kind: str  # EXECUTABLE, ASSEMBLY, IR, ONNX; of a library that is one of ours, or may be, _LIBRARY
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it must be compiled."""
+        return self.kind in (IR, ONNX)
+
+    @property
+    def bytes(self) -> int:
+        """How many it has."""
+        return len(self.source) if isinstance(self.source, bytes) else self.source.stat().st_size
+
+    @property
+    def what(self) -> str:
+        """Its kind, for people."""
+        return kind_named(self.kind).what
+
+    def require(self, kinds: Collection[str], command: str) -> None:
+        """Raises UsageError where `command` does not take its kind."""
+        if self.kind not in kinds:
+            raise UsageError(f"{self.name} is {self.what}, which {command} does not take: {_NEXT[self.kind]}")
+
+    def text(self) -> str:
+        """Of assembly and the IR. Raises FormatError, FileError."""
+        from ..formats.text_files import decoded, read_text
+
+        return decoded(self.source, self.name) if isinstance(self.source, bytes) else read_text(self.source)
+
+    @property
+    def folder(self) -> Path:
+        """Where files lie that the text names."""
+        return Path() if isinstance(self.source, bytes) else self.source.parent
+
+    def module(self, shapes: Sequence[str] = (), entry: str = "main") -> ir.Module:
+        """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs. Raises UsageError, ParseError, ModelError,
+        UnsupportedOperatorError, CompileError."""
+        if self.kind == IR:
+            from ..compiler.text import parse_module
+
+            if shapes:
+                raise UsageError(f"--shape is for ONNX models; {self.name} is a text of the IR, which has its own")
+            return parse_module(self.text(), folder=self.folder)
+        from ..compiler.frontend.onnx import from_onnx
+
+        return from_onnx(self.source, shapes=dict(map(_shape_argument, shapes)), entry=entry)
+
+    def executable(
+        self,
+        *,
+        entry: str | None = None,
+        opt_level: int = 2,
+        trust_native: bool = False,
+        without: Collection[str] = (),
+        kernels: bool = False,
+        progress: bool = True,
+    ) -> Executable:
+        """Loaded, assembled or compiled: from function `entry` on, by default "main" or, of a text without one, all functions.
+        With `kernels`, what is compiled is built at once. Raises what the kind's reader raises."""
+        if self.kind in (EXECUTABLE, *_OF_TVM):
+            from ..formats.executable import load
+
+            return load(self.source, trust_native=trust_native)
+        if self.kind == ASSEMBLY:
+            return self._assembled()
+        from .. import compile
+
+        module = self.module(entry=entry or "main")
+        entries = entry or ("main" if "main" in module.functions else tuple(module.functions))
+        return compile(
+            module, entry=entries, opt_level=opt_level, without=without, embed_native=kernels, progress=progress
+        )
+
+    def _assembled(self) -> Executable:
+        from ..formats.assembly import parse_assembly
+        from ..formats.executable import Executable
+
+        return Executable(parse_assembly(self.text(), folder=self.folder))
+
+    def foreign(self) -> RelaxFile | RelayFile | None:
+        """What it holds of one of TVM's machines; None for a program of ours, and where there is none."""
+        if self.kind not in _OF_TVM:
+            return None
+        from .foreign import read_foreign
+
+        found = read_foreign(self.source)
+        if found is None and self.kind != _LIBRARY:  # one of ours is loaded
+            raise UsageError(_refusal(self.name, kind_named(self.kind)))
+        return found
+
+    def output(self, given: Path | None) -> Path:
+        """Where the executable goes that is made of it: in the working directory, under its own name. Raises UsageError where
+        that would be the file itself, or standard input has no name."""
+        if given is not None:
+            return given
+        if isinstance(self.source, bytes):
+            raise UsageError(
+                "what comes from standard input has no name; write -o FILE.trdl, or -o - for standard output"
+            )
+        made = Path(self.source.with_suffix(".trdl").name)
+        if made.exists() and made.samefile(self.source):
+            raise UsageError(f"{self.name} itself would be written over; write -o FILE.trdl")
+        return made
+
+
+_NEXT = {  # kinds of programs, and which command takes a program, where another was given it
+    EXECUTABLE: "`treadle run` runs it, `treadle dis` shows it as assembly",
+    ASSEMBLY: "`treadle as` makes an executable of it",
+    IR: "`treadle compile` makes an executable of it",
+    ONNX: "`treadle compile` makes an executable of it",
+}
+
+
+def kind_named(name: str) -> FileKind:
+    """The entry of the table of kinds."""
+    from ..formats.file_kinds import KINDS
+
+    return next(kind for kind in KINDS if kind.name == name)
+
+
+def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> ProgramFile:
+    """The program of that name. `takes_foreign` lets those of TVM's machines pass. Raises UsageError for a file that there is
+    not, and for one that is no program, which says what it is and what takes it."""
+    text = os.fspath(name)
+    if text == STANDARD_INPUT:
+        content = _standard_input()
+        source: Path | bytes = content
+        kind, head, ending = kind_of_whole(content), content[:HEAD_BYTES], ""
+        text = "standard input"
+    else:
+        source, ending = Path(text), Path(text).suffix
+        require_file(source)
+        with source.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            kind = kind_of(head)
+            if kind is not None and kind.name == IR:  # a text may tell only further on
+                kind = kind_of_whole(head + file.read())
+    known = _LIBRARY if ending in LIBRARIES else kind.name if kind is not None else _ENDINGS.get(ending)
+    if known == "json" and ending in _ENDINGS:  # any text may begin so
+        known = _ENDINGS[ending]
+    if known is not None and (known in _NEXT or ending in LIBRARIES or (takes_foreign and known in _OF_TVM)):
+        return ProgramFile(text, source, known)
+    if kind is None and head and is_text(head):
+        return ProgramFile(text, source, IR)  # whose parser says at which line it is none
+    raise UsageError(_refusal(text, kind) if kind else f"{text} is no program: {told(head)}; expected {HELP}")
+
+
+def _refusal(name: str, kind: FileKind) -> str:
+    if kind.name == "empty":
+        return f"{name} is empty; expected {HELP}"
+    advice = _ADVICE.get(kind.name, kind.advice) or f"expected {HELP}"
+    return f"{name} is {kind.what}, not a program: {advice}"
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("- is standard input, where a program is expected, as in `treadle run - < model.trdl`")
+    return sys.stdin.buffer.read()
+
+
+def _shape_argument(text: str) -> tuple[str, list[int | str]]:
+    name, separator, dims = text.rpartition("=")
+    if not separator or not name:
+        raise UsageError(f"--shape {text!r}: write NAME=DIM,DIM,…")
+    return name, [int(dim) if dim.strip().isdigit() else dim.strip() for dim in dims.split(",") if dim.strip()]
+
+
+def write_executable(executable: Executable, output: Path) -> int:
+    """Writes the file, or standard output for `-`. Gives its bytes."""
+    if str(output) != STANDARD_INPUT:
+        executable.export_library(output)
+        return output.stat().st_size
+    data: Any = executable.as_bytes()
+    if sys.stdout.isatty():
+        raise UsageError("-o - writes an executable to standard output, which is a terminal")
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    return len(data)
