@@ -326,6 +326,12 @@ class ModelOperators:
     def cosh(self, x: Operand, /) -> Expression:
         """cosh(x): hyperbolic cosine."""
 
+    def coupled_probabilities(self, pairs: Operand, /, *, classes: int) -> Expression:
+        """coupled_probabilities(pairs): [N, classes]: probabilities of classes that agree best with those of pairs [N, pairs], of the first class of each.
+
+        classes: how many there are
+        """
+
     def cumulative_sum(self, x: Operand, /, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Expression:
         """cumulative_sum(x): the sums of the elements up to each place along an axis.
 

@@ -4,6 +4,7 @@ from . import (  # noqa: F401  (they register entries)
     attention,
     blocked,
     col2im,
+    coupling,
     creation,
     dequantized,
     detection,

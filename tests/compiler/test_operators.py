@@ -147,6 +147,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("counted_nonzero", [(F, (2, 4))], {"count": 8}),
     ("counted_boxes", [(I, (2, 3, 3))], {"count": 18}),
     ("roi_align", [(F, (3, "n", 4, 5)), (F, ("n", 4)), (I, ("n",))], {"size": (2, 3)}),
+    ("coupled_probabilities", [(F, ("n", 3))], {"classes": 3}),
     ("tree_ensemble", [(F, ("n", 4)), ("int32", (6, 4)), ("int32", (1, 8)), (F, (3, 2))], {"targets": 2}),
 ]  # fmt: skip
 EXAMPLES += [

@@ -1,0 +1,100 @@
+"""Importers of LabelEncoder and OneHotEncoder of ai.onnx.ml, of numbers: each is compared with all keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats.dtypes import DType
+from ...formats.errors import ModelError
+from .onnx_ml_scores import DOMAIN
+from .onnx_table import importer
+from .onnx_values import GraphBuilder, UnsupportedError, Value
+
+
+def _equal(g: GraphBuilder, x: Value, keys: np.ndarray) -> Value:
+    """[..., keys]: which key each element is. NaN is the key NaN."""
+    apart = g.op("expand_dims", x, axes=(x.rank,))
+    found = g.op("equal", apart, g.constant(keys, x.dtype))
+    if x.dtype.is_float and np.isnan(keys).any():
+        both = g.op("logical_and", g.op("isnan", apart), g.constant(np.isnan(keys)))
+        found = g.op("logical_or", found, both)
+    return found
+
+
+def _only(what: str, **given: object) -> np.ndarray:
+    """The one list among several attributes that is given."""
+    found = [(name, value) for name, value in given.items() if value is not None and np.size(value)]  # type: ignore[arg-type]
+    if len(found) != 1:
+        raise ModelError(f"one list of {what} is needed, but {', '.join(name for name, _ in found) or 'none'} came")
+    (name, value) = found[0]
+    array = np.asarray(value)
+    if name.endswith("strings") or array.dtype.kind in "OUS":
+        raise UnsupportedError(f"{what} that are strings")
+    types = {"int64s": np.int64, "floats": np.float32}
+    return array.astype(types.get(name.rsplit("_", 1)[-1], array.dtype)).reshape(-1)
+
+
+@importer("LabelEncoder", domain=DOMAIN, since=2)
+def _label_encoder(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    default_float: float = -0.0,
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+    default_tensor: np.ndarray | None = None,
+    keys_floats: Sequence[float] | None = None,
+    keys_int64s: Sequence[int] | None = None,
+    keys_strings: Sequence[str] | None = None,
+    keys_tensor: np.ndarray | None = None,
+    values_floats: Sequence[float] | None = None,
+    values_int64s: Sequence[int] | None = None,
+    values_strings: Sequence[str] | None = None,
+    values_tensor: np.ndarray | None = None,
+) -> Value:
+    """The value of an element's key, the first one of equals; of no key, the default."""
+    keys = _only("keys", floats=keys_floats, int64s=keys_int64s, strings=keys_strings, tensor=keys_tensor)
+    values = _only("values", floats=values_floats, int64s=values_int64s, strings=values_strings, tensor=values_tensor)
+    if len(keys) != len(values):
+        raise ModelError(f"there are {len(keys)} keys and {len(values)} values")
+    dtype = DType.of(values.dtype)
+    default: object = default_float if values.dtype.kind == "f" else default_int64
+    if default_tensor is not None:
+        if default_tensor.size != 1:
+            raise ModelError(f"default_tensor has {default_tensor.size} elements")
+        default = default_tensor.reshape(()).item()
+    if x.dtype is not DType.of(keys.dtype):
+        raise ModelError(f"the keys are {keys.dtype.name}, but {x.type} came")
+    found = _equal(g, x, keys)
+    place = g.op("argmax", g.op("cast", found, dtype=DType.uint8), axis=x.rank, keepdims=False)
+    is_known = g.op("max", g.op("cast", found, dtype=DType.uint8), axes=(x.rank,), keepdims=False)
+    value = g.op("take", g.constant(values), place, axis=0)
+    return g.op("where", g.op("cast", is_known, dtype=DType.bool), value, g.constant(default, dtype))
+
+
+@importer("LabelEncoder", domain=DOMAIN)
+def _label_encoder_before_2(
+    g: GraphBuilder, x: Value, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = ""
+) -> Value:
+    raise UnsupportedError("labels that are strings")
+
+
+@importer("OneHotEncoder", domain=DOMAIN)
+def _one_hot_encoder(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    cats_int64s: Sequence[int] | None = None,
+    cats_strings: Sequence[str] | None = None,
+    zeros: int = 1,
+) -> Value:
+    """With `zeros`, an element of no category is zeros; without, it is refused, which Treadle cannot do in a program."""
+    categories = _only("categories", int64s=cats_int64s, strings=cats_strings)
+    if not zeros:
+        raise UnsupportedError("zeros=0, by which unknown categories are errors")
+    if x.dtype.is_float:  # as onnxruntime has it
+        x = g.op("cast", x, dtype=DType.int64)
+    found = _equal(g, x if x.dtype is DType.int64 else g.op("cast", x, dtype=DType.int64), categories)
+    return g.op("cast", found, dtype=DType.float32)
