@@ -37,6 +37,7 @@ _NAMES = {
     ".error": ("TVMError",),
     ".ir": ("IRModule",),
     ".ir.json_text": ("load_json", "save_json"),
+    ".relax.build_module": ("compile",),
     ".relay.build_module": ("build",),
     ".runtime.ndarray": (
         "TVMContext",

@@ -165,3 +165,18 @@ def test_our_own_tensors_do_the_same() -> None:
     y = x.copyto(treadle.cpu())
     assert type(y) is treadle.Tensor
     assert y.numpy().tolist() == [1, 2, 3]
+
+
+def test_a_function_takes_another_library_s_tensors_where_they_lie() -> None:
+    class Other:
+        """A tensor of another library's."""
+
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+    def fill(x: tvm.nd.NDArray, number: float) -> None:
+        x[:] = np.full(x.shape, number, x.dtype)
+
+    own = np.zeros(3, "float32")
+    tvm.contrib.dlpack.convert_func(fill, Other, lambda other: other.array.__dlpack__())(Other(own), 2.0)
+    assert own.tolist() == [2, 2, 2]

@@ -219,3 +219,10 @@ def test_each_way_to_several_results_gives_tvm_s_tensors(mode: str) -> None:
         assert {type(first), type(twice), type(again)} == {tvm.nd.NDArray}
         np.testing.assert_array_equal(twice.numpy(), 2 * x.numpy())
     assert type(direct) is type(saved) is tvm.runtime.container.Array
+
+
+def test_compile_makes_what_build_makes() -> None:
+    x = data(2)
+    program = of((2,), lambda x: relax.op.add(x, x))
+    vm = relax.VirtualMachine(tvm.compile(program, target="llvm"), tvm.cpu())
+    np.testing.assert_array_equal(vm["main"](x).numpy(), 2 * x.numpy())

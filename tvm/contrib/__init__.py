@@ -5,6 +5,7 @@ from .._lazy import lazy
 _MODULES = {
     "cc": ".cc",
     "cuda_graph": ".cuda_graph",
+    "dlpack": ".dlpack",
     "download": ".download",
     "debugger": ".debugger",
     "graph_executor": ".graph_executor",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...compiler import ir
-from ...compiler.driver import compile
+from ...compiler import driver, ir
 from ...formats.errors import CheckError, CompileError
 from ..relay.build_module import array_of, check_target
 from ..relay.build_module import compiled as relay_compiled
@@ -15,7 +14,7 @@ from ..relay.module import IRModule
 from ..transform import PassContext
 from .executable import Executable
 
-__all__ = ["build"]
+__all__ = ["build", "compile"]
 
 
 def build(
@@ -42,4 +41,13 @@ def build(
     arrays = {name: array_of(value) for name, value in (params or {}).items()}
     entries = tuple(mod.functions)
     entry = ("main", *(name for name in entries if name != "main")) if "main" in entries else entries
-    return Executable(compile(mod, params=arrays, entry=entry, opt_level=PassContext.current().level, progress=False))
+    return Executable(
+        driver.compile(mod, params=arrays, entry=entry, opt_level=PassContext.current().level, progress=False)
+    )
+
+
+def compile(
+    mod: Any, target: Any = None, *, relax_pipeline: Any = "default", tir_pipeline: Any = "default"
+) -> Executable:
+    """`tvm.compile` of TVM 0.20: what `build` makes; pipelines are Treadle's passes. Raises CompileError."""
+    return build(mod, target, pipeline=relax_pipeline)
