@@ -22,10 +22,11 @@ from ..formats.errors import TreadleError
 from ..formats.ports import Port
 from ..formats.types import TensorType
 from ..vm.budgets import CancelToken
+from .batch_sizes import BatchSizes
 from .config import ModelConfig
 from .endpoint import Endpoint
 from .errors import ClientGoneError, DeadlineError, ServeError, as_serve_error
-from .scheduler import Line
+from .scheduler import Line, Work
 
 Outputs = list[np.ndarray]
 Done = Callable[["Outputs | None", "Exception | None"], None]
@@ -80,6 +81,7 @@ class Batch:
 
     def __init__(self, members: Sequence[Pending]) -> None:
         self.members = members
+        self.rows = 0  # of the one call, once it has been made
 
     def run(self) -> None:
         """Calls once for all that still want it; each gets its rows. Where that fails, each is called for itself: what one holds
@@ -104,6 +106,7 @@ class Batch:
                 each.done(None, error)
             return
         first, ended = 0, time.monotonic()
+        self.rows = len(arguments[0])
         for each in members:
             each.started, each.ended = started, ended
             assert each.rows is not None
@@ -130,20 +133,27 @@ class BatchLine(Line):
     def __init__(self, name: str, config: ModelConfig) -> None:
         super().__init__(name, config.max_queue, config.instances)
         self._config = config
+        self._sizes = (
+            None if config.preferred else BatchSizes(config.max_batch)
+        )  # preferred ones are the owner's choice
 
     def due(self, now: float) -> float:
         """At once, unless more may still come for a batch that is not full."""
         first: Pending = self.waiting[0]
         if first.rows is None or not self._config.max_delay:
             return now
-        rows = sum(each.rows or 0 for each in self._fitting())
-        if rows >= self._config.max_batch or rows in self._config.preferred:
+        rows = sum(each.rows or 0 for each in self._fitting(self._config.max_batch))
+        if rows >= self._wanted(first, rows) or rows in self._config.preferred:
             return now
         return max(now, first.since + self._config.max_delay)
 
     def take(self) -> Pending | Batch:
         """The first request, and what fits behind it."""
-        members = self._fitting()
+        first: Pending = self.waiting[0]
+        most = self._config.max_batch
+        if first.rows is not None and len(self.waiting) > 1:
+            most = self._wanted(first, sum(each.rows or 0 for each in self._fitting(most)))
+        members = self._fitting(most)
         if len(members) == 1:
             return self.waiting.popleft()
         taken = set(map(id, members))
@@ -152,14 +162,28 @@ class BatchLine(Line):
         self.waiting.extend(rest)
         return Batch(members)
 
-    def _fitting(self) -> list[Pending]:
-        """The first request and the next ones that can be one call with it, up to the largest batch."""
+    def took(self, work: Work, seconds: float) -> None:
+        """What calls of so many rows take decides how many the next ones have."""
+        if self._sizes is None:
+            return
+        if isinstance(work, Batch):
+            if work.rows:
+                self._sizes.took(work.members[0].key, work.rows, seconds)
+        elif isinstance(work, Pending) and work.rows and work.ended:
+            self._sizes.took(work.key, work.rows, seconds)
+
+    def _wanted(self, first: Pending, waiting: int) -> int:
+        """How many rows a call should have that begins with this request, where so many could be in it."""
+        return self._config.max_batch if self._sizes is None else self._sizes.wanted(first.key, waiting)
+
+    def _fitting(self, most: int) -> list[Pending]:
+        """The first request and the next ones that can be one call with it, up to so many rows."""
         first: Pending = self.waiting[0]
         members, rows = [first], first.rows
         if rows is None:
             return members
         for each in list(self.waiting)[1:]:
-            if each.key == first.key and rows + each.rows <= self._config.max_batch:
+            if each.key == first.key and rows + each.rows <= most:
                 members.append(each)
                 rows += each.rows
         return members

@@ -43,6 +43,9 @@ class Line:
         """What is to be done first."""
         return self.waiting.popleft()
 
+    def took(self, work: Work, seconds: float) -> None:
+        """What was taken is done, and had all processors for so long, or some of them for accordingly longer."""
+
 
 class Scheduler:
     """Threads, and the lines that they serve."""
@@ -170,6 +173,7 @@ class Scheduler:
                     self._threads -= 1
                     return
                 line, work = found
+                beside = self._running
             start = time.perf_counter()
             try:
                 work.run()
@@ -177,7 +181,9 @@ class Scheduler:
                 LOG.exception("a fault of the server")
             with self._lock:
                 self._busy -= 1
-                self._end(line, time.perf_counter() - start)
+                seconds = time.perf_counter() - start
+                line.took(work, seconds * 2 / (beside + self._running))  # calls that run at once share the processors
+                self._end(line, seconds)
 
     def _await(self) -> tuple[Line, Work] | None:
         """The next thing to do, once there is one; None where the thread is not needed any more."""

@@ -414,10 +414,11 @@ class _GrpcClients:
 
 
 class _Watch:
-    """The times of a turn, without those of the first requests."""
+    """The times of a turn, without those of the first requests. It ends with a whole round of the clients, since many may be
+    answered at once, by a call that lasts as long as a turn."""
 
     def __init__(self, clients: int, seconds: float) -> None:
-        self._warm, self._seconds, self._start = clients * _WARM, seconds, time.perf_counter()
+        self._clients, self._warm, self._seconds, self._start = clients, clients * _WARM, seconds, time.perf_counter()
         self.times: list[float] = []
         self.spent = 0.0
 
@@ -426,10 +427,10 @@ class _Watch:
         if self._warm:
             self._warm -= 1
             self._start = now
-        else:
+        elif not self.is_over:
             self.times.append(now - since)
             self.spent = now - self._start
 
     @property
     def is_over(self) -> bool:
-        return self.spent >= self._seconds
+        return self.spent >= self._seconds and len(self.times) % self._clients == 0
