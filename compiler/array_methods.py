@@ -6,6 +6,8 @@ NumPy has and no operator does raises UnsupportedOperatorError; nothing becomes 
 
 from __future__ import annotations
 
+import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -311,6 +313,66 @@ def _tile(apply: Callable[..., Any], A: Any, reps: Any) -> Any:
     return apply("tile", A, repetitions=reps if isinstance(reps, (tuple, list)) else (reps,))
 
 
+def _var(apply: Callable[..., Any], a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
+    a = _expression(apply, a)
+    apart = a - a.mean(axis=axis, keepdims=True)
+    squares = apart * apart
+    if ddof == 0:
+        return squares.mean(axis=axis, keepdims=keepdims)
+    rank = a._rank("np.var")
+    axes = range(rank) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    sizes = [a.shape[each] for each in axes]
+    if not all(isinstance(size, int) for size in sizes):
+        raise InferenceError(f"np.var: ddof={ddof!r} needs axes whose sizes are known; they are {sizes}")
+    return squares.sum(axis=axis, keepdims=keepdims) / float(math.prod(sizes) - ddof)
+
+
+def _std(apply: Callable[..., Any], a: Any, axis: Any = None, **options: Any) -> Any:
+    return apply("sqrt", _var(apply, a, axis, **options))
+
+
+def _split(apply: Callable[..., Any], ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """By a number of equal parts, or by the places where parts begin."""
+    x = _expression(apply, ary)
+    rank = x._rank("np.split")
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise InferenceError(f"np.split: expected an axis from {-rank} to {rank - 1}, but {axis!r} came")
+    size = x.shape[axis]
+    if not isinstance(size, int):
+        raise InferenceError(f"np.split: axis {axis} is {size}, whose size is not known; x[:2], x[2:] take parts of it")
+    if isinstance(indices_or_sections, int):
+        count = indices_or_sections
+        if count < 1 or size % count:
+            raise InferenceError(f"np.split: axis {axis} of {size} elements has no {count} equal parts")
+        places = list(range(size // count, size, size // count)) if size else [0] * (count - 1)
+    else:
+        places = [int(place) for place in indices_or_sections]
+    bounds = [0, *places, size]
+    before = (slice(None),) * (axis % rank)
+    return [x[(*before, slice(*pair))] for pair in itertools.pairwise(bounds)]
+
+
+def _pad(apply: Callable[..., Any], array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> Any:
+    x = _expression(apply, array)
+    modes = {"constant": "constant", "edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+    if mode not in modes or options.keys() - {"constant_values"}:
+        raise InferenceError(
+            f"np.pad: mode {mode!r} with {sorted(options)}: expected {', '.join(modes)}, and constant_values"
+        )
+    value = options.get("constant_values", 0)
+    if not isinstance(value, (int, float)):
+        raise InferenceError(f"np.pad: constant_values={value!r}: expected one number")
+    try:
+        widths = np.broadcast_to(np.asarray(pad_width), (x._rank("np.pad"), 2))
+    except ValueError:
+        raise InferenceError(
+            f"np.pad: pad_width={pad_width!r}: expected one number, a pair, or a pair for each axis"
+        ) from None
+    if widths.dtype.kind not in "iu" or (widths < 0).any():
+        raise InferenceError(f"np.pad: pad_width={pad_width!r}: expected whole numbers from 0 on")
+    return apply("pad", x, pads=[int(each) for each in widths.T.ravel()], mode=mode, value=float(value))
+
+
 def _shape(_: Callable[..., Any], a: Any) -> Any:
     return a.shape
 
@@ -349,6 +411,10 @@ FUNCTIONS |= {
     np.take_along_axis: _take_along_axis,
     np.dot: _dot,
     np.tile: _tile,
+    np.var: _var,
+    np.std: _std,
+    np.split: _split,
+    np.pad: _pad,
     np.shape: _shape,
     np.ndim: _ndim,
 }

@@ -399,11 +399,21 @@ def _apply(operator: Operator, args: Sequence[Operand], attributes: Mapping[str,
             )
     result: Type | None = None
     if all(isinstance(operand.type, TensorType) for operand in operands):
-        types = operator.result_types([operand.type for operand in operands], canonical)  # type: ignore[misc]
+        types = _result_types(operator, operands, canonical)
         result = types[0] if len(types) == 1 else TupleType(types)
     return Expression(
         lambda atoms, _: ir.OperatorCall(operator.name, atoms, canonical), operands, type=result, name=operator.name
     )
+
+
+def _result_types(operator: Operator, operands: Sequence[Expression], attributes: Attributes) -> tuple[Type, ...]:
+    """Raises InferenceError, which begins with the operator's name."""
+    try:
+        return operator.result_types([operand.type for operand in operands], attributes)  # type: ignore[misc]
+    except InferenceError as error:
+        if type(error) is not InferenceError or error.message.startswith(f"{operator.name}:"):
+            raise
+        raise InferenceError(f"{operator.name}: {error.message}") from None
 
 
 def _operands(operator: Operator, args: Sequence[Operand], attributes: Attributes) -> tuple[Expression, ...]:
@@ -699,7 +709,12 @@ def data_type(text: str) -> DataTypeBuilder:
     from .text import parse_data_type
 
     check.text("data_type: text", text, "text such as 'List[a] = Nil | Cons(a, List[a])'")
-    return DataTypeBuilder(parse_data_type(text))
+    definition = parse_data_type(text)
+    if not definition.constructors:
+        raise InferenceError(
+            f"data_type: {text!r} has no constructors; expected text such as 'List[a] = Nil | Cons(a, List[a])'"
+        )
+    return DataTypeBuilder(definition)
 
 
 Pattern = Union[ConstructorFunction, ir.Pattern]

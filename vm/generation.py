@@ -81,6 +81,10 @@ class Roles:
 _OPTIONAL = {"mask": _MASKS, "positions": _POSITIONS, "zeros": _ZEROS, "switch": (_SWITCH,)}
 
 
+def _is_seed(value: object) -> bool:
+    return value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0))
+
+
 @dataclass(frozen=True)
 class Sampler:
     """Which token comes next. At a temperature of 0 the likeliest; else one by chance: of the `top_k` likeliest if that is not 0,
@@ -96,6 +100,7 @@ class Sampler:
             ("temperature", _is_number(self.temperature) and 0 <= self.temperature < np.inf, "a number from 0 on"),
             ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "a whole number from 0 on"),
             ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "a number above 0, up to 1"),
+            ("seed", _is_seed(self.seed), "a whole number from 0 on, or None"),
         ):
             if not is_good:
                 raise ArgumentError(f"generate: {name}: expected {expected}, {getattr(self, name)!r} came")
