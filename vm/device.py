@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats.errors import ArgumentError, DeviceNumberError, ExecutionError, FormatError
-from .processors import cpu_count
+from .processors import cpu_count, memory_limit
 
 REMOTE = 128  # DLPack's codes end below; TVM counts the device types of its n-th remote from n times this on
 
@@ -147,8 +147,9 @@ class Device(DeviceType):
 
     @property
     def total_global_memory(self) -> int | None:
-        """Bytes of the machine's memory."""
-        return self._memory("SC_PHYS_PAGES")
+        """Bytes of the machine's memory, or fewer if the process's control groups may have no more."""
+        sizes = self._memory("SC_PHYS_PAGES"), memory_limit()
+        return min((size for size in sizes if size is not None), default=None) if self.exist else None
 
     @property
     def available_global_memory(self) -> int | None:

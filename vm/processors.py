@@ -1,6 +1,7 @@
-"""How many processors this process may use: those that it may run on, and the time on them that its control groups have.
+"""What this process may use: the processors that it may run on, and the time on them and the memory that its control groups have.
 
-Linux: sched_setaffinity(2); Documentation/admin-guide/cgroup-v2.rst (cpu.max), scheduler/sched-bwc.rst (cpu.cfs_quota_us)
+Linux: sched_setaffinity(2); Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.max), scheduler/sched-bwc.rst
+(cpu.cfs_quota_us), cgroup-v1/memory.rst (memory.limit_in_bytes)
 """
 
 from __future__ import annotations
@@ -40,18 +41,25 @@ def cpu_count() -> int:
 def cpu_quota(process: Path = Path("/proc/self")) -> float | None:
     """The CPUs' time that a process's control groups have, in CPUs: the least of them and all that they lie in. None without a
     limit, and on systems without control groups."""
-    quotas = [quota for folder in _groups(process) for quota in (_quota(folder),) if quota is not None]
+    quotas = [quota for folder in _groups(process, "cpu") for quota in (_quota(folder),) if quota is not None]
     return min(quotas, default=None)
 
 
-def _groups(process: Path) -> Iterator[Path]:
+def memory_limit(process: Path = Path("/proc/self")) -> int | None:
+    """The bytes of memory that a process's control groups may have: the least of them and all that they lie in. None without a
+    limit, and on systems without control groups."""
+    limits = [limit for folder in _groups(process, "memory") for limit in (_memory(folder),) if limit is not None]
+    return min(limits, default=None)
+
+
+def _groups(process: Path, controller: str) -> Iterator[Path]:
     """The folders of the groups that may limit a process, from each one's own up to where the hierarchy is mounted."""
     for line in _lines(process / "cgroup"):
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        for root, mount in _mounts(process, "cpu" if controllers else ""):
+        for root, mount in _mounts(process, controller if controllers else ""):
             folder = mount / _relative(path, root)
             yield folder
             for above in folder.parents:
@@ -88,6 +96,13 @@ def _quota(folder: Path) -> float | None:
     with contextlib.suppress(ValueError, ZeroDivisionError):  # "max", and files of a kind that we do not know
         quota, period = map(int, words)
         return quota / period if quota > 0 else None
+    return None
+
+
+def _memory(folder: Path) -> int | None:
+    for line in _lines(folder / "memory.max") or _lines(folder / "memory.limit_in_bytes"):
+        with contextlib.suppress(ValueError):  # "max", and files of a kind that we do not know
+            return int(line)  # version 1 says "no limit" by more bytes than any machine has
     return None
 
 

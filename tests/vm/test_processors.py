@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle import tools
-from treadle.vm.processors import cpu_count, cpu_quota
+from treadle.vm import device
+from treadle.vm.processors import cpu_count, cpu_quota, memory_limit
 
 pytestmark = pytest.mark.serial
 confines = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processors cannot be chosen here")
@@ -74,8 +75,36 @@ def test_groups_of_version_1(process, group, root, quotas, quota):
     assert cpu_quota(process("cgroup", group, root, files)) == quota
 
 
+@pytest.mark.parametrize(
+    ("group", "files", "limit"),
+    [
+        ("/", {"memory.max": "1073741824"}, 1 << 30),
+        ("/", {"memory.max": "max"}, None),
+        ("/a/b", {"a/b/memory.max": "max", "a/memory.max": "4096"}, 4096),
+        ("/a/b", {"a/b/memory.max": "8192", "a/memory.max": "4096"}, 4096),
+        ("/a", {"a/memory.max": "nonsense"}, None),
+    ],
+)
+def test_the_least_memory_of_all_groups_counts(process, group, files, limit):
+    assert memory_limit(process("cgroup2", group, "/", files)) == limit
+
+
+def test_the_memory_of_groups_of_version_1(process):
+    folder = process("cgroup", "/docker/1", "/", {"docker/1/memory.limit_in_bytes": "65536"})
+    (folder / "cgroup").write_text("3:memory:/docker/1\n")
+    mounts = (folder / "mountinfo").read_text()
+    (folder / "mountinfo").write_text(mounts.replace("rw,cpu,cpuacct", "rw,memory"))
+    assert memory_limit(folder) == 65536
+
+
+def test_a_device_has_no_more_memory_than_its_control_groups(monkeypatch):
+    monkeypatch.setattr(device, "memory_limit", lambda: 12345)
+    assert device.cpu().total_global_memory == 12345
+
+
 def test_systems_without_control_groups(tmp_path):
     assert cpu_quota(tmp_path) is None
+    assert memory_limit(tmp_path) is None
 
 
 @pytest.mark.parametrize(("quota", "count"), [(None, 4), (0.2, 1), (1.0, 1), (1.5, 2), (2.0, 2), (64.0, 4)])
