@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison, Row, compare
     from .difference import diff
     from .dumping import dump
+    from .graph import save_graph
     from .nonfinite import NonFinite, first_nonfinite
     from .statistics import Stats, stats
     from .trace import save_trace
@@ -29,6 +30,7 @@ _HOMES = {
     "dump": ".dumping",
     "first_nonfinite": ".nonfinite",
     "load_case": ".case",
+    "save_graph": ".graph",
     "save_trace": ".trace",
     "stats": ".statistics",
     "Stats": ".statistics",
@@ -44,6 +46,7 @@ __all__ = [
     "dump",
     "first_nonfinite",
     "load_case",
+    "save_graph",
     "save_trace",
     "stats",
 ]

@@ -1,0 +1,66 @@
+"""Graphs for viewers: every value has the makers that it may have, whichever way the control goes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import treadle
+from treadle.debug.graph import graphs
+from treadle.formats.errors import ArgumentError, UnknownFunctionError
+
+
+@pytest.fixture(scope="module")
+def branching() -> treadle.Executable:
+    x, is_large = treadle.var("x", (2, 3)), treadle.var("is_large", (), "bool")
+    way = treadle.if_(is_large, treadle.op.exp(x), treadle.op.sin(x))
+    main = treadle.function([x, is_large], treadle.op.add(way, x))
+    return treadle.compile(treadle.Module(main=main), progress=False)
+
+
+def test_a_value_has_a_maker_of_each_branch(branching):
+    (graph,) = graphs(branching)
+    makers = {node.operators: node.inputs for node in graph.nodes if node.operators}
+    named = {i: node.operators for i, node in enumerate(graph.nodes)}
+    sources = [{named.get(node, "x") for node, _ in each} for each in makers[("add",)]]
+    assert sources == [{("exp",), ("sin",)}, {"x"}]
+
+
+def test_netron_is_given_values_that_are_made(branching, tmp_path):
+    path = tmp_path / "model.netron.json"
+    treadle.debug.save_graph(branching, path)
+    assert path.read_text().startswith('{"signature": "netron:')  # by which Netron knows it
+    (module,) = json.loads(path.read_text())["modules"]
+    made = {
+        value
+        for part in [*module["inputs"], *(o for n in module["nodes"] for o in n["outputs"])]
+        for value in part["value"]
+    }
+    read = {
+        value
+        for part in [*module["outputs"], *(i for n in module["nodes"] for i in n["inputs"])]
+        for value in part["value"]
+    }
+    assert read <= made == {argument["name"] for argument in module["arguments"]}
+    shaped = next(each for each in module["arguments"] if each["name"] == "%x")
+    assert shaped["type"] == {"dataType": "float32", "shape": {"dimensions": [2, 3]}}
+
+
+def test_model_explorer_is_given_edges_between_nodes(branching, tmp_path):
+    path = tmp_path / "model.explorer.json"
+    treadle.debug.save_graph(branching, path, function="main")
+    (graph,) = json.loads(path.read_text())["graphs"]
+    outputs = {node["id"]: {each["id"] for each in node["outputsMetadata"]} for node in graph["nodes"]}
+    edges = [edge for node in graph["nodes"] for edge in node.get("incomingEdges", ())]
+    assert edges
+    assert all(edge["sourceNodeOutputId"] in outputs[edge["sourceNodeId"]] for edge in edges)
+    assert {"exp", "sin", "add"} <= {node["label"] for node in graph["nodes"]}
+
+
+def test_what_cannot_be_written_is_named(branching, tmp_path):
+    with pytest.raises(ArgumentError, match=r"ends in neither \.netron\.json nor \.explorer\.json"):
+        treadle.debug.save_graph(branching, tmp_path / "model.json")
+    with pytest.raises(ArgumentError, match="expected an Executable, a str came"):
+        treadle.debug.save_graph("model.trdl", tmp_path / "model.netron.json")
+    with pytest.raises(UnknownFunctionError, match="mian"):
+        treadle.debug.save_graph(branching, tmp_path / "model.netron.json", function="mian")
