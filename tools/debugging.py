@@ -53,7 +53,13 @@ def add_commands(commands: Any) -> None:
     diff = commands.add_parser("diff", help="show in what two executables differ")
     for name in ("file", "other"):
         diff.add_argument(name, help=HELP)
-    for parser, command in ((source, source_command), (diff, diff_command)):
+    graph = commands.add_parser("graph", help="write the graph of the compiled program for Netron or Model Explorer")
+    graph.add_argument("file", help=HELP)
+    graph.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="FILE", help="*.netron.json or *.explorer.json"
+    )
+    graph.add_argument("--function", metavar="NAME", help="only this function")
+    for parser, command in ((source, source_command), (diff, diff_command), (graph, graph_command)):
         add_opt_level(parser)
         parser.set_defaults(command=command)
 
@@ -167,6 +173,14 @@ def diff_command(options: argparse.Namespace) -> int:
     found = diff(_opened(options.file, options), _opened(options.other, options))
     print(json.dumps(asdict(found), ensure_ascii=False) if options.json else found)
     return 0 if found.same else 1
+
+
+def graph_command(options: argparse.Namespace) -> int:
+    from ..debug import save_graph
+
+    save_graph(_opened(options.file, options), options.output, function=options.function)
+    print(f"{options.output}: {options.output.stat().st_size} bytes", file=sys.stderr)
+    return 0
 
 
 def _opened(name: str, options: argparse.Namespace) -> Executable:

@@ -8,6 +8,7 @@ import pytest
 import treadle
 from treadle.debug.graph import graphs
 from treadle.formats.errors import ArgumentError, UnknownFunctionError
+from treadle.tools.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +65,12 @@ def test_what_cannot_be_written_is_named(branching, tmp_path):
         treadle.debug.save_graph("model.trdl", tmp_path / "model.netron.json")
     with pytest.raises(UnknownFunctionError, match="mian"):
         treadle.debug.save_graph(branching, tmp_path / "model.netron.json", function="mian")
+
+
+def test_the_command_writes_the_graph_of_a_file(branching, tmp_path, capsys):
+    branching.export_library(tmp_path / "model.trdl")
+    out = tmp_path / "model.explorer.json"
+    assert main(["graph", str(tmp_path / "model.trdl"), "-o", str(out)]) == 0
+    assert json.loads(out.read_text())["graphs"][0]["id"] == "main"
+    assert str(out) in capsys.readouterr().err
+    assert main(["graph", str(tmp_path / "model.trdl"), "-o", str(tmp_path / "model.json")]) != 0
