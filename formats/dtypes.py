@@ -99,6 +99,7 @@ class DType(Enum):
             return False
 
     def __hash__(self) -> int:
+        """NumPy's, of what it has. The hashes of ml_dtypes' types are not asked for: they would import the package."""
         return self._hash
 
     @property

@@ -25,7 +25,7 @@ import io
 import os
 import re
 import signal
-import subprocess
+
 import sys
 import tempfile
 import time
@@ -108,7 +108,7 @@ class Run:
         if command.endswith(" &"):
             self._serve(command[:-2])
             return found[0]
-        done = subprocess.run(
+        done = processes.run_program(
             ["bash", "-c", command], capture_output=True, text=True, timeout=_SECONDS, env=_variables()
         )
         printed = "" if varies else done.stdout + done.stderr
@@ -118,7 +118,7 @@ class Run:
         """Starts a server, and waits for what it says first."""
         log = self.folder / f"server_{len(self.servers)}.log"
         with open(log, "wb") as file:
-            server = subprocess.Popen(
+            server = processes.start_program(
                 ["bash", "-c", f"exec {command}"], stdout=file, stderr=file, start_new_session=True, env=_variables()
             )
         self.servers.append(server)

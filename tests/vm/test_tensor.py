@@ -28,7 +28,8 @@ def test_an_element_type_is_equal_to_numpy_s(t):
 @pytest.mark.parametrize("dtype", DType)
 def test_each_element_type_is_numpy_s_of_its_name(dtype):
     assert dtype == np.dtype(dtype.name) == dtype
-    assert hash(dtype) == hash(np.dtype(dtype.name))
+    if np.dtype(dtype.name).isbuiltin == 1:  # others are ml_dtypes', whose import no hash is worth
+        assert hash(dtype) == hash(np.dtype(dtype.name))
     assert pickle.loads(pickle.dumps(dtype)) is dtype
 
 
