@@ -178,7 +178,9 @@ class DType(Enum):
         else:
             exponent, mantissa = divmod(self.format.greatest, 1 << self.format.mantissa)
             greatest = (1 + mantissa / (1 << self.format.mantissa)) * 2.0 ** (exponent - self.format.bias)
-        return (-greatest, greatest) if self.is_signed else (0.0, greatest)
+        if self.format is not None and not self.format.has_sign:
+            return 2.0**-self.format.bias, greatest
+        return -greatest, greatest
 
     def __repr__(self) -> str:
         return self.name

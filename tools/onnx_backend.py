@@ -21,14 +21,6 @@ def run(model_path: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     kernels = knobs.get("TREADLE_KERNELS")
     content = compile(model_path, embed_native=kernels == "build", progress=False).as_bytes()
     machine = VirtualMachine(load(content), kernels=kernels)
-    result = machine["main"](*map(_held, inputs))
+    result = machine["main"](*inputs)
     results = list(result) if isinstance(result, tuple) else [result]
     return [np.asarray(value) for value in results]
-
-
-def _held(array: np.ndarray) -> np.ndarray:
-    """Integers of fewer than 8 bits as the machine has them: bytes."""
-    from ..compiler.frontend.onnx_tensors import NARROW
-
-    held, _ = NARROW.get(array.dtype.name, (None, 0))
-    return array if held is None else array.astype(held.numpy)

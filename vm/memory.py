@@ -30,21 +30,28 @@ def _array_type(count: int) -> Any:
     return ctypes.c_int64 * count
 
 
+_OF_OTHERS = 2  # `dtype.isbuiltin` of types that a package has registered
+
+
 class Elements:
     """Memory as NumPy takes it; `owner` lives as long as an array of it."""
 
-    __slots__ = ("__array_interface__", "owner")
+    __slots__ = ("__array_interface__", "dtype", "owner")
 
     def __init__(
         self, address: int, dtype: np.dtype, shape: tuple[int, ...], owner: object = None, writeable: bool = True
     ) -> None:
         # NumPy wants an address that is not zero even for no elements
         data = (address or 64, not writeable)
-        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape, "data": data}
+        self.dtype = dtype
+        # NumPy's interface has no names for types of others
+        typestr = np.dtype(f"u{dtype.itemsize}").str if dtype.isbuiltin == _OF_OTHERS else dtype.str
+        self.__array_interface__ = {"version": 3, "typestr": typestr, "shape": shape, "data": data}
         self.owner = owner
 
     def array(self) -> np.ndarray:
-        return np.asarray(self)
+        array = np.asarray(self)
+        return array.view(self.dtype) if self.dtype.isbuiltin == _OF_OTHERS else array
 
 
 def pinned(array: np.ndarray) -> object:

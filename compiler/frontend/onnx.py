@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...formats import dims
+from ...formats.dtypes import DType
 from ...formats.errors import (
     DTypeError,
     FileError,
@@ -51,7 +52,7 @@ from . import (  # noqa: F401  (they register importers)
 from .onnx_file import ModelFile, ModelSource, read_model
 from .onnx_loops import LOOPS, NotImportedError
 from .onnx_table import attribute_value, find
-from .onnx_tensors import held_type, to_array
+from .onnx_tensors import element_type, to_array
 from .onnx_values import GraphBuilder, Imported, TensorSequence, UnsupportedError, Value, constant, present, tensors_of
 
 if TYPE_CHECKING:
@@ -123,10 +124,9 @@ class _ModelImporter:
             hint = near(min(unknown), (info.name for info in inputs))
             raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}{hint}")
         params = self._params(inputs, shapes)
-        for param, info in zip(params, inputs, strict=True):
+        for param in params:
             assert isinstance(param.type, TensorType)
-            bits = held_type(info.type.tensor_type.elem_type)[1]
-            scope.values[param.name] = Value(param.type, param, bits=bits)
+            scope.values[param.name] = Value(param.type, param)
         results = self._graph(self.graph, scope, self.file.weights)
         sequences = [info.name for info in self.graph.output if isinstance(scope.values.get(info.name), TensorSequence)]
         self.unsupported += [("output", name, "is a sequence of tensors") for name in sequences]
@@ -171,7 +171,7 @@ class _ModelImporter:
 
     def _weight(self, name: str, array: np.ndarray, scope: _Scope) -> Value | None:
         """A tensor of the model's own graph that is to keep its name: sizes and single numbers are part of what the graph is."""
-        if self.weights is None or scope.outer is not None or array.dtype.kind != "f" or array.size < 2:
+        if self.weights is None or scope.outer is not None or not DType.of(array.dtype).is_float or array.size < 2:
             return None
         weight = self.weights.add(name, array)
         return Value(weight.type, weight)
@@ -407,7 +407,7 @@ def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> t
         )
     tensor = info.type.tensor_type
     try:
-        dtype, _ = held_type(tensor.elem_type)
+        dtype = element_type(tensor.elem_type)
     except DTypeError as error:
         raise UnsupportedOperatorError(
             f"input {info.name!r}: {error.message}", [("input", info.name, error.message)]

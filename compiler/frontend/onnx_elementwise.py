@@ -159,15 +159,50 @@ def _is_inf(g: GraphBuilder, x: Value, *, detect_negative: int = 1, detect_posit
 
 @importer("Cast")
 def _cast(g: GraphBuilder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    # saturate and round_mode are about float8 types alone, which element_type refuses
-    return g.op("cast", x, dtype=element_type(to))
+    return converted(g, x, element_type(to), bool(saturate), round_mode)
+
+
+def converted(g: GraphBuilder, x: Value, dtype: DType, saturate: bool = True, round_mode: str = "up") -> Value:
+    """x in another element type, as ONNX's Cast has it: what is beyond a float of 8 bits becomes its greatest value where that
+    `saturate`s, powers of two are rounded by `round_mode`, and of integers of fewer than 8 bits the lowest ones are kept."""
+    if x.dtype.is_float and dtype.is_integer and not dtype.is_numpys:
+        x = g.op("cast", x, dtype=DType.int32)
+    if dtype.format is None or dtype.itemsize > 1 or x.dtype is dtype:
+        return g.op("cast", x, dtype=dtype)
+    if x.dtype.is_integer or x.dtype.bounds[1] < dtype.bounds[1]:
+        x = g.op("cast", x, dtype=DType.float32)
+    if saturate:
+        least, greatest = dtype.bounds
+        x = g.op("clip", x, min=least, max=greatest)
+    if dtype is DType.float8_e8m0fnu:
+        x = _power_of_two(g, x, round_mode)
+    return g.op("cast", x, dtype=dtype)
+
+
+def _power_of_two(g: GraphBuilder, x: Value, round_mode: str) -> Value:
+    """x rounded to a power of two: of the nearest one, itself, its half or its double."""
+    if round_mode not in ("up", "down", "nearest"):
+        raise ModelError(f"round_mode {round_mode!r} is not one of ONNX's")
+    nearest = g.op("cast", g.op("cast", x, dtype=DType.float8_e8m0fnu), dtype=x.dtype)
+    if round_mode == "nearest":
+        return nearest
+    operator, factor = ("less", 2.0) if round_mode == "up" else ("greater", 0.5)
+    other = g.op("multiply", nearest, g.constant(factor, x.dtype))
+    return g.op("where", g.op(operator, nearest, x), other, nearest)
+
+
+@importer("BitCast")
+def _bit_cast(g: GraphBuilder, x: Value, *, to: int) -> Value:
+    dtype = element_type(to)
+    if DType.bool in (x.dtype, dtype):  # a truth value is a byte of 0 or 1
+        x = g.op("cast", x, dtype=DType.uint8) if x.dtype is DType.bool else x
+        return g.op("cast" if dtype is DType.bool else "bitcast", x, dtype=dtype)
+    return g.op("bitcast", x, dtype=dtype)
 
 
 @importer("CastLike")
 def _cast_like(g: GraphBuilder, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
-    if like.bits:
-        raise UnsupportedError(f"a cast to integers of {like.bits} bits")
-    return g.op("cast", x, dtype=like.dtype)
+    return converted(g, x, like.dtype, bool(saturate), round_mode)
 
 
 @importer("Identity")

@@ -6,16 +6,16 @@ wants a sum as an int32, it is the exact one.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
+from .onnx_elementwise import converted
 from .onnx_networks import convolution, convolved, product
 from .onnx_table import importer
-from .onnx_tensors import element_type, held_type
+from .onnx_tensors import element_type
 from .onnx_values import GraphBuilder, Value
 
 _NARROW = frozenset({DType.int8, DType.uint8, DType.int16, DType.uint16})  # which float32 holds
@@ -32,21 +32,34 @@ def quantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
     precision: int = 0,
-    saturate: int = 1,  # about float8 types alone
+    saturate: int = 1,
 ) -> Value:
-    dtype, bits = held_type(output_dtype) if output_dtype else (DType.uint8, 0)
+    dtype = element_type(output_dtype) if output_dtype else DType.uint8
     if zero_point is not None:
-        dtype, bits = zero_point.dtype, zero_point.bits
+        dtype = zero_point.dtype
     inner = element_type(precision) if precision else scale.dtype
     x, scale = _cast(g, x, inner), _cast(g, _spread(g, scale, x, axis, block_size), inner)
-    whole = _quantized(g, x, scale, _zero(g, zero_point, x, axis, block_size), dtype)
-    return _limited(g, whole, bits) if bits else whole
+    zero = _zero(g, _computed(g, zero_point), x, axis, block_size)
+    if dtype.is_float:
+        steps = g.broadcast("divide", x, scale)
+        if zero is not None:
+            steps = g.broadcast("add", steps, _cast(g, zero, inner))
+        return converted(g, steps, dtype, bool(saturate))
+    whole = _quantized(g, x, scale, zero, dtype.computed)
+    if dtype.computed is dtype:
+        return whole
+    least, greatest = dtype.bounds
+    return g.op("cast", g.op("clip", whole, min=least, max=greatest), dtype=dtype)
 
 
-def _limited(g: GraphBuilder, x: Value, bits: int) -> Value:
-    """Integers of 8 bits as the nearest ones of fewer."""
-    least = -(1 << (bits - 1)) if x.dtype is DType.int8 else 0
-    return dataclasses.replace(g.op("clip", x, min=least, max=least + (1 << bits) - 1), bits=bits)
+def _computed(g: GraphBuilder, x: Value | None) -> Value | None:
+    """Elements of types that are only stored, as those of types that are computed with. Constants at once, whatever their size:
+    products are made of such weights' integers."""
+    if x is None or x.dtype.is_numpys:
+        return x
+    if x.constant is None:
+        return g.op("cast", x, dtype=x.dtype.computed)
+    return g.constant(x.constant, x.dtype.computed)
 
 
 @importer("DequantizeLinear")
@@ -60,7 +73,8 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Value:
-    zero = _zero(g, zero_point, x, axis, block_size)
+    x = _computed(g, x)  # type: ignore[assignment]
+    zero = _zero(g, _computed(g, zero_point), x, axis, block_size)
     result = _dequantized(g, x, _spread(g, scale, x, axis, block_size), zero)
     return _cast(g, result, element_type(output_dtype)) if output_dtype else result
 

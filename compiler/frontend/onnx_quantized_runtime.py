@@ -269,7 +269,7 @@ def _gather_block_quantized(
     zero points, if they have none, half way."""
     if axis_of(gather_axis, data.rank) != 0 or axis_of(quantize_axis, data.rank) != 1 or data.rank != 2:
         raise UnsupportedError(f"gathering along axis {gather_axis} of {data.type}, blocks along axis {quantize_axis}")
-    if not data.bits:
+    if data.dtype.is_numpys:
         _check_bits(bits, "numbers")
         rows, size = data.shape
         if not isinstance(rows, int) or not isinstance(size, int):

@@ -1,6 +1,6 @@
 """From the tensors of an ONNX model to arrays.
 
-Integers of fewer than 8 bits, of which ONNX packs several into a byte, are held as bytes: see `held_type`.
+Elements of fewer than 8 bits, of which ONNX packs several into a byte, have a byte each in memory.
 
 External data is read only from files in the model's own folder, and only as much as the tensor declares.
 """
@@ -23,38 +23,25 @@ if TYPE_CHECKING:
 
 def element_type(code: int) -> DType:
     """The element type of that ONNX code. Raises DTypeError for one that Treadle does not have."""
-    import onnx
-
     try:
-        return DType.of(onnx.helper.tensor_dtype_to_np_dtype(code))
-    except (KeyError, DTypeError):
+        return DType.from_onnx(code)
+    except DTypeError:
+        import onnx
+
         known = {value: name for name, value in onnx.TensorProto.DataType.items()}
         raise DTypeError(f"tensors of {known.get(code, f'the unknown type {code}')} are not supported") from None
 
 
-# By the name of a type in `ml_dtypes`, which in capitals is ONNX's: by what it is held, and how many bits it has.
-NARROW = {"int4": (DType.int8, 4), "uint4": (DType.uint8, 4), "int2": (DType.int8, 2), "uint2": (DType.uint8, 2)}
-
-
-def held_type(code: int) -> tuple[DType, int]:
-    """The element type by which tensors of that ONNX code are held, and how many bits their elements have, if fewer than the
-    type has; else 0. Raises DTypeError for a type that Treadle does not have."""
-    import onnx
-
-    name = onnx.TensorProto.DataType.Name(code) if code in onnx.TensorProto.DataType.values() else ""
-    return NARROW.get(name.lower()) or (element_type(code), 0)
-
-
 def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | None = None) -> np.ndarray:
-    """The elements of a tensor of the model, read-only. `raw` are those that are not in the message, as bytes. Integers of fewer
-    than 8 bits are of a type of `ml_dtypes`, a byte each.
+    """The elements of a tensor of the model, read-only. `raw` are those that are not in the message, as bytes.
 
     Raises DTypeError for an element type that Treadle does not have, ModelError for data that do not fit the shape.
     """
     import onnx
     from onnx import numpy_helper
 
-    dtype, bits = held_type(tensor.data_type)
+    dtype = element_type(tensor.data_type)
+    bits = dtype.value.bits if dtype.value.bits < 8 else 0
     count = math.prod(tensor.dims)
     if any(dim < 0 for dim in tensor.dims) or count > limits.DIMENSION:
         raise ModelError(f"tensor {tensor.name!r} has the impossible shape {list(tensor.dims)}")

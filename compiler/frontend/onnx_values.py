@@ -27,7 +27,6 @@ from .. import effort, ir
 from ..operators import Operator, lookup
 from ..weights import results_of
 from .onnx_dims import NotKnownError, evaluate_symbolically
-from .onnx_tensors import NARROW
 
 FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
@@ -45,8 +44,6 @@ class Value:
     type: TensorType
     atom: ir.Atom | None
     dims: np.ndarray | None = None  # objects: integers and SymbolicDims
-    # Of integers that the model declares to have fewer than their type, else 0. Their operators must keep to the range.
-    bits: int = 0
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -59,6 +56,8 @@ class Value:
         array = None if isinstance(self.atom, ir.Weight) else self.constant
         if array is None or array.size > _TRACKED_ELEMENTS:
             return self.dims
+        if not self.dtype.is_numpys:
+            array = array.astype(self.dtype.computed.numpy)
         if array.dtype.kind in "iub":
             return array.astype(object)
         with np.errstate(all="ignore"):
@@ -103,11 +102,7 @@ def present(values: Sequence[Imported | None]) -> list[Value]:
 
 def constant(array: np.ndarray) -> Value:
     """A constant as a value; the array must not change any more."""
-    held, bits = NARROW.get(array.dtype.name, (None, 0))
-    if held is not None:
-        array = array.astype(held.numpy)
-        array.flags.writeable = False
-    return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array), bits=bits)
+    return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array))
 
 
 def scalar(array: np.ndarray, what: str) -> Any:
