@@ -3,6 +3,7 @@ taken an answer. gRPC itself bounds none of that unless the client sets a deadli
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import grpc
 
 from .errors import BadRequestError, OverloadedError
+from .http_body import Room
 
 MESSAGE_SECONDS = 15.0  # from a call's start to its message
 READ_SECONDS = 60.0  # in which a client must have taken an answer
@@ -22,6 +24,9 @@ SCANNED = 64 << 10  # bytes of a message from which on it is looked at before it
 MAX_STRUCTURE = (
     16 << 20
 )  # bytes of a message but for raw_input_contents: what is made of them takes up to 50 times as many
+
+
+_UNCOUNTED = contextlib.nullcontext()
 
 
 class Watched:
@@ -45,7 +50,9 @@ class Watched:
 class Calls:
     """The calls of one server that have not ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
+        """`room` is for the bytes of all messages that are worked on; small ones are not counted."""
+        self._room = room
         self._lock = threading.Lock()  # of deciding which stream gives way
         self._calls: set[Watched] = set()
         self._streams: set[Watched] = set()
@@ -71,7 +78,11 @@ class Calls:
                 self._calls.discard(watched)
             if data is None:
                 return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
-            printed = handle(data, context)
+            try:
+                with self._held(data):
+                    printed = handle(data, context)
+            except OverloadedError as error:
+                return context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
             if len(printed) > _SMALL:
                 self._begin(Watched(context, READ_SECONDS), self._calls)
             return printed
@@ -90,12 +101,16 @@ class Calls:
             watched.waits(None, is_idle=True)
             for each in requests:
                 watched.works()
-                yield each
+                with self._held(each):
+                    yield each
 
         for each in method(noted(), context):
             watched.waits(READ_SECONDS)
             yield each
             watched.waits(None, is_idle=True)
+
+    def _held(self, data: bytes) -> contextlib.AbstractContextManager[None]:
+        return self._room.held(len(data)) if len(data) > SCANNED else _UNCOUNTED
 
     def sweep(self, now: float) -> None:
         """Ends the calls whose clients take too long."""

@@ -267,7 +267,7 @@ def make_server(
     if remote is not None:
         from .remote_service import remote_handlers
 
-        handlers = remote_handlers(remote, tokens, log, _answered, _streamed)
+        handlers = remote_handlers(remote, calls, tokens, log, _answered, _streamed)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(remote.name, handlers),))
     return server
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 from .errors import BadRequestError, ClientGoneError, OverloadedError, TooLargeError
@@ -14,20 +16,36 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Room:
-    """How many bytes the bodies of all requests may have together, while they are read and answered."""
+    """How many bytes the bodies of all requests may have together, while they are read and answered. For any thread."""
 
     def __init__(self, size: int) -> None:
         self._left = self._size = size
+        self._lock = threading.Lock()
 
     def take(self, count: int) -> None:
         """Raises OverloadedError where there is no room for so many bytes."""
-        if count > self._left:
-            raise OverloadedError(f"the bodies of all requests have {self._size} bytes already; try again later")
-        self._left -= count
+        with self._lock:
+            if count > self._left:
+                used = self._size - self._left
+                raise OverloadedError(
+                    f"the bodies of all requests have {used} bytes, of {self._size} that they may have; {count} more do "
+                    "not fit: try again later"
+                )
+            self._left -= count
 
     def give(self, count: int) -> None:
         """The inverse."""
-        self._left += count
+        with self._lock:
+            self._left += count
+
+    @contextlib.contextmanager
+    def held(self, count: int) -> Iterator[None]:
+        """Takes so many bytes, and gives them back at the end. Raises OverloadedError."""
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.give(count)
 
 
 class Body:

@@ -34,6 +34,7 @@ from ..vm.remote_wire import CHUNK, NAME, SERVICE, SESSION_KEY, VERSION, error_t
 from ..vm.tensor import Tensor
 from .access import AccessLog, Tokens
 from .errors import OverloadedError, UnavailableError
+from .grpc_calls import Calls
 from .remote_functions import Functions
 from .remote_sessions import Executables, RemoteLimits, Session, Sessions
 from .remote_turns import Places, in_turn
@@ -276,6 +277,7 @@ def _running(session: Session, context: grpc.ServicerContext) -> Iterator[Cancel
 
 def remote_handlers(
     methods: RemoteMethods,
+    calls: Calls,
     tokens: Tokens | None,
     log: AccessLog | None,
     once: Callable[..., Any],
@@ -283,7 +285,7 @@ def remote_handlers(
 ) -> dict[str, Any]:
     """gRPC's handlers of the methods; `once` and `streamed` wrap those that answer once, or with a stream."""
     return {
-        "Call": grpc.unary_unary_rpc_method_handler(once("Remote.Call", methods.Call, tokens, log)),
+        "Call": grpc.stream_unary_rpc_method_handler(calls.unary(once("Remote.Call", methods.Call, tokens, log))),
         "Put": grpc.stream_unary_rpc_method_handler(once("Remote.Put", methods.Put, tokens, log)),
         "Get": grpc.unary_stream_rpc_method_handler(streamed("Remote.Get", methods.Get, tokens, log)),
     }

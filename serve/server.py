@@ -23,6 +23,7 @@ from ..formats.errors import ArgumentError, FileError
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .http_app import HttpApp, HttpLimits
+from .http_body import Room
 from .http_pages import Pages
 from .http_protocol import Connection, most_connections, sweep
 from .remote_sessions import RemoteLimits
@@ -173,7 +174,7 @@ class Server:
             from .remote_service import RemoteMethods
 
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
-        self._calls = Calls()
+        self._calls = Calls(Room(config.limits.max_bodies * config.limits.max_body))
         self._grpc = make_server(
             Methods(self.service, self.regions, self.tracing),
             max_body=config.limits.max_body,

@@ -16,6 +16,7 @@ import grpc
 from treadle.serve import grpc_calls
 from treadle.serve.errors import BadRequestError
 from treadle.serve.grpc_messages import message
+from treadle.vm.remote_wire import SERVICE as SERVICE_OF_REMOTE
 
 X = np.ones((2, 8), np.float32)
 SERVICE = "/inference.GRPCInferenceService/"
@@ -183,3 +184,45 @@ def test_a_server_ends_though_streams_are_open(folder: Path, start: Callable[...
     with pytest.raises(grpc.RpcError):
         next(stream)
     assert time.monotonic() - begin < 25
+
+
+def test_the_bytes_of_all_messages_are_bounded(start, folder, connect):
+    from treadle.serve.http_app import HttpLimits
+
+    server = start(limits=HttpLimits(max_body=1 << 20, max_bodies=1))
+    channel, large = connect(server), np.ones((20_000, 8), np.float32)
+    ask = channel.unary_unary(SERVICE + "ModelInfer")
+    with server._calls._room.held(800_000):  # as if another call had so many
+        with pytest.raises(grpc.RpcError) as raised:
+            ask(request(large), timeout=20)
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "do not fit: try again later" in raised.value.details()
+        stream = channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([request(large)]), timeout=20)
+        with pytest.raises(grpc.RpcError) as raised:
+            next(stream)
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert ask(request(), timeout=20)  # a small one is answered
+    for _ in range(10):  # the room of each is given back
+        assert ask(request(large), timeout=20)
+        assert list(channel.stream_stream(SERVICE + "ModelStreamInfer")(iter([request(large)] * 3), timeout=20))
+    assert server._calls._room._left == 1 << 20
+
+
+@pytest.mark.usefixtures("bounds")
+def test_a_remote_call_does_not_wait_for_its_message_for_ever(start, folder, connect):
+    from treadle.serve.remote_sessions import RemoteLimits
+
+    server = start(remote=RemoteLimits())
+    over = threading.Event()
+
+    def never() -> Iterator[bytes]:
+        over.wait(20)
+        yield from ()
+
+    call = connect(server).stream_unary("/" + SERVICE_OF_REMOTE + "/Call").future(never())
+    try:
+        with pytest.raises(grpc.RpcError) as raised:
+            call.result(10)
+        assert raised.value.code() is grpc.StatusCode.CANCELLED
+    finally:
+        over.set()
