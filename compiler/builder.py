@@ -739,7 +739,7 @@ def _clauses(clauses: Any) -> list[tuple[Any, Any]]:
 _PATTERNS = (ConstructorFunction, ir.Wildcard, ir.Bind, ir.ConstructorPattern, ir.TuplePattern)
 
 
-def match_(value: Expression, clauses: Mapping[Pattern, Any] | Sequence[tuple[Pattern, Any]]) -> Expression:
+def match_(value: Expression, clauses: Mapping[Any, Any] | Sequence[tuple[Pattern, Any]]) -> Expression:
     """The first clause whose pattern fits. A clause is a value, or a Python function of the variables that its pattern binds.
 
     A constructor as a pattern binds all its fields, named like the function's parameters.

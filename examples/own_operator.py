@@ -19,7 +19,8 @@ prange = range  # in a kernel: rounds that threads share
 
 
 def _nearest(rows: np.ndarray, points: np.ndarray) -> np.ndarray:
-    return np.sqrt(((rows[:, None] - points) ** 2).sum(2)).min(1)
+    distances: np.ndarray = np.sqrt(((rows[:, None] - points) ** 2).sum(2))
+    return np.asarray(distances.min(1))
 
 
 def _nearest_kernel(rows, points, out):  # type: ignore[no-untyped-def]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,3 +21,24 @@ def test_an_example_runs(script: str, tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """By a kernel of Jupyter's where there is one, else cell by cell in one namespace."""
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    if importlib.util.find_spec("nbclient") and importlib.util.find_spec("ipykernel"):
+        import nbformat
+        from nbclient import NotebookClient
+
+        notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+        NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        return
+    namespace: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec(cell["source"], namespace)
+
+
+def test_the_notebook_is_kept_without_results() -> None:
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
