@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from treadle.compiler.frontend.onnx import from_onnx
+from treadle.formats.errors import TreadleError
 
 from . import forests
 from .forests import by_evaluator, by_machine, by_onnxruntime
@@ -52,3 +55,87 @@ def test_machine_gives_what_the_evaluator_does(seed: int, aggregate: str, dense:
     model, columns = regressor(random, dtype, dense=dense, aggregate_function=aggregate)
     x = forests.features(random, int(random.integers(0, 40)), columns, dtype)
     np.testing.assert_array_equal(by_machine(model, x=x)[0], by_evaluator(model, x=x)[0])
+
+
+def classifier(labels: int, weights: list[list[float]], **attributes: Any) -> Any:
+    """A tree of three leaves, x <= 0, x <= 1/2 and the others."""
+    given = {
+        "nodes_treeids": [0] * 5,
+        "nodes_nodeids": [0, 1, 2, 3, 4],
+        "nodes_featureids": [0] * 5,
+        "nodes_values": [0.0, 0, 0.5, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_truenodeids": [1, 0, 3, 0, 0],
+        "nodes_falsenodeids": [2, 0, 4, 0, 0],
+        "class_treeids": [0] * (3 * len(weights[0])),
+        "class_nodeids": [leaf for leaf in (1, 3, 4) for _ in weights[0]],
+        "class_ids": [number for _ in weights for number in range(len(weights[0]))],
+        "class_weights": [weight for row in weights for weight in row],
+        "classlabels_int64s": [5, 9, 7][:labels],
+    }
+    node = helper.make_node("TreeEnsembleClassifier", ["x"], ["y", "z"], domain="ai.onnx.ml", **{**given, **attributes})
+    return forests.model(node, {"x": ("float32", ("n", 1))}, ["y", "z"], 1)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("base", [{}, {"base_values": [0.25]}])
+@pytest.mark.parametrize("weights", [[[0.1], [0.3], [0.7]], [[-0.1], [0.3], [0.7]]])
+def test_classifier_of_two_labels_and_one_weight_is_onnxruntimes(weights: Any, base: Any, transform: str) -> None:
+    model = classifier(2, weights, post_transform=transform, **base)
+    x = np.float32([[0.2], [0.8], [-1]])
+    for came, expected in zip(by_evaluator(model, x=x), by_onnxruntime(model, x=x), strict=True):
+        np.testing.assert_allclose(came, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+def test_classifier_of_three_labels_is_onnxruntimes(transform: str) -> None:
+    model = classifier(3, [[0.1, 0.2, 0], [0.3, 0.2, 0.5], [0.7, 0.1, 0.2]], post_transform=transform)
+    x = np.float32([[0.2], [0.8], [-1]])
+    for came, expected in zip(by_machine(model, x=x), by_onnxruntime(model, x=x), strict=True):
+        np.testing.assert_allclose(came, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes_truenodeids": [0, 0, 3, 0, 0]}, "root|cycle"),
+        ({"nodes_falsenodeids": [2, 0, 2, 0, 0]}, "cycle|ways"),
+        ({"nodes_truenodeids": [77, 0, 3, 0, 0]}, "node 77 of tree 0, which is not there"),
+        ({"nodes_truenodeids": [1, 0, 3, 0]}, "nodes_truenodeids has 4 entries, nodes_nodeids has 5"),
+        ({"nodes_values": [float("nan"), 0, 0, 0, 0]}, "threshold NaN"),
+        ({"nodes_featureids": [-1] * 5}, "negative feature"),
+        ({"nodes_featureids": [1] * 5}, "none of 1"),
+        ({"nodes_nodeids": [0, 1, 2, 3, 3]}, "listed twice"),
+        ({"class_ids": [9, 0, 0]}, "target 9"),
+        ({"nodes_modes": ["BRANCH_LEQ", "LEAF", "BRANCH", "LEAF", "LEAF"]}, "mode 'BRANCH'"),
+    ],
+)
+def test_trees_that_do_not_fit_together_are_refused_by_name(change: dict, message: str) -> None:
+    with pytest.raises(TreadleError, match=message):
+        from_onnx(classifier(2, [[0.1], [0.3], [0.7]], **change))
+
+
+@pytest.mark.parametrize("case", ["tree_ensemble_set_membership", "tree_ensemble_single_tree"])
+def test_trees_of_version_5_give_what_the_standard_says(case: str) -> None:
+    from onnx.backend.test.case.node import collect_testcases
+
+    (found,) = [each for each in collect_testcases(None) if each.name == f"test_ai_onnx_ml_{case}"]
+    for inputs, outputs in found.data_sets:
+        came = by_machine(found.model, x=np.asarray(inputs[0]))[0]
+        assert came.dtype == outputs[0].dtype
+        np.testing.assert_allclose(came, outputs[0], rtol=1e-6)
+
+
+def test_a_machine_is_made_of_an_ensemble_whose_trees_have_many_sizes() -> None:
+    random = np.random.default_rng(3)
+    nodes, leaves = forests.forest(random, 200, 9, 20, ["BRANCH_LEQ"])
+    weights = [float(value) for value in random.standard_normal(len(leaves)).astype(np.float32)]
+    node = helper.make_node(
+        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", **nodes, target_treeids=[t for t, _ in leaves],
+        target_nodeids=[n for _, n in leaves], target_ids=[0] * len(leaves), target_weights=weights, n_targets=1,
+    )  # fmt: skip
+    model = forests.model(node, {"x": ("float32", ("n", 20))}, ["y"], 1)
+    x = forests.features(random, 1003, 20)
+    vm = treadle.VirtualMachine(treadle.compile(model))["main"]
+    np.testing.assert_allclose(np.asarray(vm(x)), by_onnxruntime(model, x=x)[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(np.asarray(vm(x[:5])), np.asarray(vm(x))[:5])
