@@ -17,6 +17,7 @@ from . import formats, vm
 if TYPE_CHECKING:
     from . import debug
     from .cluster.batches import map_batches
+    from .compiler.batch import Batch
     from .compiler.builder import (
         Module,
         constant,
@@ -73,6 +74,7 @@ _HOMES = {
     "tuple_": ".compiler.builder",
     "var": ".compiler.builder",
     "while_loop": ".compiler.builder",
+    "Batch": ".compiler.batch",
     "compile": ".compiler.driver",
     "onnx_operator": ".compiler.extension",
     "operator": ".compiler.extension",
@@ -102,6 +104,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Batch",
     "CancelToken",
     "DType",
     "Device",

@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import gc
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,9 +32,11 @@ from ..formats.types import TensorType
 from ..vm.library import variant_keys
 from . import effort, ir
 from .analysis import atoms_in, constant_bytes
+from .batch import Batch
 from .codegen import Generated, distinct, generate
 from .decode_loop import NAME as LOOP
 from .decode_loop import with_decode_loop
+from .forced_sizes import forced_text
 from .kernels.lower import supports
 from .kernels.target import Target, host
 from .operators.winograd import WinogradChoice, best_tiles
@@ -78,6 +81,7 @@ def compile(
     named_weights: bool = False,
     passes: Sequence[Placed] = (),
     decode_loop: bool = False,
+    batch: str | Batch | None = None,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, a
     module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one.
@@ -97,6 +101,10 @@ def compile(
     named_weights  remember how constants are made of `params` and of the tensors of an ONNX model, so that a machine can take
                   others with `load_params`. What weights hold decides less then: a bias of zeros is added, too
     passes        of your own: [treadle.after("fold_constants", MyPass())]
+    batch         of an ONNX model, a name for the size of its batch, such as "n": sizes that the exporter wrote down as they were
+                  become symbolic where the batch flows, and nodes that would mix its rows are refused. `shapes` with that
+                  name say which axes are the batch, by default the first of each input. A treadle.Batch tells afterwards
+                  what was changed, node by node
     decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decode_loop.py`)
 
     Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
@@ -109,7 +117,10 @@ def compile(
             entry = tuple(model) if isinstance(model, Mapping) and model else "main"
         entries = _entries(entry)
         _check_options(params, shapes, tune, built, print_after=print_after, without=without, passes=passes)
-        module = built or _import(model, entries[0], shapes, weights)
+        asked = None if batch is None else Batch.of(batch)
+        if asked is not None and built is not None:
+            raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
+        module = built or _import(model, entries[0], shapes, weights, asked)
         if decode_loop:
             module, entries = with_decode_loop(_with_result_names(module, entries[:1]), entries[0]), (*entries, LOOP)
         generate_with = functools.partial(
@@ -336,24 +347,33 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
 
 @_uncollected()
 def _import(
-    model: Any, entry: str, shapes: Mapping[str, Sequence[int | str]] | None, weights: Weights | None
+    model: Any,
+    entry: str,
+    shapes: Mapping[str, Sequence[int | str]] | None,
+    weights: Weights | None,
+    batch: Batch | None = None,
 ) -> ir.Module:
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
         raise CompileError(
             f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
         )
     if isinstance(model, (str, os.PathLike)) and Path(model).suffix == IR_SUFFIX:
-        if shapes:
-            raise CompileError(f"{os.fspath(model)}: shapes are for ONNX models; a text of the IR has its own")
+        if shapes or batch:
+            raise CompileError(
+                f"{os.fspath(model)}: shapes and batch are for ONNX models; a text of the IR has its own"
+            )
         return read_module(model)
     try:
         from .frontend.onnx import from_onnx
 
-        return from_onnx(model, shapes=shapes, entry=entry, weights=weights)
+        module = from_onnx(model, shapes=shapes, entry=entry, weights=weights, batch=batch)
     except ModuleNotFoundError as error:
         if error.name != "onnx":
             raise
         raise CompileError("ONNX models are read by the package onnx: pip install 'treadle[onnx]'") from None
+    if forced := forced_text(module.functions[entry]):
+        warnings.warn(forced, UserWarning, stacklevel=5)
+    return module
 
 
 IR_SUFFIX = ".ir"  # of files that hold a text of the IR

@@ -56,6 +56,12 @@ def add_commands(commands: Any) -> None:
         metavar="NAME=DIM,…",
         help="shape of an input, numbers or names: x=n,3,224,224",
     )
+    compile_.add_argument(
+        "--batch",
+        metavar="NAME",
+        help="make the batch symbolic, and the sizes that the exporter wrote down for it; --shape with that name says which axes "
+        "are the batch (default: the first of each input)",
+    )
     add_opt_level(compile_)
     compile_.add_argument("--entry", default="main", help="name of the compiled function (default: main)")
     compile_.add_argument("--no-kernels", action="store_true", help="build no native code; the first run will")
@@ -172,8 +178,16 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
     from .. import compile
 
     if file.is_model:
+        from ..compiler.batch import Batch
+        from ..compiler.forced_sizes import forced_text
+
+        batch = None if options.batch is None else Batch.of(options.batch)
+        module = file.module(options.shape, options.entry, batch)
+        for note in (batch, forced_text(module.functions[options.entry]) if options.entry in module.functions else ""):
+            if note:
+                print(note, file=sys.stderr)
         return compile(
-            file.module(options.shape, options.entry),
+            module,
             entry=options.entry,
             opt_level=options.opt_level,
             print_after=options.print_after,
@@ -184,7 +198,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
     from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
     from ..vm.verify import verify
 
-    for name in ("shape", "print_after"):
+    for name in ("shape", "batch", "print_after"):
         if getattr(options, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")

@@ -25,7 +25,6 @@ import io
 import os
 import re
 import signal
-
 import sys
 import tempfile
 import time
@@ -33,6 +32,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from ..vm import processes
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
@@ -55,7 +56,7 @@ class Run:
     folder: Path
     write: bool  # what is printed now, also where it is not compared
     namespace: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
-    servers: list[subprocess.Popen] = field(default_factory=list)
+    servers: list[processes.Process] = field(default_factory=list)
     blocks: int = 0
     orders: dict[str, str] = field(default_factory=dict)
 

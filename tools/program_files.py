@@ -19,6 +19,7 @@ from .arguments import UsageError, require_file
 
 if TYPE_CHECKING:
     from ..compiler import ir
+    from ..compiler.batch import Batch
     from ..formats.executable import Executable
     from .foreign import RelaxFile, RelayFile
 
@@ -75,18 +76,19 @@ class ProgramFile:
         """Where files lie that the text names."""
         return Path() if isinstance(self.source, bytes) else self.source.parent
 
-    def module(self, shapes: Sequence[str] = (), entry: str = "main") -> ir.Module:
-        """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs. Raises UsageError, ParseError, ModelError,
+    def module(self, shapes: Sequence[str] = (), entry: str = "main", batch: Batch | None = None) -> ir.Module:
+        """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs, `batch` the name of its batch. Raises UsageError, ParseError, ModelError,
         UnsupportedOperatorError, CompileError."""
         if self.kind == IR:
             from ..compiler.text import parse_module
 
-            if shapes:
-                raise UsageError(f"--shape is for ONNX models; {self.name} is a text of the IR, which has its own")
+            if shapes or batch is not None:
+                option = "--shape" if shapes else "--batch"
+                raise UsageError(f"{option} is for ONNX models; {self.name} is a text of the IR, which has its own")
             return parse_module(self.text(), folder=self.folder)
         from ..compiler.frontend.onnx import from_onnx
 
-        return from_onnx(self.source, shapes=dict(map(_shape_argument, shapes)), entry=entry)
+        return from_onnx(self.source, shapes=dict(map(_shape_argument, shapes)), entry=entry, batch=batch)
 
     def executable(
         self,

@@ -27,6 +27,7 @@ from ...formats.errors import (
 from ...formats.names import near
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
+from ..batch import Batch
 from ..weights import Weights
 from . import (  # noqa: F401  (they register importers)
     onnx_blocks,
@@ -49,6 +50,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_sequences,
     onnx_shapes,
 )
+from .onnx_batch import BatchBuilder, Place, batch_builder
 from .onnx_file import ModelFile, ModelSource, read_model
 from .onnx_loops import LOOPS, NotImportedError
 from .onnx_table import attribute_value, find
@@ -66,19 +68,25 @@ _GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
 def from_onnx(
-    source: ModelSource, *, shapes: Shapes | None = None, entry: str = "main", weights: Weights | None = None
+    source: ModelSource,
+    *,
+    shapes: Shapes | None = None,
+    entry: str = "main",
+    weights: Weights | None = None,
+    batch: Batch | None = None,
 ) -> ir.Module:
     """The model as a module of one function, whose parameters are the graph's inputs without the initializers.
 
     `source` is a path, the bytes of a file, or an onnx.ModelProto. `shapes` replaces the shapes of inputs, by name;
     a string is a symbolic dimension. Several outputs make a tuple; variables in it have the outputs' names. Tensors of floats
-    that the graph is made with join `weights`.
+    that the graph is made with join `weights`. With a `batch`, sizes that were exported are made symbolic where they are the
+    batch's, and what would mix its rows is reported as not supported (`onnx_batch.py`).
     Raises UnsupportedOperatorError, which lists all nodes that cannot be imported; ModelError, which names the node and the
     value, for a model that is malformed; CompileError for one that asks for work without bounds; FileError for what cannot
     be read.
     """
     file = read_model(source)
-    importer = _ModelImporter(file, weights)
+    importer = _ModelImporter(file, weights, batch)
     try:
         with effort.bounded(file.nbytes):
             return ir.Module({entry: importer.main(shapes or {}, entry)})
@@ -105,12 +113,12 @@ class _Scope:
 
 
 class _ModelImporter:
-    def __init__(self, file: ModelFile, weights: Weights | None) -> None:
+    def __init__(self, file: ModelFile, weights: Weights | None, batch: Batch | None = None) -> None:
         model, self.weights = file.model, weights
         self.file, self.graph = file, model.graph
         self.opsets = _opsets(model.opset_import)
         self.functions = {(f.domain, f.name): f for f in model.functions}
-        self.g = GraphBuilder()
+        self.batch, self.g = batch, GraphBuilder()
         self.unsupported: list[tuple[str, str, str]] = []
         self.depth = 0
 
@@ -123,10 +131,15 @@ class _ModelImporter:
             known = ", ".join(repr(info.name) for info in inputs)
             hint = near(min(unknown), (info.name for info in inputs))
             raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}{hint}")
+        batched: Mapping[str, int] = {}
+        if self.batch is not None:
+            self.g, shapes, batched = batch_builder(inputs, shapes, self.batch)
         params = self._params(inputs, shapes)
         for param in params:
             assert isinstance(param.type, TensorType)
-            scope.values[param.name] = Value(param.type, param)
+            scope.values[param.name] = value = Value(param.type, param)
+            if isinstance(self.g, BatchBuilder) and param.name in batched:
+                self.g.follow(value, Place(batched[param.name]))
         results = self._graph(self.graph, scope, self.file.weights)
         sequences = [info.name for info in self.graph.output if isinstance(scope.values.get(info.name), TensorSequence)]
         self.unsupported += [("output", name, "is a sequence of tensors") for name in sequences]

@@ -110,6 +110,7 @@ class Rounds:
 
     def _looped(self, initial: list[Value]) -> list[Value]:
         """First a round is imported to learn the types, until those of the states hold for all rounds."""
+        self.g.keeps_loop()
         g, known = self.g, self.g.dimension_names
         types = [state.type for state in initial]
         while True:

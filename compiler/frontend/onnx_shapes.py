@@ -110,7 +110,7 @@ def _transpose(g: GraphBuilder, x: Value, *, perm: tuple[int, ...] | None = None
 
 @importer("Expand")
 def _expand(g: GraphBuilder, x: Value, shape: Value) -> Value:
-    target = dims_of(shape, "dimensions")
+    target = g.written(x, dims_of(shape, "dimensions"))
     rank = max(x.rank, len(target))
     old: tuple[Dim, ...] = (1,) * (rank - x.rank) + x.shape
     new: tuple[Dim, ...] = (1,) * (rank - len(target)) + target

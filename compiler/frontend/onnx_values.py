@@ -235,6 +235,13 @@ class GraphBuilder:
         self._dimension_names.add(unique)
         return dims.variable(unique)
 
+    def written(self, value: Value, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The shape that a model writes down for what is made of `value`; a builder may know better."""
+        return shape
+
+    def keeps_loop(self) -> None:
+        """Told before rounds that stay a loop are imported. A builder that cannot follow them raises UnsupportedError."""
+
     @contextmanager
     def block(self) -> Iterator[list[ir.Binding]]:
         """Bindings made inside go to a block of their own."""

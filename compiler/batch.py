@@ -1,0 +1,61 @@
+"""What a compilation with a symbolic batch is asked, and what it reports: `treadle.compile(model, batch="n")`.
+
+The work is done while a model is imported: `frontend/onnx_batch.py` follows the batch through the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..formats import dims
+from ..formats.errors import CompileError, ParseError
+
+
+@dataclass(frozen=True)
+class BatchChange:
+    """What was changed at a node of the model, since the batch that it was exported with stood there."""
+
+    node: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.what}"
+
+
+@dataclass
+class Batch:
+    """The name of the batch's size, and, behind a compilation, what was changed for it.
+
+    `size` is the batch that the model was exported with; None: what its inputs declare, or 1 where they declare a symbol.
+    """
+
+    symbol: str
+    size: int | None = None
+    changes: list[BatchChange] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, value: object) -> Batch:
+        """Raises CompileError for what is neither the name of a size nor a Batch."""
+        batch = value if isinstance(value, cls) else cls(value) if isinstance(value, str) else None
+        if batch is None or not _is_name(batch.symbol):
+            raise CompileError(
+                f'batch={value!r}: expected a name for the size of the batch, such as "n", or a treadle.Batch'
+            )
+        if batch.size is not None and (type(batch.size) is not int or batch.size < 1):
+            raise CompileError(f"batch: size {batch.size!r} is no size of a batch; expected an integer, 1 or more")
+        return batch
+
+    def __str__(self) -> str:
+        count = (
+            f"{len(self.changes)} node{'' if len(self.changes) == 1 else 's'} changed"
+            if self.changes
+            else "nothing changed"
+        )
+        return "\n".join([f"batch {self.symbol}: {count}", *(f"  {change}" for change in self.changes)])
+
+
+def _is_name(text: object) -> bool:
+    try:
+        return isinstance(text, str) and dims.is_variable(dims.parse(text))
+    except ParseError:
+        return False

@@ -1,0 +1,90 @@
+"""Which nodes of a model hold a symbolic size to one number.
+
+Exporters write sizes down as they were: behind a Reshape to [1, 2048], an input float32[n, 2048, 1, 1] can have one row only,
+and the program refuses any other when it runs. `forced_sizes` tells before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..formats import dims
+from ..formats.dims import SymbolicDim
+from ..formats.types import UNKNOWN, ShapeDim, TensorType
+from . import ir
+from .analysis import dimension_names
+
+_TOLD_NODES = 3
+
+
+@dataclass(frozen=True)
+class ForcedSize:
+    """A symbolic size of an input that a node leaves no choice."""
+
+    symbol: str
+    size: int
+    node: str
+    why: str
+
+
+def forced_sizes(function: ir.Function) -> list[ForcedSize]:
+    """Those of a function's parameters, in the order of the nodes. Branches and loops are not looked into: they may not run."""
+    symbols = {name for param in function.params if param.type is not None for name in dimension_names(param.type)}
+    return [
+        ForcedSize(symbol, size, binding.origin, why)
+        for binding in function.body.bindings
+        for symbol, size, why in _forced(binding.value)
+        if symbol in symbols
+    ]
+
+
+def forced_text(function: ir.Function) -> str:
+    """A line for each symbol of which one size is left: that size, and the first nodes that want it. Else empty."""
+    forced, lines = forced_sizes(function), []
+    for symbol, size in dict.fromkeys((each.symbol, each.size) for each in forced):
+        found = [each for each in forced if (each.symbol, each.size) == (symbol, size)]
+        nodes = "; ".join(f"{each.node} ({each.why})" for each in found[:_TOLD_NODES])
+        more = f"; and {len(found) - _TOLD_NODES} more" if len(found) > _TOLD_NODES else ""
+        lines.append(f"{symbol} can only be {size}: {nodes}{more}")
+    if lines:
+        lines.append('batch="n" (treadle compile --batch n) makes such sizes symbolic where they are those of a batch')
+    return "\n".join(lines)
+
+
+def _forced(expression: ir.Expr) -> Iterator[tuple[str, int, str]]:
+    if isinstance(expression, ir.MatchShape):
+        type_ = getattr(expression.value, "type", None)
+        if isinstance(type_, TensorType) and type_.rank == len(expression.shape):
+            for have, want in zip(type_.shape, expression.shape, strict=True):
+                yield from _only(have, want, f"it takes the size {want} for {have}")
+    elif isinstance(expression, ir.OperatorCall) and expression.operator == "reshape":
+        type_ = getattr(expression.args[0], "type", None)
+        shape: Any = dict(expression.attributes)["shape"]
+        if isinstance(type_, TensorType) and UNKNOWN not in type_.shape:
+            text = f"[{', '.join(map(str, shape))}]"
+            count = dims.product(type_.shape)  # type: ignore[arg-type]
+            yield from _only(count, dims.product(shape), f"it reshapes {type_} to {text}")
+
+
+def _only(have: ShapeDim, want: ShapeDim, why: str) -> Iterator[tuple[str, int, str]]:
+    """The one variable that makes two sizes equal, if they differ by one."""
+    if have is UNKNOWN or want is UNKNOWN or have == want:
+        return
+    for a, b in ((have, want), (want, have)):
+        if a != 0 and b != 0:
+            ratio = dims.floordiv(a, b)  # type: ignore[arg-type]
+            if dims.multiply(ratio, b) == a:  # type: ignore[arg-type]
+                have, want = ratio, 1
+                break
+    difference = dims.add(have, dims.multiply(want, -1))  # type: ignore[arg-type]
+    names = dims.variables(difference) if isinstance(difference, SymbolicDim) else []
+    if len(names) != 1:
+        return
+    (name,) = names
+    at = [value for number in (0, 1, 2) if isinstance(value := dims.substitute(difference, {name: number}), int)]
+    if len(at) == 3 and at[2] - at[1] == at[1] - at[0] != 0:
+        size, rest = divmod(-at[0], at[1] - at[0])
+        if not rest and size >= 0:
+            yield name, size, why
