@@ -233,8 +233,8 @@ def as_explorer(name: str, found: list[Graph]) -> dict[str, Any]:
 
 def _explorer_nodes(graph: Graph) -> Iterator[dict[str, Any]]:
     for name, text in graph.parameters.items():
-        facts = [{"id": "0", "attrs": [{"key": "type", "value": text}]}]
-        yield {"id": f"%{name}", "label": name, "namespace": "inputs", "outputsMetadata": facts}
+        result = [{"id": "0", "attrs": [{"key": "type", "value": text}]}]
+        yield {"id": f"%{name}", "label": name, "namespace": "inputs", "outputsMetadata": result}
     for i, node in enumerate(graph.nodes):
         edges = [
             {"sourceNodeId": source, "sourceNodeOutputId": output, "targetNodeInputId": str(k)}

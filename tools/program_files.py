@@ -77,8 +77,8 @@ class ProgramFile:
         return Path() if isinstance(self.source, bytes) else self.source.parent
 
     def module(self, shapes: Sequence[str] = (), entry: str = "main", batch: Batch | None = None) -> ir.Module:
-        """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs, `batch` the name of its batch. Raises UsageError, ParseError, ModelError,
-        UnsupportedOperatorError, CompileError."""
+        """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs, `batch` the name of its batch.
+        Raises UsageError, ParseError, ModelError, UnsupportedOperatorError, CompileError."""
         if self.kind == IR:
             from ..compiler.text import parse_module
 
