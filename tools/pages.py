@@ -26,6 +26,7 @@ import os
 import re
 import signal
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -135,7 +136,7 @@ def _variables() -> dict[str, str]:
     """The environment in which `treadle` and `python` are those that run this."""
     return {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', '')}",
         "COLUMNS": "120",
     }
 

@@ -204,7 +204,7 @@ def _compare_alike(forest: Forest) -> np.ndarray:
 
 
 def _walked(forest: Forest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The level and the tree of each node, -1 of those that no tree has, and the nodes in the order of levels."""
+    """The level and the tree of each node, and the nodes in the order of levels."""
     count = len(forest.mode)
     level, tree = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     inner, visits = forest.inner, 0
@@ -234,8 +234,8 @@ def _walked(forest: Forest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
                 forest.refuse(int(following[different][0]), "is in two trees")
         of_tree = of_tree[first]
         depth += 1
-    order = np.argsort(level, kind="stable")
-    return level, tree, order[level[order] >= 0]
+    forest.refuse_where(level < 0, "is in a cycle: no root leads to it")
+    return level, tree, np.argsort(level, kind="stable")
 
 
 class _Maker:
