@@ -33,7 +33,6 @@ _OF_TVM = ("relay or relax", _LIBRARY, "gzip")  # kinds that may hold an executa
 _LOOKED_INTO = "`treadle info`, `dis`, `stats` and `verify` look into those of TVM's machines"
 _ADVICE = {  # what the command line does with a file that is no program
     "npy": "an array is an argument of a program: `treadle run PROGRAM --input NAME=@FILE`",
-    **dict.fromkeys(_OF_TVM, _LOOKED_INTO),
 }
 
 
@@ -193,8 +192,9 @@ def program_file(name: str | os.PathLike, *, takes_foreign: bool = False) -> Pro
 def _refusal(name: str, kind: FileKind) -> str:
     if kind.name == "empty":
         return f"{name} is empty; expected {HELP}"
-    advice = _ADVICE.get(kind.name, kind.advice) or f"expected {HELP}"
-    return f"{name} is {kind.what}, not a program: {advice}"
+    advice = _ADVICE.get(kind.name) or kind.advice or f"expected {HELP}"
+    more = f"; {_LOOKED_INTO}" if kind.name in _OF_TVM else ""
+    return f"{name} is no program; it is {kind.what}: {advice}{more}"
 
 
 def _standard_input() -> bytes:

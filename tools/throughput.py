@@ -433,4 +433,4 @@ class _Watch:
 
     @property
     def is_over(self) -> bool:
-        return self.spent >= self._seconds and len(self.times) % self._clients == 0
+        return bool(self.times) and self.spent >= self._seconds and len(self.times) % self._clients == 0

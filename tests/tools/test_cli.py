@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -262,7 +263,7 @@ def test_a_missing_package_is_named(
 
 
 def test_a_reader_that_goes_is_no_error(folder: Path) -> None:
-    command = f"{sys.executable} -m treadle dis {folder}/add.trdl | true; exit ${{PIPESTATUS[0]}}"
+    command = f"{shlex.quote(sys.executable)} -m treadle dis {shlex.quote(str(folder))}/add.trdl | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -30,11 +30,11 @@ COMMANDS = {  # with the options that it needs
     "warmup": (),
 }
 OTHERS = {  # what is no program, and what every command says of it
-    "array.npy": "array.npy is one of NumPy's arrays (.npy), not a program: an array is an argument of a program: `treadle run",
-    "arrays.npz": "is a file of NumPy's arrays (.npz), not a program: treadle.load_params takes it",
-    "pickled.onnx": "is a pickle, which could run anything; Treadle reads none, not a program: export the model to ONNX",
-    "archive.pt": "is a zip archive, as PyTorch and Keras save models, not a program: export the model to ONNX",
-    "script.py": "is a text of Python's, not a program: a framework exports its models to ONNX",
+    "array.npy": "array.npy is no program; it is one of NumPy's arrays (.npy): an array is an argument of a program: `treadle",
+    "arrays.npz": "is no program; it is a file of NumPy's arrays (.npz): treadle.load_params takes it",
+    "pickled.onnx": "is no program; it is a pickle, which could run anything; Treadle reads none: export the model to ONNX",
+    "archive.pt": "is no program; it is a zip archive, as PyTorch and Keras save models: export the model to ONNX",
+    "script.py": "is no program; it is a text of Python's: a framework exports its models to ONNX",
     "model.gguf": "is a GGUF file",
     "empty.onnx": "is empty; expected a .onnx model",
     "bytes.bin": "is no program: it begins with",
