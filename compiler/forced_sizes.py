@@ -32,6 +32,8 @@ class ForcedSize:
 def forced_sizes(function: ir.Function) -> list[ForcedSize]:
     """Those of a function's parameters, in the order of the nodes. Branches and loops are not looked into: they may not run."""
     symbols = {name for param in function.params if param.type is not None for name in dimension_names(param.type)}
+    if not symbols:
+        return []
     return [
         ForcedSize(symbol, size, binding.origin, why)
         for binding in function.body.bindings

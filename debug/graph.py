@@ -21,10 +21,12 @@ from typing import Any
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.disassembly import OperandPrinter
+from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, naming
 from ..formats.executable import Executable
 from ..formats.isa import Kind, Role
 from ..formats.program import Function
+from ..formats.types import TensorType, Type
 
 _CALL, _CONSTANT, _RETURN = "call", "load_const", "ret"
 _Value = tuple[int, int]  # a node's number, and which of its results; parameters are the results of node -1
@@ -41,7 +43,7 @@ class Node:
     origin: str  # the model's nodes that it comes from, or ""
     details: dict[str, str]
     inputs: list[frozenset[_Value]]  # the makers of each
-    results: list[str]  # their types, as far as they are known
+    results: list[Type | None]  # as far as they are known
     operators: tuple[str, ...] = ()  # that a primitive computes
 
 
@@ -50,7 +52,7 @@ class Graph:
     """A function as a graph."""
 
     name: str
-    parameters: dict[str, str]  # types by name
+    parameters: dict[str, Type]
     nodes: list[Node] = field(default_factory=list)
 
 
@@ -87,7 +89,7 @@ def _graph(executable: Executable, function: Function) -> Graph:
         for at, each in enumerate(code)
         if _is_node(each)
     ]
-    return Graph(function.name, dict(zip(function.param_names, map(str, function.type.params), strict=True)), nodes)
+    return Graph(function.name, dict(zip(function.param_names, function.type.params, strict=True)), nodes)
 
 
 def _is_node(each: Decoded) -> bool:
@@ -149,10 +151,10 @@ def _node(executable: Executable, each: Decoded, makers: _Makers, origin: str, p
     details = {"instruction": printer.text(each)}
     if each.operation.name == _CONSTANT:
         array = executable.constants[each.word("const")]
-        shown = f"{array.dtype.name}[{', '.join(map(str, array.shape))}]"
-        return Node(_CONSTANT, each.offset, origin, details, inputs, [shown])
+        type_ = TensorType(DType.of(array.dtype), array.shape)
+        return Node(_CONSTANT, each.offset, origin, details, inputs, [type_])
     if each.operation.name != _CALL:
-        return Node(each.operation.name, each.offset, origin, details, inputs, [""] * len(_outputs(each)))
+        return Node(each.operation.name, each.offset, origin, details, inputs, [None] * len(_outputs(each)))
     primitive = executable.program.primitives[each.word("prim")]
     definition = primitive.definition
     return Node(
@@ -161,7 +163,7 @@ def _node(executable: Executable, each: Decoded, makers: _Makers, origin: str, p
         origin,
         details,
         inputs,
-        list(map(str, definition.results)),
+        list(definition.results),
         tuple(node.operator for node in definition.nodes),
     )
 
@@ -180,8 +182,8 @@ def as_netron(name: str, found: list[Graph]) -> dict[str, Any]:
 
 
 def _netron_graph(graph: Graph) -> dict[str, Any]:
-    types = {f"%{name}": text for name, text in graph.parameters.items()}
-    types |= {_value(graph, (i, k)): text for i, node in enumerate(graph.nodes) for k, text in enumerate(node.results)}
+    types: dict[str, Type | None] = {f"%{name}": type_ for name, type_ in graph.parameters.items()}
+    types |= {_value(graph, (i, k)): each for i, node in enumerate(graph.nodes) for k, each in enumerate(node.results)}
     nodes = []
     for i, node in enumerate(graph.nodes):
         inputs = [
@@ -194,25 +196,21 @@ def _netron_graph(graph: Graph) -> dict[str, Any]:
         name = node.origin or node.operation
         nodes.append({"name": name, "type": kind, "inputs": inputs, "outputs": outputs, "attributes": attributes})
     results = sorted({_value(graph, v) for node in graph.nodes if node.operation == _RETURN for v in node.inputs[0]})
-    arguments = [
-        {"name": value, **({"type": shaped} if (shaped := _netron_type(text)) else {})} for value, text in types.items()
-    ]
     return {
         "name": graph.name,
-        "arguments": arguments,
+        "arguments": [{"name": value} | _netron_type(type_) for value, type_ in types.items()],
         "inputs": [{"name": name, "value": [f"%{name}"]} for name in graph.parameters],
         "outputs": [{"name": "result", "value": results}],
         "nodes": nodes,
     }
 
 
-def _netron_type(text: str) -> dict[str, Any] | None:
-    """`float32[n, 3]`; None for what is no tensor."""
-    dtype, bracket, rest = text.partition("[")
-    if not bracket or not dtype.isidentifier():
-        return None
-    sizes = [size.strip() for size in rest.rstrip("]").split(",") if size.strip()]
-    return {"dataType": dtype, "shape": {"dimensions": [int(size) if size.isdigit() else size for size in sizes]}}
+def _netron_type(type_: Type | None) -> dict[str, Any]:
+    """Of a tensor; of what else there is, nothing."""
+    if not isinstance(type_, TensorType):
+        return {}
+    sizes = [size if isinstance(size, int) else str(size) for size in type_.shape]
+    return {"type": {"dataType": type_.dtype.name, "shape": {"dimensions": sizes}}}
 
 
 def _value(graph: Graph, value: _Value) -> str:
@@ -232,9 +230,8 @@ def as_explorer(name: str, found: list[Graph]) -> dict[str, Any]:
 
 
 def _explorer_nodes(graph: Graph) -> Iterator[dict[str, Any]]:
-    for name, text in graph.parameters.items():
-        result = [{"id": "0", "attrs": [{"key": "type", "value": text}]}]
-        yield {"id": f"%{name}", "label": name, "namespace": "inputs", "outputsMetadata": result}
+    for name, type_ in graph.parameters.items():
+        yield {"id": f"%{name}", "label": name, "namespace": "inputs", "outputsMetadata": [_explorer_result(0, type_)]}
     for i, node in enumerate(graph.nodes):
         edges = [
             {"sourceNodeId": source, "sourceNodeOutputId": output, "targetNodeInputId": str(k)}
@@ -243,10 +240,6 @@ def _explorer_nodes(graph: Graph) -> Iterator[dict[str, Any]]:
         ]
         facts = {**node.details, "model nodes": node.origin, "primitive": node.operation if node.operators else ""}
         attributes = [{"key": key, "value": text} for key, text in facts.items() if text]
-        results = [
-            {"id": str(k), "attrs": [{"key": "type", "value": text}] if text else []}
-            for k, text in enumerate(node.results)
-        ]
         rows = node.operators or (node.operation,)
         namespace = f"{node.operation} {node.offset}" if len(rows) > 1 else ""
         for k, operator in enumerate(rows):
@@ -258,8 +251,12 @@ def _explorer_nodes(graph: Graph) -> Iterator[dict[str, Any]]:
                 "namespace": namespace,
                 "attrs": attributes,
                 "incomingEdges": edges if k == 0 else within,
-                "outputsMetadata": results if is_last else [],
+                "outputsMetadata": [_explorer_result(*each) for each in enumerate(node.results)] if is_last else [],
             }
+
+
+def _explorer_result(number: int, type_: Type | None) -> dict[str, Any]:
+    return {"id": str(number), "attrs": [] if type_ is None else [{"key": "type", "value": str(type_)}]}
 
 
 def _explorer_source(graph: Graph, value: _Value) -> tuple[str, str]:

@@ -13,10 +13,8 @@ from collections.abc import Hashable
 from .endpoint import SHORT_SECONDS
 
 _AS_GOOD = 1.03  # times the least cost of a row, up to which the smaller call is taken: its rows are answered sooner
-_LESS_WEIGHT, _MORE_WEIGHT = (
-    0.5,
-    0.1,
-)  # of a call that took less, or more, than known: the system holds calls up, and hurries none
+# Of a call that took less, or more, than known: the system holds calls up, and hurries none.
+_LESS_WEIGHT, _MORE_WEIGHT = 0.5, 0.1
 _OLD = 256  # calls after which a neighbour's cost is out of date
 _KNOWN_KINDS = 256
 

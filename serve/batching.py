@@ -133,9 +133,8 @@ class BatchLine(Line):
     def __init__(self, name: str, config: ModelConfig) -> None:
         super().__init__(name, config.max_queue, config.instances)
         self._config = config
-        self._sizes = (
-            None if config.preferred else BatchSizes(config.max_batch)
-        )  # preferred ones are the owner's choice
+        # preferred ones are the owner's choice
+        self._sizes = None if config.preferred else BatchSizes(config.max_batch)
 
     def due(self, now: float) -> float:
         """At once, unless more may still come for a batch that is not full."""
