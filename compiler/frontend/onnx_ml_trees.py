@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,52 +44,95 @@ def _ensemble(g: GraphBuilder, x: Value, forest: Forest, targets: int, aggregate
     return result
 
 
-def _listed(
-    dtype: DType,
-    treeids: Ints,
-    nodeids: Ints,
-    featureids: Ints,
-    values: np.ndarray | None,
-    modes: Sequence[str],
-    truenodeids: Ints,
-    falsenodeids: Ints,
-    missing: Ints,
-    leaf_treeids: Ints,
-    leaf_nodeids: Ints,
-    leaf_targets: Ints,
-    leaf_weights: np.ndarray | None,
-) -> Forest:
-    """The forest of versions 1 and 3: nodes are named by their tree and their number in it."""
-    tree, node = np.asarray(treeids, np.int64), np.asarray(nodeids, np.int64)
-    count = len(node)
+@dataclass(frozen=True)
+class _Nodes:
+    """The lists of versions 1 and 3: nodes are named by their tree and their number in it."""
+
+    tree: np.ndarray
+    number: np.ndarray
+    feature: Ints
+    threshold: np.ndarray
+    mode: np.ndarray  # uint8
+    yes: Ints
+    no: Ints
+    nan_is_yes: np.ndarray
+
+
+def _nodes(
+    *,
+    nodes_falsenodeids: Ints = (),
+    nodes_featureids: Ints = (),
+    nodes_hitrates: Floats | None = None,
+    nodes_hitrates_as_tensor: np.ndarray | None = None,
+    nodes_missing_value_tracks_true: Ints = (),
+    nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Ints = (),
+    nodes_treeids: Ints = (),
+    nodes_truenodeids: Ints = (),
+    nodes_values: Floats | None = None,
+    nodes_values_as_tensor: np.ndarray | None = None,
+) -> _Nodes:
+    """The attributes that a regressor and a classifier have in common. Raises ModelError."""
+    count = len(nodes_nodeids)
+    values = array_of("nodes_values", nodes_values, nodes_values_as_tensor)
     lists = {
-        "nodes_treeids": tree, "nodes_featureids": featureids, "nodes_values": values, "nodes_modes": modes,
-        "nodes_truenodeids": truenodeids, "nodes_falsenodeids": falsenodeids,
+        "nodes_treeids": nodes_treeids, "nodes_featureids": nodes_featureids, "nodes_modes": nodes_modes,
+        "nodes_truenodeids": nodes_truenodeids, "nodes_falsenodeids": nodes_falsenodeids,
+        "nodes_values": () if values is None else values,
     }  # fmt: skip
-    for name, numbers in lists.items():
-        if numbers is None or len(numbers) != count:
-            raise ModelError(f"{name} has {0 if numbers is None else len(numbers)} entries, nodes_nodeids has {count}")
+    for name, each in lists.items():
+        if len(each) != count:
+            raise ModelError(f"{name} has {len(each)} entries, nodes_nodeids has {count}")
+    missing = nodes_missing_value_tracks_true
     if len(missing) not in (0, count):
         raise ModelError(f"nodes_missing_value_tracks_true has {len(missing)} entries, for {count} nodes")
-    if leaf_weights is None or not len(leaf_treeids) == len(leaf_nodeids) == len(leaf_targets) == len(leaf_weights):
-        raise ModelError("the lists of the leaves' trees, nodes, targets and weights differ in length")
-    if not count:
+    if values is None or not count:
         raise ModelError("the trees have no nodes")
-    unknown = next((mode for mode in modes if mode not in _NUMBERS or mode == "BRANCH_MEMBER"), None)
+    unknown = next((mode for mode in nodes_modes if mode not in _NUMBERS or mode == "BRANCH_MEMBER"), None)
     if unknown is not None:
         raise ModelError(f"there is no mode {unknown!r} of nodes")
-    mode = np.fromiter(map(_NUMBERS.__getitem__, modes), np.uint8, count)
-    places = _Places(tree, node)
-    inner = mode != LEAF
+    return _Nodes(
+        np.asarray(nodes_treeids, np.int64),
+        np.asarray(nodes_nodeids, np.int64),
+        nodes_featureids,
+        values,
+        np.fromiter(map(_NUMBERS.__getitem__, nodes_modes), np.uint8, count),
+        nodes_truenodeids,
+        nodes_falsenodeids,
+        np.asarray(missing, bool) if len(missing) else np.zeros(count, bool),
+    )
+
+
+@dataclass(frozen=True)
+class _Leaves:
+    """The weights of leaves, each for one target: the leaf is named by its tree and its number in it."""
+
+    tree: Ints
+    number: Ints
+    target: Ints
+    weight: np.ndarray
+
+    @staticmethod
+    def of(tree: Ints, number: Ints, target: Ints, weight: np.ndarray | None) -> _Leaves:
+        """Raises ModelError for lists that differ in length."""
+        if weight is None or not len(tree) == len(number) == len(target) == len(weight):
+            raise ModelError("the lists of the leaves' trees, nodes, targets and weights differ in length")
+        return _Leaves(tree, number, target, weight)
+
+
+def _listed(dtype: DType, nodes: _Nodes, leaves: _Leaves) -> Forest:
+    """The forest of versions 1 and 3, that compares in `dtype`."""
+    count = len(nodes.mode)
+    places = _Places(nodes.tree, nodes.number)
+    inner = nodes.mode != LEAF
     yes, no = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    yes[inner] = places.find(tree[inner], np.asarray(truenodeids, np.int64)[inner], "nodes_truenodeids")
-    no[inner] = places.find(tree[inner], np.asarray(falsenodeids, np.int64)[inner], "nodes_falsenodeids")
-    leaf = places.find(np.asarray(leaf_treeids, np.int64), np.asarray(leaf_nodeids, np.int64), "the leaves' nodes")
-    nan = np.asarray(missing, bool) if len(missing) else np.zeros(count, bool)
-    assert values is not None
+    for name, following, numbers in (("nodes_truenodeids", yes, nodes.yes), ("nodes_falsenodeids", no, nodes.no)):
+        following[inner] = places.find(nodes.tree[inner], np.asarray(numbers, np.int64)[inner], name)
+    leaf = places.find(np.asarray(leaves.tree, np.int64), np.asarray(leaves.number, np.int64), "the leaves' nodes")
     return Forest(
-        np.asarray(featureids, np.int64), values.astype(dtype.numpy), mode, nan & inner, yes, no, _roots(yes, no),
-        leaf, np.asarray(leaf_targets, np.int64), leaf_weights.astype(dtype.numpy), np.arange(count), {},
+        np.asarray(nodes.feature, np.int64), nodes.threshold.astype(dtype.numpy), nodes.mode, nodes.nan_is_yes & inner,
+        yes, no, _roots(yes, no), leaf, np.asarray(leaves.target, np.int64), leaves.weight.astype(dtype.numpy),
+        np.arange(count), {},
     )  # fmt: skip
 
 
@@ -146,7 +190,7 @@ def _with_base(g: GraphBuilder, scores: Value, base: np.ndarray | None, name: st
     return g.op("add", scores, g.constant(base, scores.dtype))
 
 
-@importer("TreeEnsembleRegressor", domain=DOMAIN)
+@importer("TreeEnsembleRegressor", domain=DOMAIN, attributes_of=_nodes)
 def _regressor(
     g: GraphBuilder,
     x: Value,
@@ -155,42 +199,30 @@ def _regressor(
     base_values: Floats | None = None,
     base_values_as_tensor: np.ndarray | None = None,
     n_targets: int = 1,
-    nodes_falsenodeids: Ints = (),
-    nodes_featureids: Ints = (),
-    nodes_hitrates: Floats | None = None,
-    nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: Ints = (),
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Ints = (),
-    nodes_treeids: Ints = (),
-    nodes_truenodeids: Ints = (),
-    nodes_values: Floats | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None,
     post_transform: str = "NONE",
     target_ids: Ints = (),
     target_nodeids: Ints = (),
     target_treeids: Ints = (),
     target_weights: Floats | None = None,
     target_weights_as_tensor: np.ndarray | None = None,
+    **lists: Any,
 ) -> Value:
     if aggregate_function not in _AGGREGATES:
         raise ModelError(f"aggregate_function is {aggregate_function!r}; there are {', '.join(_AGGREGATES)}")
     if n_targets < 1:
         raise ModelError(f"n_targets is {n_targets}")
-    values = array_of("nodes_values", nodes_values, nodes_values_as_tensor)
+    nodes = _nodes(**lists)
     weights = array_of("target_weights", target_weights, target_weights_as_tensor)
-    dtype = _type_of(x, values, weights)
-    forest = _listed(
-        dtype, nodes_treeids, nodes_nodeids, nodes_featureids, values, nodes_modes, nodes_truenodeids,
-        nodes_falsenodeids, nodes_missing_value_tracks_true, target_treeids, target_nodeids, target_ids, weights,
-    )  # fmt: skip
+    leaves = _Leaves.of(target_treeids, target_nodeids, target_ids, weights)
+    dtype = _type_of(x, nodes.threshold, leaves.weight)
+    forest = _listed(dtype, nodes, leaves)
     scores = _ensemble(g, rows(g, x, dtype), forest, n_targets, aggregate_function)
     scores = _with_base(g, scores, array_of("base_values", base_values, base_values_as_tensor))
     scores = transformed(g, scores, post_transform)
     return scores if scores.dtype is DType.float32 else g.op("cast", scores, dtype=DType.float32)
 
 
-@importer("TreeEnsembleClassifier", domain=DOMAIN)
+@importer("TreeEnsembleClassifier", domain=DOMAIN, attributes_of=_nodes)
 def _classifier(
     g: GraphBuilder,
     x: Value,
@@ -204,32 +236,20 @@ def _classifier(
     class_weights_as_tensor: np.ndarray | None = None,
     classlabels_int64s: Ints | None = None,
     classlabels_strings: Sequence[str] | None = None,
-    nodes_falsenodeids: Ints = (),
-    nodes_featureids: Ints = (),
-    nodes_hitrates: Floats | None = None,
-    nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: Ints = (),
-    nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Ints = (),
-    nodes_treeids: Ints = (),
-    nodes_truenodeids: Ints = (),
-    nodes_values: Floats | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None,
     post_transform: str = "NONE",
+    **lists: Any,
 ) -> tuple[Value, Value]:
     labels = labels_of(classlabels_int64s, classlabels_strings)
     if not len(labels):
         raise ModelError("the classifier has no labels")
-    values = array_of("nodes_values", nodes_values, nodes_values_as_tensor)
+    nodes = _nodes(**lists)
     weights = array_of("class_weights", class_weights, class_weights_as_tensor)
-    dtype = _type_of(x, values, weights)
-    forest = _listed(
-        dtype, nodes_treeids, nodes_nodeids, nodes_featureids, values, nodes_modes, nodes_truenodeids,
-        nodes_falsenodeids, nodes_missing_value_tracks_true, class_treeids, class_nodeids, class_ids, weights,
-    )  # fmt: skip
+    leaves = _Leaves.of(class_treeids, class_nodeids, class_ids, weights)
+    dtype = _type_of(x, nodes.threshold, leaves.weight)
+    forest = _listed(dtype, nodes, leaves)
     base = array_of("base_values", base_values, base_values_as_tensor)
-    assert weights is not None
-    found = _classified(g, rows(g, x, dtype), forest, labels, base, post_transform, bool((weights >= 0).all()))
+    is_positive = bool((leaves.weight >= 0).all())
+    found = _classified(g, rows(g, x, dtype), forest, labels, base, post_transform, is_positive)
     label, scores = found
     return label, scores if scores.dtype is DType.float32 else g.op("cast", scores, dtype=DType.float32)
 
