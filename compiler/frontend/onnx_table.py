@@ -72,10 +72,10 @@ _TABLE: dict[tuple[str, str], list[Importer]] = {}
 
 
 def importer(
-    *names: str, since: int = 1, domain: str = "", attributes_of: ImporterFunction | None = None
+    *names: str, since: int = 1, domain: str = "", attributes_of: Callable[..., Any] | None = None
 ) -> Callable[[_Function], _Function]:
     """Registers the importer of the operators `names`, from opset version `since` on. Instead of attributes it may take `**rest`:
-    those of another importer, with their defaults."""
+    those of another function, with their defaults."""
 
     def add(function: _Function) -> _Function:
         for name in names:
@@ -92,7 +92,7 @@ def importers_of(domain: str, name: str) -> list[Importer]:
     return _TABLE.setdefault(("" if domain == "ai.onnx" else domain, name), [])
 
 
-def _signature(function: ImporterFunction, attributes_of: ImporterFunction | None) -> inspect.Signature:
+def _signature(function: ImporterFunction, attributes_of: Callable[..., Any] | None) -> inspect.Signature:
     signature = inspect.signature(function)
     if attributes_of is None:
         return signature
