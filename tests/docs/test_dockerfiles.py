@@ -1,0 +1,36 @@
+"""Images are not built by tests, but the commands in the pages' Dockerfiles are commands, and their variables are read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+from treadle.tools import pages
+from treadle.tools.cli import _parser
+from treadle.vm.knobs import KNOBS
+
+FILES = [
+    text
+    for page in pages.PAGES
+    for text in re.findall(r"^```dockerfile\n(.*?)^```", (pages.ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
+]
+
+
+def commands(text: str) -> list[list[str]]:
+    """Of `RUN` and `CMD`, those that begin with `treadle`."""
+    found = [part for line in re.findall(r"^RUN (.*)$", text, re.M) for part in line.split("&&")]
+    split = [shlex.split(each) for each in found] + [json.loads(each) for each in re.findall(r"^CMD (.*)$", text, re.M)]
+    return [each[1:] for each in split if each[0] == "treadle"]
+
+
+def test_commands_of_dockerfiles_are_commands() -> None:
+    assert FILES
+    for text in FILES:
+        assert commands(text)
+        for command in commands(text):
+            _parser().parse_args(command)
+
+
+def test_variables_of_dockerfiles_are_variables() -> None:
+    assert {name for text in FILES for name in re.findall(r"\b(TREADLE_\w+)=", text)} <= set(KNOBS)
