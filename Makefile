@@ -40,7 +40,7 @@ lint: $(VENV)/ready
 	$(VENV)/bin/ruff format --check .
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
 	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.serve -p treadle.tools -p treadle.tvm -p treadle.cluster
-	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy --strict --follow-imports=silent $(filter-out examples/quick_start.py,$(wildcard examples/*.py))  # TVM's names have no types
+	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy --strict --follow-imports=silent $(addprefix $(VENV)/src/treadle/,$(filter-out examples/quick_start.py,$(wildcard examples/*.py)))  # TVM's names have no types
 
 bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench dispatch

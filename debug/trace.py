@@ -1,7 +1,8 @@
 """A timeline of one call, as Chrome's trace JSON (about:tracing, ui.perfetto.dev) or in Perfetto's own format.
 
-Slices of functions hold those of the functions and kernels that they call; a counter says how many bytes of tensors are in use.
-Times are those of a call that is listened to: each kernel is some microseconds longer (`profile` takes that off).
+Slices of functions hold those of the functions and kernels that they call. Of a kernel that threads share, each part is a slice
+of the thread that did it. A counter says how many bytes of tensors are in use. Times are those of a call that is listened to:
+each kernel is some microseconds longer (`profile` takes that off).
 
 Perfetto's format (perfetto.dev/docs/reference/trace-packet-proto) is a protocol buffer; the few fields of it that a timeline
 needs are written here by hand. Times are nanoseconds there, microseconds in JSON.
@@ -20,6 +21,8 @@ from typing import Any
 
 from ..formats.errors import ArgumentError, naming
 from ..vm.hooks import Event, InstrumentAction
+from ..vm.parts_log import Part, TickClock
+from ..vm.threads import pool
 from .flow import Step
 from .statistics import Stats, Watch
 from .subject import arguments, subject
@@ -39,23 +42,37 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """The slices of a call on one thread, in the order of their beginnings, and the counter's values."""
+class Track:
+    """What one thread did, in the order of the beginnings. `number` is the system's for the thread."""
 
+    number: int
+    name: str
     slices: list[Slice]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A call on the threads that took part, the caller's first, and the counter's values."""
+
+    threads: list[Track]
     counter: list[tuple[float, int]]
-    thread: int
-    thread_name: str
+
+    @property
+    def slices(self) -> list[Slice]:
+        """Those of the thread that called."""
+        return self.threads[0].slices
 
 
 class _Frames(Watch):
-    """Also sees functions begin and end."""
+    """Also sees functions begin and end, and which threads share a kernel."""
 
     operations = frozenset({"call", "ret", *_INVOKES})
+    wants_parts = True
 
     def __init__(self) -> None:
         super().__init__()
         self.frames: list[Slice] = []
+        self.parts: list[list[Part]] = []  # of each step
         self._open: list[tuple[str, float]] = []
         self.thread = threading.current_thread()
 
@@ -70,6 +87,7 @@ class _Frames(Watch):
     def after(self, event: Event) -> None:
         if event.operation.name == "call":
             super().after(event)
+            self.parts.append(event.parts)
         elif event.operation.name in _INVOKES:
             name = event.callee if event.operation.name == "invoke" else "closure"
             self._open.append((name or "", self._now()))
@@ -89,16 +107,42 @@ def record(
     machine = VirtualMachine(of.executable, trust_native=of.trust_native)
     call = machine[function]
     call(*values)
-    watch = _Frames()
+    watch, clock = _Frames(), TickClock()
     with machine.listening(watch):
         watch.begin = time.perf_counter()
         call(*values)
         whole = Slice(function, 0.0, time.perf_counter() - watch.begin, {})
+    clock.look()
     kernels = [_slice(step, *at) for step, at in zip(watch.steps, watch.times, strict=True)]
-    slices = sorted([whole, *watch.frames, *kernels], key=lambda each: (each.begin, -each.end))
+    parts = _parts(kernels, watch.parts, clock, watch.begin)
+    caller = [whole, *watch.frames, *kernels, *parts.pop(0, [])]
+    tracks = [Track(watch.thread.native_id or 1, watch.thread.name, _in_order(caller))]
+    numbers = pool().native_ids()
+    tracks += [Track(numbers.get(index, index), f"treadle-{index}", _in_order(parts[index])) for index in sorted(parts)]
     alive = Stats(len(watch.steps), {}, 0.0, 0, 0, 0, watch.held()).alive()
     counter = [(begin, size) for (begin, _), size in zip(watch.times, alive, strict=True)]
-    return Timeline(slices, [*counter, (whole.end, 0)], watch.thread.native_id or 1, watch.thread.name)
+    return Timeline(tracks, [*counter, (whole.end, 0)])
+
+
+def _parts(
+    kernels: Sequence[Slice], parts: Sequence[Sequence[Part]], clock: TickClock, begin: float
+) -> dict[int, list[Slice]]:
+    """The slices of parts of kernels by the threads that did them. The two clocks differ by little; what that is, is cut off."""
+    found: dict[int, list[Slice]] = {}
+    if not clock.runs:
+        return found
+    for kernel, shares in zip(kernels, parts, strict=True):
+        for share in shares:
+            times = (clock.seconds(ticks) - begin for ticks in (share.begin, share.end))
+            start, end = (min(max(time, kernel.begin), kernel.end) for time in times)
+            details = {"part": f"{share.part + 1} of {share.parts}", **kernel.details}
+            found.setdefault(share.thread, []).append(Slice(kernel.name, start, end, details))
+    return found
+
+
+def _in_order(slices: Sequence[Slice]) -> list[Slice]:
+    """By their beginnings; what lies within another comes behind it."""
+    return sorted(slices, key=lambda each: (each.begin, -each.end))
 
 
 def _slice(step: Step, begin: float, seconds: float) -> Slice:
@@ -129,16 +173,18 @@ def save_trace(
 
 def as_chrome(timeline: Timeline) -> bytes:
     """Complete events ("X") for slices, which nest by their times, and a counter ("C")."""
-    where = {"pid": os.getpid(), "tid": timeline.thread}
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", **where, "args": {"name": "treadle"}},
-        {"ph": "M", "name": "thread_name", **where, "args": {"name": timeline.thread_name}},
-    ]
-    for each in timeline.slices:
-        times = {"ts": each.begin * 1e6, "dur": (each.end - each.begin) * 1e6}
-        events.append({"ph": "X", "cat": "treadle", "name": each.name, **where, **times, "args": dict(each.details)})
+    of_process = {"pid": os.getpid(), "tid": timeline.threads[0].number}
+    events: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", **of_process, "args": {"name": "treadle"}}]
+    for track in timeline.threads:
+        where = {"pid": os.getpid(), "tid": track.number}
+        events.append({"ph": "M", "name": "thread_name", **where, "args": {"name": track.name}})
+        for each in track.slices:
+            times = {"ts": each.begin * 1e6, "dur": (each.end - each.begin) * 1e6}
+            events.append(
+                {"ph": "X", "cat": "treadle", "name": each.name, **where, **times, "args": dict(each.details)}
+            )
     for at, value in timeline.counter:
-        events.append({"ph": "C", "name": _BYTES, **where, "ts": at * 1e6, "args": {"bytes": value}})
+        events.append({"ph": "C", "name": _BYTES, **of_process, "ts": at * 1e6, "args": {"bytes": value}})
     return json.dumps({"displayTimeUnit": "ns", "traceEvents": events}).encode()
 
 
@@ -154,42 +200,55 @@ _DETAIL, _TYPE, _TRACK, _CATEGORY, _EVENT_NAME, _VALUE = 4, 9, 11, 22, 23, 30  #
 _DETAIL_TEXT, _DETAIL_NAME = 6, 10  # of DebugAnnotation
 _BEGIN, _END, _COUNT = 1, 2, 4  # values of TrackEvent.Type
 _CLEARED = 1  # of the sequence's flags: its state begins here
-_PROCESS_TRACK, _THREAD_TRACK, _COUNTER_TRACK = 1, 2, 3
+_PROCESS_TRACK, _CALLER_TRACK, _COUNTER_TRACK, _WORKER_TRACKS = 1, 2, 3, 4
 
 
 def as_perfetto(timeline: Timeline) -> bytes:
     """The packets of a trace, in the order of their times."""
     pid = os.getpid()
     process = _field(_PID, pid) + _field(_PROCESS_NAME, "treadle")
-    thread = _field(_THREAD_PID, pid) + _field(_TID, timeline.thread) + _field(_THREAD_NAME, timeline.thread_name)
     parent = _field(_PARENT, _PROCESS_TRACK)
     counter = _field(_NAME, _BYTES) + parent + _field(_COUNTER, _field(_UNIT, _SIZE_BYTES))
     packets = [
         _track(_PROCESS_TRACK, _field(_PROCESS, process), _field(_FLAGS, _CLEARED)),
-        _track(_THREAD_TRACK, parent + _field(_THREAD, thread)),
+        _thread(_CALLER_TRACK, timeline.threads[0], pid),
         _track(_COUNTER_TRACK, counter),
     ]
+    packets += [_thread(uuid, track, pid) for uuid, track in enumerate(timeline.threads[1:], _WORKER_TRACKS)]
     packets += [_event(at, event) for at, event in _ordered(timeline)]
     return b"".join(_field(_PACKET, packet) for packet in packets)
 
 
 def _ordered(timeline: Timeline) -> Iterable[tuple[float, bytes]]:
-    """Beginnings and ends as they nest: what is open and ends before the next begins is closed first."""
-    found: list[tuple[float, bytes]] = []
-    waiting: list[float] = []
-    end = _field(_TYPE, _END) + _field(_TRACK, _THREAD_TRACK)
-    for each in timeline.slices:
-        while waiting and waiting[-1] <= each.begin:
-            found.append((waiting.pop(), end))
-        details = (_field(_DETAIL_NAME, name) + _field(_DETAIL_TEXT, text) for name, text in each.details.items())
-        event = _field(_TYPE, _BEGIN) + _field(_TRACK, _THREAD_TRACK) + _field(_CATEGORY, "treadle")
-        event += _field(_EVENT_NAME, each.name) + b"".join(_field(_DETAIL, detail) for detail in details)
-        found.append((each.begin, event))
-        waiting.append(min(each.end, waiting[-1]) if waiting else each.end)
-    found += [(waiting.pop(), end) for _ in range(len(waiting))]
+    """All events by their times; those of one thread as they nest."""
+    caller, *workers = timeline.threads
+    found = _nested(_CALLER_TRACK, caller.slices)
+    for uuid, track in enumerate(workers, _WORKER_TRACKS):
+        found += _nested(uuid, track.slices)
     counted = _field(_TYPE, _COUNT) + _field(_TRACK, _COUNTER_TRACK)
     found += [(at, counted + _field(_VALUE, value)) for at, value in timeline.counter]
     return sorted(found, key=lambda pair: pair[0])
+
+
+def _nested(uuid: int, slices: Sequence[Slice]) -> list[tuple[float, bytes]]:
+    """Beginnings and ends as they nest: what is open and ends before the next begins is closed first."""
+    found: list[tuple[float, bytes]] = []
+    waiting: list[float] = []
+    end = _field(_TYPE, _END) + _field(_TRACK, uuid)
+    for each in slices:
+        while waiting and waiting[-1] <= each.begin:
+            found.append((waiting.pop(), end))
+        details = (_field(_DETAIL_NAME, name) + _field(_DETAIL_TEXT, text) for name, text in each.details.items())
+        event = _field(_TYPE, _BEGIN) + _field(_TRACK, uuid) + _field(_CATEGORY, "treadle")
+        event += _field(_EVENT_NAME, each.name) + b"".join(_field(_DETAIL, detail) for detail in details)
+        found.append((each.begin, event))
+        waiting.append(min(each.end, waiting[-1]) if waiting else each.end)
+    return found + [(waiting.pop(), end) for _ in range(len(waiting))]
+
+
+def _thread(uuid: int, track: Track, pid: int) -> bytes:
+    thread = _field(_THREAD_PID, pid) + _field(_TID, track.number) + _field(_THREAD_NAME, track.name)
+    return _track(uuid, _field(_PARENT, _PROCESS_TRACK) + _field(_THREAD, thread))
 
 
 def _track(uuid: int, content: bytes, more: bytes = b"") -> bytes:

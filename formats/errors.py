@@ -262,6 +262,10 @@ class CheckpointError(ExecutionError, ValueError):
     """A checkpoint folder is of other work, or in use."""
 
 
+class NotPicklableError(ExecutionError, TypeError):
+    """What belongs to one process (memory of the machine's heap, listeners, connections) was to be pickled or copied."""
+
+
 class MissingPackageError(TreadleError, ImportError):
     """What was asked for needs a package that is not installed."""
 

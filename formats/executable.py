@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,12 +30,16 @@ from .container import Container, Source
 from .errors import ArgumentError, ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
 from .names import near
+from .origin import Origin, Stamp, absolute, stamp_of_file
 from .ports import Port, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
 from .tuning import Tuning
 from .types import TensorType
 from .weights import WeightTable
 from .weights import check as check_weights
+
+if TYPE_CHECKING:
+    from .same_file import SameFile
 
 __all__ = ["Executable", "Function", "NativeKernel", "Program", "SourceLocation", "load"]
 
@@ -59,6 +63,7 @@ class Executable:
         "_is_checked",
         "_late_bound",
         "_native",
+        "_origin",
         "_program",
         "_trust_native",
         "_tuning",
@@ -84,6 +89,7 @@ class Executable:
         check_weights(self._weights, [constant_type(array) for array in program.constants])
         self._late_bound: dict[int, LateBoundConstant] = {}
         self._container: Container | None = None  # the file that the constants are mapped from
+        self._origin: Origin | None = None  # the files that it was loaded from, and is as they are
         self._is_checked = True
         self._trust_native = False
 
@@ -151,12 +157,46 @@ class Executable:
         opened.require([_LIBRARY])
         return executable.with_native(sections.decode_native(opened.contents[_LIBRARY]))
 
+    # ---- pickling ----
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Loaded from a file that is still the same one, as its path and digest; else as bytes, with all constants.
+
+        What was said to `load` (`trust_native`, `constants`, `mapped`) travels. Unpickling loads: it raises what `load` raises,
+        and FileError where the file is not there, or is another one. Who unpickles what is from elsewhere trusts it, as ever.
+        """
+        file = self._same_file()
+        if file is not None:
+            assert self._origin is not None
+            return load_same, (file, self._origin.constants, self._trust_native, self._origin.mapped)
+        return _from_bytes, (self._whole().as_bytes(), self._trust_native)
+
+    def __copy__(self) -> Executable:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Executable:
+        return self
+
+    def _same_file(self) -> SameFile | None:
+        """The file that it was loaded from, if that is still the same one, and it was not changed since. Raises FileError."""
+        if self._origin is None or not self._origin.is_there:
+            return None
+        from .same_file import SameFile  # to load an executable needs no digest
+
+        file = SameFile.of(self._origin.paths[0])
+        return file if self._origin.is_there else None
+
+    def _whole(self) -> Executable:
+        """This executable with all constants in it, wherever they lie."""
+        return Executable(self._program, self._native, self._tuning, self._weights) if self._late_bound else self
+
     # ---- variations ----
 
     def _copy(self) -> Executable:
         copy = object.__new__(Executable)
         for name in Executable.__slots__:
             setattr(copy, name, getattr(self, name))
+        copy._origin = None
         return copy
 
     def with_native(self, native: Native) -> Executable:
@@ -326,14 +366,16 @@ def load(
     Raises FormatError (VersionError, ChecksumError, LimitError) and FileError.
     """
     container.check_source(source)
-    folder = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).parent
-    if not isinstance(source, (bytes, bytearray, memoryview)) and Path(source).suffix in container.LIBRARIES:
+    path = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
+    folder = None if path is None else path.parent
+    stamps = {} if path is None else {absolute(path): stamp_of_file(path)}
+    if path is not None and path.suffix in container.LIBRARIES:
         from . import bundle  # whoever loads a .trdl file does not pay for it
 
-        source = bundle.only(source, BUNDLED)
+        source = bundle.only(path, BUNDLED)
     opened = Container(source, _KNOWN, deferred=frozenset({"constants"}), mapped=mapped)
     opened.require(name for name, required in _REQUIRED.items() if required)
-    binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants, mapped)
+    binder = _named(constants) if isinstance(constants, Mapping) else _Binder(folder, constants, mapped, stamps)
     program, late_bound, native, tuning, weights = sections.decode(opened.contents, binder)
     executable = object.__new__(Executable)
     executable._program = program
@@ -341,7 +383,28 @@ def load(
     executable._weights, executable._late_bound = weights, late_bound
     executable._container, executable._is_checked = opened, False
     executable._trust_native = trust_native
+    executable._origin = None
+    if path is not None and not isinstance(constants, Mapping):
+        executable._origin = Origin(tuple(stamps), mapped, tuple(stamps.values()))
     return executable
+
+
+def load_same(
+    file: SameFile,
+    constants: str | os.PathLike | None = None,
+    trust_native: bool = False,
+    mapped: bool = True,
+) -> Executable:
+    """The executable in a file that another process, perhaps of another host, has named. Raises FileError where it is not there,
+    or is another one, and what `load` raises."""
+    file.check_is_here()
+    executable = load(file.path, constants=constants, trust_native=trust_native, mapped=mapped)
+    file.check_is_same()
+    return executable
+
+
+def _from_bytes(data: bytes, trust_native: bool) -> Executable:
+    return load(data, trust_native=trust_native)
 
 
 def late_bound_constants(source: Source) -> dict[int, LateBoundConstant]:
@@ -375,13 +438,21 @@ def _named(arrays: Mapping[str, np.ndarray]) -> Callable[[LateBoundConstant], np
 class _Binder:
     """Finds late-bound constants; opens each file once."""
 
-    def __init__(self, folder: Path | None, path: str | os.PathLike | None, mapped: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        path: str | os.PathLike | None,
+        mapped: bool,
+        stamps: dict[str, Stamp | None],
+    ) -> None:
         self._folder, self._path, self._mapped = folder, path, mapped
+        self._stamps = stamps  # of the files that are opened, from before that
         self.files: dict[str, ConstantsFile] = {}
 
     def __call__(self, constant: LateBoundConstant) -> np.ndarray:
         path = Path(self._path) if self._path is not None else beside(self._folder, constant.file)
         if str(path) not in self.files:
+            self._stamps[absolute(path)] = stamp_of_file(path)
             try:
                 self.files[str(path)] = ConstantsFile(path, self._mapped)
             except FileNotFoundError as error:

@@ -24,6 +24,7 @@ class ModelConfig:
     max_seconds: float = 60.0  # of a call, where the client has no shorter deadline
     max_steps: int | None = None  # instructions of a call
     max_memory: int | None = None  # of a call
+    threads: int | None = None  # that may share a kernel; None: the process's
     batching: bool | None = None  # None: where rows are found to be independent
     max_batch: int = 32  # rows of a merged call
     max_delay: float = 0.0  # that the first request of a batch waits for others
@@ -38,6 +39,8 @@ class ModelConfig:
                 raise FormatError(f"{name} = {getattr(self, name)}: expected {least} or more")
         if self.instances is not None and self.instances < 1:
             raise FormatError(f"instances = {self.instances}: expected 1 or more, or null")
+        if self.threads is not None and self.threads < 1:
+            raise FormatError(f"threads = {self.threads}: expected 1 or more, or null")
         if not self.max_seconds > 0 or self.max_delay < 0 or not self.sequence_idle > 0:
             raise FormatError("max_seconds and sequence_idle are more than 0, max_delay not less")
 
@@ -113,6 +116,7 @@ _BOUNDS = (
     "max_seconds",
     "max_steps",
     "max_memory",
+    "threads",
     "max_batch",
     "max_sequences",
     "sequence_idle",
@@ -121,6 +125,7 @@ _CHECKS: dict[str, Any] = {each.name: _whole for each in fields(ModelConfig)} | 
     "instances": _or_none(_whole),
     "max_steps": _or_none(_whole),
     "max_memory": _or_none(_whole),
+    "threads": _or_none(_whole),
     "max_seconds": _number,
     "max_delay": _number,
     "sequence_idle": _number,

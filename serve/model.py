@@ -25,7 +25,7 @@ class Model:
         """Loads and verifies the file, and builds its kernels. Raises TreadleError."""
         executable = load(path, mapped=False)  # whoever writes over the file must not end the server
         executable.check_constants()
-        machine = VirtualMachine(executable, max_memory=config.max_memory)
+        machine = VirtualMachine(executable, max_memory=config.max_memory, threads=config.threads)
         self.name, self.version, self.path, self.config = name, version, path, config
         self.machine = machine
         self.endpoints = endpoints(machine, executable, config)

@@ -119,6 +119,7 @@ class Work:
             "max_seconds": self.seconds(),
             "max_memory": min(limits.memory, self.session.total.left),
             "max_depth": DEFAULT_DEPTH,
+            "threads": None,
         }
         wanted = {key: self.number(key) for key in most}
         return {key: least(wanted[key], most[key]) for key in most}

@@ -17,7 +17,14 @@ from ..formats.errors import ArgumentError
 from ..formats.program import Function
 from ..formats.types import TensorType, TupleType, Type
 from .calls import Calls
+from .in_process import InProcess
 from .memory import pinned
+
+
+class _BoundCall(InProcess, functools.partial):
+    """What `bind` gives."""
+
+    instead = "bind the call again"
 
 
 def bind(
@@ -56,7 +63,7 @@ def bind(
     everything = [*arguments, *(results or ())]
     kept = (words, places, everything, [pinned(array) for array in everything])
     at = places.ctypes.data if results else 0
-    return functools.partial(calls.bound_callable(number), words.ctypes.data, at, kept)
+    return _BoundCall(calls.bound_callable(number), words.ctypes.data, at, kept)
 
 
 def results_of(function: Function, count: int) -> Sequence[Type]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..formats.errors import ArgumentError
+from .layout import MAX_THREADS
 
 DEFAULT_DEPTH = 200_000  # frames
+BOUNDS = ("max_steps", "max_seconds", "max_memory", "max_depth", "threads")  # of a machine, and of its calls
 
 
 class CancelToken:
@@ -38,7 +40,8 @@ class Budget:
     """The bounds of one call; None is no bound.
 
     Steps are instructions, of all frames: the same program on the same input takes the same number. Memory is bytes of
-    objects and frames in use at once, depth the number of frames.
+    objects and frames in use at once, depth the number of frames. So many threads share a kernel at most; there are no more than
+    the process has (`threads.py`).
     """
 
     max_steps: int | None = None
@@ -46,18 +49,27 @@ class Budget:
     max_memory: int | None = None
     max_depth: int = DEFAULT_DEPTH
     cancel: CancelToken | None = None
+    threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "max_seconds", "max_memory", "max_depth"):
+        for name in BOUNDS[:-1]:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
                 raise ArgumentError(f"{name}={value!r}: expected a number that is not negative, or None")
+        if self.threads is not None:
+            check_threads(f"threads={self.threads!r}", self.threads)
 
     @property
     def is_depth_alone(self) -> bool:
-        """True if calls may take the fast path, which knows no other bound."""
-        return self == Budget(max_depth=self.max_depth)
+        """True if calls may take the fast path, which knows no other bound; that of threads costs nothing."""
+        return self == Budget(max_depth=self.max_depth, threads=self.threads)
 
     def but(self, **changes: Any) -> Budget:
         """This budget with some bounds changed; those that are None stay."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+def check_threads(given: str, count: Any) -> None:
+    """Raises ArgumentError for what is no number of threads; `given` is how the user wrote it."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
+        raise ArgumentError(f"{given}: expected a number from 1 to {MAX_THREADS}")

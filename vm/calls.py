@@ -27,6 +27,7 @@ from .hooks import HookedCode, Listener
 from .host import go_on, perform
 from .image import Image
 from .imports import Imported, call_imported
+from .in_process import InProcess
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
 from .python_layout import python_layout
@@ -51,7 +52,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class Calls:
+class Calls(InProcess):
     """The calls of one machine. What it gives out (callables, closures, data values) holds it, and it holds none of that: when
     the last of them is gone, so is the machine's memory, and nobody waits for Python's collector."""
 
@@ -180,6 +181,8 @@ class Calls:
         words[CONTEXT.MAX_CACHED] = self._kept_bytes
         words[CONTEXT.MAX_DEPTH] = budget.max_depth
         words[CONTEXT.MAX_LIVE] = UNLIMITED if budget.max_memory is None else live + budget.max_memory
+        context.share_kernels(budget.threads)
+        context.note_parts(hooked is not None and hooked.wants_parts)
         context.hooked = hooked
         words[CONTEXT.CODE] = self.image.code.ctypes.data if hooked is None else hooked.address
 

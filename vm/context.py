@@ -10,9 +10,22 @@ import numpy as np
 
 from . import core, threads
 from .image import Image
-from .layout import ARGUMENT_HEAD, CONTEXT, CONTEXT_WORDS, FRAME, FRAME_HEAD, FUNCTION, PYTHON, STOP_WORD, WORD
+from .in_process import InProcess
+from .layout import (
+    ARGUMENT_HEAD,
+    CONTEXT,
+    CONTEXT_WORDS,
+    FRAME,
+    FRAME_HEAD,
+    FUNCTION,
+    MAX_THREADS,
+    PYTHON,
+    STOP_WORD,
+    WORD,
+)
 from .memory import word
 from .once import kept, once
+from .parts_log import PartsLog
 from .python_layout import python_layout
 
 _Words = ctypes.c_int64 * CONTEXT_WORDS
@@ -39,7 +52,7 @@ def contexts_of(image: Image) -> list[Context]:
     return [context for context in list(_contexts) if context.image is image and not context.is_abandoned]
 
 
-class Context:
+class Context(InProcess):
     """The memory of one call at a time. `words` is the context block; the engine owns all else."""
 
     def __init__(self, image: Image) -> None:
@@ -69,9 +82,9 @@ class Context:
         words[CONTEXT.SCRATCH] = -(-self._scratch.ctypes.data // 64) * 64
         words[CONTEXT.FRAME] = words[CONTEXT.RESULT_AT] = -1
         words[CONTEXT.SLICE] = SLICE_TICKS
-        pool = threads.pool()
-        pool.start()
-        words[CONTEXT.POOL] = pool.address
+        words[CONTEXT.POOL] = threads.pool().address
+        self._has_workers = False
+        self.parts_log: PartsLog | None = None  # while a listener wants to know of parts
         self._process = _process
         _words[self.address] = words
         _contexts.add(self)
@@ -83,6 +96,19 @@ class Context:
     def go_on(self) -> None:
         """Takes `stop` back."""
         self._head[STOP_WORD] = 0
+
+    def share_kernels(self, count: int | None) -> None:
+        """Has at most so many threads share a kernel, None: as many as the process has. Workers begin when they may be wanted."""
+        self.words[CONTEXT.THREADS] = count or MAX_THREADS
+        if not self._has_workers and count != 1:
+            threads.pool().start()
+            self._has_workers = True
+
+    def note_parts(self, is_wanted: bool) -> None:
+        """Whether threads note which parts of kernels they do."""
+        if is_wanted != (self.parts_log is not None):
+            self.parts_log = PartsLog() if is_wanted else None
+            self.words[CONTEXT.LOG] = 0 if self.parts_log is None else self.parts_log.address
 
     def set_argument(self, position: int, data: int, reference: int) -> None:
         """What the function called next finds in register `position`."""

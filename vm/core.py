@@ -56,6 +56,7 @@ ENTRIES: dict[str, Entry] = {
     "own": Entry("parallel", 1),
     "leave": Entry("parallel", 1),
     "rest": Entry("parallel", 1),
+    "ticks": Entry("parallel", 0),
 }
 
 

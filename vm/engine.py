@@ -323,7 +323,7 @@ def call_primitive(context, primitive, at, refs, ints):
         store(filled, k, operand(load(at, 1 + k), ints))
     kernel = load(primitive, PRIMITIVE.KERNEL)
     if load(primitive, PRIMITIVE.PARALLEL) != 0:
-        threads = free_threads(load(context, CONTEXT.POOL))
+        threads = min(free_threads(load(context, CONTEXT.POOL)), load(context, CONTEXT.THREADS))
         if threads > 1:
             return run_parts(context, primitive, arguments, call_kernel(kernel, arguments, 0, -1, threads), threads)
     return call_kernel(kernel, arguments, load(context, CONTEXT.SCRATCH), 0, 1)

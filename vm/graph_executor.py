@@ -30,6 +30,7 @@ from .benchmark import BenchmarkResult
 from .device import Device, cpu
 from .graph_program import GraphProgram, Step, make_program
 from .graph_weights import GraphWeights
+from .in_process import InProcess
 from .machine import VirtualMachine
 from .memory import pinned
 from .module import Module
@@ -39,8 +40,10 @@ Function = Callable[..., Any]
 Find = Callable[[str], Union[Function, None]]  # a function of the user's by its name, None for one that there is not
 
 
-class GraphExecutor(Module):
+class GraphExecutor(InProcess, Module):
     """A graph, linked and bound. One thread at a time sets, runs and gets; executors share what `share_params` says alone."""
+
+    instead = "make another one of the graph"
 
     type_key = "GraphExecutor"
     functions: tuple[str, ...] = (  # what `executor[name]` gives, by TVM's names

@@ -21,8 +21,10 @@ from ..formats.primitive import Primitive
 from .context import Context
 from .failures import Place
 from .image import Image
+from .in_process import InProcess
 from .layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
 from .memory import Elements, word
+from .parts_log import Part
 
 
 class InstrumentAction(IntEnum):
@@ -105,6 +107,12 @@ class Event:
         """The values of the dimension variables of a call of a primitive."""
         return tuple(map(self._place.integer, self.registers("dims")))
 
+    @property
+    def parts(self) -> list[Part]:
+        """After a call of a primitive that threads shared: which thread did which part. Else empty, and without `wants_parts`."""
+        log = self._place.context.parts_log
+        return [] if log is None else log.parts()
+
     def is_constant(self, register: int) -> bool:
         """True if a reference register holds a constant of the program."""
         constants = self._place.context.image.constants
@@ -149,6 +157,7 @@ class Listener:
     """Is told what happens. Override what you want to know; `operations` says of which instructions (None: of all)."""
 
     operations: frozenset[str] | None = None
+    wants_parts = False  # whether threads note which parts of kernels they do: `Event.parts`
 
     def before(self, event: Event) -> InstrumentAction | None:
         """An instruction is about to be executed."""
@@ -200,11 +209,12 @@ class Instrument(Listener):
         return [event.tensor(r) for r in inputs], [event.tensor(r) for r in outputs]
 
 
-class HookedCode:
+class HookedCode(InProcess):
     """A program's code with traps where the listeners listen."""
 
     def __init__(self, image: Image, listeners: Iterable[Listener]) -> None:
         self.listeners = tuple(listeners)
+        self.wants_parts = any(listener.wants_parts for listener in self.listeners)
         self._original = image.code.ctypes.data
         self._words = image.code.copy()
         everything = any(listener.operations is None for listener in self.listeners)
@@ -236,6 +246,8 @@ class HookedCode:
         return trap
 
     def _run_original(self, context: Context, run_one: Callable[[Context], int]) -> int:
+        if context.parts_log is not None:
+            context.parts_log.clear()
         fuel, worked = context.words[CONTEXT.FUEL], context.words[CONTEXT.WORKED]
         context.words[CONTEXT.CODE], context.words[CONTEXT.FUEL] = self._original, 1
         try:

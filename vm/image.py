@@ -18,6 +18,7 @@ from ..formats.isa import Kind, Role, with_role
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Function, Program
 from ..formats.types import TensorType, TupleType, Type, erase_dims
+from .in_process import InProcess
 from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
 from .memory import pinned
@@ -32,7 +33,7 @@ _ENTERS = with_role(Role.ENTERS)
 _WORTH_PARTS = 4000
 
 
-class Image:
+class Image(InProcess):
     """The words of one program. Everything here is read-only while calls run."""
 
     def __init__(self, verified: Verified, primitives: Sequence[LinkedPrimitive]) -> None:

@@ -132,6 +132,8 @@ CONTEXT = _names("CONTEXT", """
     RESULT_REF  … and reference, 0 once it is taken
     DETAIL      a kernel's failure code
     POOL        address of the thread pool's words
+    THREADS     at most so many threads share a kernel
+    LOG         address of a LOG of the parts that they do, 0 where nobody looks
     PINS        address of a word for each parameter: weak references, which keep NumPy from moving arrays that a call reads
     PINNED      how many of them there are
 """)  # fmt: skip
@@ -182,6 +184,7 @@ MEMBER = _names("MEMBER", """
     MEMBERS     … number of threads
     SCRATCH     address of the thread's scratch memory
     WORKING     1 while a part may be in the thread's hands
+    LOG         the call's LOG, or 0
 """)  # fmt: skip
 
 # … and what a worker sleeps on, and whether loops do without it, on another.
@@ -195,6 +198,20 @@ SLEEPER = _names("SLEEPER", """
     THREAD      the system's number of the worker
     APART       the processor that the worker keeps off, + 1; 0 for none
 """, start=8)  # fmt: skip
+
+# What threads note of the parts of a call's kernels, for who looks (`parts_log.py`). Behind these words: an entry a part.
+LOG = _names("LOG", """
+    COUNT       parts that were done; those that the entries have no room for count too
+    ROOM        number of entries
+""")  # fmt: skip
+
+LOG_ENTRY = _names("LOG_ENTRY", """
+    MEMBER      which thread: 0 is the caller
+    PART        which part it did
+    PARTS       … of how many
+    BEGIN       when it began and ended, by the processor's clock
+    END
+""")  # fmt: skip
 
 # Before a kernel's arguments are ARGUMENT_HEAD words, of which the last is the call's stop word: where it is not 0, the call is
 # to end, and kernels return STOPPED.

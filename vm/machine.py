@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats.constants import aligned_copy
-from ..formats.errors import ArgumentError, UnknownFunctionError, naming
+from ..formats.errors import ArgumentError, NotPicklableError, UnknownFunctionError, naming
 from ..formats.executable import Executable
 from ..formats.names import near
 from ..formats.ports import Port
 from ..formats.types import TensorType
 from . import knobs, library
-from .budgets import DEFAULT_DEPTH, Budget, CancelToken
+from .budgets import BOUNDS, DEFAULT_DEPTH, Budget, CancelToken
 from .calls import Calls, bound
 from .device import Device, cpu
 from .device import device as device_of
 from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
 from .image import Image
 from .imports import find_imports
+from .layout import MAX_THREADS
 from .once import Lock
 from .outputs import describe, output_number
 from .stateful import SavedCall, Stateful
+from .threads import get_num_threads
 from .values import Closure
 from .verify import verify
 
@@ -65,6 +67,7 @@ class VirtualMachine:
         max_memory: int | None = None,
         max_depth: int = DEFAULT_DEPTH,
         max_build_seconds: float | None = None,
+        threads: int | None = None,
     ) -> None:
         """Verifies the program and links its primitives.
 
@@ -73,8 +76,11 @@ class VirtualMachine:
         "naive", or says so by device, or by its name. `profile`, which is TVM's, changes nothing. `kernels` is "build", or
         "cached": then nothing is compiled, and primitives that the cache lacks run by their reference implementation, slowly.
         `trust_native` lets native code in the executable's file run; it can do anything this process can. The bounds hold for
-        every call. `max_build_seconds` bounds how long kernels are built now (None: TREADLE_MAX_BUILD_SECONDS); what no call can
-        come to is not built. Raises UnknownFunctionError with all imports that are missing, VerificationError, ChecksumError,
+        every call. `threads` is how many of the process's threads (`set_num_threads`) may share a kernel of its calls (None: all;
+        1: no worker is started for it). `max_build_seconds` bounds how long kernels are built now (None:
+        TREADLE_MAX_BUILD_SECONDS); what no call can come to is not built.
+
+        Raises UnknownFunctionError with all imports that are missing, VerificationError, ChecksumError,
         ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
@@ -84,7 +90,7 @@ class VirtualMachine:
         self.device = self._own_device(device)
         self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
-        self._budget = Budget(max_steps, max_seconds, max_memory, max_depth)
+        self._budget = Budget(max_steps, max_seconds, max_memory, max_depth, threads=threads)
         self._listeners: tuple[Listener, ...] = ()
         self._instruments: tuple[Listener, ...] = ()  # that of `set_instrument`
         self._listening = Lock()
@@ -92,6 +98,13 @@ class VirtualMachine:
         self._callables: dict[str, Callable[..., Any]] = {}
         self._saved: dict[str, SavedCall] = {}  # by the names of `save_function`
         keeps_memory = _keeps_memory(memory_cfg, self.device)
+        self._options: dict[str, Any] = {  # as it was made, without bounds
+            "memory_cfg": "pooled" if keeps_memory else "naive",
+            "imports": None if imports is None else dict(imports),
+            "kernels": kernels,
+            "trust_native": trust_native,
+            "max_build_seconds": max_build_seconds,
+        }
         with naming("a machine"):
             self._link(exe, imports, kernels, trust_native, keeps_memory, max_build_seconds)
 
@@ -119,6 +132,30 @@ class VirtualMachine:
         self._calls = Calls(image, keeps_memory, self._budget, imported)
         self._owner: object = self._calls  # of its saved calls
         self._stateful = Stateful(self._calls)
+
+    # ---- pickling ----
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its executable (`Executable.__reduce__`), its options and bounds, and the weights that it was given since.
+
+        Unpickling makes another machine: it verifies, links, and raises what `VirtualMachine` raises. Functions of `imports` go
+        as pickle has functions: by the names of their modules. What was set for stateful calls (`set_input`, `save_function`)
+        stays here, and so do results, calls that run, and the process's own setting (`set_num_threads`). Raises
+        NotPicklableError for a machine that listeners listen to.
+        """
+        if self._listeners:
+            raise NotPicklableError(
+                f"a machine that {self._listeners[0]!r} listens to can be neither pickled nor copied: nobody would be told of "
+                "the other's calls; end `listening`, or set_instrument(None), before"
+            )
+        budget = self._budget
+        bounds = {name: getattr(budget, name) for name in BOUNDS}
+        return _made_again, (type(self), self.executable, {**self._options, **bounds}, self._replaced())
+
+    def _replaced(self) -> dict[int, np.ndarray]:
+        """The constants that are others than the executable's, by their places."""
+        given, now = self._program.constants, self._calls.image.arrays
+        return {place: now[place] for place, _ in self._weights.constants if now[place] is not given[place]}
 
     # ---- what there is ----
 
@@ -172,6 +209,7 @@ class VirtualMachine:
         max_seconds: float | None = None,
         max_memory: int | None = None,
         max_depth: int | None = None,
+        threads: int | None = None,
         cancel: CancelToken | None = None,
     ) -> Any:
         """Calls a function, a saved one, a closure of this machine, or what `saved_call` gave, with bounds for this call; what is
@@ -180,7 +218,7 @@ class VirtualMachine:
         Raises BudgetExceededError or CancelledError when a bound is passed; the machine can be used afterwards.
         """
         bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
-        budget = self._budget.but(cancel=cancel, **bounds)
+        budget = self._budget.but(cancel=cancel, threads=threads, **bounds)
         name = self._saved.get(name, name) if isinstance(name, str) else name
         if isinstance(name, SavedCall):
             self._require_own_call(name, args, kwargs)
@@ -347,7 +385,8 @@ class VirtualMachine:
         profiler = Profiler(collectors)
         start = time.perf_counter()
         self._calls.call(number, values, budget, listener=profiler)
-        return Profile(profiler, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return Profile(profiler, seconds, min(budget.threads or MAX_THREADS, get_num_threads()))
 
     def _listen(self, *, remove: Sequence[Listener] = (), add: Sequence[Listener] = ()) -> None:
         """Threads may come and go in any order: each takes away what it has added, and no more."""
@@ -387,6 +426,16 @@ class VirtualMachine:
     def _callable(self, number: int) -> Callable[..., Any]:
         """It holds no machine, which keeps it."""
         return describe(self._calls.callable(number), self._program.functions[number])
+
+
+def _made_again(
+    kind: type[VirtualMachine], exe: Executable, options: Mapping[str, Any], constants: Mapping[int, np.ndarray]
+) -> VirtualMachine:
+    """The machine that was pickled."""
+    machine = kind(exe, **options)
+    if constants:
+        machine.load_constants(constants)
+    return machine
 
 
 @contextlib.contextmanager

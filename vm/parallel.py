@@ -32,7 +32,20 @@ from .intrinsics import (
     relax,
     store,
 )
-from .layout import CONTEXT, MAX_PROCESSORS, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, STOP_WORD, STOPPED, WORD
+from .layout import (
+    CONTEXT,
+    LOG,
+    LOG_ENTRY,
+    MAX_PROCESSORS,
+    MEMBER,
+    MEMBER_WORDS,
+    POOL,
+    PRIMITIVE,
+    SLEEPER,
+    STOP_WORD,
+    STOPPED,
+    WORD,
+)
 
 EPOCHS = 0x7FFFFFFF
 MAX_PARTS = 0xFFFF
@@ -69,12 +82,26 @@ def end_of(ticket):
 
 
 @native
+def note_part(log, index, part, parts, begin):
+    """Writes down that the member `index` has just done a part."""
+    entry = atomic_add(log, LOG.COUNT, 1)
+    if entry < load(log, LOG.ROOM):
+        at = log + WORD * (LOG.WORDS + LOG_ENTRY.WORDS * entry)
+        store(at, LOG_ENTRY.MEMBER, index)
+        store(at, LOG_ENTRY.PART, part)
+        store(at, LOG_ENTRY.PARTS, parts)
+        store(at, LOG_ENTRY.BEGIN, begin)
+        store(at, LOG_ENTRY.END, clock())
+    return 0
+
+
+@native
 def take_parts(pool, index, epoch):
     """Does parts of the loop `epoch` until there are no more."""
     mine = member_at(pool, index)
     kernel, arguments = load(mine, MEMBER.KERNEL), load(mine, MEMBER.ARGUMENTS)
     parts, members = load(mine, MEMBER.PARTS), load(mine, MEMBER.MEMBERS)
-    scratch, is_new = load(mine, MEMBER.SCRATCH), 1
+    scratch, log, is_new = load(mine, MEMBER.SCRATCH), load(mine, MEMBER.LOG), 1
     for turn in range(members):
         other = member_at(pool, index + turn if index + turn < members else index + turn - members)
         done = 0
@@ -90,9 +117,12 @@ def take_parts(pool, index, epoch):
                 store(scratch, 0, -1)
             is_new = 0
             atomic_store(mine, MEMBER.WORKING, 1)
+            begin = clock() if log != 0 else 0
             failure = STOPPED
             if load(arguments, STOP_WORD) == 0:
                 failure = call_kernel(kernel, arguments, scratch, part, parts)
+            if log != 0:
+                note_part(log, index, part, parts, begin)
             atomic_store(mine, MEMBER.WORKING, 0)
             if failure != 0:
                 atomic_store(pool, POOL.FAILURE, failure)
@@ -208,7 +238,7 @@ def run_parts(context, primitive, arguments, parts, threads):
         return call_kernel(kernel, arguments, scratch, 0, 1)
     store(pool, POOL.FAILURE, 0)
     atomic_store(pool, POOL.DONE, 0)
-    last = publish(pool, kernel, arguments, scratch, needed, parts, members)
+    last = publish(pool, kernel, arguments, scratch, needed, parts, members, load(context, CONTEXT.LOG))
     wake(pool, last)
     start = clock()
     take_parts(pool, 0, load(pool, POOL.EPOCH))
@@ -233,7 +263,7 @@ def last_member(pool, members):
 
 
 @native
-def publish(pool, kernel, arguments, scratch, needed, parts, members):
+def publish(pool, kernel, arguments, scratch, needed, parts, members, log):
     """Gives so many members their shares of a new loop. The last of them."""
     last, rank, epoch = last_member(pool, members), members, load(pool, POOL.EPOCH) + 1 & EPOCHS
     store(pool, POOL.EPOCH, epoch)
@@ -247,6 +277,7 @@ def publish(pool, kernel, arguments, scratch, needed, parts, members):
         store(member, MEMBER.ARGUMENTS, arguments)
         store(member, MEMBER.PARTS, parts)
         store(member, MEMBER.MEMBERS, last + 1)
+        store(member, MEMBER.LOG, log)
         store(member, MEMBER.SCRATCH, own_scratch if needed > 0 else 0)
         share = parts * rank // members * FIRST_PART + parts * (rank + 1) // members
         atomic_store(member, MEMBER.TICKET, (epoch << 32) + share)
@@ -370,6 +401,12 @@ def work(pool, index, seen):
             return -1
         seen = epoch_of(atomic_load(member, MEMBER.TICKET))
         take_parts(pool, index, seen)
+
+
+@native
+def ticks():
+    """The processor's clock now."""
+    return clock()
 
 
 @native

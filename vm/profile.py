@@ -17,7 +17,6 @@ from ..formats.sections import encode_definition
 from .device import Device, cpu
 from .hooks import Event, InstrumentAction, Listener
 from .report import COUNT, DEVICE, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent, Report, merged
-from .threads import get_num_threads
 
 _DEVICE = "cpu0"
 _ENTRIES = 10_000  # of a report: a loop may meet other shapes each time, which then are one entry a place
@@ -61,9 +60,10 @@ class MetricCollector(Protocol):
 class Profile(Report):
     """A report of one call. As a sequence, it is the places that call primitives, the longest first."""
 
-    def __init__(self, profiler: Profiler, seconds: float) -> None:
+    def __init__(self, profiler: Profiler, seconds: float, threads: int) -> None:
+        """`threads` are those that kernels could share."""
         total = seconds * 1e6
-        configuration: dict[str, Metric] = {"Executor": "VM", "Number of threads": Count(get_num_threads())}
+        configuration: dict[str, Metric] = {"Executor": "VM", "Number of threads": Count(threads)}
         totals: dict[str, Metric] = {DURATION: Duration(total), COUNT: Count(1), DEVICE: _DEVICE}
         super().__init__([_metrics(entry, total) for entry in profiler.entries], {_DEVICE: totals}, configuration)
         self.rows = profiler.rows

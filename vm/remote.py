@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ..formats.errors import (
     FileError,
     FormatError,
     MissingPackageError,
+    NotPicklableError,
     RemoteError,
 )
 from .budgets import CancelToken
@@ -252,8 +253,8 @@ class RemoteDevice(Device):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __reduce__(self) -> Any:
-        raise TypeError("a connection cannot be pickled; connect again where it is needed")
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklableError("a connection cannot be pickled; connect again where it is needed")
 
     def __repr__(self) -> str:
         return f"remote({self.address!r})"

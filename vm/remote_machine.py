@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..formats.errors import ArgumentError, RemoteError
+from ..formats.errors import ArgumentError, NotPicklableError, RemoteError
 from ..formats.executable import Executable
 from ..formats.ports import outputs_of
 from .benchmark import BenchmarkResult, check_options
 from .bound import check_type, results_of
-from .budgets import Budget, CancelToken
+from .budgets import BOUNDS, Budget, CancelToken
 from .calls import bound
 from .convert import closure_type
 from .device import Device
@@ -98,6 +98,11 @@ class RemoteMachine(VirtualMachine):
             )
         self._handle = self._owner = Handle(self._connection, answer["handle"])
 
+    def __reduce__(self) -> NoReturn:
+        raise NotPicklableError(
+            "a machine at a server cannot be pickled; pickle its executable, and connect again where it is needed"
+        )
+
     # ---- calling ----
 
     def invoke(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
@@ -116,11 +121,12 @@ class RemoteMachine(VirtualMachine):
         max_seconds: float | None = None,
         max_memory: int | None = None,
         max_depth: int | None = None,
+        threads: int | None = None,
         cancel: CancelToken | None = None,
     ) -> Any:
         """Calls a function with bounds for this call, and no more than the server's."""
         bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
-        budget = self._budget.but(cancel=cancel, **bounds)
+        budget = self._budget.but(cancel=cancel, threads=threads, **bounds)
         name = self._saved.get(name, name) if isinstance(name, str) else name
         if isinstance(name, SavedCall):
             self._require_own_call(name, args, kwargs)
@@ -338,7 +344,7 @@ class RemoteMachine(VirtualMachine):
 
     @staticmethod
     def _bounds(budget: Budget) -> dict[str, Any]:
-        bounds = {name: getattr(budget, name) for name in ("max_steps", "max_seconds", "max_memory", "max_depth")}
+        bounds = {name: getattr(budget, name) for name in BOUNDS}
         return {name: _MOST if isinstance(value, int) and value > _MOST else value for name, value in bounds.items()}
 
     def _result(self, node: list[Any]) -> Any:

@@ -14,6 +14,7 @@ from ..formats.constants import aligned_copy
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, RemoteError
 from .device import Device
+from .in_process import InProcess
 from .remote_values import Reader, Writer, array_of, as_array, plain, read_type
 from .remote_wire import INLINE, NAME
 from .tensor import Tensor
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from .remote import Connection
 
 
-class Handle:
+class Handle(InProcess):
     """A value at a server, let go of when this object goes."""
 
     __slots__ = ("__weakref__", "connection", "constants", "number", "owner", "word")
+
+    instead = "read the elements of its tensor, or the fields of its value"
 
     def __init__(self, connection: Connection, number: Any, owner: object = None) -> None:
         """Raises RemoteError for what is no number."""
@@ -45,6 +48,10 @@ class RemoteTensor(Tensor):
     def __init__(self, handle: Handle, dtype: np.dtype, shape: tuple[int, ...]) -> None:
         self.handle, self._dtype, self._shape = handle, dtype, shape
         self._found: np.ndarray | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As a tensor with its elements."""
+        return Tensor, (self._array,)
 
     @property
     def _array(self) -> np.ndarray:  # type: ignore[override]

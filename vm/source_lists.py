@@ -134,6 +134,7 @@ KERNELS = (
     "vm/cache.py",
     "vm/descriptors.py",
     "vm/frontend.py",
+    "vm/in_process.py",
     "vm/intrinsics.py",
     "vm/knobs.py",
     "vm/layout.py",

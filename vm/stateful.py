@@ -14,10 +14,13 @@ from ..formats.errors import ArgumentError, ShapeError
 from ..formats.program import Function
 from ..formats.types import TensorType
 from .calls import Calls
+from .in_process import InProcess
 
 
-class SavedCall(functools.partial):
+class SavedCall(InProcess, functools.partial):
     """A call of function `number` with the arguments `values`, which are copies, by a machine that `owner` belongs to."""
+
+    instead = "save the call again, of another machine"
 
     owner: object
     function: str

@@ -15,8 +15,8 @@ import time
 import warnings
 from typing import Any
 
-from ..formats.errors import ArgumentError
 from . import core, knobs
+from .budgets import check_threads
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
 from .once import Lock, once
 from .processors import allowed, allowed_count, cpu_count
@@ -131,6 +131,11 @@ class Pool:
         self._is_started = False
         self._see_processors()
 
+    def native_ids(self) -> dict[int, int]:
+        """The system's numbers of the workers that have begun, by their places among a call's threads, where 0 is the caller."""
+        found = {index: self._words[_place(index, SLEEPER.THREAD)] for index in range(1, 1 + len(self._workers))}
+        return {index: number for index, number in found.items() if number}
+
     def _take_in(self) -> None:
         """Leaves no worker out any longer."""
         self._words[POOL.HINDERED] = 0
@@ -238,7 +243,7 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Sets how many threads a call may use for its larger kernels; 1 for none but its own. For the whole process."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
-        raise ArgumentError(f"set_num_threads({count!r}): expected a number from 1 to {MAX_THREADS}")
+    """Sets how many threads a call may use for its larger kernels; 1 for none but its own. For the whole process: a machine, or a
+    call, may be given fewer of them (`VirtualMachine(exe, threads=…)`). Raises ArgumentError."""
+    check_threads(f"set_num_threads({count!r})", count)
     pool().resize(count)

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ..formats.types import FunctionType
+from .in_process import InProcess
 
 
-class NativeReference:
+class NativeReference(InProcess):
     """One reference to an object of the machine's heap, given up when this object goes. `owner` and `constants` keep what is
     none of the heap's alive."""
 
@@ -30,6 +31,7 @@ class DataValue:
     """A value of an algebraic data type: a constructor's tag, and its fields.
 
     Two values are equal when their tags are, and they are of the same type; fields are compared by whoever knows how.
+    It pickles as its constructor and fields, those of a value in the machine's heap too.
     """
 
     __slots__ = ("_fields", "_read", "constructor", "native", "tag", "type_name")
@@ -61,6 +63,28 @@ class DataValue:
             self._fields = self._read(self.native)
         return self._fields
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Flat: a list may have a million cells, each in the one before."""
+        numbers: dict[int, int] = {}  # of the values that stand before, by what tells them apart
+        parts: list[tuple[Any, ...]] = []
+        waiting = [self]
+        while waiting:
+            value = waiting[-1]
+            inner = [field for field in value.fields if isinstance(field, DataValue) and field._identity not in numbers]
+            if inner and value._identity not in numbers:
+                waiting += inner
+                continue
+            waiting.pop()
+            if value._identity not in numbers:
+                numbers[value._identity] = len(parts)
+                fields = [numbers[each._identity] if isinstance(each, DataValue) else (each,) for each in value.fields]
+                parts.append((type(value), value.tag, value.constructor, value.type_name, fields))
+        return _of_parts, (parts,)
+
+    @property
+    def _identity(self) -> int:
+        return self.native.word if isinstance(self.native, NativeReference) else id(self)
+
     def __len__(self) -> int:
         return len(self.fields)
 
@@ -74,10 +98,25 @@ class DataValue:
         return f"{name}({inner})"
 
 
-class Closure:
-    """A function of a program with captured values. `machine.invoke_closure(closure, …)`, or `closure(…)`, calls it."""
+def _of_parts(parts: list[tuple[Any, ...]]) -> DataValue:
+    """The last of values, whose fields are numbers of values before, or a tuple with anything else."""
+    made: list[DataValue] = []
+    for kind, tag, constructor, type_name, fields in parts:
+        value = object.__new__(kind)
+        values = [made[field] if isinstance(field, int) else field[0] for field in fields]
+        DataValue.__init__(value, constructor if tag is None else tag, values, type_name, constructor)
+        made.append(value)
+    return made[-1]
+
+
+class Closure(InProcess):
+    """A function of a program with captured values. `machine.invoke_closure(closure, …)`, or `closure(…)`, calls it.
+
+    It belongs to its machine: it cannot be pickled, and is its own copy."""
 
     __slots__ = ("_call", "name", "native", "type")
+
+    instead = "return from the function what it captures"
 
     def __init__(
         self, name: str, type_: FunctionType, native: NativeReference, call: Callable[..., Any] | None = None
@@ -88,6 +127,12 @@ class Closure:
         if self._call is None:
             raise TypeError(f"the machine of closure {self.name!r} is gone")
         return self._call(self, *args)
+
+    def __copy__(self) -> Closure:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Closure:
+        return self
 
     def __repr__(self) -> str:
         return f"<Closure {self.name}: {self.type}>"

@@ -408,3 +408,14 @@ def test_workers_share_the_memory_of_the_weights(tmp_path: Path, living: Living)
         private = [worker.memory_full_info().uss for worker in living()]
     assert len(private) == 2
     assert max(private) < 250 << 20
+
+
+def test_a_handle_of_what_was_loaded_names_its_file(exe: treadle.Executable, tmp_path: Path) -> None:
+    path = tmp_path / "model.trdl"
+    exe.export_library(path)
+    loaded = treadle.load(path)
+    assert Handle.of(loaded).path == str(path)
+    assert Handle.of(loaded) == Handle.of(path)
+    assert Handle.of(loaded.with_native({})).path != str(path)
+    path.unlink()
+    assert Handle.of(loaded).load().as_bytes() == exe.as_bytes()

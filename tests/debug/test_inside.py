@@ -122,6 +122,43 @@ def test_functions_nest_in_a_timeline() -> None:
         assert outer.begin <= inner.begin <= inner.end <= outer.end
 
 
+def test_a_timeline_says_which_thread_did_which_part_of_a_kernel() -> None:
+    x = treadle.var("x", (1, 16, 96, 96))
+    weight = np.random.default_rng(0).standard_normal((32, 16, 3, 3)).astype(np.float32)
+    convolution = treadle.Module(main=treadle.function([x], treadle.op.conv(x, weight, pads=(1, 1, 1, 1))))
+    before = treadle.get_num_threads()
+    treadle.set_num_threads(2)
+    try:
+        timeline = trace.record(convolution)
+    finally:
+        treadle.set_num_threads(before)
+    caller, *workers = timeline.threads
+    assert [worker.name for worker in workers] in (
+        ["treadle-1"],
+        [],
+    )  # whom nobody gave a processor in time did nothing
+    whole = {each.name: each for each in caller.slices if "part" not in each.details}
+    shares = [each for track in timeline.threads for each in track.slices if "part" in each.details]
+    assert shares
+    for each in shares:
+        assert whole[each.name].begin <= each.begin <= each.end <= whole[each.name].end
+    for name in {each.name for each in shares}:
+        parts = [each.details["part"] for each in shares if each.name == name]
+        assert sorted(parts) == sorted(f"{1 + part} of {len(parts)}" for part in range(len(parts)))
+
+
+def test_each_thread_has_its_track_in_a_trace() -> None:
+    slices = [trace.Slice("kernel", 0.0, 1e-3, {"part": "1 of 2"})]
+    timeline = trace.Timeline([trace.Track(7, "MainThread", slices), trace.Track(8, "treadle-1", slices)], [])
+    events = json.loads(trace.as_chrome(timeline))["traceEvents"]
+    assert [event["tid"] for event in events if event["ph"] == "X"] == [7, 8]
+    packets = [dict(fields(packet)) for _, packet in fields(trace.as_perfetto(timeline))]
+    threads = [dict(fields(track[4])) for track in (dict(fields(p[60])) for p in packets if 60 in p) if 4 in track]
+    assert [(thread[2], thread[5]) for thread in threads] == [(7, b"MainThread"), (8, b"treadle-1")]
+    tracks = [dict(fields(packet[11]))[11] for packet in packets if 11 in packet]
+    assert sorted(tracks) == [2, 2, 4, 4]
+
+
 def test_a_trace_of_another_ending_is_refused(right: Executable, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"must end with \.json or \.pftrace"):
         debug.save_trace(right, None, tmp_path / "t.txt")

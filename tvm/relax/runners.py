@@ -45,6 +45,7 @@ class Compiled:
             max_seconds=bounds.max_seconds,
             max_memory=bounds.max_memory,
             max_depth=bounds.max_depth,
+            threads=bounds.threads,
         )
         self._types = {name: program.function(name).type.params for name in self._machine}
         self.params = {name: self._machine.get_function_params(name) for name in self._machine}
