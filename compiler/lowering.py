@@ -227,6 +227,15 @@ class _Lowering(Emission):
             self.emit("call", index, (), (result,), (number,))
         return result
 
+    def _extents(self, call: ir.OperatorCall) -> Value:
+        type_ = self._type_of(call.args[0])
+        assert isinstance(type_, TensorType)
+        numbers = tuple(self.new_int() for _ in range(type_.shape[0]))  # type: ignore[arg-type]
+        result = self.new_ref(TensorType(DType.bool, (0, *(UNKNOWN,) * len(numbers))))
+        self.emit("read_shape", numbers, self._register(call.args[0]))
+        self.emit("alloc_dynamic", result, DType.bool.code, (0, *numbers))
+        return result
+
     @functools.cached_property
     def _read_extents(self) -> set[ir.OperatorCall]:
         """The calls of extent that give a tensor of which more is used than its shape."""
@@ -375,6 +384,7 @@ _NOTHING_TRUE = _filled(dims.variable("n"))
 
 _SPECIAL: dict[str, Callable[[_Lowering, ir.OperatorCall], Value]] = {
     "extent": _Lowering._extent,
+    "extents": _Lowering._extents,
     "shape": _Lowering._shape_of,
     "shape_tensor": _Lowering._shape_tensor,
 }

@@ -332,6 +332,16 @@ class ModelOperators:
         classes: how many there are
         """
 
+    def cumulative_prod(
+        self, x: Operand, /, *, axis: int, exclusive: bool = False, reverse: bool = False
+    ) -> Expression:
+        """cumulative_prod(x): the products of the elements up to each place along an axis.
+
+        axis: along which
+        exclusive: without the element itself
+        reverse: from the end
+        """
+
     def cumulative_sum(self, x: Operand, /, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Expression:
         """cumulative_sum(x): the sums of the elements up to each place along an axis.
 
@@ -378,6 +388,9 @@ class ModelOperators:
 
     def extent(self, count: Operand, /) -> Expression:
         """extent(count): as many elements as a number says, none of them true: for their dimension."""
+
+    def extents(self, numbers: Operand, /) -> Expression:
+        """extents(numbers): no elements, [0, numbers …]: for these dimensions, which are at least 0."""
 
     def floor(self, x: Operand, /) -> Expression:
         """floor(x): greatest whole number not above x."""

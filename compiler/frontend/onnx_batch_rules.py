@@ -332,7 +332,7 @@ def _arg(g: BatchBuilder, values: list[Value], attributes: Attributes) -> Made:
     return values, replace(place, axis=place.axis - (not attributes["keepdims"] and axis < place.axis))
 
 
-@rule("softmax", "log_softmax", "cumulative_sum", "top_k")
+@rule("softmax", "log_softmax", "cumulative_sum", "cumulative_prod", "top_k")
 def _over_axis(g: BatchBuilder, values: list[Value], attributes: Attributes) -> Made:
     return values, _apart(g, values[0], [attributes["axis"]], "works")
 

@@ -10,25 +10,30 @@ from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
-from .onnx_shapes import dims_of, integers_of
+from .onnx_run_time import along_axis
 from .onnx_table import importer
 from .onnx_tensors import element_type
 from .onnx_values import GraphBuilder, UnsupportedError, Value
 
 
-@importer("CumSum")
-def _cum_sum(g: GraphBuilder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    along = integers_of(axis, "axis")
-    if along is None or len(along) != 1:
-        raise ModelError("CumSum: one axis is needed")
-    return g.op("cumulative_sum", x, axis=along[0], exclusive=bool(exclusive), reverse=bool(reverse))
+def _register_running(name: str, operator: str) -> None:
+    @importer(name)
+    def imported(g: GraphBuilder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+        if axis.shape not in ((), (1,)):
+            raise ModelError(f"{name}: one axis is needed, but {axis.type} came")
+        options = {"exclusive": bool(exclusive), "reverse": bool(reverse)}
+        return along_axis(g, x, axis, lambda x, axis: g.op(operator, x, axis=axis, **options))
+
+
+_register_running("CumSum", "cumulative_sum")
+_register_running("CumProd", "cumulative_prod")
 
 
 @importer("TopK", since=10)
 def _top_k(
     g: GraphBuilder, x: Value, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Value, ...]:
-    counts = dims_of(k, "number of elements")
+    counts = g.sizes(k, "numbers of elements")
     if len(counts) != 1:
         raise ModelError("TopK: one number of elements is needed")
     return _best(g, x, counts[0], axis, bool(largest), bool(sorted))
@@ -90,7 +95,7 @@ def _reverse_sequence(g: GraphBuilder, x: Value, lengths: Value, *, batch_axis: 
 @importer("OneHot")
 def _one_hot(g: GraphBuilder, indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
     """A negative index counts from the end; one that is out of range is nowhere hot."""
-    (count,) = dims_of(depth, "depth")
+    (count,) = g.sizes(depth, "depths")
     rank = indices.rank + 1
     along = axis_of(axis, rank)
     whole = g.op("cast", indices, dtype=DType.int64)

@@ -11,6 +11,8 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of, maximum
+from . import onnx_run_time as run_time
+from .onnx_run_time import is_known
 from .onnx_shapes import integers_of
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
@@ -486,11 +488,25 @@ REDUCTIONS = {
     "ReduceSumSquare": "sum_of_squares",
 }
 _OF_BOOLS = {"max": "any", "min": "all"}
+# Norms, axis by axis: what is done to the elements first, the reduction, and what is done to its result.
+_IN_STEPS = {
+    "l1_norm": ("abs", "sum", ""),
+    "l2_norm": ("square", "sum", "sqrt"),
+    "sum_of_squares": ("square", "sum", ""),
+}
 
 
-def _reduced(g: GraphBuilder, operator: str, x: Value, axes: Ints | None, keepdims: int) -> Value:
+def _reduced(g: GraphBuilder, operator: str, x: Value, axes: Ints | Value | None, keepdims: int) -> Value:
     operator = _OF_BOOLS.get(operator, operator) if x.dtype is DType.bool else operator
-    return g.op(operator, x, axes=axes, keepdims=bool(keepdims))
+    if not isinstance(axes, Value):
+        return g.op(operator, x, axes=axes, keepdims=bool(keepdims))
+    before, step, behind = _IN_STEPS.get(operator, ("", operator, ""))
+    narrow = before and x.dtype.is_float and x.dtype.itemsize < 4
+    made = g.op("cast", x, dtype=DType.float32) if narrow else x  # squares need more room than their root
+    made = g.op(before, made) if before else made
+    made = run_time.reduced(g, made, axes, bool(keepdims), lambda x, axis: g.op(step, x, axes=(axis,), keepdims=True))
+    made = g.op(behind, made) if behind else made
+    return g.op("cast", made, dtype=x.dtype) if narrow else made
 
 
 def _register_reduction(name: str, operator: str) -> None:
@@ -500,9 +516,13 @@ def _register_reduction(name: str, operator: str) -> None:
     def imported(
         g: GraphBuilder, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Value:
-        chosen = integers_of(axes, "axes") or None
-        if chosen is None and noop_with_empty_axes:
-            chosen = ()
+        chosen: Ints | Value | None
+        if axes is None or is_known(axes) or len(g.known_elements(axes, "axes")) == x.rank:
+            chosen = (integers_of(axes, "axes") if is_known(axes) else None) or None
+            if chosen is None and noop_with_empty_axes and (axes is None or axes.shape == (0,)):
+                chosen = ()
+        else:
+            chosen = axes
         return finished(g, _reduced(g, operator, x, chosen, keepdims))
 
     def with_attribute(g: GraphBuilder, x: Value, *, axes: Ints | None = None, keepdims: int = 1) -> Value:

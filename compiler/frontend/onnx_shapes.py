@@ -1,7 +1,8 @@
 """Importers of operators that make, move, join and part tensors.
 
-Shapes, axes, pads and the like are attributes in old opsets and inputs in new ones. Here they must be known at import, be it
-as expressions over the model's dimensions: `integers_of` and `dims_of` say so where they are not.
+Shapes, axes, pads and the like are attributes in old opsets and inputs in new ones. Mostly they are known at import, be it as
+expressions over the model's dimensions; what a run computes is done by `onnx_run_time.py`. Where an operator needs to know them,
+`integers_of` and `dims_of` say so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
+from . import onnx_run_time as run_time
+from .onnx_run_time import is_known
 from .onnx_table import importer
 from .onnx_values import FOLD_BYTES, GraphBuilder, UnsupportedError, Value, constant, scalar
 
@@ -43,6 +46,8 @@ def integers_of(value: Value | None, what: str) -> tuple[int, ...] | None:
 
 @importer("Reshape", since=5)
 def _reshape(g: GraphBuilder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
+    if not is_known(shape):
+        return run_time.reshaped(g, x, shape, bool(allowzero))
     return _reshaped(g, x, dims_of(shape, "dimensions"), bool(allowzero))
 
 
@@ -74,6 +79,9 @@ def _flatten(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
 
 @importer("Squeeze", since=13)
 def _squeeze(g: GraphBuilder, x: Value, axes: Value | None = None) -> Value:
+    if axes is not None and not is_known(axes):
+        count = len(g.known_elements(axes, "axes"))
+        return g.op("reshape", x, shape=run_time.without(g, run_time.shape_of(g, x), axes, x.rank, count))
     return _squeezed(g, x, integers_of(axes, "axes"))
 
 
@@ -92,6 +100,8 @@ def _squeezed(g: GraphBuilder, x: Value, axes: tuple[int, ...] | None) -> Value:
 
 @importer("Unsqueeze", since=13)
 def _unsqueeze(g: GraphBuilder, x: Value, axes: Value) -> Value:
+    if not is_known(axes):
+        return run_time.with_ones(g, x, axes)
     return g.op("expand_dims", x, axes=integers_of(axes, "axes"))
 
 
@@ -110,7 +120,7 @@ def _transpose(g: GraphBuilder, x: Value, *, perm: tuple[int, ...] | None = None
 
 @importer("Expand")
 def _expand(g: GraphBuilder, x: Value, shape: Value) -> Value:
-    target = g.written(x, dims_of(shape, "dimensions"))
+    target = g.written(x, g.sizes(shape, "dimensions"))
     rank = max(x.rank, len(target))
     old: tuple[Dim, ...] = (1,) * (rank - x.rank) + x.shape
     new: tuple[Dim, ...] = (1,) * (rank - len(target)) + target
@@ -162,7 +172,7 @@ def _stretched(g: GraphBuilder, x: Value, axis: int, wanted: SymbolicDim) -> Val
 
 @importer("Tile", since=6)
 def _tile(g: GraphBuilder, x: Value, repeats: Value) -> Value:
-    return g.op("tile", x, repetitions=dims_of(repeats, "repetitions"))
+    return g.op("tile", x, repetitions=g.sizes(repeats, "repetitions"))
 
 
 @importer("DepthToSpace")
@@ -202,7 +212,7 @@ def concatenated(g: GraphBuilder, first: Value, *others: Value, axis: int) -> Va
     for place in range(first.rank):
         if place != along and all(tensor.rank == first.rank for tensor in tensors):
             tensors = g.aligned(tensors, slice(place, place + 1))
-    return g.op("concat", *tensors, axis=axis)
+    return g.joined(tensors, axis)
 
 
 @importer("Concat")
@@ -214,7 +224,7 @@ def _concat_before_4(g: GraphBuilder, first: Value, *others: Value, axis: int = 
 def _split(
     g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
-    return parts_of(g, x, axis, None if split is None else dims_of(split, "sizes"))
+    return parts_of(g, x, axis, None if split is None else g.sizes(split, "sizes"))
 
 
 @importer("Split")
@@ -246,6 +256,8 @@ def parts_of(g: GraphBuilder, x: Value, axis: int, sizes: tuple[Dim, ...] | None
 def _slice(
     g: GraphBuilder, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:
+    if not is_known(starts, ends, axes, steps):
+        return _sliced_at_run_time(g, x, starts, ends, axes, steps)
     return _sliced(
         g,
         x,
@@ -254,6 +266,25 @@ def _slice(
         integers_of(axes, "axes"),
         integers_of(steps, "steps"),
     )
+
+
+def _sliced_at_run_time(
+    g: GraphBuilder, x: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
+) -> Value:
+    """One axis after the other."""
+    firsts, lasts = run_time.numbers_of(g, starts, "starts"), run_time.numbers_of(g, ends, "ends")
+    along = [g.from_dims(axis) for axis in range(len(firsts))] if axes is None else run_time.numbers_of(g, axes, "axes")
+    strides = [g.from_dims(1)] * len(firsts) if steps is None else run_time.numbers_of(g, steps, "steps")
+    if not len(firsts) == len(lasts) == len(along) == len(strides):
+        raise ModelError("Slice: starts, ends, axes and steps are not equally many")
+    for first, last, axis, step in zip(firsts, lasts, along, strides, strict=True):
+        parts = [first, last, axis, step]
+        if is_known(*parts) and all(isinstance(part.elements.item(), int) for part in (axis, step)):  # type: ignore[union-attr]
+            start, end, place, stride = (part.elements.item() for part in parts)  # type: ignore[union-attr]
+            x = _sliced(g, x, (start,), (end,), (place,), (stride,))
+        else:
+            x = run_time.sliced(g, x, axis, first, last, step)
+    return x
 
 
 @importer("Slice")
@@ -301,12 +332,43 @@ def _pad(
     *,
     mode: str = "constant",
 ) -> Value:
-    fill: Any = 0
-    if value is not None:
-        if value.constant is None:
-            raise UnsupportedError("its padding value is computed at run time")
-        fill = scalar(value.constant, "the padding value")
-    return _padded(g, x, dims_of(pads, "pads"), integers_of(axes, "axes"), mode, fill)
+    x, sizes, along = _without_negative_pads(g, x, pads, axes)
+    if value is None or mode != "constant":
+        return _padded(g, x, sizes, along, mode, 0)
+    if value.constant is not None:
+        return _padded(g, x, sizes, along, mode, scalar(value.constant, "the padding value"))
+    inside = g.op("full", shape=x.shape, value=True, dtype=DType.bool)
+    x, inside = (_padded(g, tensor, sizes, along, mode, 0) for tensor in (x, inside))
+    return g.op("where", inside, x, g.op("reshape", value, shape=()))
+
+
+def _without_negative_pads(
+    g: GraphBuilder, x: Value, pads: Value, axes: Value | None
+) -> tuple[Value, tuple[Dim, ...], tuple[int, ...] | None]:
+    """What there is to pad, by how much, on which axes. Pads that a run tells take away what they do where they are negative."""
+    if is_known(pads, axes):
+        return x, dims_of(pads, "pads"), integers_of(axes, "axes")
+    numbers = run_time.numbers_of(g, pads, "pads")
+    count = len(numbers) // 2
+    if axes is not None and not is_known(axes):
+        none = g.constant([0] * x.rank, DType.int64)
+        places = g.op("cast", axes, dtype=DType.int64)
+        halves = [run_time.vector(g, *half) for half in (numbers[:count], numbers[count:])]
+        whole = [g.op("put_along_axis", none, places, half, axis=0) for half in halves]
+        numbers = [number for half in whole for number in run_time.numbers_of(g, half, "pads")]
+        axes, count = None, x.rank
+    chosen = integers_of(axes, "axes")
+    along = tuple(range(x.rank)) if chosen is None else tuple(axis_of(axis, x.rank) for axis in chosen)
+    if len(numbers) != 2 * len(along):
+        raise ModelError(f"Pad: {2 * len(along)} pads are needed, but {len(numbers)} came")
+    zero, one = (g.constant(number, DType.int64) for number in (0, 1))
+    for place, axis in enumerate(along):
+        if not is_known(numbers[place], numbers[count + place]):
+            first, last = (g.op("negative", g.op("minimum", numbers[place + k], zero)) for k in (0, count))
+            end = g.op("subtract", run_time.whole_number(g, x.shape[axis]), last)
+            x = run_time.sliced(g, x, axis, first, end, one)
+    added = [number if is_known(number) else g.op("maximum", number, zero) for number in numbers]
+    return x, g.sizes(run_time.vector(g, *added), "pads"), along
 
 
 @importer("Pad")
@@ -319,8 +381,8 @@ def _pad_before_11(
 def _padded(
     g: GraphBuilder, x: Value, pads: tuple[Dim, ...], axes: tuple[int, ...] | None, mode: str, value: Any
 ) -> Value:
-    if mode not in ("constant", "reflect", "edge"):
-        raise UnsupportedError(f"mode {mode!r}")
+    if mode not in ("constant", "reflect", "edge", "wrap"):
+        raise ModelError(f"mode {mode!r} is not one of ONNX's")
     along = range(x.rank) if axes is None else [axis_of(axis, x.rank) for axis in axes]
     if len(pads) != 2 * len(along):
         raise ModelError(f"Pad: {2 * len(along)} pads are needed, but {len(pads)} came")
@@ -337,7 +399,19 @@ def _padded(
         )
         x = g.op("slice", x, starts=starts, ends=stops)
     kept = tuple(0 if gone else pad for pad, gone in zip((*begins, *ends), cut, strict=True))
+    if mode == "wrap":
+        return _wrapped(g, x, kept[: x.rank], kept[x.rank :])
     return g.op("pad", x, pads=kept, mode=mode, value=value)
+
+
+def _wrapped(g: GraphBuilder, x: Value, begins: tuple[Dim, ...], ends: tuple[Dim, ...]) -> Value:
+    """x, with its own elements repeated around it."""
+    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        if begin == 0 and end == 0:
+            continue
+        places = g.op("arange", start=dims.multiply(begin, -1), stop=dims.add(x.shape[axis], end))
+        x = g.op("take", x, g.op("remainder", places, run_time.whole_number(g, x.shape[axis])), axis=axis)
+    return x
 
 
 @importer("Gather")
@@ -359,12 +433,15 @@ def _gather_elements(g: GraphBuilder, x: Value, indices: Value, *, axis: int = 0
 
 @importer("Trilu")
 def _trilu(g: GraphBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
-    diagonals = dims_of(k, "diagonal") if k is not None else (0,)
-    if x.rank < 2 or len(diagonals) != 1:
-        raise ModelError(f"matrices and one diagonal are needed, but {x.type} and {len(diagonals)} came")
-    (diagonal,) = diagonals
+    if x.rank < 2:
+        raise ModelError(f"matrices are needed, but {x.type} came")
+    diagonal = run_time.whole_number(g, 0 if k is None else k)
     rows = g.op("arange", stop=x.shape[-2])
-    columns = g.op("arange", start=dims.multiply(diagonal, -1), stop=dims.add(x.shape[-1], dims.multiply(diagonal, -1)))
+    if diagonal.elements is not None:
+        first = dims.multiply(diagonal.elements.item(), -1)
+        columns = g.op("arange", start=first, stop=dims.add(x.shape[-1], first))
+    else:
+        columns = g.op("subtract", g.op("arange", stop=x.shape[-1]), diagonal)
     rows = g.op("expand_dims", rows, axes=(1,))
     kept = g.op("less_equal" if upper else "greater_equal", rows, columns)
     return g.op("where", kept, x, g.constant(0, x.dtype))
@@ -397,7 +474,7 @@ def _constant(
 @importer("ConstantOfShape")
 def _constant_of_shape(g: GraphBuilder, shape: Value, *, value: np.ndarray | None = None) -> Value:
     fill = np.zeros(1, np.float32) if value is None else value
-    return g.op("full", shape=dims_of(shape, "dimensions"), value=scalar(fill, "the value"), dtype=DType.of(fill.dtype))
+    return g.op("full", shape=g.sizes(shape, "dimensions"), value=scalar(fill, "the value"), dtype=DType.of(fill.dtype))
 
 
 @importer("Shape")
@@ -412,8 +489,11 @@ def _size(g: GraphBuilder, x: Value) -> Value:
 
 @importer("Range")
 def _range(g: GraphBuilder, start: Value, limit: Value, delta: Value) -> Value:
-    if start.dtype.is_float:
+    if start.dtype.is_float and all(value.constant is not None for value in (start, limit, delta)):
         return _float_range(g, start, limit, delta)
+    if start.dtype.is_float or not is_known(start, limit, delta):
+        scalars = (g.op("reshape", value, shape=()) for value in (start, limit, delta))
+        return run_time.arranged(g, *scalars)
     bounds = [*dims_of(start, "bounds"), *dims_of(limit, "bounds"), *(integers_of(delta, "steps") or ())]
     if len(bounds) != 3:
         raise ModelError("Range: start, limit and delta must be scalars")
@@ -421,10 +501,7 @@ def _range(g: GraphBuilder, start: Value, limit: Value, delta: Value) -> Value:
 
 
 def _float_range(g: GraphBuilder, *bounds: Value) -> Value:
-    arrays = [value.constant for value in bounds if value.constant is not None]
-    if len(arrays) < len(bounds):
-        raise UnsupportedError("its bounds are computed at run time")
-    first, last, step = (scalar(array, "a bound") for array in arrays)
+    first, last, step = (scalar(value.constant, "a bound") for value in bounds if value.constant is not None)
     count = np.ceil(np.float64(last - first) / step) if step else np.inf
     if not np.isfinite(count) or count > FOLD_BYTES:
         raise ModelError(f"Range: {first}, {last}, {step} are no bounds of a tensor that Treadle would make")

@@ -18,7 +18,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from ...formats import dims
+from ...formats import dims, limits
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
@@ -54,6 +54,8 @@ class Value:
     def elements(self) -> np.ndarray | None:
         """The elements as objects (integers, truth values, dimensions), where they are known and few."""
         array = None if isinstance(self.atom, ir.Weight) else self.constant
+        if array is None and self.dims is None and 0 in self.type.shape and self.type.is_static:
+            return np.empty(self.type.shape, object)  # type: ignore[arg-type]
         if array is None or array.size > _TRACKED_ELEMENTS:
             return self.dims
         if not self.dtype.is_numpys:
@@ -122,6 +124,8 @@ class GraphBuilder:
         self.opset = 0
         self.output_count = 1
         self._atoms: dict[Value, ir.Atom] = {}  # of values that are known by their elements
+        self._sizes: dict[Value, tuple[Dim, ...]] = {}  # of values whose elements were made dimensions
+        self._parts: dict[Value, Sequence[Value]] = {}  # of vectors that were joined
         self._dimension_names: set[str] = set()
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
 
@@ -219,6 +223,45 @@ class GraphBuilder:
             self._atoms[value] = tensor.atom
         return self._atoms[value]
 
+    def joined(self, parts: Sequence[Value], axis: int = 0) -> Value:
+        """Tensors joined along an axis. What is known of some parts of a vector of integers is not forgotten."""
+        result = self.op("concat", *parts, axis=axis)
+        if result.rank == 1 and result.dtype.is_integer and result.elements is None:
+            self._parts[result] = tuple(parts)
+        return result
+
+    def known_elements(self, value: Value, what: str) -> list[Dim | None]:
+        """The elements of a vector or scalar of integers; None for those that only a run can tell. Raises UnsupportedError
+        where not even their number is known."""
+        if value.elements is not None:
+            return list(value.elements.flat)
+        if value in self._parts:
+            return [element for part in self._parts[value] for element in self.known_elements(part, what)]
+        if not value.type.is_static or value.rank > 1:
+            raise UnsupportedError(
+                f"how many {what} there are is known at run time only, and so would be the rank; "
+                f"fix the size of {value.type} with shapes={{…}}"
+            )
+        return [None] * int(dims.product(value.shape))  # type: ignore[arg-type]
+
+    def sizes(self, value: Value, what: str) -> tuple[Dim, ...]:
+        """The elements of a vector of integers as dimensions. Those that only a run can tell get names, and the run fails where
+        one is below 0."""
+        known = self.known_elements(value, what)
+        unknown = [place for place, element in enumerate(known) if element is None]
+        if unknown and value not in self._sizes:
+            numbers = self.op("reshape", value, shape=(len(known),)) if value.rank != 1 else value
+            numbers = self.op("cast", numbers, dtype=DType.int64) if numbers.dtype is not DType.int64 else numbers
+            if len(unknown) < len(known):
+                numbers = self.op("take", numbers, self.constant(unknown, DType.int64), axis=0)
+            found: list[Dim] = []
+            for first in range(0, len(unknown), limits.RANK - 1):
+                part = self.op("slice", numbers, starts=(first,), ends=(first + limits.RANK - 1,))
+                found.extend(self.op("extents", part).shape[1:])
+            self._sizes[value] = tuple(found)
+        named = iter(self._sizes[value]) if unknown else iter(())
+        return tuple(next(named) if element is None else element for element in known)
+
     @property
     def dimension_names(self) -> frozenset[str]:
         """Of the dimension variables that are in use."""
@@ -247,10 +290,11 @@ class GraphBuilder:
         """Bindings made inside go to a block of their own."""
         outer, self.bindings = self.bindings, []
         known, self._atoms = self._atoms, dict(self._atoms)
+        sizes, self._sizes = self._sizes, dict(self._sizes)
         try:
             yield self.bindings
         finally:
-            self.bindings, self._atoms = outer, known
+            self.bindings, self._atoms, self._sizes = outer, known, sizes
 
     def choose(self, condition: Value, *branches: Callable[[], Sequence[Value]]) -> tuple[Value, ...]:
         """What the first branch makes if the condition holds, else what the second one makes; what they raise is passed on."""

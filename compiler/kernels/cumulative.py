@@ -1,6 +1,6 @@
-"""The template of cumulative_sum: neighbouring sums side by side in vectors, one after the other where there are none.
+"""The template of cumulative_sum and cumulative_prod: neighbouring sums side by side in vectors, one by one where there are none.
 
-Sums of floats are kept in float64, as the reference has them.
+Sums of floats are kept in float64, as the reference has them. A running product is written alike: it starts at 1, multiplies.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ _STRIP = 4  # vectors side by side, whose sums are in registers
 _STRIPS = 32  # side by side, whose sums fit into the first cache
 _FEW_STRIPS = 8  # side by side, of which a step takes less than a page of the memory
 _SUM_BYTES = 8
+_ARITHMETIC = {
+    "cumulative_sum": (0, "+"),
+    "cumulative_prod": (1, "*"),
+}  # what nothing comes to, and what joins two elements
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of cumulative_sum, alone in its definition; else None."""
+    """The kernel of one of them, alone in its definition; else None."""
     if len(definition.nodes) != 1:
         return None
     (node,) = definition.nodes
@@ -36,12 +40,14 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     inner = dims.product(shape[axis + 1 :])
     is_single = inner == 1
     kinds = [kind for kind in ("exclusive", "reverse") if attributes[kind]]
-    write = Writer(definition, target, ", ".join(["cumulative_sum", "of rows" if is_single else "of columns", *kinds]))
+    write = Writer(definition, target, ", ".join([node.operator, "of rows" if is_single else "of columns", *kinds]))
     write.input("x", 0)
     write.output("target", 0)
     write.sizes(outer=dims.product(shape[:axis]), length=shape[axis], inner=inner)
     elements = estimate(dims.element_count(shape))
-    sums = _Sums(write, "" if is_single else "v", loaded, summed, "exclusive" in kinds, "reverse" in kinds)
+    start, operator = _ARITHMETIC[node.operator]
+    flags = "exclusive" in kinds, "reverse" in kinds
+    sums = _Sums(write, "" if is_single else "v", loaded, summed, start, operator, *flags)
     if is_single:
         _write_rows(sums)
         return write.kernel(elements * _PICOSECONDS / 1000)
@@ -57,6 +63,8 @@ class _Sums:
     vector: str
     loaded: str
     summed: str
+    start: int
+    operator: str
     is_exclusive: bool
     is_reverse: bool
 
@@ -74,7 +82,7 @@ class _Sums:
             for place in places:
                 here, total = scaled(f"at + {place}", size), f"total{place}"
                 write(f"element = convert_{self.summed}({self.vector}load_{self.loaded}(x, {here}{rest}))")
-                write(f"before = {total}", f"{total} = {total} + element")
+                write(f"before = {total}", f"{total} = {total} {self.operator} element")
                 value = f"convert_{self.loaded}({'before' if self.is_exclusive else total})"
                 write(f"{store}(target, {here}, {value}{rest})")
             write("at += step")
@@ -86,7 +94,7 @@ def _write_rows(sums: _Sums) -> None:
     write.split("outer", f"outer * length * {_PICOSECONDS} // 1000")
     with write.block("for i in range(first, last)"):
         sums.write_start()
-        write(f"total0 = convert_{sums.summed}(0)", "at = start")
+        write(f"total0 = convert_{sums.summed}({sums.start})", "at = start")
         sums.write_steps("length", [0])
 
 
@@ -104,7 +112,7 @@ def _write_columns(sums: _Sums) -> None:
         write(f"begin = strip * {width}", f"end = min(begin + count * {width}, inner)")
         sums.write_start()
         with write.block(f"for k in range(0, end - begin, {lanes})"):
-            write(f"vstore(scratch, k * {_SUM_BYTES}, splat_{sums.summed}(0))")
+            write(f"vstore(scratch, k * {_SUM_BYTES}, splat_{sums.summed}({sums.start}))")
         write(f"steps = 1 if count > {_FEW_STRIPS} else length")
         with write.block("for top in range(0, length, steps)"):
             write("k = begin")

@@ -80,7 +80,7 @@ TEMPLATES: dict[str, Template] = {
     "take_along_axis": gather.lower_take_along_axis,
     "put_along_axis": scatter.lower_put_along_axis,
     "scatter_nd": scatter.lower_scatter_nd,
-    "cumulative_sum": cumulative.lower,
+    **dict.fromkeys(("cumulative_sum", "cumulative_prod"), cumulative.lower),
     "top_k": top_k.lower,
     "best_boxes": suppression.lower,
     "counted_boxes": found.lower_boxes,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...formats import dims
+from ...formats import dims, limits
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ShapeError
@@ -88,6 +88,21 @@ def _infer_extent(inputs: Sequence[TensorType]) -> TensorType:
     return TensorType(DType.bool, (UNKNOWN,))
 
 
+def _infer_extents(inputs: Sequence[TensorType]) -> TensorType:
+    require(inputs[0], INTEGER)
+    require_rank(inputs[0], 1)
+    count = inputs[0].shape[0]
+    if not isinstance(count, int) or count >= limits.RANK:
+        raise mismatch(f"a vector of at most {limits.RANK - 1} numbers", inputs[0])
+    return TensorType(DType.bool, (0, *(UNKNOWN,) * count))
+
+
+def _extents(numbers: np.ndarray) -> np.ndarray:
+    if (numbers < 0).any():
+        raise ShapeError(f"sizes are at least 0, but {numbers.tolist()} came")
+    return np.zeros((0, *map(int, numbers)), np.bool_)
+
+
 register(
     "constant",
     "",
@@ -166,5 +181,14 @@ register(
     lambda count: np.zeros(max(int(count), 0), np.bool_),
     Fusion.OPAQUE,
     "as many elements as a number says, none of them true: for their dimension",
+    data_dependent=True,
+)
+register(
+    "extents",
+    "numbers",
+    _infer_extents,
+    _extents,
+    Fusion.OPAQUE,
+    "no elements, [0, numbers …]: for these dimensions, which are at least 0",
     data_dependent=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _REDUCTION = Attribute(Kind.STRING, "what becomes of the element that was there"
 # ---- running sums ----
 
 
-def _infer_cumulative_sum(inputs: Sequence[TensorType], axis: int, exclusive: bool, reverse: bool) -> TensorType:
+def _infer_cumulative(inputs: Sequence[TensorType], axis: int, exclusive: bool, reverse: bool) -> TensorType:
     (x,) = inputs
     require(x, NUMERIC)
     axis_of(axis, x.rank)
@@ -28,18 +28,24 @@ def _infer_cumulative_sum(inputs: Sequence[TensorType], axis: int, exclusive: bo
 
 
 def _cumulative_sum(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
+    return _cumulative(np.cumsum, 0, x, axis, exclusive, reverse)
+
+
+def _cumulative_prod(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
+    return _cumulative(np.cumprod, 1, x, axis, exclusive, reverse)
+
+
+def _cumulative(
+    total: Callable[..., np.ndarray], start: int, x: np.ndarray, axis: int, exclusive: bool, reverse: bool
+) -> np.ndarray:
+    """Running totals, of floats in double precision; `start` is that of no elements."""
     wide = x.astype(np.float64) if x.dtype.kind == "f" else x
     wide = np.flip(wide, axis) if reverse else wide
-    total = np.cumsum(wide, axis, dtype=wide.dtype)
-    if exclusive:
-        total = total - wide if x.dtype.kind != "f" else _shifted(total, axis)
-    return (np.flip(total, axis) if reverse else total).astype(x.dtype)
-
-
-def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
-    """The elements one place further along the axis, 0 before them."""
-    first = np.zeros_like(np.take(x, [0] if x.shape[axis] else [], axis))
-    return np.concatenate([first, np.delete(x, -1, axis)], axis) if x.shape[axis] else x
+    made = total(wide, axis, dtype=wide.dtype)
+    if exclusive and x.shape[axis]:  # one place further along the axis
+        first = np.full_like(np.take(made, [0], axis), start)
+        made = np.concatenate([first, np.delete(made, -1, axis)], axis)
+    return (np.flip(made, axis) if reverse else made).astype(x.dtype)
 
 
 # ---- the largest ----
@@ -158,11 +164,13 @@ def _put_along(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: in
 
 
 # fmt: off
-register("cumulative_sum", "x", _infer_cumulative_sum, _cumulative_sum, Fusion.OPAQUE,
-         "the sums of the elements up to each place along an axis",
-         attributes={"axis": Attribute(Kind.INT, "along which"),
-                     "exclusive": Attribute(Kind.BOOL, "without the element itself", False),
-                     "reverse": Attribute(Kind.BOOL, "from the end", False)})
+_RUNNING = {"axis": Attribute(Kind.INT, "along which"),
+            "exclusive": Attribute(Kind.BOOL, "without the element itself", False),
+            "reverse": Attribute(Kind.BOOL, "from the end", False)}
+register("cumulative_sum", "x", _infer_cumulative, _cumulative_sum, Fusion.OPAQUE,
+         "the sums of the elements up to each place along an axis", attributes=_RUNNING)
+register("cumulative_prod", "x", _infer_cumulative, _cumulative_prod, Fusion.OPAQUE,
+         "the products of the elements up to each place along an axis", attributes=_RUNNING)
 register("top_k", "x", _infer_top_k, _top_k, Fusion.OPAQUE,
          "the k largest elements along an axis, and their places; of equal ones the first",
          attributes={"k": Attribute(Kind.DIM, "how many"), "axis": Attribute(Kind.INT, "along which", -1),

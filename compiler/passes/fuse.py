@@ -23,7 +23,7 @@ from ..operators.table import Fusion, lookup
 
 Supports = Callable[[PrimitiveDefinition], bool]
 
-_UNFUSED = frozenset({"extent", "shape", "shape_tensor"})  # instructions of the machine
+_UNFUSED = frozenset({"extent", "extents", "shape", "shape_tensor"})  # instructions of the machine
 _MAX_NODES = 48
 _MAX_PARAMS = 24
 _MAX_OUTPUTS = 4

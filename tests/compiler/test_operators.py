@@ -144,6 +144,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("best_boxes", [(F, (2, "n", 4)), (F, (2, 3, "n")), (I, ()), (F, ()), (F, ())], {"room": 3}),
     ("listed_boxes", [(I, (2, "n", 3))], {}),
     ("extent", [(I, ())], {}),
+    ("extents", [(I, (3,))], {}),
+    ("cumulative_prod", [(F, ("n", 4))], {"axis": -1, "exclusive": True, "reverse": True}),
     ("counted_nonzero", [(F, (2, 4))], {"count": 8}),
     ("counted_boxes", [(I, (2, 3, 3))], {"count": 18}),
     ("roi_align", [(F, (3, "n", 4, 5)), (F, ("n", 4)), (I, ("n",))], {"size": (2, 3)}),

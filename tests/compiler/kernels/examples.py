@@ -527,7 +527,10 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "put_along_axis": lambda d: _along(d, puts=True),
     "gather_nd": lambda d: _nd(d, puts=False),
     "scatter_nd": lambda d: _nd(d, puts=True),
-    "cumulative_sum": lambda d: _of_axis(d, ("float32", "int32", "float64"), exclusive=d.one(True, False)),
+    **{
+        name: lambda d: _of_axis(d, ("float32", "int32", "float64"), exclusive=d.one(True, False))
+        for name in ("cumulative_sum", "cumulative_prod")
+    },
     "top_k": _top_k,
     "best_boxes": _boxes,
     "counted_boxes": lambda d: ([tensor("int64", (d.few(), d.few(), d.few()))], {"count": d.dim()}),

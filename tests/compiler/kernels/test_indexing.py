@@ -108,7 +108,8 @@ def test_running_sums(data):
     dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "int8", "uint8", "int32", "uint64"]))
     x, axis = tensor(dtype, data.draw(shapes)), data.draw(st.integers(0, 2))
     exclusive, reverse = data.draw(st.booleans()), data.draw(st.booleans())
-    definition = definition_of("cumulative_sum", [x], axis=axis, exclusive=exclusive, reverse=reverse)
+    operator = data.draw(st.sampled_from(["cumulative_sum", "cumulative_prod"]))
+    definition = definition_of(operator, [x], axis=axis, exclusive=exclusive, reverse=reverse)
     check(definition, [random_array(x)], parts=data.draw(st.integers(1, 3)))
 
 

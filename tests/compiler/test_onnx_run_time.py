@@ -1,0 +1,275 @@
+"""Numbers that ONNX's operators take as inputs, and that only a run can tell: axes, sizes, bounds, counts."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import treadle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from treadle.tests.compiler.onnx_nodes import Node
+
+CUBE = ("float32", ("a", "b", "c"))
+few = settings(max_examples=25, deadline=None, derandomize=True)
+shapes = st.tuples(*[st.integers(0, 4)] * 3)
+full_shapes = st.tuples(*[st.integers(1, 4)] * 3)
+
+
+@functools.cache
+def node(*args, **attributes) -> Node:
+    """One compiled program for all examples of a test: so nothing in it can know them."""
+    return Node(*args, **attributes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    yield
+    node.cache_clear()
+
+
+def numbers(count: int, kind: str = "int64") -> tuple:
+    return (kind, (count,))
+
+
+def random(shape, kind="float32", seed=0):
+    made = np.random.default_rng(seed).uniform(-2, 2, shape)
+    return (made * (1 if np.dtype(kind).kind == "f" else 5)).astype(kind)
+
+
+# ---- axes ----
+
+REDUCTIONS = ["L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"]
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_axes_of_reductions(name, keepdims):
+    reduced = {count: node(f"Reduce{name}", CUBE, numbers(count), keepdims=keepdims) for count in (1, 2, 3)}
+
+    @few
+    @given(full_shapes, st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True), st.booleans())
+    def check(shape, axes, negative):
+        x = np.abs(random(shape)) if name == "LogSum" else random(shape)
+        reduced[len(axes)].check(x, np.array(axes) - 3 * negative)
+
+    check()
+    assert reduced[2].on_host == []
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64", "int32"])
+def test_axes_of_reductions_of_other_types(kind):
+    x = random((2, 3, 4), kind)
+    for name in ("L1", "Max", "Sum", "SumSquare"):
+        reduced = node(f"Reduce{name}", (kind, (2, 3, 4)), numbers(2))
+        wanted = [made.astype(kind) for made in reduced.expected(x, [-1, 0])]  # ONNX's own sums int32 to int64
+        reduced.check(x, [-1, 0], expected=wanted, rtol=2e-3)
+
+
+def test_reducing_nothing_by_axes_of_a_run():
+    x = np.zeros((2, 0, 4), np.float32)
+    for name, value in (("Sum", 0), ("Prod", 1), ("Max", -np.inf)):
+        made = node(f"Reduce{name}", CUBE, numbers(1)).run(x, [1])
+        np.testing.assert_array_equal(made[0], np.full((2, 1, 4), value, np.float32))
+
+
+def test_an_axis_twice_or_out_of_range_fails():
+    reduced = node("ReduceSum", CUBE, numbers(2), keepdims=0)
+    with pytest.raises(treadle.TreadleError, match="out of range"):
+        reduced.run(random((2, 3, 4)), [0, 3])
+    with pytest.raises(treadle.TreadleError):
+        reduced.run(random((2, 3, 4)), [1, 1])
+
+
+def test_how_many_axes_there_are_decides_the_rank_and_must_be_known():
+    with pytest.raises(treadle.TreadleError, match="how many axes there are is known at run time only"):
+        node("ReduceSum", CUBE, ("int64", ("k",)), keepdims=0).executable  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["CumSum", "CumProd"])
+@pytest.mark.parametrize("flags", [{}, {"exclusive": 1}, {"reverse": 1, "exclusive": 1}], ids=str)
+def test_axis_of_running_totals(name, flags):
+    running = node(name, CUBE, ("int64", ()), **flags)
+
+    @few
+    @given(shapes, st.integers(-3, 2))
+    def check(shape, axis):
+        running.check(random(shape), axis)
+
+    check()
+    assert running.on_host == []
+
+
+@few
+@given(full_shapes, st.lists(st.integers(-3, 2), min_size=2, max_size=2, unique_by=lambda axis: axis % 3))
+def test_axes_to_squeeze(shape, axes):
+    shape = tuple(1 if axis in (axes[0] % 3, axes[1] % 3) else size for axis, size in enumerate(shape))
+    node("Squeeze", CUBE, numbers(2)).check(random(shape), axes)
+
+
+@few
+@given(shapes, st.lists(st.integers(-5, 4), min_size=2, max_size=2, unique_by=lambda axis: axis % 5))
+def test_axes_to_put_in(shape, axes):
+    node("Unsqueeze", CUBE, numbers(2)).check(random(shape), axes)
+
+
+# ---- bounds ----
+
+bounds = st.one_of(st.integers(-6, 6), st.sampled_from([-(2**63), 2**63 - 1, 2**31 - 1]))
+
+
+@few
+@given(
+    shapes,
+    *[st.tuples(bounds, bounds)] * 2,
+    st.tuples(*[st.sampled_from([1, 2, -1, -3, 2**62])] * 2),
+    st.permutations(range(-3, 0)),
+)
+def test_bounds_axes_and_steps_of_slices(shape, starts, ends, steps, axes):
+    sliced = node("Slice", CUBE, *[numbers(2)] * 4)
+    sliced.check(random(shape), starts, ends, axes[:2], steps)
+
+
+@few
+@given(shapes, st.tuples(bounds, bounds), st.tuples(bounds, bounds))
+def test_bounds_of_slices_of_known_axes(shape, starts, ends):
+    sliced = node("Slice", CUBE, numbers(2, "int32"), numbers(2, "int32"))
+    starts, ends = (np.clip(each, -(2**31), 2**31 - 1).astype(np.int32) for each in (starts, ends))
+    sliced.check(random(shape), starts, ends)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads(mode):
+    padded = node("Pad", CUBE, numbers(6), ("float32", ()) if mode == "constant" else None, mode=mode)
+
+    @few
+    @given(st.tuples(*[st.integers(4, 5)] * 3), st.tuples(*[st.integers(-1, 2)] * 6))
+    def check(shape, pads):
+        x, value = random(shape), {"constant_values": 2.5} if mode == "constant" else {}
+        cut = x[tuple(slice(max(-pads[axis], 0), x.shape[axis] + min(pads[axis + 3], 0)) for axis in range(3))]
+        wanted = np.pad(cut, [(max(pads[axis], 0), max(pads[axis + 3], 0)) for axis in range(3)], mode, **value)
+        padded.check(x, pads, *map(np.float32, value.values()), expected=[wanted])
+
+    check()
+    assert padded.on_host == []
+
+
+@few
+@given(shapes, st.tuples(*[st.integers(0, 2)] * 4), st.permutations(range(3)))
+def test_axes_to_pad(shape, pads, axes):
+    node("Pad", CUBE, numbers(4), None, numbers(2)).check(random(shape), pads, axes[:2])
+
+
+@few
+@given(st.tuples(st.integers(0, 4), st.integers(0, 5)), st.integers(-6, 6))
+def test_the_diagonal_of_triangles(shape, diagonal):
+    for upper in (0, 1):
+        node("Trilu", ("float32", ("a", "b")), ("int64", ()), upper=upper).check(random(shape), diagonal)
+
+
+# ---- sizes ----
+
+
+@few
+@given(st.permutations([2, 3, 4]), st.sampled_from([(6, 4), (-1, 2), (0, -1), (12, -1), (24, 1)]))
+def test_sizes_to_reshape_to(shape, sizes):
+    node("Reshape", CUBE, numbers(2)).check(random(shape), sizes)
+
+
+def test_zero_may_be_a_size_to_reshape_to():
+    node("Reshape", CUBE, numbers(2), allowzero=1).check(random((0, 3, 4)), [0, 7])
+
+
+def test_a_shape_that_does_not_fit_fails():
+    with pytest.raises(treadle.TreadleError):
+        node("Reshape", CUBE, numbers(2)).run(random((2, 3, 4)), [5, 5])
+
+
+@few
+@given(st.integers(0, 4), st.integers(0, 4), st.booleans())
+def test_sizes_to_expand_to(first, last, is_one):
+    x = random((3, 1))
+    node("Expand", ("float32", (3, 1)), numbers(3)).check(x, [first, 1 if is_one else 3, last])
+
+
+@few
+@given(shapes, shapes)
+def test_repetitions(shape, repetitions):
+    node("Tile", CUBE, numbers(3)).check(random(shape), repetitions)
+
+
+def test_constants_of_a_computed_shape():
+    made = node("ConstantOfShape", numbers(2))
+    for sizes in ([2, 3], [0, 4]):
+        made.check(np.array(sizes))
+    with pytest.raises(treadle.TreadleError, match="-1"):
+        made.run(np.array([2, -1]))
+
+
+@few
+@given(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+def test_sizes_to_split_to(sizes):
+    x = random((sum(sizes), 2))
+    node("Split", ("float32", ("a", 2)), numbers(2), outputs=2).check(x, sizes)
+
+
+def test_sizes_that_do_not_part_the_axis_fail():
+    with pytest.raises(treadle.TreadleError):
+        node("Split", ("float32", ("a", 2)), numbers(2), outputs=2).run(random((4, 2)), [1, 2])
+
+
+@few
+@given(st.integers(0, 6), st.booleans())
+def test_how_many_are_the_greatest(k, largest):
+    x = np.random.default_rng(k).permutation(18).astype(np.float32).reshape(3, 6)
+    node("TopK", ("float32", ("a", "b")), numbers(1), outputs=2, largest=int(largest)).check(x, [k])
+
+
+@few
+@given(st.integers(1, 5), st.lists(st.integers(-5, 4), min_size=1, max_size=4))
+def test_the_depth_of_one_hot_numbers(depth, places):
+    places = [place for place in places if -depth <= place < depth]
+    node("OneHot", ("int64", ("n",)), ("int64", ()), ("float32", (2,)), axis=0).check(
+        np.array(places, np.int64), depth, np.float32([2, 5])
+    )
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "int16", "float32", "float64"])
+def test_bounds_of_ranges(kind):
+    made = node("Range", *[(kind, ())] * 3)
+
+    @few
+    @given(st.integers(-5, 5), st.integers(-5, 5), st.sampled_from([1, 2, -1, -3]))
+    def check(start, limit, step):
+        made.check(*(np.array(number, kind) for number in (start, limit, step)))
+
+    check()
+    assert made.on_host == []
+
+
+def test_what_is_known_of_a_computed_shape_stays_known():
+    """One size is read from a tensor; the other is a number, which the matrix product behind it needs to know."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = helper.make_graph(
+        [
+            helper.make_node("Concat", ["rows", "columns"], ["shape"], axis=0),
+            helper.make_node("Reshape", ["x", "shape"], ["seen"]),
+            helper.make_node("MatMul", ["seen", "weights"], ["y"]),
+        ],
+        "graph",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]),
+            helper.make_tensor_value_info("rows", TensorProto.INT64, [1]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.array([4]), "columns"),
+            numpy_helper.from_array(random((4, 2)), "weights"),
+        ],
+    )
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    x = random((12,))
+    np.testing.assert_allclose(machine["main"](x, np.array([3])), x.reshape(3, 4) @ random((4, 2)), rtol=1e-5)
