@@ -57,6 +57,7 @@ formats.library_writer = f"{__name__}.vm.module_kinds"
 formats.kernel_sources = f"{__name__}.compiler.kernels.source"
 
 __version__ = "0.1.0"
+formats.producer = f"treadle {__version__}"
 
 _HOMES = {
     "Module": ".compiler.builder",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import formats
 from ..formats.dtypes import DType
 from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.executable import Executable
@@ -222,7 +223,7 @@ def compile_module(
     with effort.bounded(constant_bytes(module)):
         steps = with_placed(pipeline(opt_level, options, without), passes)
         module = run(module, steps, print_after=print_after, timings=timings)
-    generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level)})
+    generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})
     program = generated.program
     if needed := needs(program.primitives):
         program = dataclasses.replace(program, metadata={**program.metadata, **needed})

@@ -284,6 +284,8 @@ SECTIONS = (
     ),
     Section("results", False, RESULTS, "the names of functions' results, in order of the functions"),
     Section("source_map", False, SOURCE_MAP, "which model node an instruction comes from"),
-    Section("metadata", False, METADATA, "what the compiler wants to remember, in order of the keys"),
+    Section(
+        "metadata", False, METADATA, "what the compiler wants to remember, such as the `producer`, in order of the keys"
+    ),
 )
 BY_NAME = {section.name: section for section in SECTIONS}
