@@ -53,6 +53,7 @@ def _run(arguments: Sequence[str]) -> int:
     except SystemExit as exit_:  # argparse has said why; --help exits with 0
         return int(exit_.code or 0)
     try:
+        _import(getattr(options, "imports", ()))
         return options.command(options) or OK
     except (KeyboardInterrupt, BrokenPipeError):
         raise
@@ -61,6 +62,18 @@ def _run(arguments: Sequence[str]) -> int:
             raise
         print(f"treadle {options.command_name}: {_message(error)}", file=sys.stderr)
         return exit_code(error)
+
+
+def _import(names: Iterable[str]) -> None:
+    """Modules of users, which define operators and importers. Raises UsageError for one that cannot be imported."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            from .arguments import UsageError
+
+            hint = "; PYTHONPATH says where Python looks" if isinstance(error, ModuleNotFoundError) else ""
+            raise UsageError(f"--import {name}: {type(error).__name__}: {error}{hint}") from error
 
 
 def _no_command(word: str, commands: Iterable[str]) -> str:
@@ -136,6 +149,14 @@ def _parser() -> argparse.ArgumentParser:
         for option, text in (("--json", "print JSON"), ("--debug", "on an error, show the traceback")):
             with contextlib.suppress(argparse.ArgumentError):  # the command has its own
                 command.add_argument(option, action="store_true", help=text)
+        command.add_argument(
+            "--import",
+            dest="imports",
+            action="append",
+            default=[],
+            metavar="MODULE",
+            help="a Python module that defines operators or importers, by its name",
+        )
     return parser
 
 

@@ -78,6 +78,11 @@ def add_commands(commands: Any) -> None:
         "--tuned", action="store_true", help="take the variants that tuning found before, without measuring"
     )
     compile_.add_argument(
+        "--decode-loop",
+        action="store_true",
+        help="of a decoder with a cache: add the function `generate`, which makes a whole text",
+    )
+    compile_.add_argument(
         "--print-after",
         action="append",
         default=[],
@@ -194,11 +199,12 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
             embed_native=not options.no_kernels,
             tune=session,
             tuned=options.tuned,
+            decode_loop=options.decode_loop,
         )
     from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
     from ..vm.verify import verify
 
-    for name in ("shape", "batch", "print_after"):
+    for name in ("shape", "batch", "decode_loop", "print_after"):
         if getattr(options, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")

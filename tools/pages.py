@@ -12,7 +12,7 @@ The blocks of a page run one after the other in one new folder:
     <!-- varies -->           what the next block prints is not compared: times, and what follows from them
     <!-- not run: WHY -->     the next block is left alone
 
-Numbers are not compared: rounding, versions and times differ from machine to machine. A line `…` stands for any lines.
+Numbers are not compared: rounding, versions, times and digests differ from machine to machine. A line `…` stands for any lines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _PART = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n((?:(?!\$ )[^\n]*\n)*)", re.MULTILINE)
-_NUMBER = re.compile(r"(0x[0-9a-f]+|-?\d+(\.\d+)*(e[-+]?\d+)?)( ?(ns|µs|ms|s|kB|MB|GB|B)\b)?")
+# digests, too, which tell CPUs and builds apart
+_NUMBER = re.compile(r"(\b[0-9a-f]{12,}\b|0x[0-9a-f]+|-?\d+(\.\d+)*(e[-+]?\d+)?)( ?(ns|µs|ms|s|kB|MB|GB|B)\b)?")
 _ELISION = "…\n"
 _SECONDS = 120  # that a command may take, and that a server may take to say its first line
 

@@ -281,7 +281,7 @@ class _ModelImporter:
         if domain not in self.opsets:
             return f"the model imports no version of the operators of {domain or 'ai.onnx'!r}"
         if find(domain, node.op_type, _LATEST) is None:
-            return "Treadle has no importer of this operator"
+            return "Treadle has no importer of this operator; @treadle.onnx_operator adds one"
         return f"Treadle imports it from later versions than opset {self.g.opset}; onnx.version_converter may help"
 
     def _lookup(

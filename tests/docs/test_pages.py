@@ -53,6 +53,7 @@ def test_what_python_prints_stands_behind_it() -> None:
 def test_numbers_may_differ_and_words_may_not() -> None:
     assert pages.difference("page", "took 1.5 ms, x   y", "took 820 µs, x y") == ""
     assert pages.difference("page", "took 1.5 ms", "took no time") != ""
+    assert pages.difference("page", "for 7b57855bc15d52e2", "for e609003183dbaaaa") == ""
 
 
 def test_lines_left_out_stay_so() -> None:

@@ -122,6 +122,31 @@ def test_wrong_options_are_usage(capsys: pytest.CaptureFixture) -> None:
     assert main(["nonsense"]) == 2
 
 
+def test_a_module_that_knows_a_models_operators_is_imported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = MODEL.replace('"" : 17', '"" : 17, "own" : 1').replace("Add", "own.Plus")
+    (folder / "plus.onnx").write_bytes(parser.parse_model(text).SerializeToString())
+    (folder / "knows_plus.py").write_text(
+        "import treadle\n@treadle.onnx_operator('Plus', domain='own')\ndef plus(a, b):\n    return a + b\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    assert main(["compile", f"{folder}/plus.onnx", "-o", f"{folder}/plus.trdl", "--no-kernels"]) == 3
+    options = ["--no-kernels", "--import", "knows_plus"]
+    assert main(["compile", f"{folder}/plus.onnx", "-o", f"{folder}/plus.trdl", *options]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [(None, "No module named 'my_module'; PYTHONPATH"), ("1 / 0", "ZeroDivision")]
+)
+def test_a_module_that_cannot_be_imported_is_usage(
+    text: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    if text:
+        (tmp_path / "my_module.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["knobs", "--import", "my_module"]) == 2
+    assert f"--import my_module: {why}" in capsys.readouterr().err.replace("ModuleNotFoundError: ", "")
+
+
 def test_debug_shows_the_traceback(folder: Path) -> None:
     with pytest.raises(ValueError, match="there is no file"):
         main(["run", f"{folder}/nowhere.trdl", "--debug"])
