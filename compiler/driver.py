@@ -31,7 +31,7 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
 from ..formats.types import TensorType
 from ..vm.library import variant_keys
-from . import effort, ir
+from . import bounds, effort, ir
 from .analysis import atoms_in, constant_bytes
 from .batch import Batch
 from .codegen import Generated, distinct, generate
@@ -83,6 +83,8 @@ def compile(
     passes: Sequence[Placed] = (),
     decode_loop: bool = False,
     batch: str | Batch | None = None,
+    max_seconds: float | None = None,
+    max_memory: int | None = None,
 ) -> Executable:
     """The executable of `model`: a path or the bytes of an ONNX file, the path of an IR text (*.ir), an onnx.ModelProto, a
     module, a function, which becomes "main", a dict of functions, or a list of modules and such dicts, which are made one.
@@ -106,12 +108,15 @@ def compile(
                   become symbolic where the batch flows, and nodes that would mix its rows are refused. `shapes` with that
                   name say which axes are the batch, by default the first of each input. A treadle.Batch tells afterwards
                   what was changed, node by node
+    max_seconds, max_memory  what compiling may take: seconds, and bytes that this process holds at once above what it held before
+                  (processes that build kernels aside). What passes one ends in an error that names the pass and the node; kernels
+                  that were built by then stay in the cache
     decode_loop   of a decoder with a cache: a function "generate" too, which makes a whole text (`compiler/decode_loop.py`)
 
-    Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError).
+    Raises CompileError (InferenceError, UnsupportedOperatorError, ModelError, CompileBudgetError).
     """
     weights = Weights() if named_weights else None
-    with naming("compiling"):
+    with naming("compiling"), bounds.bounded(max_seconds, max_memory):
         target = _target(target)
         built = _built(model, entry)
         if entry is None:
@@ -223,11 +228,13 @@ def compile_module(
     with effort.bounded(constant_bytes(module)):
         steps = with_placed(pipeline(opt_level, options, without), passes)
         module = run(module, steps, print_after=print_after, timings=timings)
+    bounds.step("code generation")
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})
     program = generated.program
     if needed := needs(program.primitives):
         program = dataclasses.replace(program, metadata={**program.metadata, **needed})
         generated = dataclasses.replace(generated, program=program)
+    bounds.step("verification")
     check_made(program)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
 
@@ -358,6 +365,7 @@ def _import(
         raise CompileError(
             f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
         )
+    bounds.step("the import of the model")
     if isinstance(model, (str, os.PathLike)) and Path(model).suffix == IR_SUFFIX:
         if shapes or batch:
             raise CompileError(
@@ -449,7 +457,9 @@ def with_kernels(executable: Executable, target: Target | None = None, progress:
     target = target or host()
     definitions = [primitive.definition for primitive in executable.program.primitives]
     _, variants = variant_keys(definitions, target.key, executable.tuning.get(target.key, {}))
-    built = build(definitions, target, variants=variants, progress=progress)
+    bounds.step("building kernels")
+    with bounds.naming_build():
+        built = build(definitions, target, variants=variants, progress=progress, seconds=bounds.seconds_left())
     kernels = {
         kernel.key: NativeKernel(kernel.code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
         for kernel in built

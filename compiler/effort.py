@@ -14,8 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from ..formats import limits
 from ..formats.errors import CompileError
 from ..formats.types import TensorType
+from . import bounds
 from .operators.table import Operator
 from .operators.work import elements, work_of
 
@@ -27,8 +29,8 @@ NODE_UNITS = 100_000  # to import a node, measured: 50 to 100 us
 ROUND_UNITS = 500_000  # to import a round of a loop, its nodes aside
 ELEMENT_UNITS = 10  # to evaluate an elementwise operator by NumPy, exp or erf: 3 to 20 ns an element
 
-# Bytes of constants that folding may make in place of operators
-BASE_BYTES = 1 << 30
+# Bytes of constants that folding may make in place of operators, all together
+BASE_BYTES = limits.FOLDED_BYTES_IN_ALL
 BYTES_A_BYTE = 16  # weights are cast, transposed, padded and packed, one after the other
 
 # Units that evaluating one operator may take: what takes longer is left to the program, where calls are bounded. What goes
@@ -83,6 +85,7 @@ def attempting(units: int) -> Iterator[Effort]:
 
 def spend(units: int, what: str) -> None:
     """Counts work that must be done. Raises CompileError, which says that it was `what`, where too little is left."""
+    bounds.check(what)
     effort = _current.get()
     while effort is not None:
         effort.units -= units
@@ -110,11 +113,31 @@ def take(units: int, nbytes: int) -> bool:
     return True
 
 
-def may_fold(operator: Operator, inputs: Sequence[TensorType], results: Sequence[TensorType], attributes: Any) -> bool:
+def may_fold(
+    operator: Operator,
+    inputs: Sequence[TensorType],
+    results: Sequence[TensorType],
+    attributes: Any,
+    free_bytes: int = limits.FOLDED_BYTES,
+) -> bool:
     """Whether an operator on constants of these types may be evaluated now. Then it has been counted."""
+    if not may_grow(inputs, results, free_bytes):
+        return False
     units = evaluation_units(operator, inputs, results, attributes)
     most = max(FOLD_UNITS, FOLD_UNITS_A_BYTE * _bytes(inputs))
     return units <= most and take(units, _bytes(results))
+
+
+def may_grow(
+    inputs: Sequence[TensorType], results: Sequence[TensorType], free_bytes: int = limits.FOLDED_BYTES
+) -> bool:
+    """Whether constants of these types may take the place of those that they are made of: the one rule for all that folds.
+    Raises CompileBudgetError where the caller gives less memory than the results take."""
+    nbytes = _bytes(results)
+    if nbytes > max(free_bytes, limits.FOLDED_TIMES * _bytes(inputs)):
+        return False
+    bounds.check_room(nbytes)
+    return True
 
 
 def evaluation_units(

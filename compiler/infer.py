@@ -28,7 +28,7 @@ from ..formats.types import (
     TypeVariable,
     erase_dims,
 )
-from . import ir
+from . import bounds, ir
 from .check import check_definition
 from .numbers import dtype_of_numbers, number_as
 from .operators import lookup
@@ -165,6 +165,7 @@ class _Inference:
         """The type of the block's result. Dimensions that only the block knows are ? outside of it."""
         scope = set(outer)
         for binding in block.bindings:
+            bounds.check(binding.origin)
             try:
                 type_ = self.expression(binding.value, scope)
                 if binding.var.type is not None:

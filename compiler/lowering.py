@@ -19,7 +19,7 @@ from ..formats.dtypes import DType
 from ..formats.isa import Kind
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import UNKNOWN, FunctionType, TensorType, TupleType, Type, erase_dims
-from . import ir
+from . import bounds, ir
 from .analysis import atoms_in, expressions, is_symbolic, type_of
 from .definitions import define
 from .emission import Emission, Fields, Number, Value
@@ -110,6 +110,7 @@ class _Lowering(Emission):
 
     def _bind(self, binding: ir.Binding) -> None:
         self.origin = binding.origin or self.origin
+        bounds.check(self.origin)
         value = _LOWER[type(binding.value)](self, binding.value, binding.var.type)
         self.scope.values[binding.var] = self.prove(value, binding.var.type) if isinstance(value, Register) else value
 

@@ -21,6 +21,7 @@ from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Program
 from ..formats.tuning import SECONDS, parse_variant, print_variant
 from ..vm import library, native
+from . import bounds
 from .kernels.build import build
 from .kernels.lower import space
 from .kernels.target import Target
@@ -90,6 +91,7 @@ def tune(program: Program, target: Target, session: Session) -> Tuned:
         hidden = None if session.progress else True  # None: hidden where stderr is no terminal
         with tqdm(total=len(work), desc="tuning", unit=" kernels", leave=False, disable=hidden) as bar:
             for number, use in enumerate(work):
+                bounds.check(use.name)
                 if time.perf_counter() >= deadline:
                     found.untried = len(work) - number
                     break

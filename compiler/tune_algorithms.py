@@ -17,6 +17,7 @@ from ..formats.dtypes import DType
 from ..formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ..formats.types import TensorType
 from ..vm import library, native
+from . import bounds
 from .kernels.target import Target
 from .operators.packing import BLOCK
 from .operators.shapes import integer
@@ -67,6 +68,7 @@ def measure(
     deadline = session.deadline(_SHARE)
     try:
         for problem, calls in sorted(problems.items(), key=lambda item: -item[0].products * item[1]):
+            bounds.check()
             if time.perf_counter() >= deadline:
                 break
             found[problem] = _best(problem, calls, memory, target, session)

@@ -28,6 +28,12 @@ def computed(operator: str, *args: ir.Constant, **attributes: Any) -> ir.Constan
     """The one result of an operator on constants, by its reference implementation."""
     entry = lookup(operator)
     call = ir.OperatorCall(operator, args, entry.canonical(attributes))
+    types = [arg.type for arg in args]
+    if not effort.may_grow(types, results := entry.result_types(types, call.attributes)):
+        made = ", ".join(map(str, results))
+        raise CompileError(
+            f"{operator} of {', '.join(map(str, types))} would make a constant of {made}, which is too large"
+        )
     (result,) = results_of(call, entry.evaluate([arg.array for arg in args], call.attributes))
     return result
 

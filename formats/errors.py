@@ -175,6 +175,17 @@ class MiscompilationError(CompileError):
     """The compiler made a program that the machine would refuse: a fault of Treadle's, not of the model."""
 
 
+class CompileBudgetError(CompileError, RuntimeError):
+    """A compilation passed a bound of the caller's: `budget` names it, seconds or memory, `step` the part that it was in.
+
+    It is no BudgetExceededError, which programs raise: passes let those that an operator raises be.
+    """
+
+    def __init__(self, message: str, *, budget: str, step: str, node: str | None = None) -> None:
+        self.budget, self.step = budget, step
+        super().__init__(message, node=node)
+
+
 # ---- running ----
 
 

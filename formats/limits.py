@@ -39,6 +39,12 @@ DIM_ATOMS = 16_384
 ALIGNMENT = 64  # bytes, of every constant and every tensor that the machine allocates
 TEXT_BYTES = 1 << 33  # of an assembly or IR text
 
+# Of a constant that compiling makes of others: FOLDED_BYTES, or FOLDED_TIMES as many bytes as it is made of, whichever is more.
+# Models write weights that are all alike as one number and a shape, VGG-19 one of 411 MB; others are padded to whole blocks.
+FOLDED_BYTES = 1 << 29
+FOLDED_TIMES = 8
+FOLDED_BYTES_IN_ALL = 1 << 30  # of what is folded while one model is compiled, and 16 for each byte of its weights
+
 TABLE_BYTES = 1 << 28  # a section other than code, constants and native code
 # Values in all tables of a file together: reading one takes about a microsecond and 100 bytes, so tables of tiny values, such as
 # three million empty tuples, would take longer than their bytes say. DenseNet-121, of 191 primitives, has 23,087.

@@ -1,7 +1,7 @@
 """The `treadle` command. Each module of `_COMMANDS` adds its commands; nothing heavy is imported before one of them runs.
 
 Exit codes: 0 all is well, 1 results differ from what was expected, 2 the command line is wrong, 3 a file or model is invalid,
-4 the program failed while it ran, or a file could not be written, 5 the program passed one of its budgets.
+4 the program failed while it ran, or a file could not be written, 5 the program, or its compilation, passed one of its budgets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from ..formats.errors import BudgetExceededError, CompileError, FormatError, ParseError, TreadleError
+from ..formats.errors import (
+    BudgetExceededError,
+    CompileBudgetError,
+    CompileError,
+    FormatError,
+    ParseError,
+    TreadleError,
+)
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
@@ -91,7 +98,7 @@ def exit_code(error: Exception) -> int:
 
     if isinstance(error, UsageError):
         return USAGE
-    if isinstance(error, BudgetExceededError):
+    if isinstance(error, (BudgetExceededError, CompileBudgetError)):
         return EXHAUSTED
     return INVALID if isinstance(error, (FormatError, CompileError)) else FAILED
 
@@ -110,7 +117,7 @@ def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and not isinstance(error, TreadleError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, BudgetExceededError) and error.budget:  # as the command line calls it
+    if isinstance(error, (BudgetExceededError, CompileBudgetError)) and error.budget:  # as the command line calls it
         return text.replace(f"max_{error.budget}", f"--max-{error.budget}")
     return text
 

@@ -89,6 +89,10 @@ def add_commands(commands: Any) -> None:
         metavar="PASS",
         help="print the program after a pass; all for each",
     )
+    compile_.add_argument(
+        "--max-seconds", type=float, metavar="N", help="wall time that compiling may take, tuning included"
+    )
+    compile_.add_argument("--max-memory", type=int, metavar="N", help="bytes that compiling may hold at once")
     compile_.set_defaults(command=compile_command)
 
     run = commands.add_parser(
@@ -145,6 +149,7 @@ def add_call_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compile_command(options: argparse.Namespace) -> int:
+    from ..compiler import bounds
     from ..compiler.tune import Session
 
     start = time.perf_counter()
@@ -152,7 +157,8 @@ def compile_command(options: argparse.Namespace) -> int:
     file = program_file(options.model)
     output = file.output(options.output)
     try:
-        executable = _compiled(file, options, session)
+        with bounds.bounded(options.max_seconds, options.max_memory):
+            executable = _compiled(file, options, session)
     except UnknownPassError as error:
         raise UsageError(f"--print-after: {error}") from None
     report: dict[str, Any] = {

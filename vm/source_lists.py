@@ -3,6 +3,7 @@
 KERNELS = (
     "__init__.py",
     "compiler/__init__.py",
+    "compiler/bounds.py",
     "compiler/check.py",
     "compiler/effort.py",
     "compiler/evaluate.py",

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ...formats.errors import CompileError, UnknownPassError
 from ...formats.names import near
-from .. import ir
+from .. import bounds, ir
 from ..operators.winograd import WinogradChoice, best_tiles
 from .common_subexpressions import CommonSubexpressions
 from .dead_code import DeadCode
@@ -189,6 +189,7 @@ def run(
         raise UnknownPassError(f"no pass is called {', '.join(sorted(unknown))}; this pipeline has: {names}{hint}")
     for step in passes:
         start = time.perf_counter()
+        bounds.step(f"the pass {step.name}")
         module = step(module)
         if timings is not None:
             timings.seconds.append((step.name, time.perf_counter() - start))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...formats import limits
 from ...formats.errors import ExecutionError, InferenceError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType, TupleType
@@ -19,10 +20,10 @@ from .rewriting import Rewriter, constant
 
 @dataclass(frozen=True)
 class FoldConstants:
-    """A result is kept as a constant when it has at most `free_bytes`, or `growth` times the bytes of what it is made of."""
+    """A result is kept as a constant when `effort.may_fold` has room for it; `free_bytes` are those that it may have,
+    however little it is made of."""
 
-    free_bytes: int = 1 << 29  # models write weights that are all alike as one number and a shape
-    growth: int = 8  # room for weights that are padded to whole blocks
+    free_bytes: int = limits.FOLDED_BYTES
     name: str = "fold_constants"
 
     def __call__(self, module: ir.Module) -> ir.Module:
@@ -79,9 +80,7 @@ class _Folder(Rewriter):
     def _is_small(self, operator: Operator, call: ir.OperatorCall, arrays: list[np.ndarray]) -> bool:
         inputs = [ir.Constant(array).type for array in arrays]
         types = operator.result_types(inputs, call.attributes)
-        room = max(self.options.free_bytes, self.options.growth * sum(array.nbytes for array in arrays))
-        is_small = sum(type_.nbytes for type_ in types if type_.is_static) <= room
-        return is_small and effort.may_fold(operator, inputs, types, call.attributes)
+        return effort.may_fold(operator, inputs, types, call.attributes, self.options.free_bytes)
 
 
 def _is_elementwise(expr: ir.Expr) -> bool:

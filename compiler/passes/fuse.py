@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
-from .. import ir
+from .. import bounds, ir
 from ..analysis import atoms_in, dimension_uses, tensors_in, type_of
 from ..definitions import define
 from ..effects import Effects
@@ -73,9 +73,11 @@ class _BlockFusion:
 
     def run(self) -> ir.Block:
         for position, binding in enumerate(self.block.bindings):
+            bounds.check(binding.origin)
             self._add(binding, position)
         self._count_users()
         for binding in self.block.bindings:
+            bounds.check(binding.origin)
             self._fuse(binding)
         return ir.Block(tuple(self._emit_all()), self.block.result)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...formats.errors import ArgumentError, CompileError, TreadleError
+from ...formats.errors import ArgumentError, CompileBudgetError, CompileError, TreadleError
 from .. import ir
 
 
@@ -42,6 +42,8 @@ class Placed:
             if not isinstance(made, ir.Module):
                 raise CompileError(f"expected a Module, {type(made).__name__} came")
             return infer_types(made)
+        except CompileBudgetError:
+            raise
         except TreadleError as error:
             raise CompileError(
                 f"the pass {self.name!r}: {error.message}", function=error.function, node=error.node

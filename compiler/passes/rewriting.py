@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...formats.types import TensorType, TupleType, Type
-from .. import ir
+from .. import bounds, ir
 from ..analysis import atoms_in
 from ..operators.table import lookup
 
@@ -42,6 +42,7 @@ class Rewriter:
     def block(self, block: ir.Block) -> ir.Block:
         bindings: list[ir.Binding] = []
         for binding in block.bindings:
+            bounds.check(binding.origin)
             bindings.extend(self.binding(binding))
         return ir.Block(tuple(bindings), self.atom(block.result))
 
