@@ -60,7 +60,10 @@ class Taps:
         write(f"numerator = {'1.0' if exact else 'convert_float64(length)'}")
         write(f"denominator = {exact or 'convert_float64(size)'}")
         write("lead = 0.0", "shift = 0.0")
-        if mode == "align_corners":
+        if mode == "align_corners" and exact:
+            write("numerator = convert_float64(length - 1)")
+            write(f"denominator = convert_float64(length) * {exact} - 1.0 if size > 1 else 1.0")
+        elif mode == "align_corners":
             write("numerator = convert_float64(length - 1)", "denominator = convert_float64(max(size - 1, 1))")
         elif mode != "asymmetric":
             write("lead = 0.5", "shift = -0.5")

@@ -43,7 +43,8 @@ def _coordinates(length: int, size: int, scale: float | None, coordinates: str) 
     places = np.arange(size, dtype=np.float64)
     numerator, denominator = (length, size) if scale is None else (1, scale)
     if coordinates == "align_corners":
-        return places * (length - 1) / max(size - 1, 1)
+        whole = size if scale is None else scale * length  # of the result, were it not cut to an integer
+        return places * (length - 1) / (whole - 1 if size > 1 else 1)
     if coordinates == "asymmetric":
         return places * numerator / denominator
     if coordinates == "pytorch_half_pixel" and size == 1:
