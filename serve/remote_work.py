@@ -140,7 +140,7 @@ class Work:
         """An answer with a value. Tensors that are not small, and values of the machine's heap, stay here."""
         made: list[int] = []
 
-        def special(each: Any) -> list[Any] | None:
+        def special(_: Writer, each: Any) -> list[Any] | None:
             node = self._kept(each, inside)
             if node is not None and node[0] in ("remote", "value", "closure", "function"):
                 made.append(node[1])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats.errors import ArgumentError, DeviceNumberError, ExecutionError, FormatError
-from .processors import cpu_count, memory_limit
+from .processors import cpu_count, memory_left, memory_limit
 
 REMOTE = 128  # DLPack's codes end below; TVM counts the device types of its n-th remote from n times this on
 
@@ -153,8 +153,9 @@ class Device(DeviceType):
 
     @property
     def available_global_memory(self) -> int | None:
-        """Bytes of it that nobody uses."""
-        return self._memory("SC_AVPHYS_PAGES")
+        """Bytes of it that nobody uses, and that the process's control groups may still have."""
+        sizes = self._memory("SC_AVPHYS_PAGES"), memory_left()
+        return min((size for size in sizes if size is not None), default=None) if self.exist else None
 
     max_threads_per_block = warp_size = max_shared_memory_per_block = max_thread_dimensions = compute_version = None
     api_version = driver_version = texture_spatial_limit = None

@@ -457,16 +457,7 @@ class GraphExecutor(InProcess, Module):
 
     def _exact(self, place: str, value: Any, entry: int) -> np.ndarray:
         """The array of a value, in place, if it is of the very type of an entry."""
-        array = _array_of(place, value)
-        type_ = self.graph.types[entry]
-        self._check_shape(place, array, type_)
-        if array.dtype != type_.dtype.numpy or not array.dtype.isnative:
-            raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; it is used in place")
-        if not (array.flags.c_contiguous and array.flags.aligned):
-            raise ArgumentError(
-                f"{place}: expected contiguous elements at their natural alignment; it is used in place"
-            )
-        return array
+        return exact(place, value, self.graph.types[entry])
 
     def _fitting(self, place: str, value: Any, entry: int) -> np.ndarray:
         """An array that can be copied into an entry."""
@@ -475,15 +466,11 @@ class GraphExecutor(InProcess, Module):
             array = _array_of(place, value) if hasattr(value, "__dlpack__") else np.asarray(value)
         except ValueError as error:
             raise ArgumentError(f"{place}: expected {type_}: {error}") from None
-        self._check_shape(place, array, type_)
+        check_shape(place, array, type_)
         rule = "no" if isinstance(value, Tensor) else "same_kind"
         if array.size and not np.can_cast(array.dtype, type_.dtype.numpy, rule):  # type: ignore[arg-type]
             raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; convert it with astype")
         return array
-
-    def _check_shape(self, place: str, array: np.ndarray | Tensor, type_: TensorType) -> None:
-        if array.shape != type_.shape:
-            raise ShapeError(f"{place}: array shape do not match the shape of NDArray {array.shape} vs {type_.shape}")
 
     def _handed_out(self, place: str, array: np.ndarray, out: Any) -> Any:
         if out is None:
@@ -506,6 +493,23 @@ class GraphExecutor(InProcess, Module):
     def find(self, name: str) -> Callable[..., Any] | None:
         """A method by its name."""
         return getattr(self, name) if name in self.functions else super().find(name)
+
+
+def exact(place: str, value: Any, type_: TensorType) -> np.ndarray:
+    """The array of a value, in place, if it is of that very type. Raises ShapeError, DTypeError, ArgumentError."""
+    array = _array_of(place, value)
+    check_shape(place, array, type_)
+    if array.dtype != type_.dtype.numpy or not array.dtype.isnative:
+        raise DTypeError(f"{place}: expected {type_.dtype.name}, {array.dtype} came; it is used in place")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise ArgumentError(f"{place}: expected contiguous elements at their natural alignment; it is used in place")
+    return array
+
+
+def check_shape(place: str, array: np.ndarray | Tensor, type_: TensorType) -> None:
+    """Raises ShapeError for another shape than the type's."""
+    if array.shape != type_.shape:
+        raise ShapeError(f"{place}: array shape do not match the shape of NDArray {array.shape} vs {type_.shape}")
 
 
 def _zeros(size: int) -> np.ndarray:

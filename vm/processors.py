@@ -1,7 +1,7 @@
 """What this process may use: the processors that it may run on, and the time on them and the memory that its control groups have.
 
-Linux: sched_setaffinity(2); Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.max), scheduler/sched-bwc.rst
-(cpu.cfs_quota_us), cgroup-v1/memory.rst (memory.limit_in_bytes)
+Linux: sched_setaffinity(2); Documentation/admin-guide/cgroup-v2.rst (cpu.max, memory.max, memory.current),
+scheduler/sched-bwc.rst (cpu.cfs_quota_us), cgroup-v1/memory.rst (memory.limit_in_bytes, memory.usage_in_bytes)
 """
 
 from __future__ import annotations
@@ -48,8 +48,20 @@ def cpu_quota(process: Path = Path("/proc/self")) -> float | None:
 def memory_limit(process: Path = Path("/proc/self")) -> int | None:
     """The bytes of memory that a process's control groups may have: the least of them and all that they lie in. None without a
     limit, and on systems without control groups."""
-    limits = [limit for folder in _groups(process, "memory") for limit in (_memory(folder),) if limit is not None]
-    return min(limits, default=None)
+    return min((limit for limit, _ in _limited(process)), default=None)
+
+
+def memory_left(process: Path = Path("/proc/self")) -> int | None:
+    """The bytes of memory that a process's control groups may have and do not use yet: the least of what is left to them. What
+    they hold of files counts as used, though the system takes it back before it refuses anything: so it is never too much."""
+    left = [max(limit - used, 0) for limit, folder in _limited(process) for used in _memory_used(folder)]
+    return min(left, default=None)
+
+
+def _limited(process: Path) -> list[tuple[int, Path]]:
+    """The groups that have a limit of memory, in bytes, and their folders."""
+    found = ((_memory(folder), folder) for folder in _groups(process, "memory"))
+    return [(limit, folder) for limit, folder in found if limit is not None]
 
 
 def _groups(process: Path, controller: str) -> Iterator[Path]:
@@ -104,6 +116,14 @@ def _memory(folder: Path) -> int | None:
         with contextlib.suppress(ValueError):  # "max", and files of a kind that we do not know
             return int(line)  # version 1 says "no limit" by more bytes than any machine has
     return None
+
+
+def _memory_used(folder: Path) -> list[int]:
+    """The bytes that a group uses; none where it does not say."""
+    with contextlib.suppress(ValueError):
+        lines = _lines(folder / "memory.current") or _lines(folder / "memory.usage_in_bytes")
+        return [int(line) for line in lines[:1]]
+    return []
 
 
 def _lines(path: Path) -> list[str]:

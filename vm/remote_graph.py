@@ -15,11 +15,12 @@ import numpy as np
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, DTypeError, UnknownFunctionError
 from ..formats.executable import Executable
-from ..formats.graph_json import COPY
+from ..formats.graph_json import COPY, Graph
 from ..formats.program import Program
+from ..formats.types import TensorType
 from .benchmark import BenchmarkResult
 from .device import Device, cpu
-from .graph_executor import GraphExecutor
+from .graph_executor import GraphExecutor, check_shape, exact
 from .graph_program import Step
 from .machine import VirtualMachine
 from .remote_tensor import RemoteTensor, call_registered, copied, has_function, put, require_remote, shared, write
@@ -32,6 +33,41 @@ _SENT_EACH_TIME = 1 << 16  # bytes: inputs up to that travel with each run, larg
 Value = Union[np.ndarray, RemoteTensor]
 
 
+class _Values:
+    """What the entries of a graph are, as long as an executor or one of its steps lives."""
+
+    def __init__(self, graph: Graph, roots: Sequence[int]) -> None:
+        self._graph, self._roots = graph, roots
+        self._by_root: dict[int, Value] = {}
+
+    def __getitem__(self, entry: int) -> Value:
+        """The value in the entry's shape: zeros as long as nobody has set or computed it."""
+        root = self._roots[entry]
+        if root not in self._by_root:
+            type_ = self._graph.types[root]
+            self._by_root[root] = np.zeros(type_.shape, type_.dtype.numpy)  # type: ignore[arg-type]
+        value, shape = self._by_root[root], tuple(self._graph.shapes[entry])
+        if value.shape == shape:
+            return value
+        return value.in_shape(shape) if isinstance(value, RemoteTensor) else value.reshape(shape)
+
+    def __setitem__(self, entry: int, value: Value) -> None:
+        self._by_root[self._roots[entry]] = value
+
+    def read(self, entries: Sequence[int]) -> list[Value]:
+        """The values of entries as they are now."""
+        return [self[entry] for entry in entries]
+
+    def give(self, entries: Sequence[int], result: Any) -> None:
+        """The results of a step become the values of entries. Raises ArgumentError, ShapeError, DTypeError for others than the
+        graph says."""
+        parts = result if isinstance(result, tuple) else (result,)
+        if len(parts) != len(entries):
+            raise ArgumentError(f"a function of the graph gave {len(parts)} results, expected {len(entries)}")
+        for entry, part in zip(entries, parts, strict=True):
+            self[entry] = _exact("a result", _value(part), self._graph.types[entry])
+
+
 class RemoteGraphExecutor(GraphExecutor):
     """A graph at a server. Functions of this process do not travel: a node calls a primitive, or what the server's owner has
     registered."""
@@ -40,7 +76,6 @@ class RemoteGraphExecutor(GraphExecutor):
 
     def _check_devices(self) -> None:
         self._connection = self.device.connection
-        self._values: dict[int, Value] = {}  # by root entry
         self._targets: dict[int, RemoteTensor] = {}  # by output: where else it is written
         self._check_kinds(1)
 
@@ -55,7 +90,8 @@ class RemoteGraphExecutor(GraphExecutor):
         return {name: self._registered(name) for name in names - lost}
 
     def _registered(self, name: str) -> Callable[..., Any]:
-        return lambda *args: call_registered(self._connection, name, args)
+        connection = self._connection
+        return lambda *args: call_registered(connection, name, args)
 
     def _make_machine(self, program: Program, executable: Executable | None) -> VirtualMachine | None:
         if not program.functions:
@@ -67,44 +103,26 @@ class RemoteGraphExecutor(GraphExecutor):
 
     def _allocate(self) -> None:
         """The server allocates, within its bounds."""
+        self._values = _Values(self.graph, self._plan.roots)
 
     def _array(self, entry: int) -> Any:
-        """What an entry is: zeros as long as nobody has set or computed it."""
-        root = self._plan.roots[entry]
-        if root not in self._values:
-            type_ = self.graph.types[root]
-            self._values[root] = np.zeros(type_.shape, type_.dtype.numpy)  # type: ignore[arg-type]
-        return self._in_shape(self._values[root], self.graph.shapes[entry])
-
-    @staticmethod
-    def _in_shape(value: Value, shape: Sequence[int]) -> Value:
-        if value.shape == tuple(shape):
-            return value
-        return value.in_shape(tuple(shape)) if isinstance(value, RemoteTensor) else value.reshape(shape)
+        return self._values[entry]
 
     def _point(self, entry: int, array: Any) -> None:
         """From now on a parameter is this value, which is put there if it is here."""
         lies_there = isinstance(array, RemoteTensor)
-        self._values[self._plan.roots[entry]] = array if lies_there else shared(self._connection, array)
+        self._values[entry] = array if lies_there else shared(self._connection, array)
 
     def _copy_in(self, entry: int, source: Any) -> None:
         type_ = self.graph.types[entry]
         if isinstance(source, RemoteTensor):
-            self._values[self._plan.roots[entry]] = _value(copied(self._connection, source))
+            self._values[entry] = _value(copied(self._connection, source))
             return
         array = np.array(source, type_.dtype.numpy)
-        self._values[self._plan.roots[entry]] = (
-            array if array.nbytes <= _SENT_EACH_TIME else put(self._connection, array)
-        )
+        self._values[entry] = array if array.nbytes <= _SENT_EACH_TIME else put(self._connection, array)
 
     def _exact(self, place: str, value: Any, entry: int) -> Any:
-        if not isinstance(value, RemoteTensor):
-            return super()._exact(place, value, entry)
-        type_ = self.graph.types[entry]
-        self._check_shape(place, value, type_)
-        if DType.of(value.element_type) is not type_.dtype:
-            raise DTypeError(f"{place}: expected {type_.dtype.name}, {value.dtype} came; it is used in place")
-        return value
+        return _exact(place, value, self.graph.types[entry])
 
     def _fitting(self, place: str, value: Any, entry: int) -> Any:
         lies_there = isinstance(value, RemoteTensor) and value.handle.connection is self._connection
@@ -148,41 +166,35 @@ class RemoteGraphExecutor(GraphExecutor):
 
     def _call(self, step: Step) -> Callable[[], Any]:
         """What runs a step: it reads values as they are then."""
+        values = self._values
         if step.function is not None:
             machine, name = self._machine, step.function
             assert machine is not None
-
-            def run() -> None:
-                self._give(step.writes, machine.call(name, list(map(self._array, step.reads))))
-
-            return run
+            return lambda: values.give(step.writes, machine.call(name, values.read(step.reads)))
         node = self.graph.nodes[step.nodes[0]]
         first = self.graph.row_ptr[step.nodes[0]]
         inputs = [self.graph.number(entry) for entry in node.inputs]
         written = list(range(first, first + node.outputs))
         if node.function == COPY:
-            return lambda: self._give(written, self._array(inputs[0]))
+            return lambda: values.give(written, values[inputs[0]])
         function = self._python.get(node.function or "")
         if function is None:  # __nop: another shape of the same value
             return lambda: None
-        return lambda: self._give(written, function(*map(self._array, inputs)))
-
-    def _give(self, entries: Sequence[int], result: Any) -> None:
-        """The results of a step become the values of entries. Raises ArgumentError, ShapeError, DTypeError for others than the
-        graph says."""
-        parts = result if isinstance(result, tuple) else (result,)
-        if len(parts) != len(entries):
-            raise ArgumentError(f"a function of the graph gave {len(parts)} results, expected {len(entries)}")
-        for entry, part in zip(entries, parts, strict=True):
-            self._values[self._plan.roots[entry]] = self._exact("a result", _value(part), entry)
+        return lambda: values.give(written, function(*values.read(inputs)))
 
     def _bind(self) -> Callable[[], Any]:
-        bound = super()._bind()
+        bound, values, connection, outputs, targets = (
+            super()._bind(),
+            self._values,
+            self._connection,
+            self._outputs,
+            self._targets,
+        )
 
-        def run() -> None:
+        def run() -> None:  # as the steps, it does not hold the executor, which keeps it
             bound()
-            for index, target in self._targets.items():
-                write(self._connection, self._array(self._outputs[index]), target)
+            for index, target in targets.items():
+                write(connection, values[outputs[index]], target)
 
         self._bound = run
         return run
@@ -219,6 +231,16 @@ class RemoteGraphExecutor(GraphExecutor):
             return timed(*map(self._array, step.reads))
 
         return evaluate
+
+
+def _exact(place: str, value: Any, type_: TensorType) -> Any:
+    """The value, if it is of that very type."""
+    if not isinstance(value, RemoteTensor):
+        return exact(place, value, type_)
+    check_shape(place, value, type_)
+    if DType.of(value.element_type) is not type_.dtype:
+        raise DTypeError(f"{place}: expected {type_.dtype.name}, {value.dtype} came; it is used in place")
+    return value
 
 
 def _value(found: Any) -> Value:

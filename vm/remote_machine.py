@@ -14,22 +14,20 @@ import numpy as np
 
 from ..formats.errors import ArgumentError, NotPicklableError, RemoteError
 from ..formats.executable import Executable
-from ..formats.ports import outputs_of
 from .benchmark import BenchmarkResult, check_options
 from .bound import check_type, results_of
-from .budgets import BOUNDS, Budget, CancelToken
+from .budgets import Budget, CancelToken
 from .calls import bound
-from .convert import closure_type
 from .device import Device
 from .machine import VirtualMachine
-from .outputs import describe, naming_results, output_number
+from .outputs import describe, output_number
 from .profile import MetricCollector, Profile, ProfileRow
 from .remote import RemoteDevice
-from .remote_tensor import Handle, node_of, require_remote, taken, tensor_at
-from .remote_values import Reader, Writer
+from .remote_calls import RemoteCalls, bounds
+from .remote_tensor import Handle, require_remote
 from .report import Report
 from .stateful import SavedCall
-from .values import Closure, DataValue
+from .values import Closure
 from .weights import check_constants
 
 REFUSED = {  # methods of a machine that one at a server has not, and why
@@ -37,7 +35,6 @@ REFUSED = {  # methods of a machine that one at a server has not, and why
     "set_instrument": "an instrument is called in the middle of a call, and may change tensors or leave primitives out",
 }
 _INSTEAD = "profile(…) tells the times at the server; a machine of treadle.cpu() has listeners"
-_MOST = (1 << 63) - 1  # of what travels as a number; more is no bound
 
 
 class RemoteMachine(VirtualMachine):
@@ -75,9 +72,9 @@ class RemoteMachine(VirtualMachine):
             raise ArgumentError(
                 "trust_native: functions and native code do not travel; a remote device builds its own kernels"
             )
-        self._connection = self.device.connection
+        connection = self.device.connection
         data = Executable(exe.program, None, exe.tuning, exe.weights).as_bytes()
-        proof = hashlib.sha256(self._connection.session)
+        proof = hashlib.sha256(connection.session)
         proof.update(data)
         header = {
             "do": "machine",
@@ -86,17 +83,18 @@ class RemoteMachine(VirtualMachine):
             "kernels": kernels,
             "memory": "pooled" if keeps_memory else "naive",
             "max_build_seconds": max_build_seconds,
-            **self._bounds(self._budget),
+            **bounds(self._budget),
         }
-        answer, _ = self._connection.ask(header)
+        answer, _ = connection.ask(header)
         if answer.get("missing"):
-            self._connection.upload({"kind": "executable"}, memoryview(data))
-            answer, _ = self._connection.ask(header)
+            connection.upload({"kind": "executable"}, memoryview(data))
+            answer, _ = connection.ask(header)
         if "handle" not in answer:
             raise RemoteError(
                 f"{self.device.address}: the server did not keep the executable; it may be too large for it"
             )
-        self._handle = self._owner = Handle(self._connection, answer["handle"])
+        self._owner = Handle(connection, answer["handle"])
+        self._remote = RemoteCalls(connection, self._owner, exe, self._budget)
 
     def __reduce__(self) -> NoReturn:
         raise NotPicklableError(
@@ -108,7 +106,7 @@ class RemoteMachine(VirtualMachine):
     def invoke(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function by name; without arguments, with those of `set_input` if there are any."""
         if not args and not kwargs and name in self._functions:
-            return self._named(name, self._ask_call("call", self._budget, None, function=name))
+            return self._remote.function(name, None, self._budget)
         return self[name](*args, **kwargs)
 
     def call(
@@ -130,12 +128,12 @@ class RemoteMachine(VirtualMachine):
         name = self._saved.get(name, name) if isinstance(name, str) else name
         if isinstance(name, SavedCall):
             self._require_own_call(name, args, kwargs)
-            return self._call_saved(name.function, name.number, budget)
+            return self._remote.saved(name.function, name.number, budget)
         if isinstance(name, Closure):
             return self._call_closure(name, args or (), budget)
         number = self._number(name)
         values = None if args is None else self._bind(number, args, kwargs or {})
-        return self._named(name, self._ask_call("call", budget, values, function=name))
+        return self._remote.function(name, values, budget)
 
     def invoke_closure(self, closure: Closure, *args: Any) -> Any:
         """Calls a closure that this machine returned."""
@@ -147,19 +145,21 @@ class RemoteMachine(VirtualMachine):
         """A call that always reads these tensors, which lie at the server (`device.put`), as they are then, and copies its
         results into those. Raises ArgumentError, as `bound.bind`."""
         function = self._program.functions[self._number(name)]
-        kept = [require_remote(self._connection, f"bind({name!r})", each) for each in (*arguments, *(results or ()))]
+        remote, budget = self._remote, self._budget
+        place = f"bind({name!r})"
+        kept = [require_remote(remote.connection, place, each) for each in (*arguments, *(results or ()))]
         reads, writes = kept[: len(arguments)], kept[len(arguments) :]
         for tensor, type_, param in zip(reads, function.type.params, function.param_names, strict=False):
             check_type(f"{name}({param})", tensor.dtype, tensor.shape, type_)
         values = bound(name, function.param_names, reads, {})
         if results is None:
-            return lambda: self._named(name, self._ask_call("call", self._budget, values, function=name))
+            return lambda: remote.function(name, values, budget)
         for index, (tensor, type_) in enumerate(zip(writes, results_of(function, len(writes)), strict=True)):
             check_type(f"{name}: result {index}", tensor.dtype, tensor.shape, type_)
         into = [tensor.handle.number for tensor in writes]
 
         def run() -> None:
-            self._ask_call("call", self._budget, values, function=name, into=into)
+            remote.ask("call", budget, values, function=name, into=into)
             for tensor in writes:
                 tensor.forget()
 
@@ -170,51 +170,47 @@ class RemoteMachine(VirtualMachine):
     def load_constants(self, constants: Mapping[int, Any]) -> None:
         """Takes other constants, by their places. `load_params` makes them here; they lie at the server."""
         check_constants(self._weights, self._program.constants, constants)
-        self._request("constants", Budget(), list(constants.values()), places=list(constants))
+        self._remote.request("constants", Budget(), list(constants.values()), places=list(constants))
 
     def share_params(self, other: VirtualMachine) -> None:
         """Takes the weights that another machine of the same session and program has now, without a copy."""
         if (
             not isinstance(other, RemoteMachine)
-            or other._connection is not self._connection
+            or other._remote.connection is not self._remote.connection
             or not other._weights.is_like(self._weights)
         ):
             raise ArgumentError(
                 "share_params: expected a machine of the same program with named weights, at the same device; "
                 f"{other!r} came"
             )
-        self._request("share", Budget(), (), other=other._handle.number)
+        self._remote.request("share", Budget(), (), other=other._owner.number)
 
     # ---- stateful calls ----
 
     def set_input(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Keeps copies of arguments at the server, checked there, for `invoke_stateful` and `invoke`."""
-        self._ask_call("set_input", Budget(), self._bind(self._number(name), args, kwargs), function=name)
+        self._remote.ask("set_input", Budget(), self._bind(self._number(name), args, kwargs), function=name)
 
     def invoke_stateful(self, name: str) -> None:
         """Calls a function with the arguments of `set_input`; the server keeps its result for `get_outputs`."""
         self._number(name)
-        self._ask_call("invoke_stateful", self._budget, (), function=name)
+        self._remote.ask("invoke_stateful", self._budget, (), function=name)
 
     def get_outputs(self, name: str = "main", index: int | str | None = None) -> Any:
         """What the last `invoke_stateful` of the function gave; with `index`, a position or a name, one part of a tuple."""
         function = self._program.functions[self._number(name)]
         if index is None:
-            return self._named(name, self._ask_call("get_outputs", Budget(), (), function=name))
-        self._request("has_outputs", Budget(), (), function=name)  # before what is said of the index, as here
-        return self._ask_call("get_outputs", Budget(), (), function=name, index=output_number(function, index))
+            return self._remote.named(name, self._remote.ask("get_outputs", Budget(), (), function=name))
+        self._remote.request("has_outputs", Budget(), (), function=name)  # before what is said of the index, as here
+        return self._remote.ask("get_outputs", Budget(), (), function=name, index=output_number(function, index))
 
     def saved_call(self, name: str, /, *args: Any, **kwargs: Any) -> SavedCall:
         """A call of a function with copies of these arguments, which lie at the server as long as this does."""
         values = self._bind(self._number(name), args, kwargs)
-        answer, _ = self._request("save_function", Budget(), values, function=name)
-        handle = Handle(self._connection, answer.get("handle"))
-        return SavedCall.of(
-            lambda: self._call_saved(name, handle.number, self._budget), self._handle, name, handle.number
-        )
-
-    def _call_saved(self, name: str, handle: int, budget: Budget) -> Any:
-        return self._named(name, self._ask_call("saved", budget, (), saved=handle))
+        answer, _ = self._remote.request("save_function", Budget(), values, function=name)
+        remote, budget = self._remote, self._budget
+        handle = Handle(remote.connection, answer.get("handle"))
+        return SavedCall.of(lambda: remote.saved(name, handle.number, budget), self._owner, name, handle.number)
 
     # ---- measuring ----
 
@@ -236,7 +232,7 @@ class RemoteMachine(VirtualMachine):
         self._number(name)
         if collectors:
             raise ArgumentError("profile: collectors measure the process that they are in; at a server there are none")
-        answer = self._request("profile", budget, values, function=name)[0]
+        answer = self._remote.request("profile", budget, values, function=name)[0]
         made = Profile.__new__(Profile)
         report = Report.from_json(str(answer.get("report")))
         Report.__init__(made, report.calls, report.device_metrics, report.configuration)
@@ -271,7 +267,7 @@ class RemoteMachine(VirtualMachine):
                 bound(name, (), args, kwargs)  # raises ArgumentError where there are any
             elif args or kwargs:
                 values = self._bind(function, args, kwargs)
-            return BenchmarkResult(self._request("time", self._budget, values, **what, **options)[0]["results"])
+            return BenchmarkResult(self._remote.request("time", self._budget, values, **what, **options)[0]["results"])
 
         return evaluate
 
@@ -289,82 +285,14 @@ class RemoteMachine(VirtualMachine):
     # ---- inside ----
 
     def _callable(self, number: int) -> Callable[..., Any]:
-        function = self._program.functions[number]
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            values = self._bind(number, args, kwargs)
-            return self._named(function.name, self._ask_call("call", self._budget, values, function=function.name))
-
-        return describe(call, function)
+        """It holds no machine, which keeps it."""
+        return describe(self._remote.callable(number), self._program.functions[number])
 
     def _call_closure(self, closure: Any, args: Sequence[Any], budget: Budget) -> Any:
         native: Any = closure.native if isinstance(closure, Closure) else None
-        if not isinstance(native, Handle) or native.owner is not self._handle:
+        if not isinstance(native, Handle) or native.owner is not self._remote.handle:
             raise ArgumentError(f"invoke_closure: expected a closure of this machine, {closure!r} came")
-        names = [f"argument {number}" for number in range(len(closure.type.params))]
-        values = bound(closure.name, names, args, {})
-        return self._named(closure.name, self._ask_call("closure", budget, values, closure=native.number))
-
-    def _ask_call(self, what: str, budget: Budget, values: Sequence[Any] | None, **header: Any) -> Any:
-        answer, data = self._request(what, budget, values, **header)
-        if "result" not in answer:
-            return None
-        return Reader(answer.get("values"), data, self._result, taken).take(answer["result"])
-
-    def _named(self, name: str, value: Any) -> Any:
-        """The results of a function, several under their names."""
-        function = self.executable.function(name)
-        named = naming_results(function)
-        if named is None or not isinstance(value, tuple):
-            return value
-        if len(value) != len(outputs_of(function)):
-            raise RemoteError(
-                f"{name}: the server gave {len(value)} results, the function has {len(outputs_of(function))}"
-            )
-        return named(value)
-
-    def _request(
-        self, what: str, budget: Budget, values: Sequence[Any] | None, **header: Any
-    ) -> tuple[dict[str, Any], memoryview]:
-        kept: list[Any] = []  # what must be there until the call is over
-        writer = Writer(lambda value: node_of(self._connection, value, kept, writer))
-        args = None if values is None else [writer.add(value) for value in values]
-        full = {
-            "do": what,
-            "machine": self._handle.number,
-            "values": writer.nodes,
-            "args": args,
-            **header,
-            **self._bounds(budget),
-        }
-        try:
-            return self._connection.ask(full, writer.parts, budget.max_seconds, budget.cancel)
-        finally:
-            kept.clear()  # now: the collector of cycles may come much later
-
-    @staticmethod
-    def _bounds(budget: Budget) -> dict[str, Any]:
-        bounds = {name: getattr(budget, name) for name in BOUNDS}
-        return {name: _MOST if isinstance(value, int) and value > _MOST else value for name, value in bounds.items()}
-
-    def _result(self, node: list[Any]) -> Any:
-        """A value that stays at the server."""
-        kind, *rest = node
-        if kind == "remote":
-            return tensor_at(self._connection, node)
-        handle = Handle(self._connection, rest[0] if rest else None, self._handle)
-        if kind == "value" and len(rest) == 4:
-            _, tag, constructor, type_name = rest
-            return DataValue.of_native(tag, type_name, constructor, handle, self._fields)  # type: ignore[arg-type]
-        if kind == "closure" and len(rest) == 2:
-            name = rest[1]
-            found = next((n for n, f in enumerate(self._program.functions) if f.name == name), None)
-            if found is not None:
-                return Closure(name, closure_type(self._program, found), handle, self.invoke_closure)  # type: ignore[arg-type]
-        raise RemoteError(f"the server gave a value of a kind {kind!r} that is not known here")
-
-    def _fields(self, native: Any) -> tuple:
-        return self._ask_call("fields", Budget(), (), value=native.number)
+        return self._remote.closure(closure, args, budget)
 
 
 def refusal(method: str) -> ArgumentError:

@@ -148,10 +148,9 @@ def copied(connection: Connection, value: RemoteTensor) -> Tensor:
 def write(connection: Connection, value: Any, target: RemoteTensor) -> None:
     """Copies a tensor into one that was put there, which has its shape and element type."""
     kept: list[Any] = []
-    writer = Writer(lambda each: node_of(connection, each, kept, writer))
+    writer = Writer(lambda writer, each: node_of(connection, each, kept, writer))
     header = {"do": "copy", "args": [writer.add(value)], "into": [target.handle.number]}
     connection.ask({**header, "values": writer.nodes}, writer.parts)
-    kept.clear()
     target.forget()
 
 
@@ -203,7 +202,7 @@ def call_registered(
     and tuples of these in and out, functions out. `tensor` makes what tensors of the result become."""
     kept: list[Any] = []
 
-    def special(value: Any) -> list[Any] | None:
+    def special(writer: Writer, value: Any) -> list[Any] | None:
         if isinstance(value, str):
             return ["text", str(value)]
         if isinstance(value, (bytes, bytearray)):
@@ -221,11 +220,8 @@ def call_registered(
     writer = Writer(special)
     numbers = [writer.add(value) for value in args]
     what = {"function": name} if isinstance(name, str) else {"held": name.number}
-    try:
-        header = {"do": "function", **what, "values": writer.nodes, "args": numbers}
-        answer, data = connection.ask(header, writer.parts)
-    finally:
-        kept.clear()
+    header = {"do": "function", **what, "values": writer.nodes, "args": numbers}
+    answer, data = connection.ask(header, writer.parts)
     return Reader(answer.get("values"), data, result, lambda array: tensor(taken(array))).take(answer.get("result"))
 
 

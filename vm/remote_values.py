@@ -22,10 +22,10 @@ _NUMBERS = 1 << 20  # in nested lists: as Python's objects they take some 40 byt
 
 
 class Writer:
-    """Collects values; `nodes` goes into the header, `parts` behind it. `special` gives the node of what is at the server, or is
-    to stay there, None for anything else."""
+    """Collects values; `nodes` goes into the header, `parts` behind it. `special`, called with this writer and a value, gives the
+    node of what is at the server, or is to stay there, None for anything else."""
 
-    def __init__(self, special: Callable[[Any], list[Any] | None]) -> None:
+    def __init__(self, special: Callable[[Writer, Any], list[Any] | None]) -> None:
         self.nodes: list[list[Any]] = []
         self.parts: list[Any] = []
         self._special = special
@@ -40,7 +40,7 @@ class Writer:
                 first = len(done) - count
                 done[first:] = [self._node([*value, done[first:]])]
                 continue
-            node = self._special(value)
+            node = self._special(self, value)
             if node is None and isinstance(value, DataValue):
                 fields = value.fields
                 todo.append((["data", value.tag, value.constructor, value.type_name], len(fields)))
@@ -78,7 +78,8 @@ class Writer:
 
 
 class Reader:
-    """Makes values of nodes. `special` makes those of kinds that are not known here, `tensor` what an array becomes."""
+    """Makes values of nodes. `special` makes those of kinds that are not known here, `tensor` what an array becomes; neither is
+    kept, so that who reads may keep the reader."""
 
     def __init__(
         self,
@@ -88,15 +89,14 @@ class Reader:
         tensor: Callable[[np.ndarray], Any] = lambda array: array,
     ) -> None:
         """Raises FormatError."""
-        self._tensor = tensor
         if not isinstance(nodes, list):
             raise FormatError("a message's values: expected a list of nodes")
-        self._data, self._special, self._values = data, special, [None] * len(nodes)
+        self._data, self._values = data, [None] * len(nodes)
         self._free = [False] * len(nodes)  # which are made and not used
         for number, node in enumerate(nodes):
             if not isinstance(node, list) or not node or not isinstance(node[0], str):
                 raise FormatError(f"a message's values: node {number} has no kind")
-            self._values[number] = self._value(node)
+            self._values[number] = self._value(node, special, tensor)
             self._free[number] = True
 
     def take(self, number: Any) -> Any:
@@ -112,7 +112,7 @@ class Reader:
             raise FormatError("a message's values: expected a list of numbers of nodes")
         return [self.take(number) for number in numbers]
 
-    def _value(self, node: list[Any]) -> Any:
+    def _value(self, node: list[Any], special: Callable[..., Any], tensor: Callable[..., Any]) -> Any:
         kind, *rest = node
         if kind == "none" and not rest:
             return None
@@ -120,7 +120,7 @@ class Reader:
             array = self._array(*rest)
             if kind == "numbers" and array.size > _NUMBERS:
                 raise FormatError(f"a message's values: {array.size} numbers, {_NUMBERS} at most")
-            return array.tolist() if kind == "numbers" else self._tensor(array)
+            return array.tolist() if kind == "numbers" else tensor(array)
         if kind == "tuple" and len(rest) == 1:
             return tuple(self.take_all(rest[0]))
         if kind == "data" and len(rest) == 4:
@@ -131,7 +131,7 @@ class Reader:
                 raise FormatError(f"a message's values: {tag!r:.20} is no constructor's tag")
             values = self.take_all(fields)
             return DataValue(constructor if tag is None else tag, values, type_name, constructor)
-        return self._special(node)
+        return special(node)
 
     def _array(self, dtype: Any, shape: Any) -> np.ndarray:
         kind, sizes = read_type(dtype, shape)

@@ -319,7 +319,7 @@ def test_a_session_reaches_nothing_of_another(serve: Callable[..., Any]):
     owner, thief = connect(), connect()
     machine = VirtualMachine(models.rows(), device=owner)
     kept = machine["main"](LARGE)
-    mine = machine._handle.number
+    mine = machine._owner.number
     for number in (*range(100), kept.handle.number, mine, -1, 1 << 70):
         with pytest.raises((errors.ArgumentError, errors.FormatError, OverflowError)):
             thief.connection.ask({"do": "call", "machine": number, "function": "main", "args": []})
@@ -523,7 +523,7 @@ def test_mutated_messages_are_answered_or_refused_by_name(serve: Callable[..., A
         held.update(place=place, rows=rows, lists=lists, closure=closure, value=value, device=device)
         return {
             "session": device.connection.session,
-            "machine": rows._handle.number,
+            "machine": rows._owner.number,
             "closure": closure.native.number,
             "value": value.native.number,
             "place": place.handle.number,
@@ -610,7 +610,7 @@ def test_a_value_is_never_larger_than_what_was_sent(serve: Callable[..., Any]):
     device = connect()
     machine = VirtualMachine(models.rows(), device=device)
     nodes: list[Any] = [["tuple", []]] + [["tuple", [number, number]] for number in range(40)]
-    header = {"do": "call", "machine": machine._handle.number, "function": "main", "args": [40], "values": nodes}
+    header = {"do": "call", "machine": machine._owner.number, "function": "main", "args": [40], "values": nodes}
     with pytest.raises(errors.FormatError, match="no node"):
         device.connection.ask(header)
     with pytest.raises(errors.FormatError, match="0 came"):

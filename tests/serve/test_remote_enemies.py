@@ -113,7 +113,7 @@ def test_a_closure_runs_on_its_own_machine_alone(start: Callable[..., Any]):
         owner = VirtualMachine(treadle.Executable(parse_assembly(CLOSURES)), device=device)
         other = VirtualMachine(models.rows(), device=device)
         closure = owner["main"]([1.0, 2.0])
-        header = {"do": "closure", "machine": other._handle.number, "closure": closure.native.number, "args": [0]}
+        header = {"do": "closure", "machine": other._owner.number, "closure": closure.native.number, "args": [0]}
         with pytest.raises(errors.ArgumentError, match="closure of this machine"):
             device.connection.ask({**header, "values": [["tensor", "float32", [2]]]}, [bytes(8)])
         assert closure([3.0, 4.0]).numpy().tolist() == [3, 4]
@@ -162,7 +162,7 @@ def test_sessions_leave_no_descriptors_threads_or_machines(start: Callable[..., 
             machine = VirtualMachine(executable, device=device)
             kept = machine["main"](np.ones((5000, 8), np.float32))
             (session,) = server.remote.sessions._sessions.values()
-            held = weakref.ref(session.get(machine._handle.number))
+            held = weakref.ref(session.get(machine._owner.number))
             assert held() is not None
             del kept, machine, session
         return held
@@ -188,7 +188,7 @@ def test_what_a_lost_connection_held_is_freed_and_its_call_ended(start: Callable
     machine = VirtualMachine(models.slow(), device=device)
     device.put(MEGABYTES)
     (session,) = server.remote.sessions._sessions.values()
-    held = weakref.ref(session.get(machine._handle.number))
+    held = weakref.ref(session.get(machine._owner.number))
     raised: list[type] = []
 
     def run() -> None:

@@ -12,7 +12,7 @@ import pytest
 import treadle
 from treadle import tools
 from treadle.vm import device
-from treadle.vm.processors import cpu_count, cpu_quota, memory_limit
+from treadle.vm.processors import cpu_count, cpu_quota, memory_left, memory_limit
 
 pytestmark = pytest.mark.serial
 confines = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processors cannot be chosen here")
@@ -95,6 +95,25 @@ def test_the_memory_of_groups_of_version_1(process):
     mounts = (folder / "mountinfo").read_text()
     (folder / "mountinfo").write_text(mounts.replace("rw,cpu,cpuacct", "rw,memory"))
     assert memory_limit(folder) == 65536
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({"a/memory.max": "8192", "a/memory.current": "5000"}, 3192),
+        ({"a/memory.max": "8192", "a/memory.current": "9000"}, 0),
+        ({"a/memory.max": "8192"}, None),  # it does not say what it uses
+        ({"a/memory.max": "max", "a/memory.current": "5000"}, None),
+        ({"a/memory.max": "max", "memory.max": "4096", "memory.current": "96", "a/memory.current": "90"}, 4000),
+    ],
+)
+def test_the_least_that_is_left_of_all_groups_memory_counts(process, files, left):
+    assert memory_left(process("cgroup2", "/a", "/", files)) == left
+
+
+def test_no_more_memory_is_available_than_control_groups_have_left(monkeypatch):
+    monkeypatch.setattr(device, "memory_left", lambda: 123)
+    assert device.cpu().available_global_memory == 123
 
 
 def test_a_device_has_no_more_memory_than_its_control_groups(monkeypatch):
