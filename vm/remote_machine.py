@@ -183,7 +183,7 @@ class RemoteMachine(VirtualMachine):
                 "share_params: expected a machine of the same program with named weights, at the same device; "
                 f"{other!r} came"
             )
-        self._remote.request("share", Budget(), (), other=other._owner.number)
+        self._remote.request("share", Budget(), (), other=other._remote.handle.number)
 
     # ---- stateful calls ----
 
