@@ -2,6 +2,7 @@
 
 dispatch   one instruction of the machine, the call of its kernel included          ns_per_instruction
 call       a small network from Python, NumPy arrays in, NumPy arrays out           us_per_call
+profiler   ResNet-50 on one thread with a profiler and without, in turns: CPU time     share
 cold       a fresh process with a warm cache: import, load, first result            seconds
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
 memory     a fresh process that loads a model of the zoo and runs it once           peak resident bytes
@@ -133,6 +134,38 @@ def _interleaved(functions: Sequence[Callable[[], object]], repeat: int, calls: 
     return found
 
 
+# ---- a profiler ----
+
+
+def measure_profiler(repeat: int) -> dict[str, Any]:
+    """What a profiler costs in CPU time: `cost` is the median of neighbouring turns with and without one, less 1."""
+    import numpy as np
+
+    from .. import VirtualMachine, compile
+    from ..vm.profile import Profiler
+    from .zoo import resnet
+
+    machine = VirtualMachine(compile(resnet(50), progress=False), threads=1)
+    main, image = machine["main"], np.random.default_rng(0).standard_normal((1, 3, 224, 224)).astype(np.float32)
+
+    def turn() -> float:
+        start = time.thread_time()
+        main(image)
+        return time.thread_time() - start
+
+    turn()
+    plain, profiled = [], []
+    for _ in range(repeat):
+        plain.append(turn())
+        with machine.listening(Profiler()):
+            profiled.append(turn())
+    return {
+        "cost": _median(with_it / without for with_it, without in zip(profiled, plain, strict=True)) - 1,
+        "ms_per_call": _median(plain) * 1e3,
+        "profiled_ms_per_call": _median(profiled) * 1e3,
+    }
+
+
 # ---- cold start ----
 
 
@@ -221,6 +254,7 @@ _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "cold": (measure_cold, 5),
     "compile": (measure_compile, 1),
     "paged": (measure_paged, 15),
+    "profiler": (measure_profiler, 80),
     "serve": (measure_serve, 10),
 }
 _OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -23,7 +23,7 @@ from ..formats.errors import (
     ShapeError,
     TreadleError,
 )
-from ..formats.program import Function
+from ..formats.program import Function, Program
 from ..formats.types import TensorType
 from . import library
 from .context import Context
@@ -63,12 +63,7 @@ class Place:
     @property
     def node(self) -> str | None:
         """The model node that the instruction comes from."""
-        source_map = self.context.image.program.source_map
-        found = bisect.bisect_left(source_map, (self.number, self.offset), key=lambda s: (s.function, s.offset))
-        if found < len(source_map) and source_map[found].function == self.number:
-            entry = source_map[found]
-            return entry.node if entry.offset == self.offset else None
-        return None
+        return node_at(self.context.image.program, self.number, self.offset)
 
     def before(self) -> list[Decoded]:
         """The instructions of the function that stand before."""
@@ -107,6 +102,15 @@ class Place:
 
 
 _USUAL = 64  # words of an instruction
+
+
+def node_at(program: Program, number: int, offset: int) -> str | None:
+    """The model node that the instruction at word `offset` of function `number` comes from."""
+    source_map = program.source_map
+    found = bisect.bisect_left(source_map, (number, offset), key=lambda each: (each.function, each.offset))
+    if found < len(source_map) and source_map[found].function == number:
+        return source_map[found].node if source_map[found].offset == offset else None
+    return None
 
 
 def error(context: Context, trap: int) -> TreadleError:

@@ -7,7 +7,7 @@ the listeners are told again. Without listeners nothing is different.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -16,10 +16,11 @@ import numpy as np
 from ..formats.bytecode import Decoded, function_words, scan
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError
-from ..formats.isa import Operation, Role, with_role
+from ..formats.isa import OPERATIONS, Operation, Role, with_role
 from ..formats.primitive import Primitive
+from ..formats.types import TensorType
 from .context import Context
-from .failures import Place
+from .failures import Place, node_at
 from .image import Image
 from .in_process import InProcess
 from .layout import CONTEXT, HOOK_OPCODE, KIND, OBJECT, WORD
@@ -37,49 +38,93 @@ class InstrumentAction(IntEnum):
 NO_OP, SKIP_RUN = InstrumentAction
 
 
-class Event:
-    """An instruction about to be executed, or just executed, in a running call. Valid while the listener runs."""
+class Site:
+    """An instruction that somebody listens to: what is the same each time that it is executed. That is found out before the call:
+    behind a kernel, Python has little in the caches of what it needs."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self.instruction: Decoded = place.instruction
-        # outputs that nobody has written yet: what their memory held before is not for the listener to see
-        self._blank = set(self.registers("outputs")) if self.operation.has("outputs") else set()
+    __slots__ = ("function", "image", "instruction", "is_static", "listeners", "number", "operation", "primitive")
 
-    @property
-    def operation(self) -> Operation:
-        return self.instruction.operation
+    def __init__(self, image: Image, number: int, instruction: Decoded, listeners: Sequence[Listener]) -> None:
+        self.image, self.function, self.number = image, image.program.functions[number], number
+        self.instruction, self.operation, self.listeners = instruction, instruction.operation, listeners
+        self.primitive: Primitive | None = None
+        self.is_static = True  # whether the tensors of a primitive always have the shapes that its definition says
+        if self.operation.has("prim"):
+            self.primitive = image.program.primitives[instruction.word("prim")]
+            self.is_static = all(type_.is_static for type_ in self.tensor_types())
 
-    @property
-    def function(self) -> str:
-        """The name of the function whose instruction it is."""
-        return self._place.function.name
+    def tensor_types(self) -> tuple[TensorType, ...]:
+        """Of a call of a primitive: inputs, then outputs."""
+        assert self.primitive is not None
+        return (*self.primitive.definition.params, *self.primitive.definition.results)
 
     @property
     def node(self) -> str | None:
         """The model node that the instruction comes from."""
-        return self._place.node
-
-    @property
-    def primitive(self) -> Primitive | None:
-        """The primitive of a call."""
-        if not self.operation.has("prim"):
-            return None
-        return self._place.context.image.program.primitives[self.instruction.word("prim")]
+        return node_at(self.image.program, self.number, self.instruction.offset)
 
     @property
     def callee(self) -> str | None:
         """The name of the function that an invoke calls."""
-        if not self.operation.has("func"):
-            return None
-        return self._place.context.image.program.functions[self.instruction.word("func")].name
+        return self.image.program.functions[self.instruction.word("func")].name if self.operation.has("func") else None
 
     @property
     def imported(self) -> str | None:
         """The name of the function of Python's that a call_import calls."""
         if not self.operation.has("imported"):
             return None
-        return self._place.context.image.program.imports[self.instruction.word("imported")].name
+        return self.image.program.imports[self.instruction.word("imported")].name
+
+
+class Event:
+    """An instruction about to be executed, or just executed, in a running call. Valid while the listener runs."""
+
+    __slots__ = ("_context", "_frame", "_written", "site")
+
+    def __init__(self, context: Context, site: Site) -> None:
+        self.site = site
+        self._context, self._frame = context, context.words[CONTEXT.FRAME]
+        # of the outputs, those that a listener has set; None once the instruction was executed. What the memory of the others
+        # held before is not for a listener to see
+        self._written: tuple[int, ...] | None = ()
+
+    @property
+    def _place(self) -> Place:
+        site = self.site
+        return Place(self._context, site.function, site.number, site.instruction.offset, self._frame)
+
+    @property
+    def instruction(self) -> Decoded:
+        return self.site.instruction
+
+    @property
+    def operation(self) -> Operation:
+        return self.site.operation
+
+    @property
+    def function(self) -> str:
+        """The name of the function whose instruction it is."""
+        return self.site.function.name
+
+    @property
+    def node(self) -> str | None:
+        """The model node that the instruction comes from."""
+        return self.site.node
+
+    @property
+    def primitive(self) -> Primitive | None:
+        """The primitive of a call."""
+        return self.site.primitive
+
+    @property
+    def callee(self) -> str | None:
+        """The name of the function that an invoke calls."""
+        return self.site.callee
+
+    @property
+    def imported(self) -> str | None:
+        """The name of the function of Python's that a call_import calls."""
+        return self.site.imported
 
     def registers(self, field: str) -> tuple[int, ...]:
         """The registers that a field names."""
@@ -98,6 +143,10 @@ class Event:
         view = self._view(register)
         return f"{view.dtype.name}[{', '.join(map(str, view.shape))}]"
 
+    def shape(self, register: int) -> tuple[int, ...]:
+        """The shape of the tensor in a reference register that the instruction reads or has written."""
+        return self._place.shape(register)
+
     def nbytes(self, register: int) -> int:
         """The bytes of the elements of the tensor in a reference register. Raises ArgumentError where it holds none."""
         return self._view(register).nbytes
@@ -110,12 +159,12 @@ class Event:
     @property
     def parts(self) -> list[Part]:
         """After a call of a primitive that threads shared: which thread did which part. Else empty, and without `wants_parts`."""
-        log = self._place.context.parts_log
+        log = self._context.parts_log
         return [] if log is None else log.parts()
 
     def is_constant(self, register: int) -> bool:
         """True if a reference register holds a constant of the program."""
-        constants = self._place.context.image.constants
+        constants = self._context.image.constants
         return bool((constants[:, 1] == self._place.reference(register)).any())
 
     def address(self, register: int) -> int:
@@ -132,17 +181,25 @@ class Event:
     def set_tensor(self, register: int, value: np.ndarray) -> None:
         """Overwrites the elements of a tensor that the instruction writes into."""
         self._view(register)[...] = value
-        self._blank.discard(register)
+        if self._written is not None:
+            self._written += (register,)
+
+    @property
+    def _blank(self) -> set[int]:
+        """The outputs that nobody has written yet."""
+        if self._written is None or not self.operation.has("outputs"):
+            return set()
+        return set(self.registers("outputs")).difference(self._written)
 
     def skipped(self) -> None:
         """The call will not be executed: what nobody has set becomes zeros."""
         for register in self._blank:
             self._view(register)[...] = 0
-        self._blank.clear()
+        self._written = None
 
     def executed(self) -> None:
         """The instruction has been executed."""
-        self._blank.clear()
+        self._written = None
 
     def _view(self, register: int) -> np.ndarray:
         place = self._place
@@ -217,31 +274,36 @@ class HookedCode(InProcess):
         self.wants_parts = any(listener.wants_parts for listener in self.listeners)
         self._original = image.code.ctypes.data
         self._words = image.code.copy()
-        everything = any(listener.operations is None for listener in self.listeners)
-        wanted = frozenset().union(*(listener.operations or () for listener in self.listeners))
-        for function in image.program.functions:
+        self._sites: dict[int, Site] = {}  # by bytes from the start of the code, as the program counter has them
+        wanted = {operation.name: self._wanting(operation) for operation in OPERATIONS}
+        for number, function in enumerate(image.program.functions):
             for instruction in scan(function_words(image.program, function)):
-                if everything or instruction.operation.name in wanted:
-                    self._words[function.start + instruction.offset] = HOOK_OPCODE
+                operation = instruction.operation
+                if wanted[operation.name]:
+                    at = function.start + instruction.offset
+                    self._sites[at * WORD] = Site(image, number, instruction, wanted[operation.name])
+                    self._words[at] = HOOK_OPCODE
         self.address = self._words.ctypes.data
+
+    def _wanting(self, operation: Operation) -> tuple[Listener, ...]:
+        """The listeners that are told of instructions of a kind."""
+        return tuple(each for each in self.listeners if each.operations is None or operation.name in each.operations)
 
     def step(self, context: Context, run_one: Callable[[Context], int]) -> int:
         """Executes the instruction that trapped, with its listeners told. Returns what `run_one`, which executes one
         instruction, returns: the trap that ends the call, or -1 when it goes on."""
-        event = Event(Place.current(context))
-        listeners = [
-            each for each in self.listeners if each.operations is None or event.operation.name in each.operations
-        ]
-        # every listener is told, also when an earlier one skips
-        actions = [listener.before(event) for listener in listeners]
-        if SKIP_RUN in actions and event.operation.has("outputs"):
+        site = self._sites[context.words[CONTEXT.PC]]
+        event, skips = Event(context, site), False
+        for listener in site.listeners:  # each is told, also when an earlier one skips
+            skips |= listener.before(event) == SKIP_RUN
+        if skips and site.operation.has("outputs"):
             event.skipped()
-            context.words[CONTEXT.PC] += event.instruction.size * WORD
+            context.words[CONTEXT.PC] += site.instruction.size * WORD
             return -1
         trap = self._run_original(context, run_one)
         event.executed()
-        if event.operation.name != "ret":
-            for listener in listeners:
+        if site.operation.name != "ret":
+            for listener in site.listeners:
                 listener.after(event)
         return trap
 

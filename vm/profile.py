@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..formats.isa import Role, with_role
-from ..formats.primitive import Primitive, PrimitiveDefinition
+from ..formats.primitive import PrimitiveDefinition
 from ..formats.sections import encode_definition
+from ..formats.types import TensorType
 from .device import Device, cpu
-from .hooks import Event, InstrumentAction, Listener
+from .hooks import Event, InstrumentAction, Listener, Site
 from .report import COUNT, DEVICE, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent, Report, merged
 
 _DEVICE = "cpu0"
@@ -32,16 +33,37 @@ class ProfileRow:
     seconds: float = 0.0
 
 
-@dataclass
 class _Entry:
-    """What happened at one place with tensors of the same shapes."""
+    """What happened at one place with tensors of the same shapes. What is said of it is made behind the call."""
 
-    name: str
-    shapes: str
-    primitive: Primitive | None
-    count: int = 0
-    seconds: float = 0.0
-    collected: dict[str, Metric] = field(default_factory=dict)
+    __slots__ = ("collected", "count", "seconds", "shapes", "site")
+
+    def __init__(self, site: Site, shapes: tuple[tuple[int, ...], ...] | None = None) -> None:
+        self.site = site
+        self.shapes = shapes  # None for those that the primitive's types say, and for any others of a place
+        self.count = 0
+        self.seconds = 0.0
+        self.collected: dict[str, Metric] | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the primitive, or the imported function, or the operation."""
+        site = self.site
+        return (site.imported or site.operation.name) if site.primitive is None else site.primitive.name
+
+    def tensors(self) -> str:
+        """Those of a call of a primitive: inputs, then outputs."""
+        if self.site.primitive is None:
+            return ""
+        if self.shapes is None and not self.site.is_static:
+            return "…"
+        types = self.site.tensor_types()
+        shapes = (type_.shape for type_ in types) if self.shapes is None else self.shapes
+        return ", ".join(map(_described, types, shapes))
+
+
+def _described(type_: TensorType, shape: tuple[object, ...]) -> str:
+    return f"{type_.dtype.numpy.name}[{', '.join(map(str, shape))}]"
 
 
 class MetricCollector(Protocol):
@@ -84,13 +106,25 @@ class Profiler(Listener):
     operations = with_role(Role.WORKS, Role.MAKES, Role.VIEWS, Role.EFFECTS)
 
     def __init__(self, collectors: Sequence[MetricCollector] = ()) -> None:
-        self.by_place: dict[tuple[str, int], ProfileRow] = {}  # (function, offset of the instruction)
-        self._entries: dict[tuple[str, int, str], _Entry] = {}
+        self._entries: dict[Any, _Entry] = {}  # by site, and where these differ by shapes as well
         self._collectors = list(collectors)
         self._started: list[Any] = []
         for collector in self._collectors:
             collector.init([cpu()])
         self._since = 0.0
+
+    @property
+    def by_place(self) -> dict[tuple[str, int], ProfileRow]:
+        """The places that call primitives, by function and offset of the instruction."""
+        found: dict[tuple[str, int], ProfileRow] = {}
+        for entry in self._entries.values():
+            site = entry.site
+            if site.primitive is not None:
+                place = site.function.name, site.instruction.offset
+                row = found.setdefault(place, ProfileRow(site.primitive.name, site.node))
+                row.calls += entry.count
+                row.seconds += entry.seconds
+        return found
 
     @property
     def rows(self) -> list[ProfileRow]:
@@ -102,35 +136,35 @@ class Profiler(Listener):
         return list(self._entries.values())
 
     def before(self, event: Event) -> InstrumentAction | None:
-        self._started = [collector.start(cpu()) for collector in self._collectors]
+        if self._collectors:
+            self._started = [collector.start(cpu()) for collector in self._collectors]
         self._since = time.perf_counter()
         return None
 
     def after(self, event: Event) -> None:
         seconds = time.perf_counter() - self._since
-        entry = self._entry(event)
+        site = event.site
+        entry = self._entries.get(site) if site.is_static else self._of_shapes(event)
+        if entry is None:
+            entry = self._entries[site] = _Entry(site)
         entry.count += 1
         entry.seconds += seconds
+        if self._collectors:
+            self._collect(entry)
+
+    def _of_shapes(self, event: Event) -> _Entry | None:
+        """The entry of a call whose tensors may have other shapes the next time; None for that of any others."""
+        shapes = tuple(map(event.shape, event.tensors))
+        found = self._entries.get((event.site, shapes))
+        if found is None and len(self._entries) < _ENTRIES:
+            found = self._entries[event.site, shapes] = _Entry(event.site, shapes)
+        return found or self._entries.get(event.site)
+
+    def _collect(self, entry: _Entry) -> None:
+        collected = entry.collected = entry.collected or {}
         for collector, started in zip(self._collectors, self._started, strict=True):
             for name, metric in collector.stop(started).items():
-                entry.collected[name] = merged([entry.collected[name], metric]) if name in entry.collected else metric
-        if event.primitive is not None:
-            place = event.function, event.instruction.offset
-            row = self.by_place.setdefault(place, ProfileRow(event.primitive.name, event.node))
-            row.calls += 1
-            row.seconds += seconds
-
-    def _entry(self, event: Event) -> _Entry:
-        primitive = event.primitive
-        shapes = ", ".join(map(event.describe, event.tensors)) if primitive is not None else ""
-        if len(self._entries) >= _ENTRIES and primitive is not None:
-            shapes = "…"
-        key = event.function, event.instruction.offset, shapes
-        found = self._entries.get(key)
-        if found is None:
-            name = event.imported or event.operation.name if primitive is None else primitive.name
-            found = self._entries[key] = _Entry(name, shapes, primitive)
-        return found
+                collected[name] = merged([collected[name], metric]) if name in collected else metric
 
 
 def _metrics(entry: _Entry, total: float) -> dict[str, Metric]:
@@ -141,11 +175,11 @@ def _metrics(entry: _Entry, total: float) -> dict[str, Metric]:
         PERCENT: Percent(100 * microseconds / total if total else 0.0),
         DEVICE: _DEVICE,
         COUNT: Count(entry.count),
-        SHAPES: entry.shapes,
-        **entry.collected,
+        SHAPES: entry.tensors(),
+        **(entry.collected or {}),
     }
-    if entry.primitive is not None:
-        metrics["Hash"] = kernel_hash(entry.primitive.definition)
+    if entry.site.primitive is not None:
+        metrics["Hash"] = kernel_hash(entry.site.primitive.definition)
     return metrics
 
 

@@ -1,11 +1,13 @@
 """A machine's profile: what took how long in one call."""
 
+import sys
 import threading
 
 import numpy as np
 import pytest
 from treadle.formats.errors import ExecutionError
 from treadle.vm.hooks import CALLS, Listener
+from treadle.vm.profile import Profiler
 from treadle.vm.report import Count, Metric, Report
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -125,3 +127,30 @@ def test_collectors_measure_besides(machine) -> None:
     report = machine(PROGRAM).profile_with([collector], "main", X)
     assert [call["Threes"] for call in report.calls] == [Count(3)] * 4
     assert [device.kind for device in collector.devices] == ["cpu"]
+
+
+def test_a_profiler_does_little_at_each_instruction(machine) -> None:
+    """What it says of one is made behind the call: at the instruction, Python calls a dozen functions, also the first time."""
+    text = PROGRAM.replace("float32[n]", "float32[3]").replace("[i0]  from", "from").replace("shape_of (i0), r0\n", "")
+    text = text.replace("alloc_dynamic r1, float32[i0]", "alloc_tensor r1, float32[3]")
+    vm = machine(text.replace("alloc_dynamic r2, float32[i0]", "alloc_tensor r2, float32[3]"))
+    vm["main"](X)
+
+    def calls(listeners: tuple[Listener, ...]) -> int:
+        count = 0
+
+        def seen(frame, event: str, argument) -> None:
+            nonlocal count
+            count += event == "call"
+
+        with vm.listening(*listeners):
+            sys.setprofile(seen)
+            try:
+                vm["main"](X)
+            finally:
+                sys.setprofile(None)
+        return count
+
+    instructions = 4
+    assert calls((Profiler(),)) - calls((Recorder(),)) <= 6 * instructions
+    assert calls((Recorder(),)) - calls(()) <= 20 * instructions
