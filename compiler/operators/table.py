@@ -130,6 +130,8 @@ class Operator:
     Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
     shape for the last time where it writes the same element: the result may take that input's memory.
 
+    One that `varies` gives something else each time: it is never evaluated ahead, and runs on the host.
+
     The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`.
 
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
@@ -148,6 +150,7 @@ class Operator:
     work: Callable[..., Any] | None = None
     in_place: bool = False
     takes_bits: bool = False
+    varies: bool = False
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -258,6 +261,7 @@ def register(
     work: Callable[..., Any] | None = None,
     in_place: bool = False,
     takes_bits: bool = False,
+    varies: bool = False,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -265,11 +269,23 @@ def register(
     """
     if name in TABLE:
         raise ValueError(f"operator {name!r} is registered twice")
-    native = "" if data_dependent else name
+    native = "" if data_dependent or varies else name
     names = tuple(inputs.split())
     in_place = in_place or fusion is Fusion.ELEMENTWISE
     TABLE[name] = Operator(
-        name, names, infer, reference, fusion, attributes or {}, native, doc, data_dependent, work, in_place, takes_bits
+        name,
+        names,
+        infer,
+        reference,
+        fusion,
+        attributes or {},
+        native,
+        doc,
+        data_dependent,
+        work,
+        in_place,
+        takes_bits,
+        varies,
     )
 
 
