@@ -17,12 +17,12 @@ from ..vm.budgets import CancelToken
 from .batching import Pending
 from .datatypes import described
 from .endpoint import Endpoint, rows_in
-from .errors import BadRequestError, DeadlineError, as_serve_error
+from .errors import BadRequestError, DeadlineError, OverloadedError, as_serve_error
 from .metrics import Metrics
 from .model import Model
 from .repository import Repository
 from .scheduler import Scheduler
-from .sequences import Sequence
+from .sequences import Sequence, Sequences
 from .tracing import Span
 
 NAME = "treadle"
@@ -77,6 +77,11 @@ class Call:
     started: float = 0.0
     ended: float = 0.0
     pending: Pending | None = None  # then its times count
+
+    @property
+    def sequences(self) -> Sequences:
+        """Those of its function."""
+        return self.model.sequences[self.endpoint.function]
 
     @property
     def computed(self) -> float | None:
@@ -175,14 +180,13 @@ class Service:
         try:
             if sequence.is_over:
                 raise BadRequestError(f"sequence {request.sequence!r} has ended meanwhile")
-            given = {**sequence.inputs, **request.inputs}
-            call.arguments = call.endpoint.arguments(given)
+            call.arguments = call.endpoint.arguments({**sequence.inputs, **request.inputs})
+            call.sequences.keep(sequence, {name: np.array(array) for name, array in request.inputs.items()})
         except BaseException:
             if request.is_start and request.sequence is not None:
-                call.model.sequences[call.endpoint.function].end(request.sequence, sequence)
+                call.sequences.end(request.sequence, sequence)
             sequence.leave()
             raise
-        sequence.inputs = {name: np.array(array) for name, array in given.items()}
         return call
 
     def is_short(self, call: Call) -> bool:
@@ -243,11 +247,18 @@ class Service:
         return answer
 
     def _continue(self, call: Call, sequence: Sequence, outputs: Mapping[str, np.ndarray]) -> None:
-        for name, output in call.model.config.state.items():
-            if output in outputs:
-                sequence.inputs[name] = outputs[output]
-        if call.request.is_end and call.request.sequence is not None:
-            call.model.sequences[call.endpoint.function].end(call.request.sequence, sequence)
+        request, state = call.request, call.model.config.state
+        assert request.sequence is not None
+        if request.is_end:
+            call.sequences.end(request.sequence, sequence)
+            return
+        changed = {name: outputs[output] for name, output in state.items() if output in outputs}
+        try:
+            if changed:
+                call.sequences.keep(sequence, changed)
+        except OverloadedError as error:  # without its state it cannot be continued
+            call.sequences.end(request.sequence, sequence)
+            raise self.failed(call, error) from None
 
     @staticmethod
     def end(call: Call) -> None:
