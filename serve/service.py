@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from .model import Model
 from .repository import Repository
 from .scheduler import Scheduler
 from .sequences import Sequence, Sequences
+from .statistics import Statistics
 from .tracing import Span
 
 NAME = "treadle"
@@ -52,6 +53,7 @@ class Request:
     is_end: bool = False
     cancel: CancelToken | None = None
     span: Span | None = None
+    reading: float = 0.0  # seconds that making arrays of the message took
 
 
 @dataclass(slots=True)
@@ -61,7 +63,8 @@ class Response:
     model: str
     version: str
     id: str
-    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    outputs: dict[str, np.ndarray]
+    statistics: Statistics  # that count how long making a message of it takes
 
 
 @dataclass(slots=True)
@@ -93,7 +96,12 @@ class Call:
     def queued(self) -> float | None:
         """Seconds from the request's last byte to the beginning of the call; None unless it was called."""
         started = self.started if self.pending is None else self.pending.started
-        return started - self.since if started else None
+        return started - self.gathering - self.since if started else None
+
+    @property
+    def gathering(self) -> float:
+        """Seconds that it took to put its tensors among other requests'."""
+        return 0.0 if self.pending is None else self.pending.gathering
 
 
 class Service:
@@ -228,13 +236,14 @@ class Service:
         if call.sequence is not None:
             self._continue(call, call.sequence, named)
         model, function = call.model, call.endpoint.function
-        seconds, queued, rows = time.monotonic() - call.since, call.queued, rows_in(call.arguments)
-        model.statistics[function].succeeded(seconds, queued or 0.0, call.computed or 0.0, rows)
+        seconds, queued, rows = time.monotonic() - call.since + request.reading, call.queued, rows_in(call.arguments)
+        statistics = model.statistics[function]
+        statistics.succeeded(seconds, queued or 0.0, request.reading + call.gathering, call.computed or 0.0, rows)
         self.metrics.answered(model.name, function, "OK", seconds, queued)
         if request.span is not None:
             request.span.called(call, rows)
         wanted = {name: named[name] for name in request.outputs} if request.outputs else named
-        return Response(request.model, str(call.model.version), request.id, wanted)
+        return Response(request.model, str(call.model.version), request.id, wanted, statistics)
 
     def failed(self, call: Call, error: BaseException) -> Exception:
         """The error that a request is answered with; it is counted."""
