@@ -55,6 +55,7 @@ fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.fuzz_readers
 	$(RUN) -m treadle.tools.fuzz_programs --count 10000
 	$(RUN) -m treadle.tools.fuzz_programs --count 2000 --off
+	$(RUN) -m treadle.tools.fuzz_onnx --count 20000 --off
 
 READERS := file sections assembly module definition onnx argument array constants params graph modules
 coverage-fuzz: $(VENV)/fuzzers

@@ -13,16 +13,10 @@ one width, on one number of threads, with one choice of each kernel's template t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import os
-import queue
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -32,16 +26,14 @@ import numpy as np
 
 from ..compiler.passes import optional_passes
 from ..formats.errors import CompileError, InferenceError, TreadleError
-from ..vm import processes
-from .fuzz_state import State, is_bad
+from . import fuzz_batches
+from .fuzz_state import is_bad
 from .random_module import Sample, random_module
 
 CALLS = 2  # sizes that a program is called with
 NATIVE = 25  # one program of so many runs on native kernels, compiled at level 0
 FUSED = 500  # one of so many runs on native kernels, compiled at level 2
-TARGETS = (None, "haswell", "x86-64")  # vectors of 16 lanes of float32, or as many as this CPU has, of 8 and of 4
 THREADS = (1, 2, 3, 4)
-BATCH = 100  # programs that a process is given at once
 TOLERANCE, COARSE = 2e-4, 4e-2  # relative to the greatest magnitude; with float16
 BUDGETS: dict[str, Any] = {"max_seconds": 20.0, "max_steps": 2_000_000}
 
@@ -74,11 +66,6 @@ def setting_of(seed: int, number: int, off: bool) -> Setting:
     if number % NATIVE:
         return Setting(without=without)
     return Setting(2, True, without, random.choice(THREADS), random.choice((None, number)))
-
-
-def target_of(number: int) -> str | None:
-    """The CPU that program `number` is compiled for with `--off`. A process compiles for one alone."""
-    return TARGETS[number // BATCH % len(TARGETS)]
 
 
 def try_program(seed: int, number: int, off: bool = False) -> str:
@@ -129,18 +116,18 @@ def try_sample(sample: Sample, setting: Setting, random: Random) -> str:
     try:
         program = compile_module(sample.module, opt_level=setting.level, without=setting.without).program
     except CompileError as error:
-        if any(text in error.message for text in _REFUSED):
+        if any(text in error.message for text in REFUSED):
             return "refused: a size that nothing says"
         raise Finding(f"compile: {error}") from None
     executable = load(Executable(program).as_bytes())
     if setting.variant is not None:
-        executable = _with_variants(executable, Random(setting.variant))
+        executable = with_variants(executable, Random(setting.variant))
     machine = VirtualMachine(executable, kernels="build" if setting.native else "cached", **BUDGETS)
     told = [_call(typed, machine, sample, sizes) for sizes, _ in zip(sample.sizes(random), range(CALLS), strict=False)]
     return "equal" if "equal" in told else told[0]
 
 
-def _with_variants(executable: Any, random: Random) -> Any:
+def with_variants(executable: Any, random: Random) -> Any:
     """The executable with one choice of each kernel's template taken otherwise, where it is possible."""
     from ..compiler.kernels.lower import lower, space
     from ..compiler.kernels.target import host
@@ -224,7 +211,7 @@ def _nudged(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 _NUDGES = 8
-_REFUSED = "nothing that is known when it is needed says", "nothing says what the dimension"
+REFUSED = "nothing that is known when it is needed says", "nothing says what the dimension"
 
 
 def _compare(got: Any, expected: Any, exact: tuple[bool, ...], tolerance: float) -> None:
@@ -250,120 +237,19 @@ def _compare(got: Any, expected: Any, exact: tuple[bool, ...], tolerance: float)
     assert close.all(), f"not close: {array} for {expected}"
 
 
-# ---- many of them ----
-
-
-def _batch(work: tuple[int, int, int, bool]) -> list[tuple[int, str]]:
-    seed, start, stop, off = work
-    return [(number, try_program(seed, number, off)) for number in range(start, stop)]
-
-
-class _Pool:
-    """Child processes that try batches for one target, each fed by a thread of this process."""
-
-    def __init__(self, count: int, target: str | None) -> None:
-        self._threads = ThreadPoolExecutor(count)
-        environment = os.environ | ({"TREADLE_TARGET": target} if target else {})
-        code = processes.module(__spec__.name)
-        self._children = [
-            processes.start(
-                code, "--serve", stdin=processes.PIPE, stdout=processes.PIPE, text=True, env=environment, bufsize=1
-            )
-            for _ in range(count)
-        ]
-        self._idle: queue.SimpleQueue[processes.Process[str]] = queue.SimpleQueue()
-        for child in self._children:
-            self._idle.put(child)
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for child in self._children:
-            child.kill()
-            child.wait()
-        self._threads.shutdown(cancel_futures=True)
-
-    def submit(self, item: tuple[int, int, int, bool]) -> Future[list[tuple[int, str]]]:
-        return self._threads.submit(self._try, item)
-
-    def _try(self, item: tuple[int, int, int, bool]) -> list[tuple[int, str]]:
-        child = self._idle.get()
-        child.stdin.write(json.dumps(item) + "\n")  # type: ignore[union-attr]
-        answer = child.stdout.readline()  # type: ignore[union-attr]
-        if not answer:
-            raise RuntimeError(f"a child died with status {child.wait()} on programs {item[1]} to {item[2]}")
-        self._idle.put(child)
-        return [(number, outcome) for number, outcome in json.loads(answer)]
-
-
-def _serve() -> int:
-    """The life of a child: batches come on standard input, a line each, and what came of them goes to standard output."""
-    answers, sys.stdout = sys.stdout, sys.stderr
-    for line in sys.stdin:
-        print(json.dumps(_batch(tuple(json.loads(line)))), file=answers, flush=True)
-    return 0
-
-
-def _outcomes(state: State, count: int, jobs: int, off: bool) -> Iterator[tuple[int, list[tuple[int, str]]]]:
-    """The outcomes of programs up to `count`, in order, in batches: each with the number that follows it."""
-    starts = range(state.next - state.next % BATCH, count, BATCH)
-    work = [(state.seed, max(start, state.next), min(count, start + BATCH), off) for start in starts]
-    if jobs == 1 and not off:
-        yield from ((item[2], _batch(item)) for item in work)
-        return
-    with contextlib.ExitStack() as stack:
-        targets = TARGETS if off else (None,)
-        pools = [stack.enter_context(_Pool(-(-jobs // len(targets)), target)) for target in targets]
-        for group in range(0, len(work), 3 * jobs):  # few at a time, so that little is lost when the run is stopped
-            items = work[group : group + 3 * jobs]
-            running = [pools[item[1] // BATCH % len(pools)].submit(item) for item in items]
-            for item, future in zip(items, running, strict=True):
-                yield item[2], future.result()
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="treadle fuzz_programs", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--count", type=int, default=1000, help="programs in all, those of earlier runs included")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, help="child processes")
-    parser.add_argument("--state", type=Path, help="a file that keeps how far the run has come")
-    parser.add_argument("--off", action="store_true", help="leave out passes, vary widths, threads and kernels")
-    parser.add_argument("--only", type=int, help="show and try this one program")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.serve:
-        return _serve()
-    if options.only is not None:
-        return _show(options.seed, options.only, options.off)
-    state = State.read(options.state, options.seed) if options.state else State(options.seed)
-    start = time.monotonic()
-    for following, outcomes in _outcomes(state, options.count, options.jobs, options.off):
-        for number, outcome in outcomes:
-            state.add(number, outcome, "finding" if is_bad(outcome) else None)
-            if is_bad(outcome):
-                print(f"program {number}: {outcome[:300]}", flush=True)
-        state.next = following
-        state.seconds, start = state.seconds + time.monotonic() - start, time.monotonic()
-        if options.state:
-            state.write(options.state)
-    for outcome, count in sorted(state.tally.items()):
-        print(f"{count:9}  {outcome}")
-    print(f"{state.next} programs, seed {state.seed}, {len(state.findings)} findings, {state.seconds:.0f} s")
-    return 1 if state.findings else 0
-
-
 def _show(seed: int, number: int, off: bool) -> int:
     from ..compiler.text import print_module
 
     sample = sample_of(seed, number)
     print(print_module(sample.module))
     print(f"witness {sample.witness}")
-    if off and (target := target_of(number)):
-        os.environ["TREADLE_TARGET"] = target
     outcome = try_program(seed, number, off)
     print(f"program {number}: {outcome}")
     return 1 if is_bad(outcome) else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return fuzz_batches.main(__spec__.name, "program", __doc__ or "", try_program, _show, arguments)
 
 
 if __name__ == "__main__":

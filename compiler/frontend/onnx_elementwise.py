@@ -36,7 +36,6 @@ UNARY = {
     "Relu": "relu",
     "Round": "round",
     "Sigmoid": "sigmoid",
-    "Sign": "sign",
     "Sin": "sin",
     "Sinh": "sinh",
     "Softplus": "softplus",
@@ -107,6 +106,14 @@ for _name, _operator in BINARY.items():
     importer(_name, since=7)(_binary(_operator))
 for _name, _operator in VARIADIC.items():
     importer(_name)(_variadic(_operator))
+
+
+@importer("Sign")
+def _sign(g: GraphBuilder, x: Value) -> Value:
+    """1 of what is not 0, where there is nothing below."""
+    if x.dtype.is_integer and x.dtype.bounds[0] == 0:
+        return g.op("cast", g.op("not_equal", x, g.constant(0, x.dtype)), dtype=x.dtype)
+    return g.op("sign", x)
 
 
 @importer("Mean")
@@ -228,6 +235,24 @@ def _selu(
     g: GraphBuilder, x: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
 ) -> Value:
     return g.op("multiply", g.op("elu", x, alpha=alpha), g.constant(gamma, x.dtype))
+
+
+@importer("Celu")
+def _celu(g: GraphBuilder, x: Value, *, alpha: float = 1.0) -> Value:
+    """Not by the function that older schemas give it: its constants are of one element, and so were a single number's result."""
+    factor = g.constant(alpha, x.dtype)
+    return g.op("multiply", g.op("elu", g.op("divide", x, factor), alpha=1.0), factor)
+
+
+@importer("Shrink")
+def _shrink(g: GraphBuilder, x: Value, *, lambd: float = 0.5, bias: float = 0.0) -> Value:
+    """Integers too are compared with and moved by the numbers as they are, and cut off behind the point."""
+    wide = x if x.dtype.is_float else g.op("cast", x, dtype=DType.float64)
+    above = g.op("subtract", wide, g.constant(bias, wide.dtype))
+    below = g.op("add", wide, g.constant(bias, wide.dtype))
+    result = g.op("where", g.op("greater", wide, g.constant(lambd, wide.dtype)), above, g.constant(0, wide.dtype))
+    result = g.op("where", g.op("less", wide, g.constant(-lambd, wide.dtype)), below, result)
+    return result if wide is x else g.op("cast", result, dtype=x.dtype)
 
 
 @importer("HardSigmoid")

@@ -420,6 +420,17 @@ def _group_normalization(
     return g.op("group_normalization", x, scale, bias, groups=num_groups, epsilon=epsilon)
 
 
+@importer("MeanVarianceNormalization")
+def _mean_variance_normalization(g: GraphBuilder, x: Value, *, axes: tuple[int, ...] = (0, 2, 3)) -> Value:
+    """In float32 at least: the function that the schema gives mixes it with constants of float32."""
+    wide = g.op("cast", x, dtype=DType.float32) if x.dtype.itemsize < DType.float32.itemsize else x
+    centred = g.op("subtract", wide, g.op("mean", wide, axes=axes, keepdims=True))
+    variance = g.op("mean", g.op("multiply", centred, centred), axes=axes, keepdims=True)
+    deviation = g.op("add", g.op("sqrt", variance), g.constant(1e-9, wide.dtype))
+    result = g.op("divide", centred, deviation)
+    return result if wide is x else g.op("cast", result, dtype=x.dtype)
+
+
 @importer("LRN")
 def _lrn(g: GraphBuilder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Value:
     return g.op("local_response_normalization", x, size=size, alpha=alpha, beta=beta, bias=bias)

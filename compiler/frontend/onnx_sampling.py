@@ -123,4 +123,5 @@ def _term(g: GraphBuilder, pixels: Value, spatial: Sequence[Dim], taps: Sequence
     for (following, factor), length in zip(taps[1:], spatial[1:], strict=True):
         number = g.op("add", g.op("multiply", number, g.from_dims(length, DType.int64)), following)
         weight = g.broadcast("multiply", weight, factor)
-    return g.broadcast("multiply", g.op("gather_nd", pixels, number, batch_axes=1), weight)
+    found = g.op("gather_nd", pixels, number, batch_axes=1)
+    return g.broadcast("multiply", found, g.op("cast", weight, dtype=found.dtype))

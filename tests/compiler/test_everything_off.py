@@ -14,7 +14,8 @@ from treadle.compiler.evaluate import evaluate_definition
 from treadle.compiler.kernels.target import Target
 from treadle.compiler.passes import optional_passes
 from treadle.formats.errors import TreadleError
-from treadle.tools.fuzz_programs import TARGETS, Setting, sample_of, try_program, try_sample, using
+from treadle.tools.fuzz_batches import TARGETS
+from treadle.tools.fuzz_programs import Setting, sample_of, try_program, try_sample, using
 from treadle.tools.fuzz_state import is_bad
 
 from .kernels import harness

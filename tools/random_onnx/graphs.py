@@ -1,0 +1,121 @@
+"""Whole random graphs: a walk of several steps, and what a run needs of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...compiler.frontend import onnx as _importers  # noqa: F401
+from ...compiler.frontend.onnx_table import find
+from . import control, elementwise, movement, networks, quantized  # noqa: F401  (they register steps)
+from .judges import Array, type_of
+from .walk import OPSETS, STEPS, SYMBOLS, Dead, Value, Walk
+
+LENGTH = 12  # steps that are tried
+CONTROL = ("If", "Loop", "Scan")
+
+
+def operators() -> list[str]:
+    """Those of ai.onnx that Treadle imports or takes apart by the function of their schemas, and for which there is a step."""
+    own = []
+    for name in (name for domain, name in STEPS if domain == ""):
+        schema: Any = onnx.defs.get_schema(name)
+        has_body = schema.has_function or schema.has_context_dependent_function
+        if name in CONTROL or has_body or find("", name, OPSETS[1]):
+            own.append(name)
+    return own
+
+
+OWN = operators()
+
+
+@dataclass
+class Sample:
+    """A model, and what is known of it. `outputs` are the graph's, with what they may be for `feeds()`."""
+
+    model: onnx.ModelProto
+    inputs: list[Value]
+    outputs: list[Value]
+    tally: Counter[str]
+    coarse: bool  # there are numbers with 11 bits or fewer in it
+
+    @property
+    def has_symbols(self) -> bool:
+        return any(value.symbolic and value.symbolic != value.array.shape for value in self.inputs)
+
+    def fixed(self) -> onnx.ModelProto:
+        """The model for the witness's sizes alone."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        for info, value in zip(model.graph.input, self.inputs, strict=True):
+            info.type.CopyFrom(type_of(value.array))
+        return model
+
+    def feeds(self) -> dict[str, Array]:
+        return {value.name: value.array for value in self.inputs}
+
+    def other_sizes(self) -> Iterator[dict[str, Array]]:
+        """Arguments with other values of the symbolic sizes; their elements are those of the witness."""
+        for way in range(1, len(next(iter(SYMBOLS.values())))):
+            sizes = {name: values[way] for name, values in SYMBOLS.items()}
+            feeds = {}
+            for value in self.inputs:
+                shape = [sizes.get(dim, dim) for dim in value.symbolic or value.array.shape]
+                if value.array.size == 0 and np.prod(shape):
+                    return
+                feeds[value.name] = np.resize(value.array, shape) if value.symbolic else value.array
+            if any(array.shape != value.array.shape for array, value in zip(feeds.values(), self.inputs, strict=True)):
+                yield feeds
+
+
+def random_graph(random: Random, length: int = LENGTH) -> Sample:
+    """A graph of up to so many steps, of a random version of the operators."""
+    walk = Walk(
+        random, random.randrange(OPSETS[0], OPSETS[1] + 1) if random.random() < 0.7 else random.choice((17, 21))
+    )
+    for _ in range(random.randrange(2, length + 1)):
+        attempt(walk, "", random.choice(OWN))
+    return sample(walk)
+
+
+def attempt(walk: Walk, domain: str, name: str) -> bool:
+    """Whether a step could be taken."""
+    inputs, initializers, values = len(walk.inputs), len(walk.initializers), len(walk.values)
+    nodes = len(walk.nodes)
+    try:
+        STEPS[domain, name](walk, name)
+    except Dead:
+        walk.tally[f"dead: {name}"] += 1
+        if len(walk.nodes) == nodes:  # what was made for it alone is not left behind
+            del walk.inputs[inputs:], walk.initializers[initializers:], walk.values[values:]
+        return False
+    return True
+
+
+def sample(walk: Walk) -> Sample:
+    """The model of a walk: what no node takes is its result, and now and then what one takes."""
+    taken = {name for node in walk.nodes for name in _names(node)}
+    made = [v for v in walk.values if v.expected and not isinstance(v.array, list)]
+    outputs = [v for v in made if v.name not in taken or walk.chance(0.15)]
+    coarse = any(not isinstance(v.array, list) and v.array.dtype == np.float16 for v in _all_values(walk))
+    return Sample(walk.model(outputs), walk.inputs, outputs, walk.tally, coarse)
+
+
+def _all_values(walk: Walk) -> list[Value]:
+    return [*walk.values, *walk.hidden]
+
+
+def _names(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node takes, in its subgraphs too."""
+    yield from node.input
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield from (output.name for output in attribute.g.output)
+            for inner in attribute.g.node:
+                yield from _names(inner)

@@ -1,0 +1,412 @@
+"""A random ONNX graph that grows node by node, each of which is judged as soon as it stands there.
+
+Values carry what they are for one choice of the inputs, the witness, so that a step can ask for an operand that it needs: of a
+type, a shape, a range, or exact, where rounding must not decide (the index of a maximum, a floor). A node that no judge takes is
+left out, and one about which the judges disagree is a result, but no operand: what comes of it is compared with either.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (NumPy's types of the narrow elements)
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from .judges import REFERENCE_IS_WRONG, Array, Refused, by_onnxruntime, by_reference, difference, type_of
+
+OPSETS = (13, onnx.defs.onnx_opset_version())
+SYMBOLS = {"n": (2, 3, 1, 5, 4), "m": (3, 1, 4, 2, 7), "k": (4, 2, 5, 3, 1)}  # sizes, the witness's first
+SIZES = (1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 16, 17)
+LARGEST_SIZE = 4096  # elements of a value
+LARGEST = 100.0  # the magnitude of an operand
+IR_VERSION = 10
+
+FLOATS = ("float32", "float32", "float32", "float64", "float16")  # some more often than others
+SIGNED = ("int64", "int64", "int32", "int8", "int16")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+NUMBERS = (*FLOATS, *SIGNED, *UNSIGNED)
+ALL = (*NUMBERS, "bool")
+
+
+class Dead(Exception):
+    """A step that cannot be made here."""
+
+
+@dataclass(eq=False)
+class Value:
+    """What a name of the graph stands for in the witness. `expected`: what it may be, one for each judge that says otherwise."""
+
+    name: str
+    array: Array
+    exact: bool = True  # computed without rounding
+    usable: bool = True  # as an operand
+    expected: tuple[Array, ...] = ()
+    slack: float = 0.0
+    operator: str = ""
+    judges: str = ""  # who took the node
+    symbolic: tuple[Any, ...] | None = None  # the declared shape of an input
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def rank(self) -> int:
+        return self.array.ndim
+
+    @property
+    def dtype(self) -> str:
+        return self.array.dtype.name
+
+
+Ways = dict[str, Any]  # attributes of a node; None: left out
+Step = Callable[["Walk", str], None]
+STEPS: dict[tuple[str, str], Step] = {}  # by domain and operator
+
+
+def step(*names: str, domain: str = "") -> Callable[[Step], Step]:
+    """Registers what adds a node of these operators to a walk. It gets the walk and the operator's name."""
+
+    def register(function: Step) -> Step:
+        for name in names:
+            STEPS[domain, name] = function
+        return function
+
+    return register
+
+
+class Walk:
+    """A graph that grows. `outer`: the walk in whose graph this one is a subgraph."""
+
+    def __init__(self, random: Random, opset: int, outer: Walk | None = None, fresh: float = 0.3) -> None:
+        self.random, self.opset, self.outer, self.fresh = random, opset, outer, fresh
+        self.rng = np.random.default_rng(random.getrandbits(63))
+        self.values: list[Value] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self.inputs: list[Value] = []
+        self.initializers: list[Value] = []
+        self.used: dict[str, Value] = {}  # of the walks around this one
+        self.tally: Counter[str] = outer.tally if outer else Counter()
+        self.hidden: list[Value] = outer.hidden if outer else []  # values of subgraphs
+        self.names: list[int] = outer.names if outer else [0]
+        self.depth: int = outer.depth + 1 if outer else 0
+
+    # ---- values ----
+
+    def new_name(self) -> str:
+        self.names[0] += 1
+        return f"v{self.names[0]}"
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def shape(self, rank: int | Sequence[int] | None = None) -> tuple[int, ...]:
+        """A random one, of a rank or of one of several."""
+        if rank is None:
+            rank = (0, 1, 1, 2, 2, 2, 3, 3, 4)
+        count = rank if isinstance(rank, int) else self.random.choice(rank)
+        sizes = [self.random.choice((2, 3, 4)) if self.chance(0.4) else self.random.choice(SIZES) for _ in range(count)]
+        while np.prod(sizes) > LARGEST_SIZE // 4:
+            sizes[self.random.randrange(count)] = 2
+        if count and self.chance(0.03):
+            sizes[self.random.randrange(count)] = 0
+        return tuple(sizes)
+
+    def array(
+        self, dtype: str, shape: Sequence[int], low: float | None = None, high: float | None = None
+    ) -> np.ndarray:
+        """Floats that are multiples of 1/8, so that sums and products of a few of them are exact, or integers, both within
+        bounds that are low; the truth values are even."""
+        kind = np.dtype(dtype)
+        if dtype == "bool":
+            return np.asarray(self.rng.random(shape) < 0.5)
+        if kind.kind in "iu":
+            first = (0 if kind.kind == "u" else -4) if low is None else int(np.ceil(low))
+            last = 9 if high is None else int(np.floor(high))
+            return np.asarray(self.rng.integers(first, max(first, last) + 1, shape)).astype(kind)
+        first_float, last_float = -4 if low is None else low, 4 if high is None else high
+        return np.asarray(self.rng.integers(int(np.ceil(first_float * 8)), int(last_float * 8) + 1, shape) / 8).astype(
+            kind
+        )
+
+    def put(self, array: Array, constant: bool | None = None) -> Value:
+        """A new input or initializer that holds the array. Subgraphs have initializers alone."""
+        value = Value(self.new_name(), array if isinstance(array, list) else np.asarray(array))
+        if self.outer or (self.chance(0.3) if constant is None else constant):
+            self.initializers.append(value)
+        else:
+            self.inputs.append(value)
+            value.symbolic = self._declared(array)
+        self.values.append(value)
+        return value
+
+    def setting(self, array: Any, dtype: str = "int64") -> Value:
+        """What a node is told by an operand (axes, sizes): an initializer mostly, now and then an input."""
+        return self.put(np.asarray(array, dtype), constant=not self.chance(0.04))
+
+    def _declared(self, array: Array) -> tuple[Any, ...] | None:
+        if isinstance(array, list) or not self.chance(0.4):
+            return None
+        named = [next((n for n, sizes in SYMBOLS.items() if sizes[0] == size), None) for size in array.shape]
+        return tuple(name if name and self.chance(0.6) else size for name, size in zip(named, array.shape, strict=True))
+
+    def visible(self) -> list[Value]:
+        return [*self.values, *(self.outer.visible() if self.outer else ())]
+
+    def tensor(
+        self,
+        dtypes: str | Sequence[str] = FLOATS,
+        shape: Sequence[int] | None = None,
+        rank: int | Sequence[int] | None = None,
+        *,
+        exact: bool = False,
+        low: float | None = None,
+        high: float | None = None,
+        fits: Callable[[tuple[int, ...]], bool] | None = None,
+        constant: bool | None = None,
+        nonzero: bool = False,
+    ) -> Value:
+        """An operand: a value that is there, or a new one. `fits` says which shapes will do, for those that are there."""
+        kinds = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes)
+        ranks = (rank,) if isinstance(rank, int) else rank
+        if not self.chance(self.fresh):
+            usable = [
+                v
+                for v in self.visible()
+                if v.usable
+                and v.dtype in kinds
+                and (shape is None or v.shape == tuple(shape))
+                and (ranks is None or v.rank in ranks)
+                and (fits is None or fits(v.shape))
+                and (v.exact or not exact)
+                and (constant is not True or v in self.initializers)
+                and _within(v.array, low, high, nonzero)
+            ]
+            if usable:
+                return self.random.choice(usable[-8:] if self.chance(0.7) else usable)
+        made = self.shape(rank) if shape is None else tuple(shape)
+        if fits is not None and not fits(made):
+            made = next((each for each in (self.shape(rank) for _ in range(50)) if fits(each)), made)
+            if not fits(made):
+                raise Dead("no shape fits")
+        array = self.array(self.random.choice(kinds), made, low, high)
+        if nonzero:
+            array = np.where(array == 0, np.ones_like(array), array)
+        return self.put(array, constant)
+
+    def partner(self, of: Value, dtypes: str | Sequence[str] | None = None, **bounds: Any) -> Value:
+        """An operand that broadcasts with another, of its type if none is told."""
+        sizes = [size if self.chance(0.8) else 1 for size in of.shape]
+        if self.chance(0.2):
+            sizes = sizes[self.random.randrange(len(sizes) + 1) :]
+        elif len(sizes) < 4 and np.prod(of.shape) < 200 and self.chance(0.1):
+            sizes = [self.random.choice((1, 2, 3)), *sizes]
+
+        def fits(shape: tuple[int, ...]) -> bool:
+            return _broadcasts(shape, of.shape)
+
+        kinds = of.dtype if dtypes is None else dtypes
+        if self.chance(0.5):
+            return self.tensor(kinds, tuple(sizes), **bounds)
+        try:
+            return self.tensor(kinds, fits=fits, **bounds)
+        except Dead:
+            return self.tensor(kinds, tuple(sizes), **bounds)
+
+    def axis(self, rank: int) -> int:
+        """One of so many, counted from either end."""
+        if not rank:
+            raise Dead("no axes")
+        return self.random.randrange(-rank, rank)
+
+    # ---- nodes ----
+
+    def allowed(
+        self, operator: str, variable: str = "T", domain: str = "", among: Sequence[str] = ALL
+    ) -> tuple[str, ...]:
+        """The element types that the operator's schema allows for a type variable, of those that are asked for."""
+        schema = self.schema(operator, domain)
+        for constraint in schema.type_constraints:
+            if constraint.type_param_str == variable:
+                names = {_NUMPY.get(text, "") for text in constraint.allowed_type_strs}
+                kinds = tuple(name for name in among if name in names)
+                if kinds:
+                    return kinds
+        raise Dead(f"{operator} takes none of the types")
+
+    def schema(self, operator: str, domain: str = "") -> onnx.defs.OpSchema:
+        """Raises Dead where the opset has no such operator."""
+        version = self.opset if domain == "" else DOMAINS[domain]
+        try:
+            schema = onnx.defs.get_schema(operator, version, domain)
+        except onnx.defs.SchemaError:
+            raise Dead(f"opset {version} has no {operator}") from None
+        if schema.deprecated:
+            raise Dead(f"opset {version} has no {operator} any more")
+        return schema
+
+    def add(
+        self,
+        operator: str,
+        inputs: Sequence[Value | None],
+        outputs: int | Sequence[bool] = 1,
+        *,
+        domain: str = "",
+        exact: bool = False,
+        slack: float = 0.0,
+        captured: Sequence[Value] = (),
+        known: bool = True,
+        **attributes: Any,
+    ) -> list[Value]:
+        """A node, and its outputs in the witness. `exact`: of exact operands its results are, if their digits are few;
+        `captured`: what its subgraphs use. Raises Dead for one that no judge takes."""
+        if any(value is not None and len(value.expected) > 1 for value in inputs):
+            raise Dead("an operand about which the judges disagree")
+        if known and domain in ("", "ai.onnx.ml"):
+            since = self.schema(operator, domain)
+            attributes = {name: value for name, value in attributes.items() if value is not None}
+            if unknown := attributes.keys() - since.attributes.keys():
+                raise Dead(f"{operator} has no attribute {min(unknown)}")
+        else:
+            attributes = {name: value for name, value in attributes.items() if value is not None}
+        wanted = [True] * outputs if isinstance(outputs, int) else list(outputs)
+        names = [self.new_name() if it else "" for it in wanted]
+        given = [value.name if value else "" for value in inputs]
+        while given and not given[-1]:
+            given.pop()
+        node = helper.make_node(operator, given, names, f"{operator}_{self.names[0]}", domain=domain, **attributes)
+        operands = {value.name: value for value in [*inputs, *captured] if value is not None}
+        results, judges = self._judged(node, [name for name in names if name], list(operands.values()))
+        self.nodes.append(node)
+        self._use(operands.values())
+        all_exact = all(value.exact for value in operands.values())
+        made = []
+        for name, arrays in zip([name for name in names if name], results, strict=True):
+            value = Value(name, arrays[0], expected=tuple(arrays), slack=slack, operator=operator, judges=judges)
+            value.exact = isinstance(value.array, list) or value.array.dtype.kind in "biu"
+            value.exact = value.exact or (exact and all_exact and _few_digits(value.array))
+            value.usable = len(arrays) == 1 and not slack and _tame(value.array)
+            self.values.append(value)
+            made.append(value)
+        self.tally[f"node {domain}.{operator}".replace(" .", " ")] += 1
+        return made
+
+    def _use(self, operands: Any) -> None:
+        own = {value.name for value in self.values}
+        for value in operands:
+            if value.name not in own:
+                self.used[value.name] = value
+
+    def _judged(self, node: onnx.NodeProto, names: list[str], operands: list[Value]) -> tuple[list[list[Array]], str]:
+        """Of each output, what the judges say it is: one array where they agree. And who the judges were."""
+        inputs = [onnx.ValueInfoProto(name=value.name, type=type_of(value.array)) for value in operands]
+        graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in names])
+        model = make_model(graph, self.opset)
+        feeds = {value.name: value.array for value in operands}
+        said, told, judges = [], [], []
+        for judge in (by_onnxruntime, by_reference):
+            try:
+                results = judge(model, feeds)
+            except Refused as error:
+                self.tally[f"{judge.__name__} refuses {node.op_type}"] += 1
+                told.append(str(error))
+                continue
+            if all(_whole(result) for result in results):
+                said.append(results)
+                judges.append(judge.__name__)
+        if by_reference.__name__ in judges and node.op_type in REFERENCE_IS_WRONG:
+            if len(said) == 1:
+                self.tally[f"only the reference takes {node.op_type}, and is wrong"] += 1
+                raise Dead(REFERENCE_IS_WRONG[node.op_type])
+            said, judges = said[:1], judges[:1]
+        if not said:
+            self.tally[f"nobody takes {node.op_type}"] += 1
+            raise Dead(f"nobody takes {node.op_type}: {told}")
+        merged = []
+        for told_of in zip(*said, strict=True):
+            results = list(told_of)
+            different = len(results) == 2 and difference(results[1], results[0], coarse=_coarse(*results))
+            if different:
+                self.tally[f"judges disagree on {node.op_type}"] += 1
+            merged.append(results if different else results[:1])
+        return merged, " and ".join(judges)
+
+    # ---- the model ----
+
+    def graph(self, outputs: Sequence[Value], name: str = "g", inputs: Sequence[Value] = ()) -> onnx.GraphProto:
+        """The graph with these outputs, of what it has and what its subgraphs are told besides."""
+        infos = [onnx.ValueInfoProto(name=v.name, type=type_of(v.array, v.symbolic)) for v in [*inputs, *self.inputs]]
+        results = [onnx.ValueInfoProto(name=v.name, type=type_of(v.array, _unknown(v.array))) for v in outputs]
+        tensors = [numpy_helper.from_array(v.array, v.name) for v in self.initializers]
+        return helper.make_graph(self.nodes, name, infos, results, tensors)
+
+    def model(self, outputs: Sequence[Value]) -> onnx.ModelProto:
+        return make_model(self.graph(outputs), self.opset)
+
+
+DOMAINS = {"ai.onnx.ml": 3, "com.microsoft": 1}
+
+
+def make_model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(*each) for each in DOMAINS.items())]
+    return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets)
+
+
+def _unknown(array: Array) -> list[None] | None:
+    """Shapes of results are not told: they may depend on a symbolic size."""
+    return None if isinstance(array, list) else [None] * array.ndim
+
+
+def _whole(result: Array) -> bool:
+    return isinstance(result, list) or (result is not None and result.dtype.kind != "O") or result.size > 0
+
+
+def _coarse(*arrays: Array) -> bool:
+    return any(not isinstance(array, list) and array.dtype == np.float16 for array in arrays)
+
+
+def _within(array: np.ndarray, low: float | None, high: float | None, nonzero: bool) -> bool:
+    if not array.size:
+        return True
+    return (
+        (low is None or bool(array.min() >= low))
+        and (high is None or bool(array.max() <= high))
+        and (not nonzero or bool((array != 0).all()))
+    )
+
+
+def _few_digits(array: np.ndarray) -> bool:
+    """Whether floats have so few digits that the next sums are exact too, in float16 even."""
+    with np.errstate(all="ignore"):
+        scaled = array.astype(np.float64) * 16
+    return bool((np.isfinite(scaled) & (np.round(scaled) == scaled) & (np.abs(scaled) <= 512)).all())
+
+
+def _tame(array: Array) -> bool:
+    """Whether something may be computed of it."""
+    if isinstance(array, list) or array.dtype.kind not in "fiub":
+        return False
+    if array.size > LARGEST_SIZE:
+        return False
+    if array.dtype.kind != "f" or not array.size:
+        return True
+    return bool(np.isfinite(array).all() and np.abs(array).max() <= LARGEST)
+
+
+def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    try:
+        return int(np.prod(np.broadcast_shapes(a, b))) <= LARGEST_SIZE and len(a) <= 5
+    except ValueError:
+        return False
+
+
+_NUMPY = {"tensor(float)": "float32", "tensor(double)": "float64"} | {
+    f"tensor({name})": name
+    for name in ("float16", "bfloat16", "bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)))
+}
