@@ -129,7 +129,9 @@ def _with_dims(type_: TensorType, change: Callable[[Any], Any]) -> TensorType:
 def _is_immediate(atom: ir.Atom, calls: Sequence[ir.OperatorCall]) -> bool:
     """A scalar constant that elementwise operators alone take. NaN is none: as an attribute it would equal nothing; and no
     integer that attributes, which files hold as int64, cannot have."""
-    if not isinstance(atom, ir.Constant) or atom.type.rank or not math.isfinite(atom.value.item()):
+    if not isinstance(atom, ir.Constant) or atom.type.rank or atom.type.dtype.is_string:
+        return False
+    if not math.isfinite(atom.value.item()):
         return False
     if atom.type.dtype is DType.uint64 and atom.value.item() >= 1 << 63:
         return False

@@ -29,6 +29,7 @@ from ..formats.errors import (
 )
 from ..formats.names import near
 from ..formats.primitive import Attributes, PrimitiveDefinition
+from ..formats.strings import to_numbers, to_texts
 from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from ..vm.values import DataValue
 from . import ir
@@ -75,7 +76,14 @@ def evaluate(
     evaluator = _Evaluator(module, imports or {})
     if missing := [f"{name}: {type_}" for name, type_ in module.imports.items() if name not in evaluator.imports]:
         raise UnknownFunctionError(f"the module imports functions that it was not given: {'; '.join(missing)}")
-    return _run(evaluator.apply(Closure(function, {}, {}), values), max_depth)
+    return _given_out(_run(evaluator.apply(Closure(function, {}, {}), values), max_depth))
+
+
+def _given_out(value: Value) -> Value:
+    """A value with texts in place of their numbers."""
+    if isinstance(value, tuple):
+        return tuple(map(_given_out, value))
+    return to_texts(value) if isinstance(value, np.ndarray) else value
 
 
 def call_closure(module: ir.Module, closure: Closure, *args: Value, max_depth: int = MAX_DEPTH) -> Value:
@@ -159,6 +167,8 @@ def _argument(value: object, param: ir.Var) -> Value:
     if isinstance(value, (tuple, list)) and isinstance(type_, TupleType):
         fields = (ir.Var(f"{param.name}[{i}]", field) for i, field in enumerate(type_.fields))
         return tuple(_argument(part, field) for part, field in zip(value, fields, strict=True))
+    if isinstance(type_, TensorType) and type_.dtype.is_string:
+        value = to_numbers(np.asarray(value, object if isinstance(value, (str, list)) else None))
     is_number = isinstance(value, (bool, int, float))
     array = np.asarray(value, type_.dtype.numpy if is_number and isinstance(type_, TensorType) else None)
     if isinstance(type_, TensorType) and (array.dtype != type_.dtype.numpy or array.ndim != type_.rank):

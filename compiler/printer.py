@@ -11,7 +11,7 @@ from ..formats.constants import constant_type
 from ..formats.dtypes import DType
 from ..formats.notation import print_attribute, print_name, print_result_names, print_tensor, quote
 from ..formats.primitive import Primitive, PrimitiveDefinition
-from ..formats.tables_text import INLINE_ELEMENTS, print_constants, print_primitive
+from ..formats.tables_text import is_inline, print_constants, print_primitive
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type
 from . import ir
 
@@ -75,7 +75,7 @@ class _Printer:
         self.definitions: dict[int, PrimitiveDefinition] = {}
         for expr in _expressions(module):
             for atom in ir.atoms_of(expr):
-                if isinstance(atom, ir.Constant) and atom.array.size > INLINE_ELEMENTS:
+                if isinstance(atom, ir.Constant) and not is_inline(atom.array):
                     self.large.setdefault(id(atom.array), atom.array)
             if isinstance(expr, ir.PrimitiveCall):
                 self.definitions.setdefault(id(expr.definition), expr.definition)
@@ -152,7 +152,7 @@ class _Printer:
         if id(atom.array) in self.constant_names:
             return f"${self.constant_names[id(atom.array)]}"
         if atom.array.ndim == 0:
-            return f"{'~' if atom.weak else ''}{atom.array.dtype.name}({print_tensor(atom.array)})"
+            return f"{'~' if atom.weak else ''}{atom.type.dtype.name}({print_tensor(atom.array)})"
         return f"{constant_type(atom.array)} {print_tensor(atom.array)}"
 
     def atoms(self, atoms: Sequence[ir.Atom]) -> str:

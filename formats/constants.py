@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from . import limits
+from . import limits, strings
 from .codec import Buffer
 from .dtypes import DType
 from .errors import FormatError, LimitError
@@ -42,8 +42,9 @@ def constant_pieces(arrays: Iterable[np.ndarray]) -> list[Buffer]:
     return pieces
 
 
-def split_constants(types: Iterable[TensorType], data: Buffer) -> list[np.ndarray]:
-    """Read-only arrays on `data`, not copied unless it lies at an odd address. Raises FormatError when sizes disagree."""
+def split_constants(types: Iterable[TensorType], data: Buffer, texts: np.ndarray = strings.NONE) -> list[np.ndarray]:
+    """Read-only arrays on `data`, not copied unless it lies at an odd address; those of texts are made of places in a list of
+    them, whose numbers are `texts`. Raises FormatError when sizes disagree."""
     types = list(types)
     for number, type_ in enumerate(types):
         check_constant_type(number, type_)
@@ -53,10 +54,12 @@ def split_constants(types: Iterable[TensorType], data: Buffer) -> list[np.ndarra
         raise FormatError(message, section="constants")
     flat = _aligned_bytes(data)
     arrays, start = [], 0
-    for type_ in types:
+    for number, type_ in enumerate(types):
         elements = flat[start : start + type_.nbytes].view(type_.dtype.numpy.newbyteorder("<"))
         native = elements.astype(type_.dtype.numpy, copy=False)
         array = native.reshape(type_.shape)  # type: ignore[arg-type]
+        if type_.dtype.is_string:
+            array = aligned_copy(strings.from_indices(array, texts, f"constant {number}"))
         array.flags.writeable = False
         arrays.append(array)
         start += aligned(type_.nbytes)

@@ -3,6 +3,9 @@
 A row says all that is known of a type: files, text, ONNX, protocols, NumPy's arrays, the reference evaluator and kernels are
 derived from it. Types that NumPy lacks are those of the package `ml_dtypes`: arrays have its types, in memory an element is a
 byte or two. Nothing imports the package before there is such an array.
+
+An element of a string tensor is the number of a text (`strings.py`): memory, files and kernels move numbers, and only operators
+that are about texts, and users, see these.
 """
 
 from dataclasses import dataclass
@@ -36,7 +39,7 @@ class FloatFormat:
 @dataclass(frozen=True)
 class _Row:
     code: int
-    kind: str  # bool, int, uint, float
+    kind: str  # bool, int, uint, float, string
     bits: int  # that a value has; in memory it has whole bytes
     onnx: int  # TensorProto.DataType
     protocol: str = ""  # its name in the Open Inference Protocol
@@ -78,12 +81,13 @@ class DType(Enum):
     uint4 = _Row(21, "uint", 4, 21, computed="uint8")
     int2 = _Row(22, "int", 2, 26, computed="int8")
     uint2 = _Row(23, "uint", 2, 25, computed="uint8")
+    string = _Row(24, "string", 64, 8, "BYTES")
 
     def __init__(self, row: _Row) -> None:
-        self._numpy: np.dtype | None = None
-        if row.format is None and row.bits >= 8:
+        self._numpy: np.dtype | None = np.dtype([("text", np.uint64)]) if row.kind == "string" else None
+        if row.format is None and row.bits >= 8 and row.kind != "string":
             self._numpy = np.dtype(row.kind if row.kind == "bool" else f"{row.kind}{row.bits}")
-        self._is_numpys = self._numpy is not None
+        self._is_numpys = self._numpy is not None and row.kind != "string"
         self._hash = hash(self._numpy or row)
 
     def __eq__(self, other: object) -> "bool":  # type: ignore[valid-type]
@@ -121,6 +125,10 @@ class DType(Enum):
         return self.value.kind in ("int", "uint")
 
     @property
+    def is_string(self) -> "bool":  # type: ignore[valid-type]
+        return self.value.kind == "string"
+
+    @property
     def is_signed(self) -> "bool":  # type: ignore[valid-type]
         """True for what may be negative: signed integers and floats."""
         return self.value.kind in ("int", "float") and (self.format is None or self.format.has_sign)
@@ -147,7 +155,8 @@ class DType(Enum):
 
     @property
     def numpy(self) -> np.dtype:
-        """NumPy's dtype. Raises MissingPackageError for a type of ml_dtypes where that package is not installed."""
+        """NumPy's dtype of the elements in memory. Raises MissingPackageError for a type of ml_dtypes where that package is not
+        installed."""
         if self._numpy is None:
             try:
                 import ml_dtypes
@@ -159,6 +168,11 @@ class DType(Enum):
                 ) from None
             _BY_NUMPY[self._numpy] = self
         return self._numpy
+
+    @property
+    def users(self) -> np.dtype:
+        """The dtype of arrays that users get: that of memory, but for texts, which are Python's."""
+        return np.dtype(object) if self.is_string else self.numpy
 
     @property
     def dtype(self) -> np.dtype:
@@ -235,4 +249,6 @@ class DType(Enum):
 
 _BY_CODE = {dtype.code: dtype for dtype in DType}
 _BY_ONNX = {dtype.value.onnx: dtype for dtype in DType}
-_BY_NUMPY = {ours.numpy: ours for ours in DType if ours.is_numpys}  # a dtype's name takes NumPy some microseconds
+_BY_NUMPY = {
+    ours.numpy: ours for ours in DType if ours.is_numpys or ours.is_string
+}  # a dtype's name takes NumPy some microseconds

@@ -27,6 +27,7 @@ from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
 from .container import Container, Source
+from .dtypes import DType
 from .errors import ArgumentError, ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
 from .names import near
@@ -220,7 +221,7 @@ class Executable:
         moved = [
             i
             for i, array in enumerate(self._program.constants)
-            if array.nbytes >= byte_limit and i not in self._late_bound
+            if array.nbytes >= byte_limit and i not in self._late_bound and not DType.of(array.dtype).is_string
         ]
         keys = add_constants(path, [self._program.constants[i] for i in moved])
         file = Path(path).name

@@ -6,6 +6,7 @@ SECTION_NAME_BYTES = 64
 INDEX_BYTES = 1 << 20
 STRING_BYTES = 1 << 16
 STRINGS = 1 << 20
+ELEMENT_BYTES = 1 << 28  # of a text that is an element of a tensor while a program runs; in files it is a string
 
 FUNCTIONS = 100_000
 PARAMETERS = 10_000  # of a function

@@ -22,6 +22,7 @@ from .dims import SymbolicDim
 from .dtypes import DType
 from .errors import FormatError, ParseError
 from .primitive import AttributeValue
+from .strings import to_numbers, to_texts
 from .types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
 
 T = TypeVar("T")
@@ -329,6 +330,8 @@ def print_tensor(array: np.ndarray) -> str:
     """`[[1.0, 2.0], [3.0, nan]]`; a scalar without brackets."""
     if array.size == 0:
         return "[]"
+    if DType.of(array.dtype).is_string:
+        return _bracketed(map(quote, to_texts(array).reshape(-1)), array.shape)
     texts = iter([_element_text(element) for element in array.reshape(-1)])
     return _bracketed(texts, array.shape)
 
@@ -361,6 +364,8 @@ def scan_tensor(scanner: Scanner, type_: TensorType) -> np.ndarray:
         return np.empty(shape, dtype.numpy)
     values: list[object] = []
     _scan_elements(scanner, dtype, shape, values)
+    if dtype.is_string:
+        return to_numbers(np.array(values, object).reshape(shape))
     if dtype.is_float:
         return np.array(values, f"u{dtype.itemsize}").view(dtype.numpy).reshape(shape)
     return np.array(values, dtype.numpy).reshape(shape)
@@ -389,6 +394,8 @@ def _scan_element(scanner: Scanner, dtype: DType) -> object:
         if word not in ("true", "false"):
             scanner.fail(f"expected true or false, found {word!r}", scanner.at - len(word))
         return word == "true"
+    if dtype.is_string:
+        return scanner.string("a text in quotes")
     if dtype.is_integer:
         return scanner.integer(f"an {dtype.name}", *map(int, dtype.bounds))
     start = scanner.skip()

@@ -24,7 +24,7 @@ class Port(Readable):
 
     @property
     def dtype(self) -> np.dtype | None:
-        return self.type.dtype.numpy if isinstance(self.type, TensorType) else None
+        return self.type.dtype.users if isinstance(self.type, TensorType) else None
 
     @property
     def shape(self) -> tuple[int | str | None, ...] | None:

@@ -75,6 +75,7 @@ class Program(Readable):
     source_map: tuple[SourceLocation, ...] = ()  # in order of (function, offset), one entry an instruction at most
     metadata: Mapping[str, str] = field(default_factory=dict)
     imports: tuple[Import, ...] = ()
+    texts: object = None  # who holds the texts of the constants, if they came from a file
 
     def _shown(self) -> str:
         functions = f"{len(self.functions)} functions {brief(self.functions)}"

@@ -163,6 +163,7 @@ DEFINITION = record(
     outputs=Sequence(Integer(0, limits.PRIMITIVE_NODES * 64), limits.OPERANDS),
     variables=Sequence(TEXT, limits.OPERANDS),
 )
+STRINGS = Sequence(TEXT, limits.STRINGS)
 PRIMITIVE_NAMES = Sequence(TEXT, limits.PRIMITIVES)
 DEFINITIONS = Sequence(
     row(
@@ -268,6 +269,9 @@ SECTIONS = (
     Section("globals", True, GLOBALS, "the functions, in order; their code lies one behind the other"),
     Section("constant_index", True, CONSTANT_INDEX, "type and place of each constant"),
     Section("constants", True, None, "the elements of the constants, little-endian, each aligned to 64 bytes"),
+    Section(
+        "strings", False, STRINGS, "the texts of string tensors, whose elements in `constants` are places in this list"
+    ),
     Section("primitives", True, PRIMITIVE_NAMES, "the names of the primitives"),
     Section("code", True, None, "64-bit words, little-endian; see isa.md"),
     Section("types", True, TYPES, "the types that instructions refer to"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import limits
+from . import limits, strings
 from .codec import Allowance, Buffer, Codec
 from .constants import check_constant_type, constant_bytes, constant_pieces, constant_type, split_constants
 from .errors import FormatError, LimitError
@@ -76,12 +76,14 @@ def encode(
     check(program)
     late_bound = late_bound or {}
     constants = [array for index, array in enumerate(program.constants) if index not in late_bound]
+    constants, texts = strings.indexed(constants)
     tables: dict[str, Any] = {
         "globals": [
             (f.name, f.param_names, f.captured, f.ref_registers, f.int_registers, f.frame_bytes, f.length)
             for f in program.functions
         ],
         "constant_index": [_index_entry(array, late_bound.get(i)) for i, array in enumerate(program.constants)],
+        "strings": texts,
         "primitives": [primitive.name for primitive in program.primitives],
         "types": program.types,
         "data_types": program.data_types,
@@ -118,7 +120,9 @@ def decode(
         if section.codec is not None
     }
     code = _decode_code(contents["code"])
-    constants, late_bound = _decode_constants(tables["constant_index"], contents["constants"], bind)
+    texts = strings.Texts()
+    numbers = np.array([texts.number(text) for text in tables["strings"]], np.uint64)
+    constants, late_bound = _decode_constants(tables["constant_index"], contents["constants"], bind, numbers)
     program = Program(
         functions=_with_result_names(_decode_functions(tables["globals"], tables["signatures"]), tables["results"]),
         constants=constants,
@@ -129,6 +133,7 @@ def decode(
         source_map=_decode_sources(*tables["source_map"]),
         metadata=_decode_metadata(tables["metadata"]),
         imports=tables["imports"],
+        texts=texts,
     )
     check(program)
     check_weights(tables["weights"], [constant_type(array) for array in program.constants])
@@ -145,7 +150,7 @@ def _is_there(table: Any) -> bool:
     """Whether an optional table says anything."""
     if isinstance(table, WeightTable):
         return len(table) > 0
-    return any(isinstance(row, Import) or len(row) > 0 for row in table)
+    return any(isinstance(row, (Import, str)) or len(row) > 0 for row in table)
 
 
 def _decode_table(name: str, codec: Codec, contents: Mapping[str, Buffer], allowance: Allowance) -> Any:
@@ -219,12 +224,14 @@ def _index_entry(array: np.ndarray, late_bound: LateBoundConstant | None) -> tup
 
 
 def _decode_constants(
-    index: tuple, data: Buffer, bind: Callable[[LateBoundConstant], np.ndarray]
+    index: tuple, data: Buffer, bind: Callable[[LateBoundConstant], np.ndarray], texts: np.ndarray
 ) -> tuple[tuple[np.ndarray, ...], dict[int, LateBoundConstant]]:
-    inside = iter(split_constants((type_ for type_, place in index if not place), data))
+    inside = iter(split_constants((type_ for type_, place in index if not place), data, texts))
     late_bound = {i: LateBoundConstant(type_, *place[0]) for i, (type_, place) in enumerate(index) if place}
     for number, constant in late_bound.items():
         check_constant_type(number, constant.type)
+        if constant.type.dtype.is_string:
+            raise FormatError(f"constant {number} is of texts, which other files do not hold", section="constant_index")
     arrays = (bind(late_bound[i]) if i in late_bound else next(inside) for i in range(len(index)))
     return tuple(arrays), late_bound
 

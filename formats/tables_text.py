@@ -10,6 +10,7 @@ import numpy as np
 from . import limits, notation
 from .constants import constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside, constant_key
+from .dtypes import DType
 from .errors import FormatError
 from .notation import Scanner, print_name, quote
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
@@ -63,6 +64,8 @@ class TableParser:
     def elements(self, type_: TensorType) -> np.ndarray:
         scanner = self.scanner
         start = scanner.skip()
+        if type_.dtype.is_string:
+            return notation.scan_tensor(scanner, type_)
         if scanner.accept_word("base64"):
             data = notation.scan_base64(scanner, type_.nbytes)
             little = np.frombuffer(data, type_.dtype.numpy.newbyteorder("<"))
@@ -181,16 +184,21 @@ class TableParser:
         return self.scanner.string("a model node in quotes") if self.scanner.accept_word("from") else None
 
 
+def is_inline(array: np.ndarray) -> bool:
+    """Whether a constant is written element by element: a small one, and one of texts."""
+    return array.size <= INLINE_ELEMENTS or DType.of(array.dtype).is_string
+
+
 def print_constants(
     constants: Sequence[np.ndarray], constants_file: str | os.PathLike | None, elide: bool
 ) -> list[str]:
-    large = [array for array in constants if array.size > INLINE_ELEMENTS]
+    large = [array for array in constants if not is_inline(array)]
     if constants_file is not None and large and not elide:
         add_constants(constants_file, large)
     lines: list[str] = []
     for index, array in enumerate(constants):
         head = f"const c{index} {constant_type(array)} ="
-        if array.size <= INLINE_ELEMENTS:
+        if is_inline(array):
             lines.append(f"{head} {notation.print_tensor(array)}")
         elif elide:
             lines.append(f"{head} {ELIDED}")

@@ -196,6 +196,7 @@ class Calls(InProcess):
         context.unwind()
         context.arguments = None
         context.constants.clear()
+        context.texts = None
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
         if not context.is_abandoned:
             self._idle.append(context)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.strings import Texts
 from . import core, threads
 from .image import Image
 from .in_process import InProcess
@@ -60,6 +61,7 @@ class Context(InProcess):
         self.hooked: Any = None  # the HookedCode that the call runs, if any
         self.arguments: Any = None  # arrays that the call reads in place
         self.constants: list[Any] = []  # that were replaced since it began
+        self.texts: Texts | None = None  # that the call has met, if any
         self._engine = core.engine()
         self.words = _Words()
         self.address = ctypes.addressof(self.words)
@@ -109,6 +111,12 @@ class Context(InProcess):
         if is_wanted != (self.parts_log is not None):
             self.parts_log = PartsLog() if is_wanted else None
             self.words[CONTEXT.LOG] = 0 if self.parts_log is None else self.parts_log.address
+
+    def holder(self) -> Texts:
+        """Who holds the texts of the call's string tensors."""
+        if self.texts is None:
+            self.texts = Texts()
+        return self.texts
 
     def set_argument(self, position: int, data: int, reference: int) -> None:
         """What the function called next finds in register `position`."""

@@ -21,9 +21,11 @@ from ..formats.errors import (
     ExecutionError,
     OutOfMemoryError,
     ShapeError,
+    TreadleError,
 )
 from ..formats.names import near
 from ..formats.program import Program
+from ..formats.strings import ELEMENT, Texts, is_text, to_numbers, to_texts
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import core
 from .context import Context, outside
@@ -67,11 +69,11 @@ class Arguments:
         ArgumentError, DTypeError or ShapeError."""
         self._name = name
         if isinstance(type_, TensorType):
-            return aligned_copy(self._array(value, type_))
+            return to_texts(aligned_copy(self._array(value, type_)))
         if isinstance(value, Closure):
             release(self._context, self.reference(value, type_))  # it is of that type
             return value
-        return results.keep(self.reference(value, type_))
+        return results.keep(self.reference(value, type_), self._context.texts)
 
     def result(self, value: Any, type_: Type) -> int:
         """A new reference to what a function of Python's gave, as a value of a type. Raises ArgumentError, DTypeError,
@@ -147,7 +149,27 @@ class Arguments:
         self.kept.append(pinned(array))
         return array.view()
 
+    def _texts(self, value: Any, type_: TensorType) -> np.ndarray:
+        """Texts as a string tensor's elements."""
+        if isinstance(value, Tensor):
+            value = value.array
+        if isinstance(value, (str, list, tuple)):
+            value = np.array(value, object)
+        if not isinstance(value, (np.ndarray, np.generic)):
+            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {type(value).__name__} came")
+        array = np.asarray(value)
+        if not is_text(array) and array.dtype != ELEMENT:
+            raise DTypeError(
+                f"{self._place()}: expected {type_}, an array of {array.dtype} came; texts are Python's str"
+            )
+        try:
+            return to_numbers(array, self._context.holder())
+        except TreadleError as error:
+            raise type(error)(f"{self._place()}: {error.message}") from None
+
     def _as_array(self, value: Any, type_: TensorType) -> np.ndarray:
+        if type_.dtype.is_string:
+            return self._texts(value, type_)
         if isinstance(value, Tensor):
             return value.array
         if isinstance(value, (np.ndarray, np.generic)):
@@ -236,6 +258,9 @@ class Arguments:
         actual = native_type(self._context.image, native.word)
         if actual != erase_dims(type_):
             raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {actual} came")
+        for held in native.constants:
+            if isinstance(held, Texts):
+                self._context.holder().keep(held)
         self._engine.retain_reference(native.word)
         return native.word
 
@@ -357,10 +382,10 @@ class Results:
         self._engine.retain_reference(reference)
         return self._taken(context, reference, data)
 
-    def keep(self, reference: int) -> DataValue:
-        """A value in the heap, whose reference is handed over, as an argument of calls."""
+    def keep(self, reference: int, texts: Texts | None = None) -> DataValue:
+        """A value in the heap, whose reference is handed over, as an argument of calls; `texts` holds those in it."""
         type_ = native_type(self._image, reference)
-        native = NativeReference(reference, outside().drop, self._image)
+        native = NativeReference(reference, outside().drop, self._image, (texts,))
         return DataValue.of_native(word(reference & ~1, OBJECT.TAG), str(type_), "", native, self._fields)
 
     def _taken(self, context: Context, reference: int, data: int) -> Any:
@@ -371,7 +396,7 @@ class Results:
             shape = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
             dtype = DType.from_code(header[OBJECT.TAG]).numpy
             if math.prod(shape) * dtype.itemsize <= COPIED_BYTES:
-                array = Elements(data, dtype, shape).array().copy()
+                array = to_texts(Elements(data, dtype, shape).array().copy())
                 release(context, reference)
                 return Tensor(array)
         elif header[OBJECT.KIND] == KIND.DATA and self._is_tuple(header):
@@ -381,7 +406,8 @@ class Results:
             release(context, reference)  # now the fields may be ours alone
             return tuple(self._taken(context, field, word(field & ~1, OBJECT.DATA)) for field in fields)
         is_alone = header[OBJECT.KIND] == KIND.TENSOR and reference & 1 == 0 and header[OBJECT.OWNER] == 0
-        constants = () if is_alone else (self._image.arrays, *context.constants)  # in which elements may lie
+        # in which elements may lie, and who holds texts
+        constants = () if is_alone else (self._image.arrays, *context.constants, context.texts)
         return self._value(NativeReference(reference, outside().drop, self._image, constants), data)
 
     def _is_tuple(self, header: tuple[int, ...]) -> bool:
@@ -418,4 +444,4 @@ def _elements(native: NativeReference, header: tuple[int, ...], data: int) -> np
     """The array of a tensor object. Elements that something else refers to as well are read-only."""
     dtype, alone = DType.from_code(header[OBJECT.TAG]).numpy, native.word & 1 == 0
     writeable = alone and header[OBJECT.REFERENCES] == 1 and header[OBJECT.OWNER] == 0
-    return Elements(data, dtype, tensor_shape(native.word), native, writeable).array()
+    return to_texts(Elements(data, dtype, tensor_shape(native.word), native, writeable).array())

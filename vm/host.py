@@ -25,6 +25,7 @@ from ..formats.errors import (
     TreadleError,
 )
 from ..formats.primitive import PrimitiveDefinition
+from ..formats.strings import held_by
 from ..formats.types import UNKNOWN, TensorType
 from . import library
 from .array_memory import bounded
@@ -56,6 +57,8 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
     arrays = [place.array(register) for register in inputs]
     elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
     results = _evaluate(place, number, arrays, sizes, evaluators, elements)
+    if context.texts is not None:
+        _check_room(place, primitive.definition, shapes)
     types = primitive.definition.values
     expected = [(types[value], shapes[value]) for value in primitive.definition.outputs]
     _check(primitive.name, results, expected, place)
@@ -105,9 +108,12 @@ def _evaluate(
     room = words[CONTEXT.MAX_LIVE] - max(0, words[CONTEXT.LIVE])
     is_bounded = words[CONTEXT.MAX_LIVE] != UNLIMITED
 
+    texts = any(type_.dtype.is_string for type_ in primitive.definition.values)
+    held = held_by(context.holder()) if texts else contextlib.nullcontext()
+
     def evaluate() -> list[np.ndarray] | None:
         """None where the arrays would pass the memory budget."""
-        with np.errstate(all="ignore"), bounded(room) if is_bounded else contextlib.nullcontext() as account:
+        with np.errstate(all="ignore"), bounded(room) if is_bounded else contextlib.nullcontext() as account, held:
             try:
                 return [np.asarray(result) for result in evaluators[number](arrays, sizes)]
             except MemoryError:
@@ -174,7 +180,8 @@ def _check_room(place: Place, definition: PrimitiveDefinition, shapes: Sequence[
     """NumPy's memory is not the engine's, but counts for the budget all the same."""
     context = place.context
     types = definition.values[len(definition.params) :]
-    needed = sum(
+    texts = 0 if context.texts is None else context.texts.nbytes
+    needed = texts + sum(
         math.prod(1 if dim is None else max(0, dim) for dim in shape) * type_.dtype.itemsize
         for type_, shape in zip(types, shapes[len(definition.params) :], strict=True)
     )

@@ -79,6 +79,10 @@ class Image(InProcess):
         params = facts.function.type.params
         if facts.function.captured or not all(isinstance(type_, TensorType) for type_ in params):
             return None
+        result = facts.function.type.result
+        results = result.fields if isinstance(result, TupleType) else (result,)
+        if any(isinstance(type_, TensorType) and type_.dtype.is_string for type_ in (*params, *results)):
+            return None  # users' arrays are of texts, the engine's of numbers
         words = np.zeros((len(params) or 1, PARAMETER.WORDS), np.int64)
         for row, type_, escapes in zip(words, params, facts.escaping, strict=False):
             assert isinstance(type_, TensorType)

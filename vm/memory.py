@@ -30,7 +30,7 @@ def _array_type(count: int) -> Any:
     return ctypes.c_int64 * count
 
 
-_OF_OTHERS = 2  # `dtype.isbuiltin` of types that a package has registered
+_OWN = 1  # `dtype.isbuiltin` of NumPy's own types: not of those that a package has registered, nor of texts' numbers
 
 
 class Elements:
@@ -45,13 +45,13 @@ class Elements:
         data = (address or 64, not writeable)
         self.dtype = dtype
         # NumPy's interface has no names for types of others
-        typestr = np.dtype(f"u{dtype.itemsize}").str if dtype.isbuiltin == _OF_OTHERS else dtype.str
+        typestr = dtype.str if dtype.isbuiltin == _OWN else np.dtype(f"u{dtype.itemsize}").str
         self.__array_interface__ = {"version": 3, "typestr": typestr, "shape": shape, "data": data}
         self.owner = owner
 
     def array(self) -> np.ndarray:
         array = np.asarray(self)
-        return array.view(self.dtype) if self.dtype.isbuiltin == _OF_OTHERS else array
+        return array if self.dtype.isbuiltin == _OWN else array.view(self.dtype)
 
 
 def pinned(array: np.ndarray) -> object:

@@ -19,7 +19,9 @@ class NativeReference(InProcess):
 
     __slots__ = ("_drop", "constants", "owner", "word")
 
-    def __init__(self, word: int, drop: Callable[[int], Any], owner: object, constants: object = None) -> None:
+    def __init__(
+        self, word: int, drop: Callable[[int], Any], owner: object, constants: tuple[object, ...] = ()
+    ) -> None:
         self.word, self._drop, self.owner, self.constants = word, drop, owner, constants
 
     def __del__(self) -> None:

@@ -42,7 +42,6 @@ from . import (  # noqa: F401  (they register importers)
     onnx_networks,
     onnx_quantized,
     onnx_quantized_runtime,
-    onnx_random,
     onnx_recurrent,
     onnx_resize,
     onnx_runtime,
@@ -50,7 +49,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_sampling,
     onnx_sequences,
     onnx_shapes,
-    onnx_training,
+    onnx_texts,
 )
 from .onnx_batch import BatchBuilder, Place, batch_builder
 from .onnx_file import ModelFile, ModelSource, read_model
@@ -529,8 +528,7 @@ def _type_proto(value: Value | None) -> bytes:
     if value is None:
         return onnx.TypeProto().SerializeToString()
     shape = [dim if isinstance(dim, int) else str(dim) for dim in value.shape]
-    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype.numpy))
-    return onnx.helper.make_tensor_type_proto(code, shape).SerializeToString()
+    return onnx.helper.make_tensor_type_proto(value.dtype.value.onnx, shape).SerializeToString()
 
 
 def _unsupported_error(found: list[tuple[str, str, str]]) -> TreadleError:

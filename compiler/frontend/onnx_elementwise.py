@@ -8,7 +8,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from .onnx_table import ImporterFunction, importer
 from .onnx_tensors import element_type
-from .onnx_values import GraphBuilder, Value, scalar
+from .onnx_values import GraphBuilder, UnsupportedError, Value, scalar
 
 # ONNX operators that are operators of ours under another name.
 UNARY = {
@@ -172,6 +172,8 @@ def _cast(g: GraphBuilder, x: Value, *, to: int, saturate: int = 1, round_mode: 
 def converted(g: GraphBuilder, x: Value, dtype: DType, saturate: bool = True, round_mode: str = "up") -> Value:
     """x in another element type, as ONNX's Cast has it: what is beyond a float of 8 bits becomes its greatest value where that
     `saturate`s, powers of two are rounded by `round_mode`, and of integers of fewer than 8 bits the lowest ones are kept."""
+    if x.dtype.is_string or dtype.is_string:
+        return _of_texts(g, x, dtype, saturate, round_mode)
     if x.dtype.is_float and dtype.is_integer and not dtype.is_numpys:
         x = g.op("cast", x, dtype=DType.int32)
     if dtype.format is None or dtype.itemsize > 1 or x.dtype is dtype:
@@ -184,6 +186,20 @@ def converted(g: GraphBuilder, x: Value, dtype: DType, saturate: bool = True, ro
     if dtype is DType.float8_e8m0fnu:
         x = _power_of_two(g, x, round_mode)
     return g.op("cast", x, dtype=dtype)
+
+
+def _of_texts(g: GraphBuilder, x: Value, dtype: DType, saturate: bool, round_mode: str) -> Value:
+    """Numbers as texts, or texts as numbers; types that NumPy lacks by way of those in which they are computed."""
+    if x.dtype is dtype:
+        return x
+    if dtype.is_string:
+        return g.op("print_numbers", x if x.dtype.is_numpys else g.op("cast", x, dtype=x.dtype.computed))
+    if dtype is DType.bool:
+        number = g.op("read_numbers", x, dtype=DType.float64)
+        return g.op("not_equal", number, g.constant(0, DType.float64))
+    if dtype.is_numpys:
+        return g.op("read_numbers", x, dtype=dtype)
+    return converted(g, g.op("read_numbers", x, dtype=dtype.computed), dtype, saturate, round_mode)
 
 
 def _power_of_two(g: GraphBuilder, x: Value, round_mode: str) -> Value:
@@ -313,3 +329,20 @@ def _clip_before_11(
     max: float = float(np.finfo(np.float32).max),
 ) -> Value:
     return g.op("clip", x, min=min, max=max)
+
+
+@importer("Dropout", since=12)
+def _dropout(
+    g: GraphBuilder, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
+) -> tuple[Value, ...]:
+    if training_mode is not None and (training_mode.constant is None or training_mode.constant.any()):
+        raise UnsupportedError("dropout in training mode")
+    return (x, g.op("full", shape=x.shape, value=True, dtype=DType.bool))[: g.output_count]
+
+
+@importer("Dropout")
+def _dropout_before_12(g: GraphBuilder, x: Value, *, ratio: float = 0.5, is_test: int = 1) -> tuple[Value, ...]:
+    if not is_test:
+        raise UnsupportedError("dropout in training mode")
+    mask = {"value": True, "dtype": DType.bool} if g.opset >= 10 else {"value": 1, "dtype": x.dtype}
+    return (x, g.op("full", shape=x.shape, **mask))[: g.output_count]

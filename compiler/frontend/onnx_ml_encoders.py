@@ -1,4 +1,4 @@
-"""Importers of LabelEncoder and OneHotEncoder of ai.onnx.ml, of numbers: each is compared with all keys."""
+"""Importers of LabelEncoder, CategoryMapper and OneHotEncoder of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
+from ...formats.strings import ELEMENT, to_numbers, to_texts
 from .onnx_ml_scores import DOMAIN
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
+
+_FEW = 256  # keys with which each element is compared
 
 
 def _equal(g: GraphBuilder, x: Value, keys: np.ndarray) -> Value:
@@ -30,8 +33,10 @@ def _only(what: str, **given: object) -> np.ndarray:
         raise ModelError(f"one list of {what} is needed, but {', '.join(name for name, _ in found) or 'none'} came")
     (name, value) = found[0]
     array = np.asarray(value)
-    if name.endswith("strings") or array.dtype.kind in "OUS":
-        raise UnsupportedError(f"{what} that are strings")
+    if name == "strings":
+        return to_numbers(np.array(list(value), object))  # type: ignore[call-overload]
+    if array.dtype == ELEMENT:
+        return array.reshape(-1)
     types = {"int64s": np.int64, "floats": np.float32}
     return array.astype(types.get(name.rsplit("_", 1)[-1], array.dtype)).reshape(-1)
 
@@ -61,24 +66,65 @@ def _label_encoder(
         raise ModelError(f"there are {len(keys)} keys and {len(values)} values")
     dtype = DType.of(values.dtype)
     default: object = default_float if values.dtype.kind == "f" else default_int64
+    if dtype.is_string:
+        default = default_string
     if default_tensor is not None:
         if default_tensor.size != 1:
             raise ModelError(f"default_tensor has {default_tensor.size} elements")
-        default = default_tensor.reshape(()).item()
-    if x.dtype is not DType.of(keys.dtype):
-        raise ModelError(f"the keys are {keys.dtype.name}, but {x.type} came")
+        default = to_texts(default_tensor).reshape(()).item()
+    return _looked_up(g, x, keys, values, g.constant(default, dtype))
+
+
+def _looked_up(g: GraphBuilder, x: Value, keys: np.ndarray, values: np.ndarray, default: Value) -> Value:
+    """Among few keys each element is compared with all of them, in a kernel; among many the host looks it up."""
+    kind = DType.of(keys.dtype)
+    if x.dtype is not kind:
+        raise ModelError(f"the keys are {kind.name}, but {x.type} came")
+    if len(keys) > _FEW:
+        return g.op("look_up", x, g.constant(keys), g.constant(values), default)
     found = _equal(g, x, keys)
     place = g.op("argmax", g.op("cast", found, dtype=DType.uint8), axis=x.rank, keepdims=False)
     is_known = g.op("max", g.op("cast", found, dtype=DType.uint8), axes=(x.rank,), keepdims=False)
     value = g.op("take", g.constant(values), place, axis=0)
-    return g.op("where", g.op("cast", is_known, dtype=DType.bool), value, g.constant(default, dtype))
+    return g.op("where", g.op("cast", is_known, dtype=DType.bool), value, default)
+
+
+def _between_texts_and_numbers(
+    g: GraphBuilder, x: Value, texts: Sequence[str], numbers: Sequence[int], default_int64: int, default_string: str
+) -> Value:
+    if len(texts) != len(numbers) or not len(texts):
+        raise ModelError(f"there are {len(texts)} strings and {len(numbers)} integers")
+    names, places = to_numbers(np.array(list(texts), object)), np.asarray(numbers, np.int64)
+    if x.dtype.is_string:
+        return _looked_up(g, x, names, places, g.constant(default_int64, DType.int64))
+    return _looked_up(g, x, places, names, g.constant(default_string, DType.string))
 
 
 @importer("LabelEncoder", domain=DOMAIN)
 def _label_encoder_before_2(
-    g: GraphBuilder, x: Value, *, classes_strings: Sequence[str] = (), default_int64: int = -1, default_string: str = ""
+    g: GraphBuilder,
+    x: Value,
+    *,
+    classes_strings: Sequence[str] = (),
+    default_int64: int = -1,
+    default_string: str = "_Unused",
 ) -> Value:
-    raise UnsupportedError("labels that are strings")
+    """A text becomes its place among the classes, a place the text."""
+    numbers = range(len(classes_strings))
+    return _between_texts_and_numbers(g, x, classes_strings, numbers, default_int64, default_string)
+
+
+@importer("CategoryMapper", domain=DOMAIN)
+def _category_mapper(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    cats_int64s: Sequence[int] = (),
+    cats_strings: Sequence[str] = (),
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+) -> Value:
+    return _between_texts_and_numbers(g, x, cats_strings, cats_int64s, default_int64, default_string)
 
 
 @importer("OneHotEncoder", domain=DOMAIN)
@@ -94,6 +140,10 @@ def _one_hot_encoder(
     categories = _only("categories", int64s=cats_int64s, strings=cats_strings)
     if not zeros:
         raise UnsupportedError("zeros=0, by which unknown categories are errors")
+    if x.dtype.is_string or DType.of(categories.dtype).is_string:
+        if x.dtype is not DType.of(categories.dtype):
+            raise ModelError(f"the categories are {DType.of(categories.dtype).name}, but {x.type} came")
+        return g.op("cast", _equal(g, x, categories), dtype=DType.float32)
     if x.dtype.is_float:  # as onnxruntime has it
         x = g.op("cast", x, dtype=DType.int64)
     found = _equal(g, x if x.dtype is DType.int64 else g.op("cast", x, dtype=DType.int64), categories)

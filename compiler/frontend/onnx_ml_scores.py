@@ -87,7 +87,7 @@ def _probit(g: GraphBuilder, scores: Value) -> Value:
 
 
 def labels_of(ints: Sequence[int] | None, strings: Sequence[str] | None) -> np.ndarray:
-    """A classifier's labels; of strings, an array of objects."""
+    """A classifier's labels; of texts, an array of objects."""
     if strings:
         return np.array(strings, object)
     return np.array(ints if ints is not None else (), np.int64)
@@ -95,9 +95,8 @@ def labels_of(ints: Sequence[int] | None, strings: Sequence[str] | None) -> np.n
 
 def chosen(g: GraphBuilder, labels: np.ndarray, places: Value) -> Value:
     """The labels at places [N]."""
-    if labels.dtype == object:
-        raise UnsupportedError("labels that are strings")
-    return g.op("take", g.constant(labels, DType.int64), places, axis=0)
+    dtype = DType.string if labels.dtype == object else DType.int64
+    return g.op("take", g.constant(labels, dtype), places, axis=0)
 
 
 def best(g: GraphBuilder, scores: Value, labels: np.ndarray) -> Value:

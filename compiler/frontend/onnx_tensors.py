@@ -16,6 +16,7 @@ import numpy as np
 from ...formats import limits
 from ...formats.dtypes import DType
 from ...formats.errors import DTypeError, ModelError
+from ...formats.strings import to_numbers
 
 if TYPE_CHECKING:
     import onnx
@@ -51,11 +52,27 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | No
         if not bits:
             return content.view(dtype.numpy.newbyteorder("<")).reshape(tuple(tensor.dims))
         tensor = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=content.tobytes())
+    if dtype.is_string:
+        return _texts(tensor)
     try:
         array = numpy_helper.to_array(tensor) if raw is None else raw.view(dtype.numpy)
         array = np.ascontiguousarray(array).reshape(tuple(tensor.dims))
     except (ValueError, TypeError) as error:
         raise ModelError(f"tensor {tensor.name!r} of {dtype.name}{list(tensor.dims)}: {error}") from None
+    array.flags.writeable = False
+    return array
+
+
+def _texts(tensor: onnx.TensorProto) -> np.ndarray:
+    """A string tensor's elements."""
+    shape = tuple(tensor.dims)
+    if len(tensor.string_data) != math.prod(shape):
+        raise ModelError(f"tensor {tensor.name!r} of string{list(shape)} has {len(tensor.string_data)} texts")
+    try:
+        texts = np.array([text.decode() for text in tensor.string_data], object)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"tensor {tensor.name!r}: a text is not UTF-8: {error}") from None
+    array = to_numbers(texts.reshape(shape))
     array.flags.writeable = False
     return array
 

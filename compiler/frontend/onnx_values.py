@@ -22,6 +22,7 @@ from ...formats import dims, limits
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
+from ...formats.strings import to_numbers
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
 from ..operators import Operator, lookup
@@ -53,7 +54,7 @@ class Value:
     @cached_property
     def elements(self) -> np.ndarray | None:
         """The elements as objects (integers, truth values, dimensions), where they are known and few."""
-        array = None if isinstance(self.atom, ir.Weight) else self.constant
+        array = None if isinstance(self.atom, ir.Weight) or self.dtype.is_string else self.constant
         if array is None and self.dims is None and 0 in self.type.shape and self.type.is_static:
             return np.empty(self.type.shape, object)  # type: ignore[arg-type]
         if array is None or array.size > _TRACKED_ELEMENTS:
@@ -127,7 +128,6 @@ class GraphBuilder:
         self._sizes: dict[Value, tuple[Dim, ...]] = {}  # of values whose elements were made dimensions
         self._parts: dict[Value, Sequence[Value]] = {}  # of vectors that were joined
         self._dimension_names: set[str] = set()
-        self._places_given = 0
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
@@ -153,6 +153,10 @@ class GraphBuilder:
     def constant(self, value: Any, dtype: DType | None = None) -> Value:
         """A small constant."""
         try:
+            if dtype is DType.string and not isinstance(value, np.ndarray):
+                value = np.array(value, object)
+            if dtype is DType.string:
+                value = to_numbers(value)
             with np.errstate(all="ignore"):
                 array = np.array(value, dtype.numpy if dtype else None)
         except (OverflowError, ValueError) as error:
@@ -278,11 +282,6 @@ class GraphBuilder:
             unique = f"{base}_{number}"
         self._dimension_names.add(unique)
         return dims.variable(unique)
-
-    def new_place(self) -> int:
-        """A number that no other node's draw has."""
-        self._places_given += 1
-        return self._places_given
 
     def written(self, value: Value, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The shape that a model writes down for what is made of `value`; a builder may know better."""

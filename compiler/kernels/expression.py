@@ -19,6 +19,7 @@ from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ...formats.types import TensorType
 from ..operators import TABLE
+from .kernel import Unsupported
 
 # operator → its text; {0}, {1} … are the operands, names are attributes
 _TEXTS: dict[str, str] = {
@@ -92,6 +93,10 @@ def bound_attributes(node: PrimitiveNode) -> dict[str, Any]:
 
 def literal(value: object, dtype: DType) -> str:
     """A number of that type as it stands in a kernel's text."""
+    if dtype.is_string:  # of no other text is the number known before a program runs
+        if value:
+            raise Unsupported("a text in a kernel")
+        return "0"
     number = np.asarray(value).astype(dtype.numpy)[()]
     if not dtype.is_numpys:
         number = number.astype(dtype.computed.numpy)

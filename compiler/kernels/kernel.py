@@ -41,6 +41,10 @@ _EVEN = 1.05
 _WORD = 1 << 63
 
 
+class Unsupported(Exception):
+    """Numbers of a definition that no kernel can be made for: the reference evaluates it."""
+
+
 class TooLargeError(CompileError):
     """A template would write more than a kernel may have; the definition has no native code then."""
 

@@ -53,7 +53,12 @@ ELEMENTS: dict[str, tuple[Kind, ir.Type]] = {
     "float16": (float16, HALF),
     "float32": (types.float32, FLOAT),
     "float64": (types.float64, DOUBLE),
-    **{dtype.name: (Narrow(dtype), ir.IntType(8 * dtype.itemsize)) for dtype in DType if not dtype.is_numpys},
+    "string": (types.uint64, ir.IntType(64)),  # the number of a text
+    **{
+        dtype.name: (Narrow(dtype), ir.IntType(8 * dtype.itemsize))
+        for dtype in DType
+        if not dtype.is_numpys and not dtype.is_string
+    },
 }
 IR_TYPES = dict(ELEMENTS.values())
 ITEMSIZES = {kind: max(1, getattr(kind, "bitwidth", 8) // 8) for kind in IR_TYPES}  # in memory

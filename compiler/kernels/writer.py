@@ -14,7 +14,7 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
-from .kernel import STREAM_ALIGNMENT, UNFIT, Kernel, TooLargeError
+from .kernel import STREAM_ALIGNMENT, UNFIT, Kernel, TooLargeError, Unsupported
 from .operands import Rewired
 from .relations import WORD, Relation, magnitude, relations, unbounded
 from .target import Target
@@ -26,10 +26,6 @@ _MOST_SCRATCH_BYTES = 1 << 28  # of a thread: attributes of strange definitions,
 TEXT = 1 << 18  # characters of a kernel's text; the longest of the zoo, ResNet-18's by Winograd, has 63,730
 _MOST_NANOSECONDS = 1 << 62  # that an estimate says
 SYMBOLIC_SIZE = 64  # what a symbolic dimension is taken to be in estimates
-
-
-class Unsupported(Exception):
-    """Numbers of a definition that no kernel can be made for: the reference evaluates it."""
 
 
 class Writer:

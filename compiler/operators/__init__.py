@@ -16,10 +16,10 @@ from . import (  # noqa: F401  (they register entries)
     packing,
     pooling,
     quantized,
-    random,
     recurrent,
     reduction,
     resize,
+    texts,
     trees,
     winograd,
 )

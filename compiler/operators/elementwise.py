@@ -35,13 +35,15 @@ def _infer_where(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _infer_cast(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
+    if dtype.is_string or inputs[0].dtype.is_string:
+        raise mismatch("numbers (print_numbers and read_numbers are for texts)", f"{inputs[0]} to {dtype.name}")
     return TensorType(dtype, inputs[0].shape)
 
 
 def _infer_bitcast(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
     (x,) = inputs
-    if x.dtype.itemsize != dtype.itemsize or DType.bool in (x.dtype, dtype):
-        raise mismatch(f"an element type of as many bytes as {dtype.name}, and no truth values", x)
+    if x.dtype.itemsize != dtype.itemsize or not {DType.bool, DType.string}.isdisjoint((x.dtype, dtype)):
+        raise mismatch(f"an element type of as many bytes as {dtype.name}, and no truth values or texts", x)
     return TensorType(dtype, x.shape)
 
 

@@ -22,6 +22,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import InferenceError, LimitError
 from ...formats.names import near
 from ...formats.primitive import Attributes
+from ...formats.strings import ELEMENT, is_text, to_numbers, to_texts
 from ...formats.types import TensorType
 
 
@@ -130,9 +131,8 @@ class Operator:
     Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
     shape for the last time where it writes the same element: the result may take that input's memory.
 
-    One that `varies` gives something else each time: it is never evaluated ahead, and runs on the host.
-
-    The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`.
+    The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`. Of string
+    tensors it sees numbers, one for each text, unless it `takes_texts`: then it takes and gives arrays of Python's texts.
 
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
     elementwise operator or reduction does one operation an element, and any other operator none.
@@ -150,7 +150,7 @@ class Operator:
     work: Callable[..., Any] | None = None
     in_place: bool = False
     takes_bits: bool = False
-    varies: bool = False
+    takes_texts: bool = False
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -218,13 +218,38 @@ class Operator:
     def evaluate(self, arrays: Sequence[np.ndarray], attributes: Attributes = ()) -> list[np.ndarray]:
         """The results, C-contiguous, by the reference implementation. Dimensions in attributes are integers."""
         with np.errstate(all="ignore"):
-            if self.takes_bits or all(map(_is_numpys, arrays)):
+            if self.takes_texts:
+                results = self._of_texts(arrays, attributes)
+            elif any(array.dtype == ELEMENT for array in arrays):
+                results = self._of_numbers(arrays, attributes)
+            elif self.takes_bits or all(map(_is_numpys, arrays)):
                 results = self.reference(*arrays, **self.bind(attributes))
             else:
                 results = self._rounded(arrays, attributes)
         results = results if isinstance(results, tuple) else (results,)
         # a copy is made as an executable keeps it, which then makes no other
         return [result if result.flags.c_contiguous else aligned_copy(result) for result in map(np.asarray, results)]
+
+    def _of_texts(self, arrays: Sequence[np.ndarray], attributes: Attributes) -> tuple[np.ndarray, ...]:
+        """By a reference that takes and gives arrays of Python's texts."""
+        results = self.reference(*map(to_texts, arrays), **self.bind(attributes))
+        results = results if isinstance(results, tuple) else (results,)
+        return tuple(to_numbers(array) if is_text(array) else array for array in map(np.asarray, results))
+
+    def _of_numbers(self, arrays: Sequence[np.ndarray], attributes: Attributes) -> tuple[np.ndarray, ...]:
+        """Of string tensors, which the operator moves, or compares: it is given the numbers of the texts."""
+        types = [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
+        seen = [
+            array.view(np.uint64) if type_.dtype.is_string else array
+            for array, type_ in zip(arrays, types, strict=True)
+        ]
+        results = self.reference(*seen, **self.bind(attributes))
+        results = results if isinstance(results, tuple) else (results,)
+        expected = self.result_types(types, attributes)
+        return tuple(
+            np.ascontiguousarray(result).view(ELEMENT).reshape(result.shape) if type_.dtype.is_string else result
+            for result, type_ in zip(map(np.asarray, results), expected, strict=True)
+        )
 
     def _rounded(self, arrays: Sequence[np.ndarray], attributes: Attributes) -> tuple[np.ndarray, ...]:
         """Of arrays of types that NumPy lacks: computed in wider ones, and rounded."""
@@ -261,7 +286,7 @@ def register(
     work: Callable[..., Any] | None = None,
     in_place: bool = False,
     takes_bits: bool = False,
-    varies: bool = False,
+    takes_texts: bool = False,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -269,7 +294,7 @@ def register(
     """
     if name in TABLE:
         raise ValueError(f"operator {name!r} is registered twice")
-    native = "" if data_dependent or varies else name
+    native = "" if data_dependent or takes_texts else name
     names = tuple(inputs.split())
     in_place = in_place or fusion is Fusion.ELEMENTWISE
     TABLE[name] = Operator(
@@ -285,7 +310,7 @@ def register(
         work,
         in_place,
         takes_bits,
-        varies,
+        takes_texts,
     )
 
 

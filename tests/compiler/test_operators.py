@@ -14,6 +14,7 @@ from treadle.compiler.operators import TABLE, Fusion, lookup
 from treadle.formats import dims
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import ExecutionError, IndexOutOfRangeError, InferenceError, ShapeError
+from treadle.formats.strings import to_numbers
 from treadle.formats.types import UNKNOWN, TensorType, substitute_dims, tensor
 
 RNG = np.random.default_rng(0)
@@ -23,7 +24,13 @@ f32, f64 = partial(np.array, dtype=np.float32), partial(np.array, dtype=np.float
 i8, i16, i32, i64 = (partial(np.array, dtype=f"int{bits}") for bits in (8, 16, 32, 64))
 u8, u64 = partial(np.array, dtype=np.uint8), partial(np.array, dtype=np.uint64)
 
-F, I, B = "float32", "int64", "bool"  # noqa: E741
+
+def texts(values: Any) -> np.ndarray:
+    """The elements of a string tensor."""
+    return to_numbers(np.array(values, object))
+
+
+F, I, B, S = "float32", "int64", "bool", "string"  # noqa: E741
 
 # operator, types of the inputs, attributes: more than one row where shapes are inferred in more than one way
 EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
@@ -145,13 +152,23 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("listed_boxes", [(I, (2, "n", 3))], {}),
     ("extent", [(I, ())], {}),
     ("extents", [(I, (3,))], {}),
-    ("call_seed", [], {"place": 0}),
     ("cumulative_prod", [(F, ("n", 4))], {"axis": -1, "exclusive": True, "reverse": True}),
     ("counted_nonzero", [(F, (2, 4))], {"count": 8}),
     ("counted_boxes", [(I, (2, 3, 3))], {"count": 18}),
     ("roi_align", [(F, (3, "n", 4, 5)), (F, ("n", 4)), (I, ("n",))], {"size": (2, 3)}),
     ("coupled_probabilities", [(F, ("n", 3))], {"classes": 3}),
     ("tree_ensemble", [(F, ("n", 4)), ("int32", (6, 4)), ("int32", (1, 8)), (F, (3, 2))], {"targets": 2}),
+    ("equal", [(S, ("n", 1)), (S, (4,))], {}),
+    ("concat", [(S, ("n", 4)), (S, ("n", 4))], {"axis": 0}),
+    ("concat_texts", [(S, ("n", 1)), (S, (4,))], {}),
+    ("split_texts", [(S, ("n", 1))], {"delimiter": "1"}),
+    ("normalize_texts", [(S, (1, "n")), (S, (2,))], {"case": "lower"}),
+    ("print_numbers", [(F, ("n",))], {}),
+    ("read_numbers", [(S, ("n", 2))], {"dtype": F}),
+    ("look_up", [(S, ("n", 2)), (S, (3,)), (F, (3,)), (F, ())], {}),
+    ("look_up", [(F, ("n", 2)), (F, ("n",)), (S, ("n",)), (S, ())], {}),
+    ("count_ngrams", [(S, ("n", 5)), (S, (3,)), (I, (2,))],
+     {"begins": (0, 1), "least": 1, "most": 2, "skips": 1, "columns": 4}),
 ]  # fmt: skip
 EXAMPLES += [
     (name, [("int64" if name == "bitwise_invert" else "bool" if name == "logical_not" else F, ("n", 4))], {})
@@ -164,6 +181,8 @@ def array(type_: TensorType) -> np.ndarray:
     """Elements that every operator takes: small, positive, different; indices 0 … 2."""
     if type_.dtype is DType.bool:
         return RNG.random(type_.shape) < 0.5  # type: ignore[arg-type]
+    if type_.dtype.is_string:
+        return to_numbers(np.array(RNG.integers(0, 9, type_.shape).astype(str), object))  # type: ignore[arg-type]
     if type_.dtype.is_integer:
         return RNG.integers(1, 3, type_.shape, type_.dtype.numpy)  # type: ignore[arg-type]
     return np.asarray(RNG.random(type_.shape) + 0.1).astype(type_.dtype.numpy)  # type: ignore[arg-type]
@@ -260,6 +279,20 @@ EDGES: list[tuple[str, list, dict, Any]] = [
     ("argmax", [f32([1, np.nan, 3])], {"axis": 0}, i64(1)),
     ("take", [f32([1, 2, 3]), i32([-1, 0])], {}, f32([3, 1])),
     ("nonzero", [i8([[0, 1], [1, 0]])], {}, i64([[0, 1], [1, 0]])),
+    ("equal", [texts(["ä", "", "b"]), texts(["ä", "b", "b"])], {}, np.array([True, False, True])),
+    ("where", [np.array([True, False]), texts(["a", "b"]), texts("c")], {}, texts(["a", "c"])),
+    ("concat_texts", [texts(["a", "ß"]), texts("-")], {}, texts(["a-", "ß-"])),
+    ("normalize_texts", [texts(["The", "cat"]), texts(["the", "CAT"])], {}, texts([""])),
+    ("normalize_texts", [texts(["The", "cat"]), texts(["the"])], {"is_case_sensitive": True, "case": "upper"},
+     texts(["THE", "CAT"])),
+    ("print_numbers", [f32([0.1, 1e20, -np.inf, np.nan])], {}, texts(["0.1", "1e+20", "-INF", "NaN"])),
+    ("print_numbers", [np.array([True, False])], {}, texts(["1", "0"])),
+    ("read_numbers", [texts(["1e2", "+inf", "-7", "nan"])], {"dtype": "float32"}, f32([100, np.inf, -7, np.nan])),
+    ("read_numbers", [texts(["9223372036854775807", "2.9"])], {"dtype": "int64"}, i64([2**63 - 1, 2])),
+    ("look_up", [f32([np.nan, 2, 3]), f32([3, np.nan, 3]), texts(["a", "b", "c"]), texts("?")], {}, texts(["b", "?", "a"])),
+    ("look_up", [texts(["x", "y"]), texts([]), f32([]), f32(0.5)], {}, f32([0.5, 0.5])),
+    ("count_ngrams", [texts(["a", "b", "a", "b"]), texts(["a", "a", "b"]), i64([1, 0])],
+     {"begins": (0, 1), "least": 1, "most": 2, "skips": 2, "columns": 2}, f32([3, 2])),
     (
         "best_boxes",
         [

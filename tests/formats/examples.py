@@ -40,6 +40,8 @@ func @keep(x: List[float32[2]]) captures (y: float32[2]) -> float32[2]  refs=2 i
 }
 """
 
+TEXTS = 'const c1 string[3] = ["", "a text", ""]\n'
+
 PAIR = TensorType(DType.float32, (2,))
 WEIGHTS = WeightTable(
     (NamedWeight("w", PAIR), NamedWeight("settled", PAIR, "0" * 64)),
@@ -49,6 +51,7 @@ WEIGHTS = WeightTable(
 )
 
 
-def executable() -> Executable:
+def executable(more: str = "") -> Executable:
+    """With `more` in its text."""
     native = {"x86-64": {"00ff": NativeKernel(b"machine code", (2, 64), 0, 12)}}
-    return Executable(parse_assembly(TEXT), native, {"x86-64": {"00ff": "band=2 tile=6x4"}}, WEIGHTS)
+    return Executable(parse_assembly(TEXT + more), native, {"x86-64": {"00ff": "band=2 tile=6x4"}}, WEIGHTS)

@@ -11,6 +11,7 @@ from treadle.formats.dtypes import DType
 from treadle.formats.isa import OPERATIONS, Field, Kind, Operation
 from treadle.formats.primitive import Primitive, PrimitiveDefinition, PrimitiveNode
 from treadle.formats.program import Function, Import, NativeKernel, Program, SourceLocation
+from treadle.formats.strings import to_numbers
 from treadle.formats.tuning import print_variant
 from treadle.formats.types import (
     UNKNOWN,
@@ -74,6 +75,9 @@ def constants(draw: st.DrawFn) -> np.ndarray:
     """Any bits: NaN payloads, infinities, subnormals. Empty ones, and some that are too large to write in line."""
     dtype = draw(dtypes)
     shape = draw(st.one_of(st.lists(st.integers(0, 4), max_size=3).map(tuple), st.just((5, 20))))
+    if dtype.is_string:
+        found = draw(st.lists(texts, min_size=1, max_size=4))
+        return to_numbers(np.resize(np.array(found, object), shape))
     size = int(np.prod(shape, dtype=int)) * dtype.itemsize
     data = draw(st.binary(min_size=size, max_size=size))
     array = np.frombuffer(data, np.uint8).copy()

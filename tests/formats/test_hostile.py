@@ -33,7 +33,7 @@ def look_at(program: Program) -> None:
             read()
 
 
-OPENED = Container(examples.executable().as_bytes(), frozenset(schema.BY_NAME))
+OPENED = Container(examples.executable(examples.TEXTS).as_bytes(), frozenset(schema.BY_NAME))
 
 
 @many

@@ -1,0 +1,186 @@
+"""Texts, the elements of string tensors: an element in memory is the number of a text, 0 of the empty one.
+
+Numbers are those of the process: one text has one number as long as anybody holds it, so that equal texts are equal numbers, in
+kernels too, and a number is never given to another text. `Texts` holds the texts that one call, or one program, has met; when it
+is gone, so are those that nobody else holds. Zeroed memory is a tensor of empty texts. Neither files nor what the verifier lets
+through have a number that no text has; it would be an error where somebody asks for its text.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from . import limits
+from .dtypes import DType
+from .errors import DTypeError, ExecutionError, LimitError
+
+ELEMENT = DType.string.numpy
+NONE = np.zeros(0, np.uint64)  # the numbers of no texts
+
+_lock = threading.Lock()
+_numbers: dict[str, int] = {"": 0}
+_texts: dict[int, str] = {0: ""}
+_holders: dict[int, int] = {0: 1}  # how many hold a text
+_gone: deque[set[int]] = deque()  # what holders that are gone have held: they may go while the lock is held
+_last = 0
+
+
+def _after_fork() -> None:
+    """In a child of fork: another thread of the parent's may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Texts:
+    """Holds texts: `number` of those that it has met are theirs until it is gone. `nbytes` is what they take, about."""
+
+    __slots__ = ("__weakref__", "_held", "nbytes")
+
+    def __init__(self) -> None:
+        self._held: set[int] = set()
+        self.nbytes = 0
+
+    def number(self, text: str) -> int:
+        """Raises DTypeError for what is no text, LimitError for one that is too long."""
+        number = _numbers.get(text) if type(text) is str else None
+        if number is not None and (number in self._held or number == 0):
+            return number
+        return self._taken(text)
+
+    def _taken(self, text: str) -> int:
+        global _last
+        if not isinstance(text, str):
+            raise DTypeError(f"expected a text, a {type(text).__name__} came")
+        text = str(text)  # not np.str_
+        size = _size(text)
+        with _lock:
+            _forget()
+            number = _numbers.get(text)
+            if number is None:
+                number = _last = _last + 1
+                _numbers[text], _texts[number], _holders[number] = number, text, 0
+            if number not in self._held:
+                _holders[number] += 1
+                self._held.add(number)
+                self.nbytes += _OVERHEAD + size
+        return number
+
+    def numbers(self, array: np.ndarray) -> np.ndarray:
+        """The elements of an array of texts as those of a string tensor. Raises DTypeError, LimitError."""
+        number = self.number
+        made = np.fromiter((number(text) for text in array.reshape(-1).tolist()), np.uint64, array.size)
+        return made.view(ELEMENT).reshape(array.shape)
+
+    def keep(self, other: Texts) -> None:
+        """Holds what another one holds."""
+        with _lock:
+            for number in other._held - self._held:
+                _holders[number] += 1
+                self._held.add(number)
+        self.nbytes = max(self.nbytes, other.nbytes)
+
+    def __del__(self) -> None:
+        if self._held and _gone is not None:  # when Python ends, there is nothing left to tidy
+            _gone.append(self._held)
+
+
+_OVERHEAD = 100  # bytes of a text's objects
+
+
+def _forget() -> None:
+    """Takes away texts that nobody holds any more. The lock is held."""
+    while _gone:
+        for number in _gone.popleft():
+            _holders[number] -= 1
+            if not _holders[number]:
+                del _holders[number]
+                del _numbers[_texts.pop(number)]
+
+
+def _size(text: str) -> int:
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise DTypeError(f"{text[:60]!r} is no text of UTF-8: it has lone surrogates") from None
+    if size > limits.ELEMENT_BYTES:
+        raise LimitError(f"a text of {size} bytes; at most {limits.ELEMENT_BYTES} are allowed")
+    return size
+
+
+PERMANENT = Texts()  # texts of constants, and of whoever says nothing else
+
+_current = threading.local()
+
+
+@contextmanager
+def held_by(texts: Texts) -> Iterator[None]:
+    """Texts that operators make meanwhile, in this thread, are held by that one."""
+    before = holder()
+    _current.texts = texts
+    try:
+        yield
+    finally:
+        _current.texts = before
+
+
+def holder() -> Texts:
+    """Who holds the texts that are made now."""
+    return getattr(_current, "texts", PERMANENT)
+
+
+def is_text(array: np.ndarray) -> bool:
+    """Whether an array of a user's is one of texts: of Python's objects, or of NumPy's types of texts."""
+    return array.dtype.kind in "OUT"
+
+
+def to_numbers(array: np.ndarray, texts: Texts | None = None) -> np.ndarray:
+    """An array of texts as the elements of a string tensor; numbers stay as they are. Raises DTypeError, LimitError."""
+    return array if array.dtype == ELEMENT else (texts or holder()).numbers(array)
+
+
+def to_texts(array: np.ndarray) -> np.ndarray:
+    """The elements of a string tensor as an array of Python's texts; any other array as it is. Raises ExecutionError."""
+    if array.dtype != ELEMENT:
+        return array
+    made = np.empty(array.size, object)
+    try:
+        made[:] = [_texts[number] for number in array.reshape(-1).view(np.uint64).tolist()]
+    except KeyError as error:
+        raise ExecutionError(
+            f"the element {error.args[0]} of a string tensor is no text: nothing was written there"
+        ) from None
+    return made.reshape(array.shape)
+
+
+# ---- as files have them ----
+
+
+def indexed(arrays: Iterable[np.ndarray]) -> tuple[list[np.ndarray], list[str]]:
+    """Arrays whose string tensors have, in place of numbers, places in one list of texts; and that list."""
+    places: dict[str, int] = {}
+    found = []
+    for array in arrays:
+        if array.dtype == ELEMENT:
+            flat = to_texts(array).reshape(-1)
+            array = np.fromiter((places.setdefault(text, len(places)) for text in flat), np.uint64, array.size)
+        found.append(array)
+    return found, list(places)
+
+
+def from_indices(array: np.ndarray, numbers: np.ndarray, what: str) -> np.ndarray:
+    """A string tensor of places among `numbers`, those of a list of texts. Raises LimitError."""
+    places = array.reshape(-1).view(np.uint64)
+    if len(places) and int(places.max()) >= len(numbers):
+        raise LimitError(f"{what} has the text {int(places.max())} of {len(numbers)}", section="constants")
+    made = numbers[places.astype(np.int64)].reshape(array.shape)
+    return made.view(ELEMENT)

@@ -1,0 +1,193 @@
+"""String tensors: at the border of the machine, in kernels, in files, and what they cost."""
+
+import gc
+
+import numpy as np
+import pytest
+import treadle
+from treadle.compiler.evaluate import evaluate
+from treadle.compiler.text import parse_module
+from treadle.formats import container, limits, schema, strings
+from treadle.formats.assembly import parse_assembly
+from treadle.formats.container import Container
+from treadle.formats.errors import (
+    ArgumentError,
+    BudgetExceededError,
+    DTypeError,
+    ExecutionError,
+    FormatError,
+    LimitError,
+    ShapeError,
+    VerificationError,
+)
+from treadle.formats.executable import Executable, load
+
+CHOICE = """
+func @main(a: string[n], b: string[n]) {
+  same = equal(a, b)
+  chosen = where(same, a, string("none"))
+  both = concat(a, b)
+  all = (same, chosen, both)
+  all
+}
+"""
+
+
+def texts(*values: str) -> np.ndarray:
+    return np.array(values, object)
+
+
+@pytest.fixture(scope="module")
+def machine() -> treadle.VirtualMachine:
+    return treadle.VirtualMachine(treadle.compile(parse_module(CHOICE)))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: x, lambda x: x.astype(str), list, lambda x: x.astype(np.dtypes.StringDType())]
+)
+def test_arrays_of_objects_and_of_numpys_texts_and_lists_are_taken(machine: treadle.VirtualMachine, make) -> None:
+    a, b = texts("ä", "", "long" * 1000), texts("ä", "x", "long" * 1000)
+    same, chosen, both = machine["main"](make(a), make(b))
+    assert same.numpy().tolist() == [True, False, True]
+    assert chosen.numpy().tolist() == ["ä", "none", "long" * 1000]
+    assert both.numpy().dtype == object
+    assert both.numpy().tolist() == [*a, *b]
+
+
+def test_the_evaluator_takes_and_gives_texts_too() -> None:
+    same, chosen, both = evaluate(parse_module(CHOICE), "main", texts("a", "b"), texts("a", "c"))
+    assert same.tolist() == [True, False]
+    assert chosen.tolist() == ["a", "none"]
+    assert both.tolist() == ["a", "b", "a", "c"]
+
+
+def test_the_host_does_none_of_comparing_choosing_and_moving(machine: treadle.VirtualMachine) -> None:
+    report = treadle.VirtualMachine(treadle.compile(parse_module(CHOICE)), kernels="cached")
+    assert report["main"](texts("a"), texts("a"))[1].numpy().tolist() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "says"),
+    [
+        (np.zeros(2, np.float32), DTypeError, "expected string"),
+        (np.array([b"a", b"b"]), DTypeError, "Python's str"),
+        (texts("a", None), DTypeError, "expected a text, a NoneType came"),  # type: ignore[arg-type]
+        (texts("\ud800", "a"), DTypeError, "lone surrogates"),
+        (3, ArgumentError, "a value of type int came"),
+        (texts("a"), ShapeError, "b"),
+        (np.array([["a", "b"]], object), ShapeError, r"main\(b\)"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_name(machine: treadle.VirtualMachine, value, kind: type, says: str) -> None:
+    with pytest.raises(kind, match=says):
+        machine["main"](texts("a", "b"), value)
+
+
+def test_texts_for_numbers_are_refused() -> None:
+    machine = treadle.VirtualMachine(treadle.compile(parse_module("func @main(x: float32[2]) {\n  x\n}")))
+    with pytest.raises(DTypeError, match="expected float32"):
+        machine["main"](texts("a", "b"))
+
+
+def test_texts_of_calls_are_forgotten(machine: treadle.VirtualMachine) -> None:
+    machine["main"](texts("once"), texts("and never again"))
+    gc.collect()
+    strings.Texts().number("which tidies up")
+    assert "and never again" not in strings._numbers
+
+
+def test_a_result_keeps_its_texts(machine: treadle.VirtualMachine) -> None:
+    results = [machine["main"](texts(f"text {i}"), texts(f"text {i}"))[1] for i in range(50)]
+    gc.collect()
+    assert [result.numpy()[0] for result in results] == [f"text {i}" for i in range(50)]
+
+
+def test_arguments_that_are_set_before_keep_their_texts(machine: treadle.VirtualMachine) -> None:
+    machine.set_input("main", texts("kept"), texts("kept"))
+    gc.collect()
+    machine["main"](texts("other"), texts("others"))
+    machine.invoke_stateful("main")
+    assert machine.get_outputs("main")[1].numpy().tolist() == ["kept"]
+
+
+def test_the_memory_budget_counts_texts() -> None:
+    module = parse_module("func @main(x: string[n]) {\n  y = concat_texts(x, x)\n  y\n}")
+    machine = treadle.VirtualMachine(treadle.compile(module), max_memory=100_000)
+    machine["main"](texts("a" * 10_000))
+    with pytest.raises(BudgetExceededError):
+        machine["main"](texts("a" * 60_000))
+
+
+def test_a_text_longer_than_the_limit_is_refused(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ELEMENT_BYTES", 10)
+    with pytest.raises(LimitError, match=r"main\(a\): a text of 12 bytes"):
+        machine["main"](texts("ä" * 6), texts("a"))
+
+
+# ---- files ----
+
+CONSTANT = """
+const c0 string[2, 2] = [["a", "é\\n\\""], ["", "a"]]
+
+func @main() -> string[2, 2]  refs=1 ints=0 frame=0 {
+  load_const r0, c0
+  ret r0
+}
+"""
+EXPECTED = [["a", 'é\n"'], ["", "a"]]
+
+
+def test_constants_are_saved_loaded_and_printed() -> None:
+    executable = Executable(parse_assembly(CONSTANT))
+    data = executable.as_bytes()
+    again = load(data)
+    assert again.as_bytes() == data
+    for each in (executable, again, Executable(parse_assembly(again.as_text()))):
+        assert treadle.VirtualMachine(each)["main"]().numpy().tolist() == EXPECTED
+
+
+def with_sections(**changed: bytes) -> bytes:
+    """The file of the constant with other sections, their checksums right."""
+    opened = Container(Executable(parse_assembly(CONSTANT)).as_bytes(), frozenset(schema.BY_NAME))
+    contents = {name: [bytes(view)] for name, view in opened.contents.items()} | {k: [v] for k, v in changed.items()}
+    return b"".join(container.layout(contents, {name: section.required for name, section in schema.BY_NAME.items()}))
+
+
+def elements(*places: int) -> bytes:
+    return np.array(places, "<u8").tobytes().ljust(64, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "says"),
+    [
+        ({"constants": elements(0, 1, 2, 3)}, LimitError, "constant 0 has the text 3 of 3"),
+        ({"constants": elements(0, 1, 2, 2**64 - 1)}, LimitError, "of 3"),
+        ({"strings": b"\x00"}, LimitError, "has the text 2 of 0"),
+        ({"strings": b"\x03\xa1a\xa1\xff\xa0"}, FormatError, "not UTF-8"),
+        ({"strings": b"\x03\xa1a"}, LimitError, "a list of 3 elements, but 2 bytes are left"),
+        ({"strings": b"\xce\xff\xff\xff\xff"}, LimitError, "at most"),
+        ({"strings": b"\x01\xdb\xff\xff\xff\xff"}, FormatError, "strings"),
+        ({"strings": b"\x01\xdb\x00\x01\x00\x01" + b"a" * 65537}, LimitError, "strings"),
+        ({"strings": b"\x01\xc4\x01a"}, FormatError, "expected a string"),
+        ({"constants": elements(0)[:56]}, FormatError, "bytes"),
+    ],
+)
+def test_hostile_texts_in_a_file_are_named_errors(changed: dict, kind: type, says: str) -> None:
+    with pytest.raises(kind, match=says):
+        load(with_sections(**changed))
+
+
+def test_memory_that_nothing_was_written_into_is_never_taken_for_texts() -> None:
+    wild = """
+func @main() -> string[64]  refs=1 ints=0 frame=0 {
+  alloc_tensor r0, string[64]
+  ret r0
+}
+"""
+    with pytest.raises(VerificationError, match="nothing has written them"):
+        treadle.VirtualMachine(Executable(parse_assembly(wild)))
+
+
+def test_a_number_that_no_text_has_is_a_named_error() -> None:
+    with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is no text"):
+        strings.to_texts(np.full(1, -1, np.int64).view(strings.ELEMENT))
