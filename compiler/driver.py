@@ -38,6 +38,7 @@ from .codegen import Generated, distinct, generate
 from .decode_loop import NAME as LOOP
 from .decode_loop import with_decode_loop
 from .forced_sizes import forced_text
+from .host_work import host_primitives, loop_warning
 from .kernels.lower import supports
 from .kernels.target import Target, host
 from .operators.winograd import WinogradChoice, best_tiles
@@ -236,6 +237,8 @@ def compile_module(
         generated = dataclasses.replace(generated, program=program)
     bounds.step("verification")
     check_made(program)
+    if told := loop_warning(host_primitives(program, target, in_loops=True)):
+        warnings.warn(told, UserWarning, stacklevel=4)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
 
 

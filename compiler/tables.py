@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from ..formats import dims, limits
-from ..formats.constants import gathered
+from ..formats.constants import constant_bytes, gathered
 from ..formats.dims import Dim, SymbolicDim
 from ..formats.primitive import AttributeValue, Primitive, PrimitiveDefinition, PrimitiveNode
 from ..formats.types import FunctionType, Type, erase_dims, substitute_dims
@@ -57,10 +57,11 @@ class Tables:
         array = np.require(constant.array, requirements="C")
         if isinstance(constant, ir.Weight):
             return self._weight(constant, array)
-        key = (array.dtype.str, array.shape, zlib.crc32(array.data if array.size else b""))
+        elements = constant_bytes(array)
+        key = (array.dtype.name, array.shape, zlib.crc32(elements))
         alike = self._constants_like.setdefault(key, [])
         for index in alike:
-            if self._constants[index] is array or self._constants[index].tobytes() == array.tobytes():
+            if self._constants[index] is array or constant_bytes(self._constants[index]) == elements:
                 return index
         alike.append(len(self._constants))
         self._constants.append(array)

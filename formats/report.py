@@ -66,6 +66,10 @@ def information_text(facts: dict[str, Any]) -> str:
     tuned = ", ".join(f"{count} for {target}" for target, count in facts["tuned"].items())
     tuned = f"; tuned: {tuned}" if tuned else ""
     lines.append(f"  primitives: {facts['primitives']}; native kernels: {native or 'none'}{tuned}")
+    for each in facts.get("host", ()):
+        nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
+        loop = ", in a loop: this may be slow" if each["in_loop"] else ""
+        lines.append(f"    on the host: {each['name']} ({', '.join(dict.fromkeys(each['operators']))}){nodes}{loop}")
     lines += [f"  {key}: {value}" for key, value in facts["metadata"].items()]
     return "\n".join(lines)
 

@@ -25,7 +25,17 @@ from ..formats.errors import (
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
-_COMMANDS = (".execute", ".inspect", ".profile", ".debugging", ".serve", ".bench", ".maintenance", ".doctor")
+_COMMANDS = (
+    ".execute",
+    ".inspect",
+    ".operators",
+    ".profile",
+    ".debugging",
+    ".serve",
+    ".bench",
+    ".maintenance",
+    ".doctor",
+)
 _DESCRIPTION = "Compile tensor programs to executables, run them, and look inside."
 
 

@@ -1,4 +1,4 @@
-"""Derives docs/isa.md and docs/format.md from the tables of formats/.
+"""Derives docs/isa.md and docs/format.md from the tables of formats/, docs/operators.md from the importers of ONNX.
 
 python -m treadle.tools.docs            writes them
 python -m treadle.tools.docs --check    exits with 1, and shows the difference, when they are stale
@@ -16,6 +16,7 @@ from pathlib import Path
 from ..formats import assembly, container, isa, limits, schema
 from ..formats.codec import Choice, Codec, Converted, Record, Sequence
 from ..formats.dtypes import DType
+from . import operators
 
 FOLDER = Path(__file__).parent.parent / "docs"
 NOTICE = "<!-- Derived by tools/docs.py; edit the table instead, then run `make docs`. -->\n"
@@ -157,7 +158,7 @@ def _parts(codec: Codec) -> Iterator[Codec]:
 
 # ---- writing and checking ----
 
-PAGES = {"isa.md": isa_page, "format.md": format_page}
+PAGES = {"isa.md": isa_page, "format.md": format_page, "operators.md": lambda: operators.page(NOTICE)}
 
 
 def stale() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,11 +76,18 @@ def _info(options: argparse.Namespace) -> None:
             sys.stdout.write(foreign.text)
         return
     executable = _load(file, options)
-    facts = {"file": file.name, "bytes": file.bytes, **information(executable)}
+    facts = {"file": file.name, "bytes": file.bytes, **information(executable), "host": _host_facts(executable)}
     if options.json:
         _print_json(facts)
     else:
         print(information_text(facts))
+
+
+def _host_facts(executable: Executable) -> list[dict[str, Any]]:
+    """The primitives that have no native kernel on this machine."""
+    from ..compiler.host_work import host_primitives
+
+    return [asdict(each) for each in host_primitives(executable.program)]
 
 
 def _stats(options: argparse.Namespace) -> None:

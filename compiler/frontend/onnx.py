@@ -132,6 +132,7 @@ class _ModelImporter:
             known = ", ".join(repr(info.name) for info in inputs)
             hint = near(min(unknown), (info.name for info in inputs))
             raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}{hint}")
+        inputs = [info for info in inputs if self._is_supported(info, shapes, scope)]
         batched: Mapping[str, int] = {}
         if self.batch is not None:
             self.g, shapes, batched = batch_builder(inputs, shapes, self.batch)
@@ -152,6 +153,16 @@ class _ModelImporter:
         return ir.Function(tuple(params), self._result(present(results)), name=name, result_names=names)
 
     # ---- inputs, initializers, outputs ----
+
+    def _is_supported(self, info: onnx.ValueInfoProto, shapes: Shapes, scope: _Scope) -> bool:
+        """Whether an input is of a type that Treadle has; if not, this is noted, and what is made of it is not imported."""
+        try:
+            _declared(info, shapes.get(info.name))
+        except UnsupportedOperatorError as error:
+            self.unsupported += error.operators
+            scope.values[info.name] = None
+            return False
+        return True
 
     def _params(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> list[ir.Var]:
         declared = [(info, *_declared(info, shapes.get(info.name))) for info in inputs]
@@ -230,6 +241,7 @@ class _ModelImporter:
         ]
         if any(value is None for value, name in zip(inputs, node.input, strict=True) if name):
             results: Sequence[Imported | None] = [None] * len(node.output)  # an input could not be imported
+            self._report_unknown(node, origin)
         else:
             results = self._imported(node, inputs, scope, origin)
         for name, value in zip(node.output, results, strict=False):
@@ -246,7 +258,7 @@ class _ModelImporter:
         try:
             results = self._dispatch(node, inputs, scope)
         except (UnsupportedError, DTypeError) as error:
-            self.unsupported.append((_operator(node), origin, error.message))
+            self.unsupported.append((_operator(node), origin, self._with_version(node, error.message)))
             return [None] * len(node.output)
         except InferenceError as error:
             raise error if error.node else InferenceError(f"{_operator(node)}: {error.message}", node=origin) from None
@@ -275,6 +287,23 @@ class _ModelImporter:
         if body is None:
             raise UnsupportedError(self._missing(node))
         return self._inlined(body, node, inputs, defaults)
+
+    def _with_version(self, node: onnx.NodeProto, reason: str) -> str:
+        """A reason with the domain and its version as the model imports it."""
+        domain = _domain(node)
+        return f"{reason} [{domain or 'ai.onnx'} {self.opsets.get(domain, 'of no version')}]"
+
+    def _report_unknown(self, node: onnx.NodeProto, origin: str) -> None:
+        """Notes what nobody can import of a node that stands behind one that is not supported, and of its graphs: whoever wants
+        to run a model wants to know all that keeps it from running."""
+        domain = _domain(node)
+        is_local = (node.domain, node.op_type) in self.functions
+        if not is_local and not is_known(domain, node.op_type, self.opsets.get(domain, 0)):
+            self.unsupported.append((_operator(node), origin, self._with_version(node, self._missing(node))))
+        for attribute in node.attribute:
+            for graph in [attribute.g, *attribute.graphs] if attribute.type in _GRAPHS else ():
+                for inner in graph.node:
+                    self._report_unknown(inner, node_name(inner))
 
     def _missing(self, node: onnx.NodeProto) -> str:
         """Why there is no importer of a node."""
@@ -471,6 +500,16 @@ def _specialized(
             del graph.node[:]
             graph.node.extend(nodes)
     return result
+
+
+def is_known(domain: str, operator: str, opset: int) -> bool:
+    """Whether the operators of that name can be imported at all, as far as their inputs and attributes suit the importer."""
+    if domain == "" and operator in ("If", *LOOPS):
+        return True
+    if find(domain, operator, opset) is not None:
+        return True
+    schema = _schema(operator, opset, domain)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 @functools.cache

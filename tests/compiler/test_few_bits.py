@@ -377,3 +377,13 @@ def test_the_standards_own_examples(tmp_path: Path) -> None:
         for inputs, outputs in case.data_sets:
             (got,), wanted = run(str(path), [array_of(each) for each in inputs]), array_of(outputs[0])
             np.testing.assert_allclose(got, wanted.astype(got.dtype), rtol=1e-6, err_msg=case.name)
+
+
+def test_a_tensor_of_a_type_that_numpy_lacks_is_a_constant() -> None:
+    """Its elements have no buffer of their own in Python."""
+    import ml_dtypes
+
+    x = treadle.var("x", (2,), "bfloat16")
+    weight = treadle.constant(np.array([1, 2], ml_dtypes.bfloat16))
+    executable = treadle.compile(treadle.function([x], x + weight), embed_native=False, opt_level=0)
+    assert any(array.dtype == ml_dtypes.bfloat16 for array in executable.constants)
