@@ -121,7 +121,7 @@ def may_fold(
     free_bytes: int = limits.FOLDED_BYTES,
 ) -> bool:
     """Whether an operator on constants of these types may be evaluated now. Then it has been counted."""
-    if not may_grow(inputs, results, free_bytes):
+    if operator.varies or not may_grow(inputs, results, free_bytes):
         return False
     units = evaluation_units(operator, inputs, results, attributes)
     most = max(FOLD_UNITS, FOLD_UNITS_A_BYTE * _bytes(inputs))

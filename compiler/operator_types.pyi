@@ -206,6 +206,12 @@ class ModelOperators:
         shape: of the result
         """
 
+    def call_seed(self, /, *, place: int) -> Expression:
+        """call_seed(): 64 random bits, others each time.
+
+        place: which of the model's draws it is for: each has its own
+        """
+
     def cast(self, x: Operand, /, *, dtype: _ElementType) -> Expression:
         """cast(x): x in another element type; float to integer is cut off towards zero, kept in range, and 0 for NaN.
 

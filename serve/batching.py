@@ -38,7 +38,19 @@ _TRY_SECONDS = 20.0  # that trying a model may take; then its requests are not m
 class Pending:
     """A request that waits for its turn, alone or with others."""
 
-    __slots__ = ("arguments", "cancel", "deadline", "done", "ended", "endpoint", "key", "rows", "since", "started")
+    __slots__ = (
+        "arguments",
+        "cancel",
+        "deadline",
+        "done",
+        "ended",
+        "endpoint",
+        "gathering",
+        "key",
+        "rows",
+        "since",
+        "started",
+    )
 
     def __init__(
         self,
@@ -55,6 +67,7 @@ class Pending:
         self.key = (endpoint.function, tuple([array.shape[1:] for array in arguments])) if rows is not None else None
         self.since = time.monotonic()
         self.started = self.ended = 0.0  # of the call that answers it, which others may share
+        self.gathering = 0.0  # seconds that it took to put its rows among these
 
     def check_wanted(self) -> None:
         """Raises ClientGoneError, DeadlineError for a request that nobody waits for any more."""
@@ -91,12 +104,13 @@ class Batch:
             for each in members:
                 each.run()
             return
-        started = time.monotonic()
+        begun = time.monotonic()
         deadlines = [each.deadline for each in members]
         deadline = None if None in deadlines else max(deadlines)  # type: ignore[type-var]
         try:
             arguments = [np.concatenate(parts) for parts in zip(*(each.arguments for each in members), strict=True)]
-            outputs = members[0].endpoint.run(arguments, deadline)
+            started = time.monotonic()
+            outputs = members[0].endpoint.run(arguments, deadline, gathering=started - begun)
         except (TreadleError, MemoryError):
             for each in members:
                 each.run()
@@ -108,7 +122,7 @@ class Batch:
         first, ended = 0, time.monotonic()
         self.rows = len(arguments[0])
         for each in members:
-            each.started, each.ended = started, ended
+            each.gathering, each.started, each.ended = started - begun, started, ended
             assert each.rows is not None
             rows = slice(first, first + each.rows)
             first += each.rows

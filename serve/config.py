@@ -30,6 +30,7 @@ class ModelConfig:
     max_delay: float = 0.0  # that the first request of a batch waits for others
     preferred: tuple[int, ...] = ()  # numbers of rows for which nothing waits any longer
     max_sequences: int = 64
+    max_sequence_memory: int = 1 << 30  # that what the sequences of a function keep may take together
     sequence_idle: float = 60.0  # after which a sequence that nobody continues is forgotten
     state: Mapping[str, str] = field(default_factory=dict)  # an input → the output that it is in a sequence's next call
 
@@ -119,6 +120,7 @@ _BOUNDS = (
     "threads",
     "max_batch",
     "max_sequences",
+    "max_sequence_memory",
     "sequence_idle",
 )
 _CHECKS: dict[str, Any] = {each.name: _whole for each in fields(ModelConfig)} | {

@@ -69,20 +69,20 @@ def _statistics(model: Model, endpoint: Endpoint, counted: Statistics) -> dict[s
             "success": count(counted.success),
             "fail": count(counted.fail),
             "queue": count(counted.queue),
-            "compute_input": nothing,
+            "compute_input": count(counted.input),
             "compute_infer": count(counted.compute),
-            "compute_output": nothing,
+            "compute_output": count(counted.output),
             "cache_hit": nothing,
             "cache_miss": nothing,
         },
         "batch_stats": [
             {
                 "batch_size": rows,
-                "compute_input": nothing,
-                "compute_infer": count(each),
-                "compute_output": nothing,
+                "compute_input": count(gathering),
+                "compute_infer": count(call),
+                "compute_output": {"count": call.count, "ns": 0},  # each request has a view of its rows
             }
-            for rows, each in sorted(counted.sizes.copy().items())
+            for rows, (gathering, call) in sorted(counted.sizes.copy().items())
         ],
     }
 

@@ -95,9 +95,14 @@ class Endpoint:
         return self._arrays(result, arguments)
 
     def run(
-        self, arguments: Sequence[np.ndarray], deadline: float | None = None, cancel: CancelToken | None = None
+        self,
+        arguments: Sequence[np.ndarray],
+        deadline: float | None = None,
+        cancel: CancelToken | None = None,
+        gathering: float = 0.0,
     ) -> list[np.ndarray]:
-        """The outputs. `deadline` is a time of `time.monotonic`. Raises what the call raises, DeadlineError."""
+        """The outputs. `deadline` is a time of `time.monotonic`; `gathering` seconds it took to make one call's arguments of
+        several requests'. Raises what the call raises, DeadlineError."""
         seconds, config = self._config.max_seconds, self._config
         if deadline is not None:
             seconds = min(seconds, deadline - time.monotonic())
@@ -112,7 +117,7 @@ class Endpoint:
             max_memory=config.max_memory,
             cancel=cancel,
         )
-        self._count(arguments, time.perf_counter() - start)
+        self._count(arguments, time.perf_counter() - start, gathering)
         return self._arrays(result, arguments)
 
     def _filled(self, arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
@@ -120,10 +125,10 @@ class Endpoint:
             return arguments
         return [np.repeat(array, self.least_rows, 0) for array in arguments]
 
-    def _count(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
+    def _count(self, arguments: Sequence[np.ndarray], seconds: float, gathering: float = 0.0) -> None:
         self._note(arguments, seconds)
         if self.statistics is not None:
-            self.statistics.called(seconds, rows_in(arguments))
+            self.statistics.called(gathering, seconds, rows_in(arguments))
 
     def _note(self, arguments: Sequence[np.ndarray], seconds: float) -> None:
         """What a call usually takes; one that the system held up says little, so no call counts for more than a few."""

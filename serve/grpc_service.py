@@ -100,9 +100,14 @@ class Methods:
                 request.deadline = min(request.deadline or 1e300, after(remaining))
             request.cancel = cancel or _cancelled_with(context)
 
+        start = time.perf_counter()
         request = self._request(message)
-        request.span = span
-        return self._print(self._service.infer(request, bound), message)
+        request.reading, request.span = time.perf_counter() - start, span
+        response = self._service.infer(request, bound)
+        start = time.perf_counter()
+        answer = self._print(response, message)
+        response.statistics.printed(time.perf_counter() - start)
+        return answer
 
     def _request(self, message: Any) -> Request:
         parameters = _parameters(message.parameters)

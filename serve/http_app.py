@@ -120,8 +120,9 @@ class HttpApp:
         length, head_length = _number(fields, b"content-length"), _number(fields, _HEAD_LENGTH)
         with Body(receive, length, limits.max_body, limits.body_seconds, self._room) as body:
             head, binary = await self._read(body, length, head_length, fields)
+            start = time.perf_counter()
             request = make_request(head, binary, model, version, self._regions)
-            request.span = span
+            request.reading, request.span = time.perf_counter() - start, span
             if b"request-timeout" in fields:
                 seconds = _seconds(fields[b"request-timeout"])
                 request.deadline = min(request.deadline or 1e300, after(seconds))
@@ -136,7 +137,10 @@ class HttpApp:
                     response = await self._elsewhere(call, receive)
             finally:
                 service.end(call)
-            return self._printed(response, head, fields)
+            start = time.perf_counter()
+            printed = self._printed(response, head, fields)
+            response.statistics.printed(time.perf_counter() - start)
+            return printed
 
     async def _read(
         self, body: Body, length: int | None, head_length: int | None, fields: dict[bytes, bytes]

@@ -94,7 +94,7 @@ class RemoteMethods:
             with self._calls.turn(session), _running(session, context) as token:
                 work = Work(session, header, data, context.time_remaining(), token)
                 task, seconds = self._long[what], work.budget()["max_seconds"] if what in WORK else work.seconds()
-                answer = in_turn(self._scheduler, session.line, token, seconds, lambda: task(work))
+                answer = in_turn(self._scheduler, session.line, token, seconds, lambda: _with_memory(task, work))
                 parts = work.parts
             return pack(answer, parts)
         except Exception as error:
@@ -261,6 +261,12 @@ def _joined(chunks: Iterator[bytes], size: int) -> bytearray:
     if len(data) != size:
         raise FormatError(f"an upload said that it has {size} bytes, {len(data)} came")
     return data
+
+
+def _with_memory(task: Callable[[Work], dict[str, Any]], work: Work) -> dict[str, Any]:
+    """Does what takes memory of the host's: no more than is left by what else is held and runs."""
+    with work.session.total.lent(work.session.limits.memory) as work.memory:
+        return task(work)
 
 
 @contextlib.contextmanager

@@ -73,10 +73,11 @@ class _Charge:
 
 
 class Total:
-    """Bytes that all sessions of a server hold."""
+    """Bytes that all sessions of a server hold, and that their calls may take while they run."""
 
     def __init__(self, most: int) -> None:
         self.most, self.bytes = most, 0
+        self._lent = 0  # to calls that run
         self._lock = threading.Lock()
 
     def add(self, amount: int) -> None:
@@ -88,9 +89,18 @@ class Total:
                 )
             self.bytes += amount
 
-    @property
-    def left(self) -> int:
-        return max(0, self.most - self.bytes)
+    @contextlib.contextmanager
+    def lent(self, most: int) -> Iterator[int]:
+        """The bytes that a call may take, within this: at most half of what nobody holds and no other call was lent, so that all
+        together never have more than there is, and the next one has some too."""
+        with self._lock:
+            amount = min(most, max(0, self.most - self.bytes - self._lent) // 2)
+            self._lent += amount
+        try:
+            yield amount
+        finally:
+            with self._lock:
+                self._lent -= amount
 
 
 class Session:

@@ -74,6 +74,7 @@ class Work:
         self._deadline = None if remaining is None else time.monotonic() + remaining
         self._reader = Reader(header.get("values", []), data, self._special)
         self._inline = session.limits.inline
+        self.memory = session.limits.memory  # bytes that its call may take
 
     # ---- what came ----
 
@@ -117,7 +118,7 @@ class Work:
         most = {
             "max_steps": limits.steps,
             "max_seconds": self.seconds(),
-            "max_memory": min(limits.memory, self.session.total.left),
+            "max_memory": self.memory,
             "max_depth": DEFAULT_DEPTH,
             "threads": None,
         }

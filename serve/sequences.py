@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 import numpy as np
@@ -21,7 +22,8 @@ class Sequence:
     """What one sequence keeps, and whose turn it is."""
 
     def __init__(self) -> None:
-        self.inputs: dict[str, np.ndarray] = {}
+        self.inputs: Mapping[str, np.ndarray] = {}
+        self.bytes = 0  # of these
         self.last = time.monotonic()
         self.is_over = False
         self._lock = threading.Lock()
@@ -64,6 +66,7 @@ class Sequences:
         self._config = config
         self._lock = threading.Lock()
         self._open: OrderedDict[int | str, Sequence] = OrderedDict()  # those that were used longest ago come first
+        self._bytes = 0  # that they keep
 
     def __len__(self) -> int:
         return len(self._open)
@@ -84,6 +87,23 @@ class Sequences:
             found.last = now
             self._open.move_to_end(key)
             return found
+
+    def keep(self, sequence: Sequence, changed: Mapping[str, np.ndarray]) -> None:
+        """Has a sequence keep these inputs, in place of those that it has by these names. Raises OverloadedError where all
+        sequences together would keep more than they may."""
+        inputs = {**sequence.inputs, **changed}
+        size, most = sum(array.nbytes for array in inputs.values()), self._config.max_sequence_memory
+        with self._lock:
+            if sequence.is_over:  # what it kept does not count any more
+                return
+            others = self._bytes - sequence.bytes
+            if others + size > most:
+                raise OverloadedError(
+                    f"the sequence would keep {size} bytes and others keep {others}; together they may keep {most} "
+                    "(max_sequence_memory): end one, or try again later"
+                )
+            self._bytes, sequence.bytes = others + size, size
+        sequence.inputs = inputs
 
     def end(self, key: int | str, sequence: Sequence) -> None:
         """Forgets a sequence."""
@@ -107,3 +127,4 @@ class Sequences:
         dropped = self._open.pop(key, None)
         if dropped is not None:
             dropped.is_over = True
+            self._bytes -= dropped.bytes

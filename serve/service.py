@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,13 @@ from ..vm.budgets import CancelToken
 from .batching import Pending
 from .datatypes import described
 from .endpoint import Endpoint, rows_in
-from .errors import BadRequestError, DeadlineError, as_serve_error
+from .errors import BadRequestError, DeadlineError, OverloadedError, as_serve_error
 from .metrics import Metrics
 from .model import Model
 from .repository import Repository
 from .scheduler import Scheduler
-from .sequences import Sequence
+from .sequences import Sequence, Sequences
+from .statistics import Statistics
 from .tracing import Span
 
 NAME = "treadle"
@@ -52,6 +53,7 @@ class Request:
     is_end: bool = False
     cancel: CancelToken | None = None
     span: Span | None = None
+    reading: float = 0.0  # seconds that making arrays of the message took
 
 
 @dataclass(slots=True)
@@ -61,7 +63,8 @@ class Response:
     model: str
     version: str
     id: str
-    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    outputs: dict[str, np.ndarray]
+    statistics: Statistics  # that count how long making a message of it takes
 
 
 @dataclass(slots=True)
@@ -79,6 +82,11 @@ class Call:
     pending: Pending | None = None  # then its times count
 
     @property
+    def sequences(self) -> Sequences:
+        """Those of its function."""
+        return self.model.sequences[self.endpoint.function]
+
+    @property
     def computed(self) -> float | None:
         """Seconds that the call took, which other requests may share; None unless it has ended."""
         timed = self.pending or self
@@ -88,7 +96,12 @@ class Call:
     def queued(self) -> float | None:
         """Seconds from the request's last byte to the beginning of the call; None unless it was called."""
         started = self.started if self.pending is None else self.pending.started
-        return started - self.since if started else None
+        return started - self.gathering - self.since if started else None
+
+    @property
+    def gathering(self) -> float:
+        """Seconds that it took to put its tensors among other requests'."""
+        return 0.0 if self.pending is None else self.pending.gathering
 
 
 class Service:
@@ -175,14 +188,13 @@ class Service:
         try:
             if sequence.is_over:
                 raise BadRequestError(f"sequence {request.sequence!r} has ended meanwhile")
-            given = {**sequence.inputs, **request.inputs}
-            call.arguments = call.endpoint.arguments(given)
+            call.arguments = call.endpoint.arguments({**sequence.inputs, **request.inputs})
+            call.sequences.keep(sequence, {name: np.array(array) for name, array in request.inputs.items()})
         except BaseException:
             if request.is_start and request.sequence is not None:
-                call.model.sequences[call.endpoint.function].end(request.sequence, sequence)
+                call.sequences.end(request.sequence, sequence)
             sequence.leave()
             raise
-        sequence.inputs = {name: np.array(array) for name, array in given.items()}
         return call
 
     def is_short(self, call: Call) -> bool:
@@ -224,13 +236,14 @@ class Service:
         if call.sequence is not None:
             self._continue(call, call.sequence, named)
         model, function = call.model, call.endpoint.function
-        seconds, queued, rows = time.monotonic() - call.since, call.queued, rows_in(call.arguments)
-        model.statistics[function].succeeded(seconds, queued or 0.0, call.computed or 0.0, rows)
+        seconds, queued, rows = time.monotonic() - call.since + request.reading, call.queued, rows_in(call.arguments)
+        statistics = model.statistics[function]
+        statistics.succeeded(seconds, queued or 0.0, request.reading + call.gathering, call.computed or 0.0, rows)
         self.metrics.answered(model.name, function, "OK", seconds, queued)
         if request.span is not None:
             request.span.called(call, rows)
         wanted = {name: named[name] for name in request.outputs} if request.outputs else named
-        return Response(request.model, str(call.model.version), request.id, wanted)
+        return Response(request.model, str(call.model.version), request.id, wanted, statistics)
 
     def failed(self, call: Call, error: BaseException) -> Exception:
         """The error that a request is answered with; it is counted."""
@@ -243,11 +256,18 @@ class Service:
         return answer
 
     def _continue(self, call: Call, sequence: Sequence, outputs: Mapping[str, np.ndarray]) -> None:
-        for name, output in call.model.config.state.items():
-            if output in outputs:
-                sequence.inputs[name] = outputs[output]
-        if call.request.is_end and call.request.sequence is not None:
-            call.model.sequences[call.endpoint.function].end(call.request.sequence, sequence)
+        request, state = call.request, call.model.config.state
+        assert request.sequence is not None
+        if request.is_end:
+            call.sequences.end(request.sequence, sequence)
+            return
+        changed = {name: outputs[output] for name, output in state.items() if output in outputs}
+        try:
+            if changed:
+                call.sequences.keep(sequence, changed)
+        except OverloadedError as error:  # without its state it cannot be continued
+            call.sequences.end(request.sequence, sequence)
+            raise self.failed(call, error) from None
 
     @staticmethod
     def end(call: Call) -> None:

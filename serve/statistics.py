@@ -32,32 +32,42 @@ class Statistics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.rows = self.calls = self.last_ms = 0
-        self.success, self.fail, self.queue, self.compute = Count(), Count(), Count(), Count()
+        self.success, self.fail, self.queue = Count(), Count(), Count()
+        self.input, self.compute, self.output = Count(), Count(), Count()
         self.times = [0] * (len(INTERVALS) + 1)  # how many requests took so long
         self.waits = [0] * (len(INTERVALS) + 1)  # and waited so long for their turn
-        self.sizes: dict[int, Count] = {}  # calls by their rows
+        self.sizes: dict[int, tuple[Count, Count]] = {}  # calls by their rows: the gathering of these, and the call
 
-    def called(self, seconds: float, rows: int) -> None:
-        """A call that gave results, of one request or several, and the rows of all."""
+    def called(self, gathering: float, seconds: float, rows: int) -> None:
+        """A call that gave results, of one request or several, and the rows of all, which were gathered before."""
         with self._lock:
             self.calls += 1
-            count = self.sizes.get(rows)
-            if count is None:
+            counts = self.sizes.get(rows)
+            if counts is None:
                 if len(self.sizes) >= _MAX_SIZES:
                     return
-                count = self.sizes[rows] = Count()
-            count.add(seconds)
+                counts = self.sizes[rows] = Count(), Count()
+            for count, each in zip(counts, (gathering, seconds), strict=True):
+                count.add(each)
 
-    def succeeded(self, seconds: float, queued: float, computed: float, rows: int) -> None:
-        """A request that was answered after so many seconds, of which it waited for its turn and was computed for those."""
+    def succeeded(self, seconds: float, queued: float, prepared: float, computed: float, rows: int) -> None:
+        """A request that was answered after so many seconds, of which it waited for its turn and was computed for those. Its
+        tensors were read, and put among others', in `prepared` seconds."""
         with self._lock:
             self.rows += rows
             self.last_ms = int(time.time() * 1000)
             self.success.add(seconds)
             self.queue.add(queued)
+            self.input.add(prepared)
             self.compute.add(computed)
             self.times[bisect.bisect_left(INTERVALS, seconds)] += 1
             self.waits[bisect.bisect_left(INTERVALS, queued)] += 1
+
+    def printed(self, seconds: float) -> None:
+        """The message of an answer, which succeeded, was made of its tensors."""
+        with self._lock:
+            self.output.add(seconds)
+            self.success.ns += int(seconds * 1e9)
 
     def failed(self, seconds: float) -> None:
         """A request that was answered with an error."""

@@ -44,6 +44,12 @@ def _count(text: str) -> int:
     return number
 
 
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("a whole number from 0 on is expected")
+    return int(text)
+
+
 def _bytes(text: str) -> int:
     number, unit = (text[:-1], text[-1:].upper()) if text[-1:].isalpha() else (text, "")
     if unit not in _UNITS or not number.isdecimal() or not int(number):
@@ -70,6 +76,7 @@ KNOBS: dict[str, Knob] = {knob.name: knob for knob in (
     Knob("TREADLE_TARGET", None, str, "CPU to generate code for, NAME or NAME:+feature,-feature (default: this one)"),
     Knob("TREADLE_KERNELS", "build", _kernels, "in ONNX conformance runs: build what the cache lacks, or cached: evaluate it"),
     Knob("TREADLE_MAX_BUILD_SECONDS", 1800.0, _seconds, "seconds that a machine may build kernels for (default: 1800)"),
+    Knob("TREADLE_SEED", None, _seed, "seed of random operators that have none in the model (default: another one in each call)"),
     Knob("TREADLE_JOBS", None, _count, "processes that build kernels (default: the CPUs of this process)"),
 )}
 # fmt: on

@@ -97,6 +97,7 @@ KERNELS = (
     "compiler/operators/packing.py",
     "compiler/operators/pooling.py",
     "compiler/operators/quantized.py",
+    "compiler/operators/random.py",
     "compiler/operators/recurrent.py",
     "compiler/operators/reduction.py",
     "compiler/operators/resize.py",

@@ -42,6 +42,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_networks,
     onnx_quantized,
     onnx_quantized_runtime,
+    onnx_random,
     onnx_recurrent,
     onnx_resize,
     onnx_runtime,
@@ -50,6 +51,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_sequences,
     onnx_shapes,
     onnx_texts,
+    onnx_training,
 )
 from .onnx_batch import BatchBuilder, Place, batch_builder
 from .onnx_file import ModelFile, ModelSource, read_model

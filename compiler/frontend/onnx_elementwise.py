@@ -8,7 +8,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from .onnx_table import ImporterFunction, importer
 from .onnx_tensors import element_type
-from .onnx_values import GraphBuilder, UnsupportedError, Value, scalar
+from .onnx_values import GraphBuilder, Value, scalar
 
 # ONNX operators that are operators of ours under another name.
 UNARY = {
@@ -329,20 +329,3 @@ def _clip_before_11(
     max: float = float(np.finfo(np.float32).max),
 ) -> Value:
     return g.op("clip", x, min=min, max=max)
-
-
-@importer("Dropout", since=12)
-def _dropout(
-    g: GraphBuilder, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int = 0
-) -> tuple[Value, ...]:
-    if training_mode is not None and (training_mode.constant is None or training_mode.constant.any()):
-        raise UnsupportedError("dropout in training mode")
-    return (x, g.op("full", shape=x.shape, value=True, dtype=DType.bool))[: g.output_count]
-
-
-@importer("Dropout")
-def _dropout_before_12(g: GraphBuilder, x: Value, *, ratio: float = 0.5, is_test: int = 1) -> tuple[Value, ...]:
-    if not is_test:
-        raise UnsupportedError("dropout in training mode")
-    mask = {"value": True, "dtype": DType.bool} if g.opset >= 10 else {"value": 1, "dtype": x.dtype}
-    return (x, g.op("full", shape=x.shape, **mask))[: g.output_count]

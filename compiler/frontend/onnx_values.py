@@ -128,6 +128,7 @@ class GraphBuilder:
         self._sizes: dict[Value, tuple[Dim, ...]] = {}  # of values whose elements were made dimensions
         self._parts: dict[Value, Sequence[Value]] = {}  # of vectors that were joined
         self._dimension_names: set[str] = set()
+        self._places_given = 0
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
@@ -282,6 +283,11 @@ class GraphBuilder:
             unique = f"{base}_{number}"
         self._dimension_names.add(unique)
         return dims.variable(unique)
+
+    def new_place(self) -> int:
+        """A number that no other node's draw has."""
+        self._places_given += 1
+        return self._places_given
 
     def written(self, value: Value, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The shape that a model writes down for what is made of `value`; a builder may know better."""

@@ -16,6 +16,7 @@ from . import (  # noqa: F401  (they register entries)
     packing,
     pooling,
     quantized,
+    random,
     recurrent,
     reduction,
     resize,

@@ -131,6 +131,8 @@ class Operator:
     Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
     shape for the last time where it writes the same element: the result may take that input's memory.
 
+    One that `varies` gives something else each time: it is never evaluated ahead, and runs on the host.
+
     The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`. Of string
     tensors it sees numbers, one for each text, unless it `takes_texts`: then it takes and gives arrays of Python's texts.
 
@@ -151,6 +153,7 @@ class Operator:
     in_place: bool = False
     takes_bits: bool = False
     takes_texts: bool = False
+    varies: bool = False
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -287,6 +290,7 @@ def register(
     in_place: bool = False,
     takes_bits: bool = False,
     takes_texts: bool = False,
+    varies: bool = False,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -294,7 +298,7 @@ def register(
     """
     if name in TABLE:
         raise ValueError(f"operator {name!r} is registered twice")
-    native = "" if data_dependent or takes_texts else name
+    native = "" if data_dependent or takes_texts or varies else name
     names = tuple(inputs.split())
     in_place = in_place or fusion is Fusion.ELEMENTWISE
     TABLE[name] = Operator(
@@ -311,6 +315,7 @@ def register(
         in_place,
         takes_bits,
         takes_texts,
+        varies,
     )
 
 

@@ -152,6 +152,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("listed_boxes", [(I, (2, "n", 3))], {}),
     ("extent", [(I, ())], {}),
     ("extents", [(I, (3,))], {}),
+    ("call_seed", [], {"place": 0}),
     ("cumulative_prod", [(F, ("n", 4))], {"axis": -1, "exclusive": True, "reverse": True}),
     ("counted_nonzero", [(F, (2, 4))], {"count": 8}),
     ("counted_boxes", [(I, (2, 3, 3))], {"count": 18}),

@@ -49,6 +49,12 @@ def counter() -> treadle.Executable:
     return treadle.compile(Module(main=function([x, total], treadle.tuple_(x + total, x))))
 
 
+def growing() -> treadle.Executable:
+    """A state that is twice as long after each call."""
+    x = var("x", ("n",))
+    return treadle.compile(Module(main=function([x], op.concat(x, x))))
+
+
 def folder(path: Path, **executables: treadle.Executable) -> Path:
     for name, executable in executables.items():
         executable.export_library(path / f"{name}.trdl")

@@ -282,6 +282,39 @@ def test_a_start_that_fails_leaves_no_sequence(folder: Path, start: Callable[...
     assert len(server.repository.find("rows").sequences["main"]) == 0
 
 
+def test_what_sequences_keep_is_bounded_together(folder: Path, start: Callable[..., Any]):
+    (folder / "rows.json").write_text('{"max_sequence_memory": 1000}')
+    server = start()
+    client, sequences = Client(server.http_port), server.repository.find("rows").sequences["main"]
+    row = np.ones((1, 8), np.float32)  # 32 bytes
+
+    def ask(key: int, rows: int, **parameters: bool) -> int:
+        return client.infer("rows", np.repeat(row, rows, 0), parameters={"sequence_id": key, **parameters})[0]
+
+    assert ask(1, 20, sequence_start=True) == 200  # 640 bytes
+    assert ask(2, 20, sequence_start=True) == 429
+    assert len(sequences) == 1
+    assert ask(2, 10, sequence_start=True) == 200
+    assert ask(2, 12) == 429  # what it had stays
+    assert ask(2, 11) == 200
+    assert ask(1, 1) == 200  # it keeps less than before
+    assert ask(2, 30) == 200
+    assert ask(1, 1, sequence_end=True) == ask(2, 1, sequence_end=True) == 200
+    assert ask(3, 31, sequence_start=True) == 200  # nothing is left of the others
+
+
+def test_a_sequence_whose_state_outgrows_the_bound_ends_by_name(folder: Path, start: Callable[..., Any]):
+    models.folder(folder, growing=models.growing())
+    (folder / "growing.json").write_text('{"state": {"x": "concat"}, "max_sequence_memory": 1000}')
+    server = start()
+    client, sequence = Client(server.http_port), {"sequence_id": 1}
+    assert client.infer("growing", np.ones(80, np.float32), parameters={**sequence, "sequence_start": True})[0] == 200
+    status, answer, _ = client.ask("POST", "/v2/models/growing/infer", {"inputs": [], "parameters": sequence})
+    assert status == 429
+    assert "max_sequence_memory" in answer["error"]
+    assert len(server.repository.find("growing").sequences["main"]) == 0
+
+
 def test_sequences_expire_though_nobody_asks(folder: Path, start: Callable[..., Any]):
     (folder / "rows.json").write_text('{"sequence_idle": 0.2}')
     server = start()

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
-from treadle import VirtualMachine, errors
+from treadle import Module, VirtualMachine, errors, function, var
 
 from . import models
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
 import grpc
-from treadle.serve.remote_sessions import RemoteLimits, Session
+from treadle.serve.remote_sessions import RemoteLimits, Session, Total
 from treadle.serve.remote_turns import Places, in_turn
 from treadle.serve.scheduler import Line, Scheduler
 from treadle.vm.remote_wire import SESSION_KEY, pack, unpack
@@ -160,3 +160,45 @@ def test_uploads_that_stop_halfway_keep_nobody_from_uploading(start: Callable[..
         for future in futures:
             assert unpack(future.result(20))[0]["error"]["class"] == "FormatError"
         assert held.bytes == 0
+
+
+def test_calls_at_once_are_lent_no_more_memory_than_there_is():
+    total = Total(1000)
+    total.add(200)
+    with total.lent(300) as first, total.lent(300) as second, total.lent(300) as third:
+        assert (first, second, third) == (300, 250, 125)
+        total.add(500)  # what a call gave is held from now on
+        with total.lent(300) as fourth:
+            assert fourth == 0
+    with total.lent(300) as again:
+        assert again == 150
+
+
+def test_a_call_takes_no_memory_that_another_may_take_now(start: Callable[..., Any]):
+    held, begun, go_on = [], threading.Event(), threading.Event()
+
+    def wait(x: Any) -> Any:
+        begun.set()
+        assert go_on.wait(20)
+        return x.numpy()
+
+    x = var("x", ("n",))
+    import_ = treadle.import_("wait", "fn(float32[n]) -> float32[n]")
+    waits = treadle.compile(Module(main=function([x], import_(x))))
+    doubles = treadle.compile(Module(main=function([x], x + x)))
+    server = start(remote=RemoteLimits(total=64 << 20, memory=32 << 20), functions={"wait": wait})
+    with (
+        treadle.remote(f"127.0.0.1:{server.grpc_port}") as first,
+        treadle.remote(f"127.0.0.1:{server.grpc_port}") as second,
+    ):
+        waiting, doubling = VirtualMachine(waits, device=first), VirtualMachine(doubles, device=second)
+        thread = threading.Thread(target=lambda: held.append(waiting["main"](np.ones(4, np.float32))))
+        thread.start()
+        try:
+            assert begun.wait(20)
+            with pytest.raises(errors.BudgetExceededError, match="memory"):
+                doubling["main"](np.ones(3 << 20, np.float32))  # 12 MiB: 32 of the 64 are lent, and 12 are held
+        finally:
+            go_on.set()
+            thread.join()
+        assert doubling["main"](np.ones(3 << 20, np.float32)).shape == (3 << 20,)

@@ -62,6 +62,9 @@ def test_merged_requests_are_one_call(service: Service):
     assert batch["batch_size"] == 6
     assert batch["compute_infer"]["count"] == 1
     assert 0 < batch["compute_infer"]["ns"] <= found["inference_stats"]["compute_infer"]["ns"]
+    assert (
+        0 < batch["compute_input"]["ns"] <= found["inference_stats"]["compute_input"]["ns"]
+    )  # three shared the gathering
 
 
 def test_what_is_tried_when_a_model_is_loaded_is_no_call(service: Service):
@@ -79,7 +82,7 @@ def test_calls_are_counted_by_their_rows(service: Service):
 def test_numbers_of_rows_that_are_counted_are_bounded(service: Service):
     statistics = service.repository.find("rows").statistics["main"]
     for rows in range(1000):
-        statistics.called(1e-6, rows)
+        statistics.called(0.0, 1e-6, rows)
     assert (statistics.calls, len(statistics.sizes)) == (1000, 256)
 
 
@@ -92,6 +95,24 @@ def test_waiting_is_in_the_histograms(service: Service):
     assert 'treadle_queue_seconds_bucket{function="main",le="0.025",model="rows"} 0.0' in page
     assert 'treadle_queue_seconds_count{function="main",model="rows"} 2.0' in page
     assert 'treadle_request_seconds_bucket{function="main",le="+Inf",model="rows"} 2.0' in page
+
+
+@pytest.mark.parametrize("transport", ["http", "grpc"])
+def test_reading_and_printing_tensors_are_counted(transport: str, folder: Path, start: Callable[..., Any]):
+    clients = pytest.importorskip(f"tritonclient.{transport}")
+    server = start()
+    client = clients.InferenceServerClient(f"127.0.0.1:{getattr(server, transport + '_port')}")
+    x = clients.InferInput("x", [500, 8], "FP32")
+    x.set_data_from_numpy(np.zeros((500, 8), np.float32))
+    for _ in range(3):
+        client.infer("rows", [x])
+    (found,) = model_statistics(server.service.repository, "rows")
+    stats = found["inference_stats"]
+    parts = [stats[name] for name in ("queue", "compute_input", "compute_infer", "compute_output")]
+    assert [part["count"] for part in parts] == [3, 3, 3, 3]
+    assert all(part["ns"] > 0 for part in parts[1:])
+    assert sum(part["ns"] for part in parts) <= stats["success"]["ns"]
+    client.close()
 
 
 def test_triton_clients_see_batch_statistics(folder: Path, start: Callable[..., Any]):

@@ -1,0 +1,31 @@
+"""Steps of optimisers, against ONNX's evaluator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from treadle.tests.compiler.onnx_nodes import Node
+
+DOMAIN = "ai.onnx.preview.training"
+SHAPES = ((3, 4), (5,))
+MOMENTUM = {"alpha": 0.9, "beta": 0.3, "norm_coefficient": 0.01}
+OPTIMISERS = [
+    ("Adagrad", 3, {"decay_factor": 0.1, "epsilon": 1e-5, "norm_coefficient": 0.02}),
+    ("Adam", 4, {"alpha": 0.95, "beta": 0.85, "epsilon": 1e-2, "norm_coefficient": 0.02, "norm_coefficient_post": 0.1}),
+    ("Adam", 4, {}),
+    ("Momentum", 3, {"mode": "standard", **MOMENTUM}),
+    ("Momentum", 3, {"mode": "nesterov", **MOMENTUM}),
+]
+
+
+@pytest.mark.parametrize(("name", "each", "attributes"), OPTIMISERS, ids=lambda part: str(part))
+def test_a_step_of_two_tensors(name, each, attributes):
+    draw = np.random.default_rng(0)
+    tensors = [draw.uniform(0.5, 2, shape).astype(np.float32) for _ in range(each) for shape in SHAPES]
+    declared = [("float32", ("n", *array.shape[1:]) if array.ndim > 1 else array.shape) for array in tensors]
+    node = Node(
+        name, ("float32", ()), ("int64", ()), *declared, outputs=2 * (each - 1), opset=1, domain=DOMAIN, **attributes
+    )
+    for count in (0, 3):
+        node.check(np.float32(0.1), count, *tensors)
+    assert node.on_host == []
