@@ -150,6 +150,7 @@ def test_a_function_of_a_text_is_compiled_by_its_name(tmp_path, capsys):
     ("text", "kind"),
     [
         ("func @main() -> int64[1] {\nL0:\n  goto L0\n}\n", "assembly"),
+        ("func @main(x: float32[2]) -> float32[2] {\n  rett r0\n}\n", "assembly"),
         ("func @main(x: float32[2]) {\n  x\n}\n", "ir"),
         ("func @main(x: float32[2], r1: float32[2]) {\n  add: float32[2] = add(x, r1)\n  add\n}\n", "ir"),
         (
