@@ -365,6 +365,9 @@ class ModelOperators:
     def dequantize(self, x: Operand, scale: Operand, zero: Operand, /) -> Expression:
         """dequantize(x, scale, zero): (x - zero) * scale, in float32; int32 wraps around."""
 
+    def determinant(self, x: Operand, /) -> Expression:
+        """determinant(x): of the matrices that the last two axes are."""
+
     def divide(self, a: Operand, b: Operand, /) -> Expression:
         """divide(a, b): a / b; of integers, towards zero."""
 
@@ -541,6 +544,9 @@ class ModelOperators:
 
     def less_equal(self, a: Operand, b: Operand, /) -> Expression:
         """less_equal(a, b): a ≤ b."""
+
+    def lexicographic_order(self, x: Operand, /) -> Expression:
+        """lexicographic_order(x): where the rows of x stand that are in order by their first elements, then by their second ones …."""
 
     def listed_boxes(self, best: Operand, /) -> Expression:
         """listed_boxes(best): [image, class, box] of the numbers that best_boxes gives."""

@@ -35,6 +35,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_elementwise,
     onnx_fourier,
     onnx_indexing,
+    onnx_max_places,
     onnx_ml_encoders,
     onnx_ml_features,
     onnx_ml_linear,
@@ -52,6 +53,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_shapes,
     onnx_texts,
     onnx_training,
+    onnx_unique,
 )
 from .onnx_batch import BatchBuilder, Place, batch_builder
 from .onnx_choice import Graph, chosen

@@ -188,11 +188,11 @@ def _depth_to_space(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "D
 
 
 @importer("SpaceToDepth")
-def _space_to_depth(g: GraphBuilder, x: Value, *, blocksize: int) -> Value:
+def _space_to_depth(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _four(x, blocksize)
     height, width = dims.floordiv(h, blocksize), dims.floordiv(w, blocksize)
     parts = g.op("reshape", x, shape=(n, c, height, blocksize, width, blocksize))
-    moved = g.op("permute_dims", parts, axes=(0, 3, 5, 1, 2, 4))
+    moved = g.op("permute_dims", parts, axes=(0, 1, 3, 5, 2, 4) if mode == "CRD" else (0, 3, 5, 1, 2, 4))
     return g.op("reshape", moved, shape=(n, dims.multiply(c, blocksize * blocksize), height, width))
 
 
