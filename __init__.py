@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from .formats.types import TensorType
     from .vm.device import Device, cpu
     from .vm.generation import Sampler, generate
-    from .vm.hooks import Event, InstrumentAction, Listener
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.remote import remote
     from .vm.tensor import Tensor
@@ -96,9 +95,6 @@ _HOMES = {
     "cpu": ".vm.device",
     "Sampler": ".vm.generation",
     "generate": ".vm.generation",
-    "Event": ".vm.hooks",
-    "InstrumentAction": ".vm.hooks",
-    "Listener": ".vm.hooks",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
     "remote": ".vm.remote",
@@ -113,10 +109,7 @@ __all__ = [
     "CancelToken",
     "DType",
     "Device",
-    "Event",
     "Executable",
-    "InstrumentAction",
-    "Listener",
     "Module",
     "Sampler",
     "Tensor",
