@@ -56,6 +56,10 @@ class Constant(Readable):
         """The elements, for those who decide nothing by them."""
         return self.value
 
+    def move(self, array: np.ndarray) -> None:
+        """Has the same elements in another place, so that the memory that they lay in can be used again."""
+        object.__setattr__(self, "value", array)
+
     @property
     def type(self) -> TensorType:
         return TensorType(DType.of(self.array.dtype), self.array.shape)
@@ -93,6 +97,9 @@ class Weight(Constant):
     @property
     def array(self) -> np.ndarray:
         return self._array  # type: ignore[attr-defined]
+
+    def move(self, array: np.ndarray) -> None:
+        object.__setattr__(self, "_array", array)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from ..formats import dims, limits
-from ..formats.constants import constant_bytes, gathered
+from ..formats.constants import constant_bytes, gather
+from ..formats.container import crc32
 from ..formats.dims import Dim, SymbolicDim
 from ..formats.primitive import AttributeValue, Primitive, PrimitiveDefinition, PrimitiveNode
 from ..formats.types import FunctionType, Type, erase_dims, substitute_dims
-from . import ir
+from . import ir, spill
 from .definitions import abstracted
 
 _Entry = TypeVar("_Entry", bound=Hashable)
@@ -42,6 +42,7 @@ class Tables:
         self._definitions: _Index[PrimitiveDefinition] = _Index()
         self._primitives: dict[PrimitiveDefinition, tuple[int, tuple[Dim, ...]]] = {}  # by what it is made of
         self._constants: list[np.ndarray] = []
+        self._holders: dict[int, list[ir.Constant]] = {}  # those of the module that lie at a place
         self.weights: dict[int, ir.Weight] = {}  # constants that may become others, by their places
         self._weight_places: dict[ir.Weight, int] = {}
         self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and checksum
@@ -54,11 +55,16 @@ class Tables:
         return self._types.place(erase_dims(type_))
 
     def constant(self, constant: ir.Constant) -> int:
+        place = self._place(constant)
+        self._holders.setdefault(place, []).append(constant)
+        return place
+
+    def _place(self, constant: ir.Constant) -> int:
         array = np.require(constant.array, requirements="C")
         if isinstance(constant, ir.Weight):
             return self._weight(constant, array)
         elements = constant_bytes(array)
-        key = (array.dtype.name, array.shape, zlib.crc32(elements))
+        key = (array.dtype.name, array.shape, crc32([elements]))
         alike = self._constants_like.setdefault(key, [])
         for index in alike:
             if self._constants[index] is array or constant_bytes(self._constants[index]) == elements:
@@ -92,7 +98,14 @@ class Tables:
         return self._types.entries()
 
     def constants(self) -> tuple[np.ndarray, ...]:
-        return tuple(gathered(self._constants))
+        """In their order, where they stay; the module's own constants lie there from now on."""
+        self._constants = [spill.kept(array, is_last=True) for array in self._constants]
+        gather(self._constants, self._move)
+        return tuple(self._constants)
+
+    def _move(self, place: int, array: np.ndarray) -> None:
+        for constant in self._holders.get(place, ()):
+            constant.move(array)
 
     def primitives(self) -> tuple[Primitive, ...]:
         """Named after their operators, in order of first use: conv_add_relu, conv_add_relu_1, …"""

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import mapped
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, CompileError, ExecutionError, InferenceError
 from ..formats.primitive import PrimitiveNode
 from ..formats.types import TensorType
 from ..formats.weights import NamedWeight, WeightTable, digest
-from . import effort, ir
+from . import effort, ir, spill
 from .evaluate import apply_operator
 from .operators.table import lookup
 
@@ -41,6 +42,10 @@ def computed(operator: str, *args: ir.Constant, **attributes: Any) -> ir.Constan
 def results_of(call: ir.OperatorCall, arrays: list[np.ndarray]) -> list[ir.Constant]:
     """Constants of the results of an operator on constants."""
     weights = [arg for arg in call.args if isinstance(arg, ir.Weight)]
+    arrays = [spill.kept(ir.frozen(array)) for array in arrays]
+    for arg in call.args:
+        if isinstance(arg, ir.Constant):
+            mapped.release(arg.array)  # what it is made of is rarely asked for again
     if not weights:
         return [ir.Constant(ir.frozen(array)) for array in arrays]
     names = frozenset().union(*(weight.names for weight in weights))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from . import limits, strings
 from .codec import Buffer
 from .dtypes import DType
 from .errors import FormatError, LimitError
+from .mapped import is_private, owner, release
 from .types import TensorType
 
 _LARGE = 16 << 20  # bytes
@@ -96,23 +97,31 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def gathered(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays, read-only, with copies of all that are below `_LARGE` bytes behind one another in one block of memory.
+def gather(arrays: list[np.ndarray], moved: Callable[[int, np.ndarray], object]) -> None:
+    """Has the arrays at aligned addresses, read-only, those below `_LARGE` bytes behind one another in one block of memory.
+
+    Each array is copied to its place in `arrays`, and `moved` is told, so that whoever holds the old one can give it up before
+    the next is copied: together they may be most of the memory. What lies in a private mapping stays there.
 
     Kernels read weights some percent faster from large pages, for which NumPy asks the system where an array takes megabytes.
     Large arrays have them so, and copies of these would be a burden.
     """
-    block, end = aligned_empty(sum(aligned(array.nbytes) for array in arrays if array.nbytes < _LARGE)), 0
-    found = []
-    for array in arrays:
+    small = [number for number, array in enumerate(arrays) if array.nbytes < _LARGE and not is_private(array)]
+    block, end = aligned_empty(sum(aligned(arrays[number].nbytes) for number in small)), 0
+    in_block = set(small)
+    for number, array in enumerate(arrays):
         place = array.view()
-        if array.nbytes < _LARGE:
+        if number in in_block:
             place = block[end : end + array.nbytes].view(array.dtype).reshape(array.shape)
             place[...] = array
             end += aligned(array.nbytes)
+        elif owner(array) is None and array.ctypes.data % limits.ALIGNMENT:
+            place = aligned_copy(array)
+        release(array)
         place.flags.writeable = False
-        found.append(place)
-    return found
+        arrays[number] = place
+        moved(number, place)
+        del array
 
 
 def check_constant_type(number: int, type_: TensorType) -> None:

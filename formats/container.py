@@ -36,6 +36,7 @@ from . import limits
 from .codec import Buffer, Integer, Scalar, Sequence, Text, row
 from .constants import aligned, aligned_empty
 from .errors import ArgumentError, ChecksumError, FileError, FormatError, LimitError, VersionError
+from .mapped import read_once
 
 MAGIC = b"\x89TRDL\r\n\x1a"
 FORMAT_VERSION = 1
@@ -73,7 +74,8 @@ class Entry:
 def crc32(pieces: Iterable[Buffer]) -> int:
     value = 0
     for piece in pieces:
-        value = zlib.crc32(piece, value)
+        for part in read_once(piece):
+            value = zlib.crc32(part, value)
     return value
 
 
@@ -119,14 +121,14 @@ def _blocks(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
     """The same bytes in blocks of one size; the last one is shorter. A block is overwritten by the next."""
     block, filled = memoryview(bytearray(_BLOCK)), 0
     for piece in pieces:
-        rest = memoryview(piece).cast("B")
-        while len(rest):
-            count = min(len(rest), _BLOCK - filled)
-            block[filled : filled + count] = rest[:count]
-            rest, filled = rest[count:], filled + count
-            if filled == _BLOCK:
-                yield block
-                filled = 0
+        for rest in read_once(piece):
+            while len(rest):
+                count = min(len(rest), _BLOCK - filled)
+                block[filled : filled + count] = rest[:count]
+                rest, filled = rest[count:], filled + count
+                if filled == _BLOCK:
+                    yield block
+                    filled = 0
     yield block[:filled]
 
 

@@ -30,6 +30,7 @@ from .container import Container, Source
 from .dtypes import DType
 from .errors import ArgumentError, ChecksumError, FileError, FormatError, TreadleError, UnknownFunctionError
 from .library import Library
+from .mapped import is_private, release
 from .names import near
 from .origin import Origin, Stamp, absolute, stamp_of_file
 from .ports import Port, inputs_of, outputs_of
@@ -500,11 +501,12 @@ def _owner(array: np.ndarray) -> np.ndarray:
 def _is_constant(array: np.ndarray) -> bool:
     flags = array.flags
     is_aligned = array.size == 0 or array.ctypes.data % limits.ALIGNMENT == 0
-    is_owned = _owner(array).flags.owndata
+    is_owned = _owner(array).flags.owndata or is_private(array)
     return is_owned and is_aligned and flags.c_contiguous and array.dtype.isnative and not flags.writeable
 
 
 def _read_only_copy(array: np.ndarray) -> np.ndarray:
     copy = aligned_copy(array)
+    release(array)
     copy.flags.writeable = False
     return copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -157,7 +158,7 @@ def compile_command(options: argparse.Namespace) -> int:
     file = program_file(options.model)
     output = file.output(options.output)
     try:
-        with bounds.bounded(options.max_seconds, options.max_memory):
+        with bounds.bounded(options.max_seconds, options.max_memory), _spilling(output):
             executable = _compiled(file, options, session)
     except UnknownPassError as error:
         raise UsageError(f"--print-after: {error}") from None
@@ -182,6 +183,13 @@ def compile_command(options: argparse.Namespace) -> int:
             file=told,
         )
     return 0
+
+
+def _spilling(output: Path) -> contextlib.AbstractContextManager[None]:
+    """Large constants lie in the output's folder meanwhile, if it has one."""
+    from ..compiler.spill import spilling
+
+    return contextlib.nullcontext() if str(output) == STANDARD_INPUT else spilling(output.parent)
 
 
 def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session | None) -> Executable:

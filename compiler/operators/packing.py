@@ -63,7 +63,7 @@ def _pad_axis(x: np.ndarray, axis: int) -> np.ndarray:
     """x with zeros at the end of an axis, up to a multiple of BLOCK."""
     widths = [(0, 0)] * x.ndim
     widths[axis] = (0, -x.shape[axis] % BLOCK)
-    return np.pad(x, widths)
+    return np.pad(x, widths) if widths[axis][1] else x
 
 
 def _infer_pack_channels(inputs: Sequence[TensorType], last: bool) -> TensorType:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from treadle.formats.assembly import parse_assembly
-from treadle.formats.constants import aligned_copy, gathered
+from treadle.formats.constants import aligned_copy, gather
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.executable import Executable, load
@@ -44,7 +44,8 @@ def test_constants_are_copied_unless_they_cannot_change() -> None:
 
 def test_gathered_constants_are_not_copied_again() -> None:
     arrays = [np.arange(5), np.zeros((0, 3), np.float16), np.array(True), np.ones((7, 9), np.float32)]
-    together = gathered(arrays)
+    together = arrays.copy()
+    gather(together, lambda *_: None)
     executable = Executable(Program((), tuple(together), (), np.empty(0, np.int64), (), ()))
     assert all(a is b for a, b in zip(executable.constants, together, strict=True))
     assert [(a.dtype, a.tolist()) for a in together] == [(a.dtype, a.tolist()) for a in arrays]
