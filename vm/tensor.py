@@ -26,6 +26,11 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     __slots__ = ("_array",)
 
     def __init__(self, array: np.ndarray) -> None:
+        """The elements of an array, where they lie. Raises ArgumentError for anything else."""
+        if type(array) is not np.ndarray and not isinstance(
+            array, np.ndarray
+        ):  # the first is quicker: results are made here
+            raise ArgumentError(f"Tensor: expected an array, a {type(array).__name__} came; np.asarray makes one of it")
         self._array = array
 
     def numpy(self) -> np.ndarray:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..formats.types import FunctionType
 from .in_process import InProcess
 
@@ -32,8 +34,9 @@ class NativeReference(InProcess):
 class DataValue:
     """A value of an algebraic data type: a constructor's tag, and its fields.
 
-    Two values are equal when their tags are, and they are of the same type; fields are compared by whoever knows how.
-    It pickles as its constructor and fields, those of a value in the machine's heap too.
+    Two values are equal when their constructors are, and all their fields: tensors with the same element type, shape and
+    elements (NaN equals nothing), values; closures where they are the same one. There is no hash. It pickles as its constructor
+    and fields, those of a value in the machine's heap too.
     """
 
     __slots__ = ("_fields", "_read", "constructor", "native", "tag", "type_name")
@@ -87,6 +90,40 @@ class DataValue:
     def _identity(self) -> int:
         return self.native.word if isinstance(self.native, NativeReference) else id(self)
 
+    def __eq__(self, other: object) -> bool:
+        """Not by recursion: a list may have a million cells."""
+        if not isinstance(other, DataValue):
+            return NotImplemented
+        waiting: list[tuple[Any, Any]] = [(self, other)]
+        while waiting:
+            a, b = waiting.pop()
+            if a is b and isinstance(a, Closure):
+                continue
+            if isinstance(a, DataValue) and isinstance(b, DataValue):
+                if not a._is_made_as(b) or len(a.fields) != len(b.fields):
+                    return False
+                waiting += zip(a.fields, b.fields, strict=True)
+            elif isinstance(a, tuple) and isinstance(b, tuple):
+                if len(a) != len(b):
+                    return False
+                waiting += zip(a, b, strict=True)
+            elif any(isinstance(each, (DataValue, tuple, Closure)) for each in (a, b)):
+                return False
+            else:
+                if not _are_equal_tensors(a, b):
+                    return False
+        return True
+
+    __hash__ = None  # type: ignore[assignment]  # fields may be written to
+
+    def _is_made_as(self, other: DataValue) -> bool:
+        """By the same constructor: a value that the user made may know no more than the name of that."""
+        if self.type_name and other.type_name and self.type_name != other.type_name:
+            return False
+        if self.tag is not None and other.tag is not None:
+            return self.tag == other.tag
+        return self.constructor == other.constructor
+
     def __len__(self) -> int:
         return len(self.fields)
 
@@ -98,6 +135,13 @@ class DataValue:
         # one level: values may be lists of a million cells
         inner = ", ".join(f"{f.constructor or f.tag}(…)" if isinstance(f, DataValue) else repr(f) for f in self.fields)
         return f"{name}({inner})"
+
+
+def _are_equal_tensors(a: Any, b: Any) -> bool:
+    """A Python number has no element type of its own."""
+    x, y = np.asarray(a), np.asarray(b)
+    is_typed = type(a) not in (bool, int, float) and type(b) not in (bool, int, float)
+    return x.shape == y.shape and (x.dtype == y.dtype or not is_typed) and bool((x == y).all())
 
 
 def _of_parts(parts: list[tuple[Any, ...]]) -> DataValue:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from treadle.formats.errors import ArgumentError, DTypeError
 from treadle.vm import context
+from treadle.vm.tensor import Tensor
 from treadle.vm.values import Closure, DataValue
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -94,6 +95,26 @@ def test_data_value_comes_out(vm):
 def test_data_value_goes_in(vm):
     assert vm["length"](build(3)).item() == 3
     assert vm["length"](DataValue(1, (7, DataValue(0)))).item() == 1
+
+
+def test_data_values_compare_by_what_they_are_made_of(vm):
+    value = vm["range"](3)
+    assert value == vm["range"](3) == build(3)
+    assert value != vm["range"](2)
+    assert value != DataValue("Cons", (1, build(2)))
+    assert value != DataValue(1, value.fields, "Tree")
+    assert DataValue(0, (np.float32(1),)) != DataValue(0, (np.float64(1),))
+    assert DataValue(0, (np.nan,)) != DataValue(0, (np.nan,))
+    assert build(100_000) == build(100_000)
+    assert (value == "Cons") is False
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(value)
+
+
+@pytest.mark.parametrize("wrong", [None, "x", [1.0], 3], ids=repr)
+def test_a_tensor_is_made_of_an_array(wrong):
+    with pytest.raises(ArgumentError, match="expected an array, a"):
+        Tensor(wrong)
 
 
 def test_data_value_goes_back_in_as_it_is(vm):
