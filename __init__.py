@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .formats.types import TensorType
     from .vm.device import Device, cpu
     from .vm.generation import Sampler, generate
+    from .vm.hooks import Event, InstrumentAction, Listener
     from .vm.machine import CancelToken, VirtualMachine
     from .vm.remote import remote
     from .vm.tensor import Tensor
@@ -95,6 +96,9 @@ _HOMES = {
     "cpu": ".vm.device",
     "Sampler": ".vm.generation",
     "generate": ".vm.generation",
+    "Event": ".vm.hooks",
+    "InstrumentAction": ".vm.hooks",
+    "Listener": ".vm.hooks",
     "CancelToken": ".vm.machine",
     "VirtualMachine": ".vm.machine",
     "remote": ".vm.remote",
@@ -109,7 +113,10 @@ __all__ = [
     "CancelToken",
     "DType",
     "Device",
+    "Event",
     "Executable",
+    "InstrumentAction",
+    "Listener",
     "Module",
     "Sampler",
     "Tensor",

@@ -49,7 +49,7 @@ class Batch:
         count = (
             f"{len(self.changes)} node{'' if len(self.changes) == 1 else 's'} changed"
             if self.changes
-            else "nothing changed"
+            else "no node had to be changed"
         )
         return "\n".join([f"batch {self.symbol}: {count}", *(f"  {change}" for change in self.changes)])
 

@@ -38,6 +38,7 @@ from .codegen import Generated, distinct, generate
 from .decode_loop import NAME as LOOP
 from .decode_loop import with_decode_loop
 from .forced_sizes import forced_text
+from .frontend.onnx_choice import check_choice
 from .host_work import host_primitives, loop_warning
 from .kernels.lower import supports
 from .kernels.target import Target, host
@@ -84,6 +85,8 @@ def compile(
     passes: Sequence[Placed] = (),
     decode_loop: bool = False,
     batch: str | Batch | None = None,
+    dtypes: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] | None = None,
     max_seconds: float | None = None,
     max_memory: int | None = None,
 ) -> Executable:
@@ -94,6 +97,9 @@ def compile(
     entry         the functions that are called from outside; what they do not reach is left out. By default "main", of a dict
                   all of its functions
     shapes        of an ONNX model's inputs, by name, in place of the model's own; a string is a symbolic dimension
+    dtypes        element types of an ONNX model's inputs, by name, in place of the model's own
+    outputs       names of values of an ONNX model that are the results, in place of its own; nodes and inputs that these do not
+                  depend on are left out
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
     print_after   names of passes; the module behind each is printed
@@ -123,11 +129,13 @@ def compile(
         if entry is None:
             entry = tuple(model) if isinstance(model, Mapping) and model else "main"
         entries = _entries(entry)
-        _check_options(params, shapes, tune, built, print_after=print_after, without=without, passes=passes)
+        _check_options(
+            params, shapes, dtypes, outputs, tune, built, print_after=print_after, without=without, passes=passes
+        )
         asked = None if batch is None else Batch.of(batch)
         if asked is not None and built is not None:
             raise CompileError("batch: this is for ONNX models; the variables of a Module have their own sizes")
-        module = built or _import(model, entries[0], shapes, weights, asked)
+        module = built or _import(model, entries[0], weights, asked, shapes=shapes, dtypes=dtypes, outputs=outputs)
         if decode_loop:
             module, entries = with_decode_loop(_with_result_names(module, entries[:1]), entries[0]), (*entries, LOOP)
         generate_with = functools.partial(
@@ -170,13 +178,17 @@ def _entries(entry: Any) -> tuple[str, ...]:
     return names
 
 
-def _check_options(params: Any, shapes: Any, tune: Any, built: ir.Module | None, **passes: Any) -> None:
+def _check_options(
+    params: Any, shapes: Any, dtypes: Any, outputs: Any, tune: Any, built: ir.Module | None, **passes: Any
+) -> None:
     """Raises CompileError for options of the wrong kind, each by its name."""
     for name, value in (("params", params), ("shapes", shapes)):
         if value is not None and not isinstance(value, Mapping):
             raise CompileError(f"{name}={value!r}: expected a mapping by name, or None")
-    if shapes and built is not None:
-        raise CompileError("shapes: these are for ONNX models; the variables of a Module have their own")
+    check_choice(dtypes, outputs)
+    for name, value in (("shapes", shapes), ("dtypes", dtypes), ("outputs", outputs)):
+        if value and built is not None:
+            raise CompileError(f"{name}: these are for ONNX models; the variables of a Module have their own")
     for name, value in passes.items():
         if isinstance(value, str) or not isinstance(value, Iterable):
             raise CompileError(f"{name}={value!r}: expected a list of passes")
@@ -360,9 +372,9 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
 def _import(
     model: Any,
     entry: str,
-    shapes: Mapping[str, Sequence[int | str]] | None,
     weights: Weights | None,
-    batch: Batch | None = None,
+    batch: Batch | None,
+    **choice: Any,
 ) -> ir.Module:
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
         raise CompileError(
@@ -370,15 +382,15 @@ def _import(
         )
     bounds.step("the import of the model")
     if isinstance(model, (str, os.PathLike)) and Path(model).suffix == IR_SUFFIX:
-        if shapes or batch:
+        if any(choice.values()) or batch:
             raise CompileError(
-                f"{os.fspath(model)}: shapes and batch are for ONNX models; a text of the IR has its own"
+                f"{os.fspath(model)}: shapes, dtypes, outputs and batch are for ONNX models; a text of the IR has its own"
             )
         return read_module(model)
     try:
         from .frontend.onnx import from_onnx
 
-        module = from_onnx(model, shapes=shapes, entry=entry, weights=weights, batch=batch)
+        module = from_onnx(model, entry=entry, weights=weights, batch=batch, **choice)
     except ModuleNotFoundError as error:
         if error.name != "onnx":
             raise

@@ -254,6 +254,9 @@ class ModelOperators:
         axis: along which
         """
 
+    def concat_texts(self, a: Operand, b: Operand, /) -> Expression:
+        """concat_texts(a, b): each text of b behind that of a."""
+
     def constant(self, /, *, value: float, dtype: _ElementType) -> Expression:
         """constant(): a scalar: how the definition of a primitive holds one.
 
@@ -332,6 +335,28 @@ class ModelOperators:
     def cosh(self, x: Operand, /) -> Expression:
         """cosh(x): hyperbolic cosine."""
 
+    def count_ngrams(
+        self,
+        x: Operand,
+        pool: Operand,
+        places: Operand,
+        /,
+        *,
+        begins: Sequence[int] | np.ndarray,
+        least: int,
+        most: int,
+        skips: int,
+        columns: int,
+    ) -> Expression:
+        """count_ngrams(x, pool, places): how often each row of x has each n-gram of the pool, in the columns `places`.
+
+        begins: where in the pool n-grams of 1, 2, … tokens begin
+        least: tokens of the shortest n-grams that count
+        most: tokens of the longest ones
+        skips: how many tokens may be skipped between two of an n-gram, always as many
+        columns: of the result
+        """
+
     def coupled_probabilities(self, pairs: Operand, /, *, classes: int) -> Expression:
         """coupled_probabilities(pairs): [N, classes]: probabilities of classes that agree best with those of pairs [N, pairs], of the first class of each.
 
@@ -364,6 +389,9 @@ class ModelOperators:
 
     def dequantize(self, x: Operand, scale: Operand, zero: Operand, /) -> Expression:
         """dequantize(x, scale, zero): (x - zero) * scale, in float32; int32 wraps around."""
+
+    def determinant(self, x: Operand, /) -> Expression:
+        """determinant(x): of the matrices that the last two axes are."""
 
     def divide(self, a: Operand, b: Operand, /) -> Expression:
         """divide(a, b): a / b; of integers, towards zero."""
@@ -542,6 +570,9 @@ class ModelOperators:
     def less_equal(self, a: Operand, b: Operand, /) -> Expression:
         """less_equal(a, b): a ≤ b."""
 
+    def lexicographic_order(self, x: Operand, /) -> Expression:
+        """lexicographic_order(x): where the rows of x stand that are in order by their first elements, then by their second ones …."""
+
     def listed_boxes(self, best: Operand, /) -> Expression:
         """listed_boxes(best): [image, class, box] of the numbers that best_boxes gives."""
 
@@ -588,6 +619,9 @@ class ModelOperators:
 
     def logical_xor(self, a: Operand, b: Operand, /) -> Expression:
         """logical_xor(a, b): a or b, not both."""
+
+    def look_up(self, x: Operand, keys: Operand, values: Operand, default: Operand, /) -> Expression:
+        """look_up(x, keys, values, default): the value of each element's key, else the default."""
 
     def lstm(
         self,
@@ -683,6 +717,21 @@ class ModelOperators:
     def nonzero(self, x: Operand, /) -> Expression:
         """nonzero(x): the indices of the elements that are not zero, a column each, in row-major order."""
 
+    def normalize_texts(
+        self,
+        x: Operand,
+        stopwords: Operand,
+        /,
+        *,
+        case: Literal["none", "lower", "upper"] | str = "none",
+        is_case_sensitive: bool = False,
+    ) -> Expression:
+        """normalize_texts(x, stopwords): the texts without stop words, in another case; an empty text if none is left.
+
+        case: the case that texts get
+        is_case_sensitive: whether stop words are told from others by their case
+        """
+
     def not_equal(self, a: Operand, b: Operand, /) -> Expression:
         """not_equal(a, b): a ≠ b."""
 
@@ -711,6 +760,9 @@ class ModelOperators:
     def pow(self, a: Operand, b: Operand, /) -> Expression:
         """pow(a, b): a to the b; of integers, a fraction is cut off."""
 
+    def print_numbers(self, x: Operand, /) -> Expression:
+        """print_numbers(x): numbers as texts."""
+
     def prod(
         self, x: Operand, /, *, axes: Sequence[int] | np.ndarray | None = None, keepdims: bool = False
     ) -> Expression:
@@ -738,6 +790,12 @@ class ModelOperators:
 
     def quantize(self, x: Operand, scale: Operand, zero: Operand, /) -> Expression:
         """quantize(x, scale, zero): x / scale rounded to even, plus the zero point, the nearest integer of its type; the least one for NaN."""
+
+    def read_numbers(self, x: Operand, /, *, dtype: _ElementType) -> Expression:
+        """read_numbers(x): the numbers that texts are.
+
+        dtype: their element type
+        """
 
     def reciprocal(self, x: Operand, /) -> Expression:
         """reciprocal(x): 1 / x."""
@@ -918,6 +976,13 @@ class ModelOperators:
 
         axis: along which
         sizes: of the parts; they sum to the axis
+        """
+
+    def split_texts(self, x: Operand, /, *, delimiter: str = "", most: int | None = None) -> Expression:
+        """split_texts(x): the parts of each text along a new axis, as many as the most has, empty texts behind; and how many there are.
+
+        delimiter: what stands between parts; white space if empty
+        most: how many times a text is split at most; None: as often as possible
         """
 
     def sqrt(self, x: Operand, /) -> Expression:

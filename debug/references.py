@@ -117,7 +117,9 @@ def _of_onnxruntime(model: Any, feeds: Mapping[str, np.ndarray]) -> Reference:
         values = dict(zip(names, session.run(names, {n: a for n, a in feeds.items() if n in taken}), strict=True))
     except Exception as error:  # onnxruntime has classes of its own, which are no common one's
         reason = " ".join(str(error).split())[:300]
-        raise ArgumentError(f'onnxruntime does not run this model: {reason}; take against="reference"') from None
+        raise ArgumentError(
+            f'onnxruntime does not run this model: {reason}; take against="reference" (--against reference)'
+        ) from None
     found = Reference(f"onnxruntime {onnxruntime.__version__}", results={name: values[name] for name in results})
     weights = {tensor.name for tensor in proto.graph.initializer}
     for name, node in made.items():

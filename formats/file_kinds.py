@@ -10,8 +10,6 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .isa import BY_NAME
-
 HEAD_BYTES = 4096  # of a file that are looked at
 
 _OF_TVM = bytes.fromhex("1514422fde25d2")  # what executables of TVM's machines have in common behind their first byte
@@ -50,9 +48,10 @@ def _is_npz(head: bytes) -> bool:
 _function = _has(
     rb"^\s*(func @|data \w+|const \w+ |prim \w+\[?|import \S+:|meta \")"
 )  # begins alike in assembly and the IR
-_OPERATIONS = "|".join(BY_NAME).encode()
-_instructions = _has(  # assembly alone has them, and labels; a line of the IR is a binding, or a value alone
-    rb"\brefs=\d|^meta \"|^\w+:[ \t]*$|^[ \t]+(?:%b)[ \t]+[^=:\s]" % _OPERATIONS
+_instructions = (
+    _has(  # assembly alone has them, misspelt ones too, and labels; a line of the IR is a binding, or a value alone
+        rb"\brefs=\d|^meta \"|^\w+:[ \t]*$|^[ \t]+[a-z]\w*[ \t]+[\w(]"
+    )
 )
 _python = _has(rb"^(import \w+$|from [\w.]+ import |def \w+\(|@\w+)")
 

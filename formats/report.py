@@ -49,7 +49,8 @@ def information(executable: Executable) -> dict[str, Any]:
 
 
 def information_text(facts: dict[str, Any]) -> str:
-    lines = [f"{facts['file']}: Treadle executable, format {facts['format_version']}, {size_text(facts['bytes'])}"]
+    kind = facts.get("kind", "Treadle executable")
+    lines = [f"{facts['file']}: {kind}, format {facts['format_version']}, {size_text(facts['bytes'])}"]
     for function in facts["functions"]:
         ports = [("in ", port) for port in function["params"]]
         ports += [("out", port) for port in facts["outputs"][function["name"]]]

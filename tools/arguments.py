@@ -109,6 +109,9 @@ class TensorArgument:
         try:
             return declared.dtype, tuple(size_of(dim, sizes) for dim in declared.shape)
         except KeyError as error:
+            count = self.source.count(",") + 1
+            if declared.rank == 1 and count > 1:  # the elements are all there, and tell how many
+                return declared.dtype, (count,)
             example = "x".join(str(dim) if isinstance(dim, int) else "1" for dim in declared.shape)
             symbol = error.args[0]
             by_name = f", or its size: --dim {symbol}=1" if symbol else ""

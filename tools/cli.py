@@ -66,9 +66,12 @@ def _run(arguments: Sequence[str]) -> int:
         print(f"treadle: {_no_command(word, commands)}", file=sys.stderr)
         return USAGE
     try:
-        options = parser.parse_args(arguments)
+        options, rest = parser.parse_known_args(arguments)
     except SystemExit as exit_:  # argparse has said why; --help exits with 0
         return int(exit_.code or 0)
+    if rest:
+        print(f"treadle {options.command_name}: {_no_option(rest[0], commands[options.command_name])}", file=sys.stderr)
+        return USAGE
     try:
         _import(getattr(options, "imports", ()))
         return options.command(options) or OK
@@ -100,6 +103,16 @@ def _no_command(word: str, commands: Iterable[str]) -> str:
     if os.path.isfile(word):
         return f"the command is missing: `treadle run {word}` runs the program, `treadle info {word}` shows it"
     return f"there is no command {word!r}{near(word, commands)}; `treadle --help` lists them"
+
+
+def _no_option(word: str, command: argparse.ArgumentParser) -> str:
+    """What to say of a word that a command does not take."""
+    from ..formats.names import near
+
+    if not word.startswith("-"):
+        return f"{word!r} is one argument too many; `{command.prog} --help` shows them"
+    name, known = word.partition("=")[0], [text for action in command._actions for text in action.option_strings]
+    return f"there is no option {name}{near(name, known)}; `{command.prog} --help` lists them"
 
 
 def exit_code(error: Exception) -> int:

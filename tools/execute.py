@@ -58,6 +58,16 @@ def add_commands(commands: Any) -> None:
         help="shape of an input, numbers or names: x=n,3,224,224",
     )
     compile_.add_argument(
+        "--dtype", action="append", default=[], metavar="NAME=TYPE", help="element type of an input: x=float16"
+    )
+    compile_.add_argument(
+        "--outputs",
+        action="append",
+        default=[],
+        metavar="NAME,…",
+        help="values of the model that are the results; what they do not depend on is left out (default: the model's outputs)",
+    )
+    compile_.add_argument(
         "--batch",
         metavar="NAME",
         help="make the batch symbolic, and the sizes that the exporter wrote down for it; --shape with that name says which axes "
@@ -201,7 +211,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
         from ..compiler.forced_sizes import forced_text
 
         batch = None if options.batch is None else Batch.of(options.batch)
-        module = file.module(options.shape, options.entry, batch)
+        module = file.module(options.shape, options.entry, batch, options.dtype, options.outputs)
         for note in (batch, forced_text(module.functions[options.entry]) if options.entry in module.functions else ""):
             if note:
                 print(note, file=sys.stderr)
@@ -218,7 +228,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
     from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
     from ..vm.verify import verify
 
-    for name in ("shape", "batch", "decode_loop", "print_after"):
+    for name in ("shape", "dtype", "outputs", "batch", "decode_loop", "print_after"):
         if getattr(options, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")

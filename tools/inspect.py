@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .execute import add_opt_level
-from .program_files import ASSEMBLY, HELP, ProgramFile, program_file, write_executable
+from .program_files import ASSEMBLY, EXECUTABLE, HELP, ProgramFile, program_file, write_executable
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
@@ -76,7 +76,9 @@ def _info(options: argparse.Namespace) -> None:
             sys.stdout.write(foreign.text)
         return
     executable = _load(file, options)
-    facts = {"file": file.name, "bytes": file.bytes, **information(executable), "host": _host_facts(executable)}
+    kind = "Treadle executable" if file.kind == EXECUTABLE else f"{file.what}, as an executable"
+    facts = {"file": file.name, "kind": kind, "bytes": file.bytes, **information(executable)}
+    facts["host"] = _host_facts(executable)
     if options.json:
         _print_json(facts)
     else:

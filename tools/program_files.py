@@ -75,19 +75,34 @@ class ProgramFile:
         """Where files lie that the text names."""
         return Path() if isinstance(self.source, bytes) else self.source.parent
 
-    def module(self, shapes: Sequence[str] = (), entry: str = "main", batch: Batch | None = None) -> ir.Module:
-        """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs, `batch` the name of its batch.
+    def module(
+        self,
+        shapes: Sequence[str] = (),
+        entry: str = "main",
+        batch: Batch | None = None,
+        dtypes: Sequence[str] = (),
+        outputs: Sequence[str] = (),
+    ) -> ir.Module:
+        """The IR of a model. `shapes` are NAME=DIM,… of an ONNX model's inputs, `dtypes` NAME=TYPE, `batch` the name of its
+        batch, `outputs` the names of values that are its results.
         Raises UsageError, ParseError, ModelError, UnsupportedOperatorError, CompileError."""
+        given = {"--shape": shapes, "--batch": batch, "--dtype": dtypes, "--outputs": outputs}
         if self.kind == IR:
             from ..compiler.text import parse_module
 
-            if shapes or batch is not None:
-                option = "--shape" if shapes else "--batch"
+            if option := next((name for name, value in given.items() if value), None):
                 raise UsageError(f"{option} is for ONNX models; {self.name} is a text of the IR, which has its own")
             return parse_module(self.text(), folder=self.folder)
         from ..compiler.frontend.onnx import from_onnx
 
-        return from_onnx(self.source, shapes=dict(map(_shape_argument, shapes)), entry=entry, batch=batch)
+        return from_onnx(
+            self.source,
+            shapes=dict(map(_shape_argument, shapes)),
+            dtypes=dict(map(_dtype_argument, dtypes)),
+            outputs=[name for text in outputs for name in text.split(",")] or None,
+            entry=entry,
+            batch=batch,
+        )
 
     def executable(
         self,
@@ -208,6 +223,13 @@ def _shape_argument(text: str) -> tuple[str, list[int | str]]:
     if not separator or not name:
         raise UsageError(f"--shape {text!r}: write NAME=DIM,DIM,…")
     return name, [int(dim) if dim.strip().isdigit() else dim.strip() for dim in dims.split(",") if dim.strip()]
+
+
+def _dtype_argument(text: str) -> tuple[str, str]:
+    name, separator, dtype = text.rpartition("=")
+    if not separator or not name:
+        raise UsageError(f"--dtype {text!r}: write NAME=TYPE")
+    return name, dtype
 
 
 def write_executable(executable: Executable, output: Path) -> int:

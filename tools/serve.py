@@ -1,4 +1,4 @@
-"""`treadle serve`: executables of a folder, for clients that speak the Open Inference Protocol."""
+"""`treadle serve`: executables of a folder, or one program, for clients that speak the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ import argparse
 import contextlib
 import importlib.util
 import logging
+import os
+import re
+import shutil
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .arguments import UsageError
+from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, program_file, write_executable
 
+SUFFIX = ".trdl"
 _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf")
 
 
 def add_commands(commands: Any) -> None:
     """Adds `serve` to the command line."""
-    serve = commands.add_parser("serve", help="serve a folder of executables over HTTP and gRPC")
-    serve.add_argument("folder", type=Path, help="with NAME.trdl, or NAME/VERSION/model.trdl")
+    from .execute import add_opt_level
+
+    serve = commands.add_parser("serve", help="serve a folder of executables, or one program, over HTTP and gRPC")
+    serve.add_argument("models", help=f"a folder with NAME.trdl, or NAME/VERSION/model.trdl; or {HELP}")
+    add_opt_level(serve)
     serve.add_argument(
         "--host", default="127.0.0.1", help="the address to listen on (default: 127.0.0.1, this host alone)"
     )
@@ -73,7 +83,7 @@ def _serve(options: argparse.Namespace) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     model = ModelConfig.load(options.config, ModelConfig()) if options.config else ModelConfig()
     config = ServerConfig(
-        folder=options.folder,
+        folder=options.models,
         host=options.host,
         http_port=_port(options.http_port),
         grpc_port=_port(options.grpc_port),
@@ -90,6 +100,8 @@ def _serve(options: argparse.Namespace) -> None:
         remote=_remote(options),
     )
     with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(served_folder(options.models, options.opt_level))
+        config = replace(config, folder=folder)
         log = None
         if options.access_log:
             log = sys.stdout if options.access_log == "-" else stack.enter_context(open(options.access_log, "a"))
@@ -97,6 +109,41 @@ def _serve(options: argparse.Namespace) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.stop)
         server.run()
+
+
+@contextlib.contextmanager
+def served_folder(name: str, opt_level: int = 2) -> Iterator[Path]:
+    """A folder itself. Of a program, one that holds it alone, under its own name, until the body ends.
+
+    A model is compiled. An executable's file stays where it is: another one in its place is served, too. Raises what reading and
+    compiling raise.
+    """
+    if name != STANDARD_INPUT and not os.path.isfile(name):
+        yield Path(name)
+        return
+    file = program_file(name)
+    known = "model" if isinstance(file.source, bytes) else _model_name(file.source)
+    with tempfile.TemporaryDirectory(prefix="treadle-serve-") as made:
+        place = Path(made, known + SUFFIX)
+        if file.kind == EXECUTABLE and isinstance(file.source, Path):
+            _link(file.source, place)
+            if (settings := file.source.with_suffix(".json")).is_file():
+                _link(settings, place.with_suffix(".json"))
+        else:
+            write_executable(file.executable(opt_level=opt_level, kernels=True), place)
+        yield Path(made)
+
+
+def _model_name(path: Path) -> str:
+    """What clients call the program in a file: its name, without what no name of a model may have."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", path.stem).lstrip("._-")[:128] or "model"
+
+
+def _link(path: Path, place: Path) -> None:
+    try:
+        place.symlink_to(os.path.abspath(path))
+    except OSError:  # systems that let few users make links
+        shutil.copyfile(path, place)
 
 
 def _remote(options: argparse.Namespace) -> Any:

@@ -278,8 +278,9 @@ class Arguments:
         if isinstance(type_, DataType):
             definition = self._context.image.data_types[str(type_)]
             if not isinstance(value, DataValue):
+                makers = " or ".join(constructor.name for constructor in definition.constructors)
                 raise ArgumentError(
-                    f"{self._place()}: expected {type_}, a {type(value).__name__} came; make a DataValue"
+                    f"{self._place()}: expected {type_}, a {type(value).__name__} came; make one by its constructors, {makers}"
                 )
             tag = self._tag(value, definition)
             constructor = definition.constructors[tag]

@@ -342,7 +342,12 @@ class VirtualMachine:
 
     @contextlib.contextmanager
     def listening(self, *listeners: Listener) -> Iterator[None]:
-        """Within this, listeners are told of all calls of this machine that begin, in any thread."""
+        """Within this, listeners are told of all calls of this machine that begin, in any thread. Raises ArgumentError for what
+        is no `treadle.Listener`."""
+        for each in listeners:
+            if not isinstance(each, Listener):
+                came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
+                raise ArgumentError(f"listening: expected a treadle.Listener, {came} came")
         self._listen(add=listeners)
         try:
             yield
@@ -351,7 +356,9 @@ class VirtualMachine:
 
     def set_instrument(self, callback: Callable[..., Any] | None) -> None:
         """`callback(primitive, symbol, before_run, result, *tensors)` is called before and after each call of a primitive;
-        None ends that. See `hooks.Instrument`."""
+        None ends that. It may give `InstrumentAction.SKIP_RUN`: then the primitive is not run. Raises ArgumentError."""
+        if callback is not None and not callable(callback):
+            raise ArgumentError(f"set_instrument: expected a function or None, a {type(callback).__name__} came")
         with self._listening:
             before, self._instruments = self._instruments, () if callback is None else (Instrument(callback),)
             self._listen(remove=before, add=self._instruments)

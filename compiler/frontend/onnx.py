@@ -35,6 +35,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_elementwise,
     onnx_fourier,
     onnx_indexing,
+    onnx_max_places,
     onnx_ml_encoders,
     onnx_ml_features,
     onnx_ml_linear,
@@ -52,8 +53,10 @@ from . import (  # noqa: F401  (they register importers)
     onnx_shapes,
     onnx_texts,
     onnx_training,
+    onnx_unique,
 )
 from .onnx_batch import BatchBuilder, Place, batch_builder
+from .onnx_choice import Graph, chosen
 from .onnx_file import ModelFile, ModelSource, read_model
 from .onnx_loops import LOOPS, NotImportedError
 from .onnx_table import attribute_value, find
@@ -77,24 +80,31 @@ def from_onnx(
     entry: str = "main",
     weights: Weights | None = None,
     batch: Batch | None = None,
+    dtypes: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> ir.Module:
     """The model as a module of one function, whose parameters are the graph's inputs without the initializers.
 
     `source` is a path, the bytes of a file, or an onnx.ModelProto. `shapes` replaces the shapes of inputs, by name;
-    a string is a symbolic dimension. Several outputs make a tuple; variables in it have the outputs' names. Tensors of floats
-    that the graph is made with join `weights`. With a `batch`, sizes that were exported are made symbolic where they are the
+    a string is a symbolic dimension; `dtypes` their element types.
+    `outputs` are names of values that are results in place of the model's own; what they do not depend on is left out.
+    Several outputs make a tuple; variables in it have the outputs' names. Tensors of floats that the graph is made with join
+    `weights`. With a `batch`, sizes that were exported are made symbolic where they are the
     batch's, and what would mix its rows is reported as not supported (`onnx_batch.py`).
     Raises UnsupportedOperatorError, which lists all nodes that cannot be imported; ModelError, which names the node and the
     value, for a model that is malformed; CompileError for one that asks for work without bounds; FileError for what cannot
     be read.
     """
     file = read_model(source)
-    importer = _ModelImporter(file, weights, batch)
+    try:
+        importer = _ModelImporter(file, chosen(file.model.graph, dtypes or {}, outputs), weights, batch)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(error) from None
     try:
         with effort.bounded(file.nbytes):
             return ir.Module({entry: importer.main(shapes or {}, entry)})
     except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
-        raise ModelError(f"a name in the model is not UTF-8: {error}") from None
+        raise _not_utf8(error) from None
     except (TreadleError, ModuleNotFoundError):
         raise
     except Exception as error:
@@ -116,9 +126,9 @@ class _Scope:
 
 
 class _ModelImporter:
-    def __init__(self, file: ModelFile, weights: Weights | None, batch: Batch | None = None) -> None:
+    def __init__(self, file: ModelFile, graph: Graph, weights: Weights | None, batch: Batch | None = None) -> None:
         model, self.weights = file.model, weights
-        self.file, self.graph = file, model.graph
+        self.file, self.graph = file, graph
         self.opsets = _opsets(model.opset_import)
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.batch, self.g = batch, GraphBuilder()
@@ -184,7 +194,7 @@ class _ModelImporter:
             params.append(ir.Var(info.name, TensorType(dtype, tuple(usable))))
         return params
 
-    def _initializers(self, graph: onnx.GraphProto, scope: _Scope, weights: Mapping[int, np.ndarray]) -> None:
+    def _initializers(self, graph: Graph, scope: _Scope, weights: Mapping[int, np.ndarray]) -> None:
         for position, tensor in enumerate(graph.initializer):
             try:
                 array = to_array(tensor, self.file.folder, weights.get(position))
@@ -218,9 +228,7 @@ class _ModelImporter:
 
     # ---- nodes ----
 
-    def _graph(
-        self, graph: onnx.GraphProto, scope: _Scope, weights: Mapping[int, np.ndarray] | None = None
-    ) -> list[Imported]:
+    def _graph(self, graph: Graph, scope: _Scope, weights: Mapping[int, np.ndarray] | None = None) -> list[Imported]:
         """The outputs of a graph; empty when something in it is not supported. `weights`: raw data of its initializers."""
         self._initializers(graph, scope, weights or {})
         self._nodes(graph.node, scope)
@@ -409,6 +417,10 @@ class _ModelImporter:
 
 
 # ---- small parts ----
+
+
+def _not_utf8(error: UnicodeDecodeError) -> ModelError:
+    return ModelError(f"a name in the model is not UTF-8: {error}")
 
 
 def _failure(error: Exception, node: str) -> TreadleError:

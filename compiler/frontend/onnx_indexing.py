@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,10 +11,10 @@ from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
-from .onnx_run_time import along_axis
+from .onnx_run_time import along_axis, numbered, whole_number
 from .onnx_table import importer
 from .onnx_tensors import element_type
-from .onnx_values import GraphBuilder, UnsupportedError, Value
+from .onnx_values import GraphBuilder, Value
 
 
 def _register_running(name: str, operator: str) -> None:
@@ -59,18 +60,38 @@ def _gather_nd(g: GraphBuilder, x: Value, indices: Value, *, batch_dims: int = 0
 
 @importer("ScatterND")
 def _scatter_nd(g: GraphBuilder, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
-    depth = indices.shape[-1] if indices.rank else None
-    if isinstance(depth, int) and updates.rank == indices.rank - 1 + x.rank - depth:
-        updates = g.checked(updates, (*indices.shape[:-1], *x.shape[depth:]))
     return g.op("scatter_nd", x, indices, updates, reduction=reduction)
+
+
+@importer("TensorScatter")
+def _tensor_scatter(
+    g: GraphBuilder, x: Value, updates: Value, starts: Value | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Value:
+    """A cache, updates put in along an axis: of each row of the batch from its own place on. A circular one goes on at 0."""
+    along = axis_of(axis, x.rank)
+    if mode not in ("linear", "circular") or along == 0 or updates.rank != x.rank:
+        raise ModelError(f"TensorScatter: mode {mode!r}, axis {axis} of {x.type} and {updates.type}")
+    updates = g.checked(updates, (*x.shape[:along], updates.shape[along], *x.shape[along + 1 :]))
+    steps = numbered(g, updates.shape[along])
+    if starts is not None:
+        first = g.op("expand_dims", g.op("cast", starts, dtype=DType.int64), axes=(1,))
+        steps = g.op("add", g.checked(first, (x.shape[0], 1)), steps)
+        steps = g.op("remainder", steps, whole_number(g, x.shape[along])) if mode == "circular" else steps
+        steps = g.op("expand_dims", steps, axes=tuple(range(1, along)))
+    steps = g.op("expand_dims", steps, axes=tuple(range(steps.rank, steps.rank + x.rank - along - 1)))
+    places = g.op("broadcast_to", steps, shape=updates.shape)
+    return g.op("put_along_axis", x, places, updates, axis=along)
+
+
+@importer("Det")
+def _det(g: GraphBuilder, x: Value) -> Value:
+    return g.op("determinant", x)
 
 
 @importer("ScatterElements", "Scatter")
 def _scatter_elements(
     g: GraphBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
-    if updates.rank == indices.rank:
-        updates = g.checked(updates, indices.shape)
     return g.op("put_along_axis", x, indices, updates, axis=axis, reduction=reduction)
 
 
@@ -130,6 +151,7 @@ def _eye_like(g: GraphBuilder, x: Value, *, dtype: int | None = None, k: int = 0
 def _einsum(g: GraphBuilder, *operands: Value, equation: str) -> Value:
     """A product of matrices at a time, from left to right: what is summed is summed as soon as nothing else needs it."""
     terms, result = _parsed(equation, [operand.rank for operand in operands])
+    operands, terms = zip(*map(functools.partial(_without_diagonals, g), operands, terms), strict=True)  # type: ignore[assignment]
     value, labels = operands[0], terms[0]
     for number, operand in enumerate(operands[1:], 1):
         needed = set(result).union(*terms[number + 1 :])
@@ -153,13 +175,28 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
         if missing < 0 or (missing and not dots):
             raise ModelError(f"Einsum: {term!r} of {equation!r} does not fit an operand of rank {rank}")
         terms[place] = before + ellipsis[len(ellipsis) - missing :] + behind if missing else before + behind
-        if len(set(terms[place])) < len(terms[place]):
-            raise UnsupportedError(f"a diagonal, in {term!r} of {equation!r}")
     if arrow:
         return terms, output.replace("...", ellipsis)
     counts = Counter("".join(terms))
     letters = sorted(label for label, count in counts.items() if count == 1 and label not in ellipsis)
     return terms, ellipsis + "".join(letters)
+
+
+def _without_diagonals(g: GraphBuilder, value: Value, labels: str) -> tuple[Value, str]:
+    """What a label that is there twice, or more often, leaves: the elements at the same place of these axes."""
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            first = labels.index(label)
+            second = labels.index(label, first + 1)
+            others = [axis for axis in range(value.rank) if axis not in (first, second)]
+            size = value.shape[first]
+            value = g.checked(value, (*value.shape[:second], size, *value.shape[second + 1 :]))
+            moved = g.op("permute_dims", value, axes=(*others, first, second))
+            flat = g.op("reshape", moved, shape=(*moved.shape[:-2], dims.multiply(size, size)))
+            places = g.op("multiply", numbered(g, size), whole_number(g, dims.add(size, 1)))
+            value = g.op("take", flat, places, axis=-1)
+            labels = "".join(labels[axis] for axis in others) + label
+    return value, labels
 
 
 def _summed(g: GraphBuilder, value: Value, labels: str, needed: set[str]) -> tuple[Value, str]:

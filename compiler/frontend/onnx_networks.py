@@ -12,6 +12,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of, maximum
 from . import onnx_run_time as run_time
+from .onnx_max_places import places_of_greatest
 from .onnx_run_time import is_known
 from .onnx_shapes import integers_of
 from .onnx_table import importer
@@ -222,18 +223,22 @@ def _max_pool(
     pads: Ints | None = None,
     storage_order: int = 0,
     strides: Ints | None = None,
-) -> Value:
-    if g.output_count > 1:
-        raise UnsupportedError("the output of indices")
-    return g.op(
+) -> Value | tuple[Value, ...]:
+    around = _pads(x, auto_pad, pads, kernel_shape, strides, dilations)
+    pooled = g.op(
         "max_pool",
         x,
         kernel=kernel_shape,
         strides=strides,
-        pads=_pads(x, auto_pad, pads, kernel_shape, strides, dilations),
+        pads=around,
         dilations=dilations,
         ceil_mode=bool(ceil_mode),
     )
+    if g.output_count == 1:
+        return pooled
+    by_columns = bool(storage_order)
+    places = places_of_greatest(g, x, pooled.shape[2:], kernel_shape, strides, around, dilations, by_columns)
+    return pooled, places
 
 
 @importer("AveragePool")
@@ -314,16 +319,6 @@ def _global_lp_pool(g: GraphBuilder, x: Value, *, p: int = 2) -> Value:
 # ---- normalisation ----
 
 
-def _by_channel(g: GraphBuilder, x: Value, *parameters: Value) -> list[Value]:
-    """x, and parameters of as many elements as it has channels: where that is not known, a run checks."""
-    if x.rank < 2 or any(parameter.rank != 1 for parameter in parameters):
-        return [x, *parameters]  # the operator's inference says what is wrong
-    counts = [x.shape[1], *(parameter.shape[0] for parameter in parameters)]
-    count = next((each for each in counts if isinstance(each, int)), counts[0])
-    x = g.checked(x, (x.shape[0], count, *x.shape[2:]))
-    return [x, *(g.checked(parameter, (count,)) for parameter in parameters)]
-
-
 @importer("BatchNormalization", since=7)
 def _batch_normalization(
     g: GraphBuilder,
@@ -337,15 +332,34 @@ def _batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
     spatial: int = 1,
-) -> Value:
-    if training_mode or g.output_count > 1:
-        raise UnsupportedError("batch normalisation in training mode")
+) -> Value | tuple[Value, ...]:
+    if g.output_count > 1 and not training_mode:
+        raise UnsupportedError("batch normalisation in training mode, before opset 14")
     if not spatial:
         raise UnsupportedError("batch normalisation of each element (spatial = 0)")
     parameters = [
         g.op("cast", v, dtype=x.dtype) if v.dtype is not x.dtype else v for v in (scale, bias, mean, variance)
     ]
-    return g.op("batch_normalization", *_by_channel(g, x, *parameters), epsilon=epsilon)
+    if not training_mode:
+        return g.op("batch_normalization", x, *parameters, epsilon=epsilon)
+    own = _moments(g, x)
+    own_parameters = [*parameters[:2], *(g.op("cast", value, dtype=x.dtype) for value in own)]
+    made = g.op("batch_normalization", x, *own_parameters, epsilon=epsilon)
+    running = []
+    for before, now in zip((mean, variance), own, strict=True):
+        kept = g.op("multiply", before, g.constant(momentum, before.dtype))
+        added = g.op("multiply", g.op("cast", now, dtype=before.dtype), g.constant(1 - momentum, before.dtype))
+        running.append(g.op("add", kept, added))
+    return (made, *running)[: g.output_count]
+
+
+def _moments(g: GraphBuilder, x: Value) -> tuple[Value, Value]:
+    """Mean and variance of each channel, in float32 at least."""
+    axes = (0, *range(2, x.rank))
+    wide = x if x.dtype.itemsize >= 4 else g.op("cast", x, dtype=DType.float32)
+    mean = g.op("mean", wide, axes=axes, keepdims=True)
+    variance = g.op("mean", g.op("square", g.op("subtract", wide, mean)), axes=axes)
+    return g.op("reshape", mean, shape=(x.shape[1],)), variance
 
 
 @importer("BatchNormalization")
@@ -413,7 +427,7 @@ def rms_normalization(
 
 @importer("InstanceNormalization")
 def _instance_normalization(g: GraphBuilder, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
-    return g.op("instance_normalization", *_by_channel(g, x, scale, bias), epsilon=epsilon)
+    return g.op("instance_normalization", x, scale, bias, epsilon=epsilon)
 
 
 @importer("GroupNormalization", since=21)
@@ -427,7 +441,7 @@ def _group_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Value:
-    return g.op("group_normalization", *_by_channel(g, x, scale, bias), groups=num_groups, epsilon=epsilon)
+    return g.op("group_normalization", x, scale, bias, groups=num_groups, epsilon=epsilon)
 
 
 @importer("MeanVarianceNormalization")

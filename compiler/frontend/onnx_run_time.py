@@ -53,6 +53,11 @@ def numbers_of(g: GraphBuilder, value: Value, what: str) -> list[Value]:
     ]
 
 
+def numbered(g: GraphBuilder, count: Dim) -> Value:
+    """0, 1, … as many as a size says, which is not negative."""
+    return g.checked(g.op("arange", stop=count), (count,))
+
+
 def shape_of(g: GraphBuilder, x: Value) -> Value:
     """The dimensions of x as an int64 tensor."""
     return g.from_dims(x.shape)
@@ -76,12 +81,16 @@ class Axis:
         self.number = counted_from_front(g, number, rank)
         self.places = g.constant(np.arange(rank), DType.int64)
 
-    def seen(self, x: Value) -> Value:
-        """x as [before, along, behind]."""
+    def sizes(self) -> tuple[Dim, ...]:
+        """How many elements are before the axis, along it and behind it."""
         g, one = self.g, self.g.constant(1, DType.int64)
         before = g.op("prod", g.op("where", g.op("less", self.places, self.number), self.shape, one))
         behind = g.op("prod", g.op("where", g.op("greater", self.places, self.number), self.shape, one))
-        return g.op("reshape", x, shape=g.sizes(vector(g, before, self.length, behind), "sizes"))
+        return g.sizes(vector(g, before, self.length, behind), "sizes")
+
+    def seen(self, x: Value) -> Value:
+        """x as [before, along, behind]."""
+        return self.g.op("reshape", x, shape=self.sizes())
 
     def replaced(self, length: Value | Dim) -> Value:
         """The shape with another length along the axis."""

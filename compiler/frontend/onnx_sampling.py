@@ -1,14 +1,17 @@
-"""The importer of GridSample: an image read between its pixels, at places that another tensor tells."""
+"""Importers of what reads an image between its pixels, at places that another tensor tells: GridSample, DeformConv."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Sequence
 
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
+from .onnx_run_time import numbered
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, Value
 
@@ -125,3 +128,83 @@ def _term(g: GraphBuilder, pixels: Value, spatial: Sequence[Dim], taps: Sequence
         weight = g.broadcast("multiply", weight, factor)
     found = g.op("gather_nd", pixels, number, batch_axes=1)
     return g.broadcast("multiply", found, g.op("cast", weight, dtype=found.dtype))
+
+
+# ---- convolution at moved places ----
+
+
+@importer("DeformConv")
+def _deform_conv(
+    g: GraphBuilder,
+    x: Value,
+    weights: Value,
+    offset: Value,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    *,
+    dilations: tuple[int, ...] | None = None,
+    group: int = 1,
+    kernel_shape: tuple[int, ...] | None = None,
+    offset_group: int = 1,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Value:
+    """The elements that each window meets are sampled, then multiplied by the weights as matrices."""
+    n, channels, *spatial = x.shape
+    rank, kernel = len(spatial), weights.shape[2:]
+    strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
+    if not all(isinstance(size, int) for size in (channels, *kernel)) or {len(kernel), offset.rank - 2} != {rank}:
+        raise ModelError(
+            f"DeformConv: {x.type}, weights {weights.type} and offsets {offset.type} do not suit each other"
+        )
+    sizes, elements = offset.shape[2:], math.prod(kernel)
+    places, images = dims.product(sizes), dims.multiply(n, offset_group)
+    moves = g.op("reshape", offset, shape=(images, elements, rank, places))
+    taps = []
+    for axis, length in enumerate(spatial):
+        start = _window(g, axis, kernel, sizes, strides[axis], dilations[axis], pads[axis], x.dtype)
+        move = g.op(
+            "reshape",
+            g.op("slice", moves, starts=(axis,), ends=(axis + 1,), axes=(2,)),
+            shape=(images, elements, places),
+        )
+        place = g.op("reshape", g.op("add", move, start), shape=(images, dims.multiply(elements, places), 1))
+        taps.append(_taps(g, place, length, "linear", "zeros", True))
+    each = dims.floordiv(channels, offset_group)
+    pixels = g.op("reshape", x, shape=(images, each, dims.product(spatial)))
+    pixels = g.op("permute_dims", pixels, axes=(0, 2, 1))
+    sampled = functools.reduce(
+        lambda a, b: g.op("add", a, b), (_term(g, pixels, spatial, chosen) for chosen in itertools.product(*taps))
+    )
+    sampled = g.op("permute_dims", sampled, axes=(0, 2, 1))
+    if mask is not None:
+        factors = g.op("reshape", mask, shape=(images, 1, dims.multiply(elements, places)))
+        sampled = g.op("multiply", sampled, factors)
+    depth = dims.floordiv(dims.multiply(channels, elements), group)
+    columns = g.op("reshape", sampled, shape=(n, group, depth, places))
+    rows = g.op("reshape", weights, shape=(group, dims.floordiv(weights.shape[0], group), depth))
+    made = g.op("reshape", g.op("matmul", rows, columns), shape=(n, weights.shape[0], *sizes))
+    return made if bias is None else g.op("add", made, g.op("expand_dims", bias, axes=tuple(range(1, 1 + rank))))
+
+
+def _window(
+    g: GraphBuilder,
+    axis: int,
+    kernel: Sequence[Dim],
+    sizes: Sequence[Dim],
+    stride: int,
+    dilation: int,
+    pad: int,
+    dtype: DType,
+) -> Value:
+    """Where the elements of each window lie along an axis, before they are moved: [elements, places]."""
+    inner = g.op("multiply", numbered(g, kernel[axis]), g.constant(dilation, DType.int64))
+    outer = g.op("multiply", numbered(g, sizes[axis]), g.constant(stride, DType.int64))
+    outer = g.op("subtract", outer, g.constant(pad, DType.int64))
+    parts = []
+    for line, whole in ((inner, kernel), (outer, sizes)):
+        shape = tuple(size if place == axis else 1 for place, size in enumerate(whole))
+        wide = g.op("broadcast_to", g.op("reshape", line, shape=shape), shape=tuple(whole))
+        parts.append(g.op("reshape", wide, shape=(dims.product(whole),)))
+    total = g.op("add", g.op("expand_dims", parts[0], axes=(1,)), parts[1])
+    return g.op("cast", total, dtype=dtype)

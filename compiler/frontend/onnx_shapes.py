@@ -188,11 +188,11 @@ def _depth_to_space(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "D
 
 
 @importer("SpaceToDepth")
-def _space_to_depth(g: GraphBuilder, x: Value, *, blocksize: int) -> Value:
+def _space_to_depth(g: GraphBuilder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = _four(x, blocksize)
     height, width = dims.floordiv(h, blocksize), dims.floordiv(w, blocksize)
     parts = g.op("reshape", x, shape=(n, c, height, blocksize, width, blocksize))
-    moved = g.op("permute_dims", parts, axes=(0, 3, 5, 1, 2, 4))
+    moved = g.op("permute_dims", parts, axes=(0, 1, 3, 5, 2, 4) if mode == "CRD" else (0, 3, 5, 1, 2, 4))
     return g.op("reshape", moved, shape=(n, dims.multiply(c, blocksize * blocksize), height, width))
 
 
@@ -306,16 +306,9 @@ def _sliced(
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(along) == len(steps):
         raise ModelError("Slice: starts, ends, axes and steps are not equally many")
-    first = tuple(_first(start, x.shape[axis], step) for start, axis, step in zip(starts, along, steps, strict=True))
+    first = tuple(_bound(start, x.shape[axis], step) for start, axis, step in zip(starts, along, steps, strict=True))
     last = tuple(_bound(end, x.shape[axis], step) for end, axis, step in zip(ends, along, steps, strict=True))
     return g.op("slice", x, starts=first, ends=last, axes=tuple(along), steps=steps)
-
-
-def _first(start: Dim, length: Dim, step: int) -> Dim:
-    """Where a slice begins. A backward one whose start lies before all elements begins at the first; Python has it empty."""
-    if step > 0 or not isinstance(start, int) or start >= -1:
-        return _bound(start, length, step)
-    return 0 if start <= -(1 << 31) else dims.maximum(dims.add(length, start), 0)
 
 
 def _bound(bound: Dim, length: Dim, step: int) -> Dim:

@@ -11,7 +11,19 @@ from ...formats.dtypes import DType
 from ...formats.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
 from .movement import from_front
-from .shapes import ANY, INDEX, NUMERIC, axis_of, match_dim, mismatch, never_equal, replace_axis, require, same_dtype
+from .shapes import (
+    ANY,
+    INDEX,
+    NUMERIC,
+    axis_of,
+    match_dim,
+    mismatch,
+    never_equal,
+    replace_axis,
+    require,
+    require_rank,
+    same_dtype,
+)
 from .table import Attribute, Fusion, Kind, register
 
 _REDUCTIONS = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -163,7 +175,25 @@ def _put_along(x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: in
     return _put(x, tuple(places), updates, reduction)
 
 
+# ---- order of rows ----
+
+
+def _infer_order(inputs: Sequence[TensorType]) -> TensorType:
+    (x,) = inputs
+    require(x, NUMERIC)
+    require_rank(x, 2)
+    return TensorType(DType.int64, x.shape[:1])
+
+
+def _order(x: np.ndarray) -> np.ndarray:
+    if not x.shape[1]:
+        return np.arange(len(x))
+    return np.lexsort(x.T[::-1])
+
+
 # fmt: off
+register("lexicographic_order", "x", _infer_order, _order, Fusion.OPAQUE,
+         "where the rows of x stand that are in order by their first elements, then by their second ones …")
 _RUNNING = {"axis": Attribute(Kind.INT, "along which"),
             "exclusive": Attribute(Kind.BOOL, "without the element itself", False),
             "reverse": Attribute(Kind.BOOL, "from the end", False)}

@@ -19,6 +19,7 @@ from .shapes import (
     lift,
     match_dim,
     mismatch,
+    require,
     require_rank,
     same_dtype,
     text,
@@ -216,4 +217,22 @@ register(
     "the transpose (gradient) of convolution: x [N, C, *spatial], weights [C, M / groups, *kernel], a bias [M]",
     attributes=WINDOW | GROUPS | {"output_padding": _OUTPUT_PADDING},
     work=of_transposed_convolution,
+)
+
+
+def _infer_determinant(inputs: Sequence[TensorType]) -> TensorType:
+    (x,) = inputs
+    require(x, FLOAT)
+    if x.rank < 2:
+        raise mismatch("matrices", x)
+    match_dim(x.shape[-1], x.shape[-2])
+    return TensorType(x.dtype, x.shape[:-2])
+
+
+def _determinant(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype)
+
+
+register(
+    "determinant", "x", _infer_determinant, _determinant, Fusion.OPAQUE, "of the matrices that the last two axes are"
 )

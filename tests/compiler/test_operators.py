@@ -152,6 +152,8 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("listed_boxes", [(I, (2, "n", 3))], {}),
     ("extent", [(I, ())], {}),
     ("extents", [(I, (3,))], {}),
+    ("lexicographic_order", [(F, ("n", 3))], {}),
+    ("determinant", [(F, ("n", 3, 3))], {}),
     ("call_seed", [], {"place": 0}),
     ("cumulative_prod", [(F, ("n", 4))], {"axis": -1, "exclusive": True, "reverse": True}),
     ("counted_nonzero", [(F, (2, 4))], {"count": 8}),

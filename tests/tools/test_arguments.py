@@ -51,6 +51,10 @@ def test_the_program_says_what_the_argument_does_not() -> None:
     np.testing.assert_array_equal(loaded, np.full(2, 0.5))
 
 
+def test_elements_that_are_all_given_tell_how_many_there_are() -> None:
+    np.testing.assert_array_equal(parse("x=1,2,3").load(tensor("float32", ("n",))), np.float32([1, 2, 3]))
+
+
 def test_random_is_reproducible() -> None:
     a, b, c = (parse(f"2x3xf32=random:{seed}").load() for seed in (7, 7, 8))
     assert a.dtype == np.float32

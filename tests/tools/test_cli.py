@@ -255,7 +255,7 @@ def test_a_wrong_command_is_one_sentence(folder: Path, capsys: pytest.CaptureFix
         (["run"], "treadle run: the following arguments are required: program; `treadle run --help` says more\n"),
         (
             ["info", "x", "--optlevel", "9"],
-            "treadle: unrecognized arguments: --optlevel 9; `treadle --help` says more\n",
+            "treadle info: there is no option --optlevel; did you mean --opt-level?; `treadle info --help` lists them\n",
         ),
     ):
         assert main(arguments) == 2
@@ -348,3 +348,18 @@ def test_doctor_counts_the_cpus_of_this_process(monkeypatch: pytest.MonkeyPatch)
     found = {finding.name: finding.value for finding in doctor.examine()}
     assert found["CPUs"].startswith("1 for this process")
     assert "the time of 0.5 (control group)" in found["CPUs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "x.trdl", "--inptu", "x=random"], "treadle run: there is no option --inptu; did you mean --input"),
+        (["info", "--jsn=1", "x.trdl"], "treadle info: there is no option --jsn; did you mean --json?"),
+        (["verify", "x.trdl", "y.trdl"], "treadle verify: 'y.trdl' is one argument too many"),
+    ],
+)
+def test_a_word_that_a_command_does_not_take_is_named(
+    words: list[str], message: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert main(words) == 2
+    assert message in capsys.readouterr().err

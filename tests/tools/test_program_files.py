@@ -12,6 +12,7 @@ import treadle
 from onnx import parser
 from treadle.formats.file_kinds import kind_of_whole
 from treadle.tools.cli import main
+from treadle.tools.serve import served_folder
 
 MODEL = '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, 2] x) => (float[n, 2] y) { y = Add(x, x) }'
 PROGRAMS = ("onnx", "ir", "assembly", "executable")
@@ -150,6 +151,7 @@ def test_a_function_of_a_text_is_compiled_by_its_name(tmp_path, capsys):
     ("text", "kind"),
     [
         ("func @main() -> int64[1] {\nL0:\n  goto L0\n}\n", "assembly"),
+        ("func @main(x: float32[2]) -> float32[2] {\n  rett r0\n}\n", "assembly"),
         ("func @main(x: float32[2]) {\n  x\n}\n", "ir"),
         ("func @main(x: float32[2], r1: float32[2]) {\n  add: float32[2] = add(x, r1)\n  add\n}\n", "ir"),
         (
@@ -160,3 +162,49 @@ def test_a_function_of_a_text_is_compiled_by_its_name(tmp_path, capsys):
 )
 def test_texts_are_told_apart_by_their_functions(text, kind):
     assert kind_of_whole(text.encode()).name == kind
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_program_is_served_as_a_folder_that_holds_it_alone(files, kind, tmp_path, monkeypatch):
+    (tmp_path / "my net.x").write_bytes((files / kind).read_bytes())
+    (tmp_path / "my net.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with served_folder("my net.x") as folder:
+        names = sorted(path.name for path in folder.iterdir())
+        assert names == ["my_net.json", "my_net.trdl"][kind != "executable" :]
+        machine = treadle.VirtualMachine(treadle.load(folder / "my_net.trdl"), kernels="cached")
+        assert machine["main"](np.ones((3, 2), np.float32)).numpy().tolist() == [[2, 2]] * 3
+    assert not folder.exists()
+    assert (tmp_path / "my net.x").exists()
+
+
+def test_a_folder_is_served_as_it_is_and_standard_input_as_model(files, tmp_path, monkeypatch):
+    with served_folder(str(tmp_path)) as folder:
+        assert folder == tmp_path
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((files / "onnx").read_bytes())))
+    with served_folder("-") as folder:
+        assert [path.name for path in folder.iterdir()] == ["model.trdl"]
+
+
+def test_a_file_that_replaces_a_served_one_is_served(files, tmp_path):
+    (tmp_path / "net.trdl").write_bytes((files / "executable").read_bytes())
+    with served_folder(str(tmp_path / "net.trdl")) as folder:
+        before = (folder / "net.trdl").stat()
+        (tmp_path / "net.trdl").unlink()
+        (tmp_path / "net.trdl").write_bytes((files / "executable").read_bytes() + b"x")
+        assert (folder / "net.trdl").stat().st_size == before.st_size + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        *zip(
+            PROGRAMS,
+            ("an ONNX model, as an", "a text of the IR, as an", "assembly text, as an", "Treadle"),
+            strict=True,
+        )
+    ],
+)
+def test_info_says_what_a_file_is(files, kind, what, capsys):
+    assert main(["info", str(files / kind)]) == 0
+    assert capsys.readouterr().out.startswith(f"{files / kind}: {what} executable, format 1, ")

@@ -71,6 +71,17 @@ def vm(machine):
     return machine(PROGRAM)
 
 
+@pytest.mark.parametrize("what", [print, Listener, object()])
+def test_what_is_no_listener_is_refused(vm, what):
+    with pytest.raises(ArgumentError, match=r"listening: expected a treadle\.Listener"), vm.listening(what):
+        pass
+
+
+def test_what_is_no_instrument_is_refused(vm):
+    with pytest.raises(ArgumentError, match="set_instrument: expected a function or None, a str came"):
+        vm.set_instrument("print")
+
+
 def test_every_instruction_is_seen(vm):
     recorder = Recorder()
     with vm.listening(recorder):
