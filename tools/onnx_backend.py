@@ -6,11 +6,12 @@ compile → bytes → load → verify → link → run. The compiler sees the mo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 
-def run(model_path: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run(model_path: str, inputs: Sequence[Any]) -> list[Any]:
     """The model's outputs. Raises what compiling or running raises: UnsupportedOperatorError is a NotImplementedError.
 
     With the knob TREADLE_KERNELS=cached no kernel is built: primitives that the cache lacks run by their references.
@@ -23,4 +24,11 @@ def run(model_path: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     machine = VirtualMachine(load(content), kernels=kernels)
     result = machine["main"](*inputs)
     results = list(result) if isinstance(result, tuple) else [result]
-    return [np.asarray(value) for value in results]
+    return [_plain(value) for value in results]
+
+
+def _plain(value: Any) -> Any:
+    """An array; a list of arrays for a sequence; None for an optional value that is not there."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if value is None else np.asarray(value)

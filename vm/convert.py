@@ -23,6 +23,7 @@ from ..formats.errors import (
     ShapeError,
     TreadleError,
 )
+from ..formats.host_values import as_dicts
 from ..formats.names import near
 from ..formats.program import Program
 from ..formats.strings import ELEMENT, Texts, is_text, to_numbers, to_texts
@@ -277,6 +278,9 @@ class Arguments:
             return 0, type_.fields, tuple(value)
         if isinstance(type_, DataType):
             definition = self._context.image.data_types[str(type_)]
+            form = self._context.image.forms.get(str(type_))
+            if form is not None and not isinstance(value, DataValue):
+                return self._parts_of_form(form, value, definition)
             if not isinstance(value, DataValue):
                 makers = " or ".join(constructor.name for constructor in definition.constructors)
                 raise ArgumentError(
@@ -292,6 +296,28 @@ class Arguments:
             return tag, constructor.fields, value.fields
         raise ArgumentError(f"{self._place()}: expected a closure {type_}, a {type(value).__name__} came")
 
+    def _parts_of_form(
+        self, form: str, value: Any, definition: DataTypeDefinition
+    ) -> tuple[int, tuple[Type, ...], tuple]:
+        """Of a value that Python has itself."""
+        fields: tuple = ()
+        if form == "Optional" and value is not None:
+            fields = (value,)
+        elif form == "Sequence":
+            rest = value if isinstance(value, _Rest) else _Rest(value, 0)
+            if not isinstance(rest.items, (list, tuple)):
+                raise self._unfit(f"a list, for {definition.name}", value)
+            fields = rest.parts()
+        elif form == "Maps":
+            if not isinstance(value, dict):
+                raise self._unfit(f"a dict, for {definition.name}", value)
+            fields = list(value), list(value.values())
+        tag = len(definition.constructors) - 1 if fields else 0
+        return tag, definition.constructors[tag].fields, fields
+
+    def _unfit(self, expected: str, value: Any) -> ArgumentError:
+        return ArgumentError(f"{self._place()}: expected {expected}; a value of type {type(value).__name__} came")
+
     def _tag(self, value: DataValue, definition: DataTypeDefinition) -> int:
         names = [constructor.name for constructor in definition.constructors]
         if value.tag is None and value.constructor in names:
@@ -302,6 +328,18 @@ class Arguments:
                 f"{self._place()}: {definition.name} has no {which}; it has {', '.join(names)}{near(which, names)}"
             )
         return value.tag
+
+
+class _Rest:
+    """What is left of a list."""
+
+    __slots__ = ("items", "start")
+
+    def __init__(self, items: Any, start: int) -> None:
+        self.items, self.start = items, start
+
+    def parts(self) -> tuple:
+        return () if self.start == len(self.items) else (self.items[self.start], _Rest(self.items, self.start + 1))
 
 
 _NEW = -1  # in place of a tag: a value that is still to be looked at
@@ -427,18 +465,37 @@ class Results:
         if self._is_tuple(header):
             return self._fields(native)
         type_ = str(self._image.record_types[header[OBJECT.DATA]])
+        form = self._image.forms.get(type_)
+        if form is not None:
+            return self._of_form(form, native)
         constructor = self._image.data_types[type_].constructors[header[OBJECT.TAG]]
         return DataValue.of_native(header[OBJECT.TAG], type_, constructor.name, native, self._fields)
 
+    def _of_form(self, form: str, native: NativeReference) -> Any:
+        """A value that Python has one of its own for."""
+        if form == "Maps":
+            keys, values = self._fields(native)
+            return as_dicts(keys.array, values.array)
+        if form == "Optional":
+            return next(iter(self._fields(native)), None)
+        found, at = [], native
+        while word(at.word & ~1, OBJECT.COUNT):
+            item, rest = self._references(at)
+            found.append(self._value(item, word(item.word & ~1, OBJECT.DATA)))
+            at = rest
+        return found
+
+    def _references(self, native: NativeReference) -> list[NativeReference]:
+        """References to the fields of a data value."""
+        found = []
+        for field in words((native.word & ~1) + OBJECT_HEAD, word(native.word & ~1, OBJECT.COUNT)):
+            self._engine.retain_reference(field)
+            found.append(NativeReference(field, outside().drop, self._image, native.constants))
+        return found
+
     def _fields(self, native: NativeReference) -> tuple:
         """The fields of a tuple or data value that stays as it is."""
-        address = native.word & ~1
-        values = []
-        for field in words(address + OBJECT_HEAD, word(address, OBJECT.COUNT)):
-            self._engine.retain_reference(field)
-            reference = NativeReference(field, outside().drop, self._image, native.constants)
-            values.append(self._value(reference, word(field & ~1, OBJECT.DATA)))
-        return tuple(values)
+        return tuple(self._value(each, word(each.word & ~1, OBJECT.DATA)) for each in self._references(native))
 
 
 def _elements(native: NativeReference, header: tuple[int, ...], data: int) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
 from ..formats.dtypes import DType
+from ..formats.host_values import form_of
 from ..formats.isa import Kind, Role, with_role
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Function, Program
@@ -56,6 +57,8 @@ class Image(InProcess):
         self.argument_words = _argument_words(verified)
         self.parameter_count = max((len(facts.function.param_names) for facts in verified.functions), default=0)
         self.data_types = {definition.name: definition for definition in program.data_types}
+        # the instances of data types that Python has values of its own for
+        self.forms = {each.name: form for each in program.data_types if (form := form_of(each))}
         self.record_types: list[Type] = [erase_dims(type_) for type_ in program.types]
         self._type_numbers = {type_: number for number, type_ in enumerate(self.record_types)}
         self.naming: dict[int, Any] = {}  # `naming_results` of the functions whose results were taken

@@ -24,6 +24,7 @@ from ...formats.errors import (
     TreadleError,
     UnsupportedOperatorError,
 )
+from ...formats.host_values import DEFINITIONS
 from ...formats.names import near
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
@@ -34,6 +35,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_detection,
     onnx_elementwise,
     onnx_fourier,
+    onnx_host_values,
     onnx_indexing,
     onnx_max_places,
     onnx_ml_encoders,
@@ -58,10 +60,11 @@ from . import (  # noqa: F401  (they register importers)
 from .onnx_batch import BatchBuilder, Place, batch_builder
 from .onnx_choice import Graph, chosen
 from .onnx_file import ModelFile, ModelSource, read_model
+from .onnx_host_values import made, parameter
 from .onnx_loops import LOOPS, NotImportedError
 from .onnx_table import attribute_value, find
 from .onnx_tensors import element_type, to_array
-from .onnx_values import GraphBuilder, Imported, TensorSequence, UnsupportedError, Value, constant, present, tensors_of
+from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, constant, present, tensors_of
 
 if TYPE_CHECKING:
     import onnx
@@ -102,7 +105,7 @@ def from_onnx(
         raise _not_utf8(error) from None
     try:
         with effort.bounded(file.nbytes):
-            return ir.Module({entry: importer.main(shapes or {}, entry)})
+            return ir.Module({entry: importer.main(shapes or {}, entry)}, DEFINITIONS if importer.has_data else {})
     except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
         raise _not_utf8(error) from None
     except (TreadleError, ModuleNotFoundError):
@@ -134,6 +137,7 @@ class _ModelImporter:
         self.batch, self.g = batch, GraphBuilder()
         self.unsupported: list[tuple[str, str, str]] = []
         self.depth = 0
+        self.has_data = False  # whether inputs or outputs are no tensors
 
     def main(self, shapes: Shapes, name: str) -> ir.Function:
         scope = _Scope()
@@ -147,34 +151,51 @@ class _ModelImporter:
         inputs = [info for info in inputs if self._is_supported(info, shapes, scope)]
         batched: Mapping[str, int] = {}
         if self.batch is not None:
-            self.g, shapes, batched = batch_builder(inputs, shapes, self.batch)
-        params = self._params(inputs, shapes)
+            tensors = [info for info in inputs if info.type.HasField("tensor_type")]
+            self.g, shapes, batched = batch_builder(tensors, shapes, self.batch)
+        tensors = [info for info in inputs if info.type.HasField("tensor_type")]
+        params = self._params(tensors, shapes)
         for param in params:
             assert isinstance(param.type, TensorType)
             scope.values[param.name] = value = Value(param.type, param)
             if isinstance(self.g, BatchBuilder) and param.name in batched:
                 self.g.follow(value, Place(batched[param.name]))
+        params = self._with_others(inputs, params, scope)
         results = self._graph(self.graph, scope, self.file.weights)
-        sequences = [info.name for info in self.graph.output if isinstance(scope.values.get(info.name), TensorSequence)]
-        self.unsupported += [("output", name, "is a sequence of tensors") for name in sequences]
-        if self.unsupported:
+        body = None if self.unsupported else self._result(results)
+        if self.unsupported or body is None:
             raise _unsupported_error(self.unsupported)
         names = tuple(dict.fromkeys(info.name for info in self.graph.output if info.name))
         if len(names) < len(self.graph.output):
             names = ()  # some have none, or the same
-        return ir.Function(tuple(params), self._result(present(results)), name=name, result_names=names)
+        return ir.Function(tuple(params), body, name=name, result_names=names)
 
     # ---- inputs, initializers, outputs ----
 
     def _is_supported(self, info: onnx.ValueInfoProto, shapes: Shapes, scope: _Scope) -> bool:
         """Whether an input is of a type that Treadle has; if not, this is noted, and what is made of it is not imported."""
         try:
-            _declared(info, shapes.get(info.name))
+            if info.type.HasField("tensor_type"):
+                _declared(info, shapes.get(info.name))
         except UnsupportedOperatorError as error:
             self.unsupported += error.operators
             scope.values[info.name] = None
             return False
         return True
+
+    def _with_others(self, inputs: Sequence[onnx.ValueInfoProto], tensors: list[ir.Var], scope: _Scope) -> list[ir.Var]:
+        """The parameters, those that are no tensors among them, in the order of the inputs."""
+        params = {param.name: param for param in tensors}
+        for info in inputs:
+            if info.name in params:
+                continue
+            self.has_data = True
+            try:
+                params[info.name], scope.values[info.name] = parameter(self.g, info)
+            except UnsupportedError as error:
+                self.unsupported.append(("input", info.name, error.message))
+                scope.values[info.name] = None
+        return [params[info.name] for info in inputs if info.name in params]
 
     def _params(self, inputs: Sequence[onnx.ValueInfoProto], shapes: Shapes) -> list[ir.Var]:
         declared = [(info, *_declared(info, shapes.get(info.name))) for info in inputs]
@@ -213,16 +234,24 @@ class _ModelImporter:
         weight = self.weights.add(name, array)
         return Value(weight.type, weight)
 
-    def _result(self, results: Sequence[Value]) -> ir.Block:
-        """The function's body, whose result is made of variables that have the outputs' names."""
-        outputs = []
+    def _result(self, results: Sequence[Imported]) -> ir.Block | None:
+        """The function's body, whose result is made of variables that have the outputs' names. None if one is not supported."""
+        outputs, types = [], []
         for info, value in zip(self.graph.output, results, strict=True):
-            output = ir.Var(info.name, value.type)
-            self.g.bindings.append(ir.Binding(output, self.g.atom(value), info.name))
+            is_tensor = isinstance(value, Value)
+            self.has_data |= not is_tensor
+            types.append(value.type if isinstance(value, Value) else None)
+            output = ir.Var(info.name, types[-1])
+            try:
+                self.g.bindings.append(ir.Binding(output, made(self.g, value, info.name), info.name))
+            except UnsupportedError as error:
+                self.unsupported.append(("output", info.name, error.message))
             outputs.append(output)
+        if self.unsupported:
+            return None
         if len(outputs) == 1:
             return ir.Block(tuple(self.g.bindings), outputs[0])
-        result = ir.Var("outputs", TupleType(tuple(value.type for value in results)))
+        result = ir.Var("outputs", None if None in types else TupleType(tuple(types)))  # type: ignore[arg-type]
         self.g.bindings.append(ir.Binding(result, ir.MakeTuple(tuple(outputs))))
         return ir.Block(tuple(self.g.bindings), result)
 

@@ -8,7 +8,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from .onnx_table import ImporterFunction, importer
 from .onnx_tensors import element_type
-from .onnx_values import GraphBuilder, Value, scalar
+from .onnx_values import GraphBuilder, Imported, Value, scalar
 
 # ONNX operators that are operators of ours under another name.
 UNARY = {
@@ -229,7 +229,7 @@ def _cast_like(g: GraphBuilder, x: Value, like: Value, *, saturate: int = 1, rou
 
 
 @importer("Identity")
-def _identity(g: GraphBuilder, x: Value) -> Value:
+def _identity(g: GraphBuilder, x: Imported) -> Imported:
     return x
 
 

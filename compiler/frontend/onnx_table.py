@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from ...formats.errors import ModelError
-from .onnx_values import GraphBuilder, Imported, TensorSequence, UnsupportedError, Value
+from .onnx_values import KINDS, GraphBuilder, Imported, UnsupportedError, Value
 
 if TYPE_CHECKING:
     import onnx
@@ -60,11 +60,14 @@ class Importer:
         return results if isinstance(results, tuple) else (results,)
 
     def _check_kind(self, name: str, value: Any) -> None:
-        """Raises ModelError for a tensor where a sequence is needed, and the other way round."""
-        needs_sequence = self.signature.parameters[name].annotation == TensorSequence.__name__
+        """Raises ModelError for a tensor where a sequence is needed, and so on."""
+        needed = self.signature.parameters[name].annotation
+        if str(needed).startswith("Imported"):
+            return
+        expected = next((kind for each, kind in KINDS.items() if each.__name__ == needed), "tensor")
         for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, (Value, TensorSequence)) and isinstance(each, TensorSequence) != needs_sequence:
-                expected, came = ("sequence", "tensor") if needs_sequence else ("tensor", "sequence")
+            came = KINDS.get(type(each), expected)
+            if came != expected:
                 raise ModelError(f"{self.name}: input {name!r} is to be a {expected}, but a {came} came")
 
 

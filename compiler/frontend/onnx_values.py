@@ -88,13 +88,32 @@ class TensorSequence:
     tensors: tuple[Value, ...] = ()
 
 
-Imported = Union[Value, TensorSequence]
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """A map of the model, or several of the same keys: keys [n], values [n] or [rows, n]."""
+
+    keys: Value
+    values: Value
+
+
+@dataclass(frozen=True, eq=False)
+class OptionalTensor:
+    """A tensor that may not be there, which only a run can tell; None: it is not there."""
+
+    atom: ir.Atom | None
+    type: TensorType | None = None
+
+
+Imported = Union[Value, TensorSequence, Maps, OptionalTensor]
+KINDS = {TensorSequence: "sequence", Maps: "map", OptionalTensor: "optional value", Value: "tensor"}
 
 
 def tensors_of(values: Sequence[Imported | None]) -> list[Value | None]:
-    """The values, none of which may be a sequence. Raises UnsupportedError."""
-    if any(isinstance(value, TensorSequence) for value in values):
-        raise UnsupportedError("a sequence of tensors stands where only tensors are supported")
+    """The values, all of which must be tensors. Raises UnsupportedError."""
+    for value in values:
+        if value is not None and not isinstance(value, Value):
+            what = "sequence of tensors" if isinstance(value, TensorSequence) else KINDS[type(value)]
+            raise UnsupportedError(f"{'an' if what[0] == 'o' else 'a'} {what} stands where only tensors are supported")
     return list(values)  # type: ignore[arg-type]
 
 

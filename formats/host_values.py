@@ -1,0 +1,54 @@
+"""Data types that Python has values of its own for: maps, sequences, optional values. The machine has them as any data type.
+
+data Maps[k, v] = Maps(k, v)                       dict, or a list of dicts of the same keys: keys [n], values [n] or [rows, n]
+data Sequence[a] = End | Item(a, Sequence[a])      list
+data Optional[a] = Absent | Present(a)             None, or the value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .errors import ExecutionError
+from .types import Constructor, DataType, DataTypeDefinition, TensorType, TypeVariable
+
+_A, _K, _V = map(TypeVariable, "akv")
+MAPS = DataTypeDefinition("Maps", ("k", "v"), (Constructor("Maps", (_K, _V)),))
+SEQUENCE = DataTypeDefinition(
+    "Sequence", ("a",), (Constructor("End", ()), Constructor("Item", (_A, DataType("Sequence", (_A,)))))
+)
+OPTIONAL = DataTypeDefinition("Optional", ("a",), (Constructor("Absent", ()), Constructor("Present", (_A,))))
+DEFINITIONS = {definition.name: definition for definition in (MAPS, SEQUENCE, OPTIONAL)}
+
+
+def form_of(definition: DataTypeDefinition) -> str:
+    """The name of the one of these that a data type of an executable is an instance of; "" for any other: names come from
+    anywhere, so what its constructors are decides."""
+    name = definition.name.partition("[")[0]
+    if name not in DEFINITIONS or name == definition.name:
+        return ""
+    fields = [[constructor.name, *constructor.fields] for constructor in definition.constructors]
+    expected: dict[str, Callable[[], bool]] = {
+        "Maps": lambda: len(fields) == 1 and [*map(len, fields)] == [3] and _are_maps(*fields[0][1:]),
+        "Sequence": lambda: [*map(len, fields)] == [1, 3] and str(fields[1][2]) == definition.name,
+        "Optional": lambda: [*map(len, fields)] == [1, 2],
+    }
+    return name if expected[name]() else ""
+
+
+def _are_maps(keys: Any, values: Any) -> bool:
+    both = isinstance(keys, TensorType) and isinstance(values, TensorType)
+    return both and keys.rank == 1 and values.rank in (1, 2)
+
+
+def as_dicts(keys: np.ndarray, values: np.ndarray) -> dict | list[dict]:
+    """Maps as Python has them. Raises ExecutionError where a key lacks a value."""
+    if len(keys) != values.shape[-1]:
+        raise ExecutionError(f"maps of {len(keys)} keys have {values.shape[-1]} values")
+    names = keys.tolist()
+    if values.ndim == 1:
+        return dict(zip(names, values.tolist(), strict=True))
+    return [dict(zip(names, row, strict=True)) for row in values.tolist()]
