@@ -7,10 +7,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ..formats.disassembly import dis
 from ..formats.executable import Executable
 from ..formats.sections import encode_definition
+from .subject import executable_of
 
 _DIGITS = 12  # of a digest, in the text
 
@@ -51,9 +53,13 @@ class Difference:
         return "\n".join(parts)
 
 
-def diff(a: Executable, b: Executable) -> Difference:
-    """What differs between two executables. Constants are the same if their types and bytes are, wherever they stand; an
-    instruction is told apart by its text, in which constants and primitives are numbers."""
+def diff(a: Any, b: Any) -> Difference:
+    """What differs between two executables, files of some, or models, which are compiled.
+
+    Constants are the same if their types and bytes are, wherever they stand; an instruction is told apart by its text, in which
+    constants and primitives are numbers. Raises ArgumentError for what is no program.
+    """
+    a, b = executable_of(a, "diff"), executable_of(b, "diff")
     found = Difference()
     found.signatures = list(_only(_signatures(a), _signatures(b)))
     found.metadata = list(_only(_metadata(a), _metadata(b)))

@@ -89,6 +89,24 @@ def subject(
     return Subject(executable, model, function, False, opt_level, tuple(without))
 
 
+def executable_of(model: Any, what: str) -> Executable:
+    """An executable itself, loaded from a file, or compiled without kernels. Raises ArgumentError for what is none and becomes
+    none, which `what` asked for, and what loading and compiling raise."""
+    if isinstance(model, Executable):
+        return model
+    if isinstance(model, (str, os.PathLike)) and is_executable(Path(model)):
+        return load(model)
+    from ..compiler import ir
+
+    if not isinstance(model, (str, os.PathLike, bytes, ir.Module)) and not hasattr(model, "SerializeToString"):
+        raise ArgumentError(
+            f"{what}: expected an Executable, a model, or a file of either, a {type(model).__name__} came"
+        )
+    from ..compiler.driver import compile
+
+    return compile(model, embed_native=False, progress=False)
+
+
 def is_executable(path: Path) -> bool:
     """By its name."""
     return path.suffix == SUFFIX

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle import debug
+from treadle.formats.errors import ArgumentError
 from treadle.tools import planted
 from treadle.tools.cli import main
 
@@ -54,3 +55,12 @@ def test_every_command_that_compiles_takes_a_level(folder: Path, tmp_path: Path)
     assert main(["compile", str(folder / "right.onnx"), "-o", str(output), "--opt-level", "0", "--no-kernels"]) == 0
     assert dict(treadle.load(output).program.metadata)["opt_level"] == "0"
     assert main(["source", str(folder / "right.onnx"), "--opt-level", "0"]) == 0
+
+
+def test_files_and_models_are_told_apart_as_executables_are(tmp_path: Path) -> None:
+    right, wrong = planted.model(), planted.model(wrong_weight=True)
+    treadle.compile(wrong, embed_native=False, progress=False).export_library(tmp_path / "wrong.trdl")
+    found = debug.diff(tmp_path / "wrong.trdl", right)
+    assert (len(found.constants), found.primitives, found.instructions) == (2, [], {})
+    with pytest.raises(ArgumentError, match="diff: expected an Executable, a model, or a file of either, a dict came"):
+        debug.diff({}, right)
