@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...formats import dims
 from ...formats.dims import Dim
@@ -21,6 +21,9 @@ from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
 from ..operators.shapes import axis_of
 from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, present, tensors_of
+
+if TYPE_CHECKING:
+    import onnx
 
 _T = TypeVar("_T")
 
@@ -230,21 +233,42 @@ def _loop(g: GraphBuilder, run: Run, inputs: Sequence[Imported | None], attribut
     states, body = _given(inputs[2:]), attributes["body"]
     if len(body.input) != 2 + len(states) or len(body.output) <= len(states):
         raise ModelError(f"Loop: a graph of {len(body.input)} inputs does not suit {len(states)} states")
-    true = g.constant(True, DType.bool)
+    true, known = g.constant(True, DType.bool), g.dimension_names
+    declared = body.output[1 + len(states) :]
 
     def round_(number: Value, values: Sequence[Imported]) -> tuple[Value, list[Imported], list[Value]]:
         wanted, *results = run([number, true, *values])
-        return present([wanted])[0], results[: len(states)], present(results[len(states) :])
+        outputs = zip(present(results[len(states) :]), declared, strict=True)
+        sized = [_of_declared_size(g, value, info, known) for value, info in outputs]
+        return present([wanted])[0], results[: len(states)], sized
 
     stacks = (Stack(),) * (len(body.output) - 1 - len(states))
     wanted = true if is_wanted is None else is_wanted
     return Rounds(g, round_, count, wanted, states, stacks, len(body.node)).results()
 
 
+def _of_declared_size(g: GraphBuilder, value: Value, info: onnx.ValueInfoProto, known: frozenset[str]) -> Value:
+    """An output of a round, whose sizes that only the round could tell are those that the model declares: a run checks them."""
+    declared = info.type.tensor_type.shape.dim
+    if len(declared) != value.rank:
+        return value
+    shape = tuple(
+        told.dim_value if told.HasField("dim_value") and not known.issuperset(dims.variables(dim)) else dim
+        for told, dim in zip(declared, value.shape, strict=True)
+    )
+    return g.checked(value, shape)
+
+
 def _scan(g: GraphBuilder, run: Run, inputs: Sequence[Imported | None], attributes: dict[str, Any]) -> list[Imported]:
     """A round takes states, and a part of each tensor that is read; it gives states, outputs."""
     if g.opset < 9:
-        raise UnsupportedError("Scan as it was before opset 9")
+        return _scan_before_9(g, run, inputs, attributes)
+    return _scanned(g, run, inputs, attributes)
+
+
+def _scanned(
+    g: GraphBuilder, run: Run, inputs: Sequence[Imported | None], attributes: dict[str, Any]
+) -> list[Imported]:
     body, given, read = attributes["body"], present(_given(inputs)), attributes["num_scan_inputs"]
     if not 0 < read <= len(given) or len(body.input) != len(given) or len(body.output) < len(given) - read:
         raise ModelError(f"Scan: a graph of {len(body.input)} inputs does not suit {len(given)}")
@@ -260,6 +284,25 @@ def _scan(g: GraphBuilder, run: Run, inputs: Sequence[Imported | None], attribut
 
     count = g.from_dims(tensors[0].shape[axis_of(sources[0].axis, tensors[0].rank)])
     return Rounds(g, round_, count, true, tuple(states), stacks, len(body.node)).results()
+
+
+def _scan_before_9(
+    g: GraphBuilder, run: Run, inputs: Sequence[Imported | None], attributes: dict[str, Any]
+) -> list[Imported]:
+    """One scan for each row of a batch, which is the first axis of everything; the rounds are along the second one."""
+    if inputs and inputs[0] is not None:
+        raise UnsupportedError("sequences of different lengths, in Scan before opset 9")
+    given, read = present(_given(inputs[1:])), attributes["num_scan_inputs"]
+    batch = given[0].shape[0] if given and given[0].rank else None
+    if not isinstance(batch, int) or batch < 1:
+        raise UnsupportedError("a batch whose size only a run can tell, in Scan before opset 9")
+    directions = attributes.get("directions", (0,) * read)
+    options = {"body": attributes["body"], "num_scan_inputs": read, "scan_input_directions": directions}
+    rows = []
+    for row in range(batch):
+        own = [g.op("take", value, g.constant(row, DType.int64), axis=0) for value in given]
+        rows.append(present(_scanned(g, run, own, options)))
+    return [g.op("stack", *parts, axis=0) for parts in zip(*rows, strict=True)]
 
 
 LOOPS = {"Loop": _loop, "Scan": _scan}

@@ -216,3 +216,38 @@ def test_a_sequence_of_who_knows_how_many_rounds_is_not_supported():
     model = parse(COLLECTED.format(more=", int64 count").replace("int64 count = {3}, ", ""))
     with pytest.raises(UnsupportedOperatorError, match="sequence of tensors"):
         from_onnx(model)
+
+
+def test_a_size_that_a_round_computes_is_the_one_that_the_model_declares():
+    """The rounds' slices are of one element, which only their bounds tell."""
+    model = parse("""agraph (int64 count, float[5] x, float[1] first) => (float[n] last, float[m, 1] sums) <
+        int64 one = {1}, int64[1] axis = {0}, bool yes = {1}
+    > {
+        last, sums = Loop (count, yes, first) <
+            body = round (int64 number, bool going, float[1] y) => (bool on, float[1] z, float[1] w) {
+            on = Identity(going)
+            behind = Add(number, one)
+            start = Unsqueeze(number, axis)
+            end = Unsqueeze(behind, axis)
+            part = Slice(x, start, end)
+            z = Add(y, part)
+            w = Identity(z)
+        }>
+    }""")
+    check(model, np.array(4), normal(5), normal(1))
+
+
+def test_scans_of_a_batch_as_they_were_before_opset_9():
+    model = onnx.parser.parse_model("""<ir_version: 3, opset_import: ["" : 8]>
+    agraph (float[2, 3] first, float[2, 4, 3] x) => (float[2, 3] last, float[2, 4, 3] sums) {
+        last, sums = Scan <num_scan_inputs = 1, directions = [1],
+            body = round (float[3] y, float[3] part) => (float[3] z, float[3] w) {
+            z = Add(y, part)
+            w = Identity(z)
+        }> ("", first, x)
+    }""")
+    first, x = normal(2, 3), normal(2, 4, 3)
+    last, sums = treadle.VirtualMachine(treadle.compile(model, progress=False))["main"](first, x)
+    wanted = first[:, None] + np.cumsum(x[:, ::-1], 1)
+    np.testing.assert_allclose(sums, wanted, rtol=1e-5)
+    np.testing.assert_allclose(last, wanted[:, -1], rtol=1e-5)
