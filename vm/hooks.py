@@ -7,7 +7,7 @@ the listeners are told again. Without listeners nothing is different.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
@@ -42,11 +42,11 @@ class Site:
     """An instruction that somebody listens to: what is the same each time that it is executed. That is found out before the call:
     behind a kernel, Python has little in the caches of what it needs."""
 
-    __slots__ = ("function", "image", "instruction", "is_static", "listeners", "number", "operation", "primitive")
+    __slots__ = ("function", "image", "instruction", "is_static", "number", "operation", "primitive")
 
-    def __init__(self, image: Image, number: int, instruction: Decoded, listeners: Sequence[Listener]) -> None:
+    def __init__(self, image: Image, number: int, instruction: Decoded) -> None:
         self.image, self.function, self.number = image, image.program.functions[number], number
-        self.instruction, self.operation, self.listeners = instruction, instruction.operation, listeners
+        self.instruction, self.operation = instruction, instruction.operation
         self.primitive: Primitive | None = None
         self.is_static = True  # whether the tensors of a primitive always have the shapes that its definition says
         if self.operation.has("prim"):
@@ -274,14 +274,15 @@ class HookedCode(InProcess):
         self.wants_parts = any(listener.wants_parts for listener in self.listeners)
         self._original = image.code.ctypes.data
         self._words = image.code.copy()
-        self._sites: dict[int, Site] = {}  # by bytes from the start of the code, as the program counter has them
+        # by bytes from the start of the code, as the program counter has them; a site has no listeners, who may keep it
+        self._sites: dict[int, tuple[Site, tuple[Listener, ...]]] = {}
         wanted = {operation.name: self._wanting(operation) for operation in OPERATIONS}
         for number, function in enumerate(image.program.functions):
             for instruction in scan(function_words(image.program, function)):
                 operation = instruction.operation
                 if wanted[operation.name]:
                     at = function.start + instruction.offset
-                    self._sites[at * WORD] = Site(image, number, instruction, wanted[operation.name])
+                    self._sites[at * WORD] = Site(image, number, instruction), wanted[operation.name]
                     self._words[at] = HOOK_OPCODE
         self.address = self._words.ctypes.data
 
@@ -292,9 +293,9 @@ class HookedCode(InProcess):
     def step(self, context: Context, run_one: Callable[[Context], int]) -> int:
         """Executes the instruction that trapped, with its listeners told. Returns what `run_one`, which executes one
         instruction, returns: the trap that ends the call, or -1 when it goes on."""
-        site = self._sites[context.words[CONTEXT.PC]]
+        site, listeners = self._sites[context.words[CONTEXT.PC]]
         event, skips = Event(context, site), False
-        for listener in site.listeners:  # each is told, also when an earlier one skips
+        for listener in listeners:  # each is told, also when an earlier one skips
             skips |= listener.before(event) == SKIP_RUN
         if skips and site.operation.has("outputs"):
             event.skipped()
@@ -303,7 +304,7 @@ class HookedCode(InProcess):
         trap = self._run_original(context, run_one)
         event.executed()
         if site.operation.name != "ret":
-            for listener in site.listeners:
+            for listener in listeners:
                 listener.after(event)
         return trap
 

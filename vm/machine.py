@@ -98,6 +98,8 @@ class VirtualMachine:
         self._callables: dict[str, Callable[..., Any]] = {}
         self._saved: dict[str, SavedCall] = {}  # by the names of `save_function`
         keeps_memory = _keeps_memory(memory_cfg, self.device)
+        with naming("a machine"):
+            self._link(exe, imports, kernels, trust_native, keeps_memory, max_build_seconds)
         self._options: dict[str, Any] = {  # as it was made, without bounds
             "memory_cfg": "pooled" if keeps_memory else "naive",
             "imports": None if imports is None else dict(imports),
@@ -105,8 +107,6 @@ class VirtualMachine:
             "trust_native": trust_native,
             "max_build_seconds": max_build_seconds,
         }
-        with naming("a machine"):
-            self._link(exe, imports, kernels, trust_native, keeps_memory, max_build_seconds)
 
     def _own_device(self, device: Any) -> Device:
         """Where this class's machines run. Raises ArgumentError for another device."""
