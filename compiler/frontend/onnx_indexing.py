@@ -60,6 +60,9 @@ def _gather_nd(g: GraphBuilder, x: Value, indices: Value, *, batch_dims: int = 0
 
 @importer("ScatterND")
 def _scatter_nd(g: GraphBuilder, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    depth = indices.shape[-1] if indices.rank else None
+    if isinstance(depth, int) and updates.rank == indices.rank - 1 + x.rank - depth:
+        updates = g.checked(updates, (*indices.shape[:-1], *x.shape[depth:]))
     return g.op("scatter_nd", x, indices, updates, reduction=reduction)
 
 
@@ -92,6 +95,8 @@ def _det(g: GraphBuilder, x: Value) -> Value:
 def _scatter_elements(
     g: GraphBuilder, x: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
 ) -> Value:
+    if updates.rank == indices.rank:
+        updates = g.checked(updates, indices.shape)
     return g.op("put_along_axis", x, indices, updates, axis=axis, reduction=reduction)
 
 

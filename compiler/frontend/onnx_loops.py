@@ -20,6 +20,7 @@ from ...formats.errors import ModelError
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
 from .. import effort, ir
 from ..operators.shapes import axis_of
+from .onnx_shapes import concatenated
 from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, present, tensors_of
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class Rounds:
 
     def _stacked(self, stack: Stack, parts: Sequence[Value]) -> Value:
         axis = axis_of(stack.axis, parts[0].rank + 1)
-        return self.g.op("stack", *(reversed(parts) if stack.is_reversed else parts), axis=axis)
+        alike = self.g.aligned(parts)
+        return self.g.op("stack", *(reversed(alike) if stack.is_reversed else alike), axis=axis)
 
     # ---- a loop ----
 
@@ -221,7 +223,7 @@ class Rounds:
 
     def _appended(self, stack: Stack, parts: Value, more: Value) -> Value:
         both = (more, parts) if stack.is_reversed else (parts, more)
-        return self.g.op("concat", *both, axis=axis_of(stack.axis, parts.rank))
+        return concatenated(self.g, *both, axis=axis_of(stack.axis, parts.rank))
 
 
 _NUMBER, _TRUTH = TensorType(DType.int64, ()), TensorType(DType.bool, ())

@@ -319,6 +319,16 @@ def _global_lp_pool(g: GraphBuilder, x: Value, *, p: int = 2) -> Value:
 # ---- normalisation ----
 
 
+def _by_channel(g: GraphBuilder, x: Value, *parameters: Value) -> list[Value]:
+    """x, and parameters of as many elements as it has channels: where that is not known, a run checks."""
+    if x.rank < 2 or any(parameter.rank != 1 for parameter in parameters):
+        return [x, *parameters]  # the operator's inference says what is wrong
+    counts = [x.shape[1], *(parameter.shape[0] for parameter in parameters)]
+    count = next((each for each in counts if isinstance(each, int)), counts[0])
+    x = g.checked(x, (x.shape[0], count, *x.shape[2:]))
+    return [x, *(g.checked(parameter, (count,)) for parameter in parameters)]
+
+
 @importer("BatchNormalization", since=7)
 def _batch_normalization(
     g: GraphBuilder,
@@ -341,7 +351,7 @@ def _batch_normalization(
         g.op("cast", v, dtype=x.dtype) if v.dtype is not x.dtype else v for v in (scale, bias, mean, variance)
     ]
     if not training_mode:
-        return g.op("batch_normalization", x, *parameters, epsilon=epsilon)
+        return g.op("batch_normalization", *_by_channel(g, x, *parameters), epsilon=epsilon)
     own = _moments(g, x)
     own_parameters = [*parameters[:2], *(g.op("cast", value, dtype=x.dtype) for value in own)]
     made = g.op("batch_normalization", x, *own_parameters, epsilon=epsilon)
@@ -427,7 +437,7 @@ def rms_normalization(
 
 @importer("InstanceNormalization")
 def _instance_normalization(g: GraphBuilder, x: Value, scale: Value, bias: Value, *, epsilon: float = 1e-5) -> Value:
-    return g.op("instance_normalization", x, scale, bias, epsilon=epsilon)
+    return g.op("instance_normalization", *_by_channel(g, x, scale, bias), epsilon=epsilon)
 
 
 @importer("GroupNormalization", since=21)
@@ -441,7 +451,7 @@ def _group_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> Value:
-    return g.op("group_normalization", x, scale, bias, groups=num_groups, epsilon=epsilon)
+    return g.op("group_normalization", *_by_channel(g, x, scale, bias), groups=num_groups, epsilon=epsilon)
 
 
 @importer("MeanVarianceNormalization")

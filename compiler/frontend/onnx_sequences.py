@@ -6,7 +6,7 @@ import numpy as np
 
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
-from .onnx_shapes import dims_of, integers_of, parts_of
+from .onnx_shapes import concatenated, dims_of, integers_of, parts_of
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, TensorSequence, UnsupportedError, Value
 
@@ -72,7 +72,9 @@ def _length(g: GraphBuilder, sequence: TensorSequence) -> Value:
 def _concat(g: GraphBuilder, sequence: TensorSequence, *, axis: int, new_axis: int = 0) -> Value:
     if not sequence.tensors:
         raise ModelError("the tensors of an empty sequence are joined")
-    return g.op("stack" if new_axis else "concat", *sequence.tensors, axis=axis)
+    if new_axis:
+        return g.op("stack", *g.aligned(sequence.tensors), axis=axis)
+    return concatenated(g, *sequence.tensors, axis=axis)
 
 
 def _place(position: Value, count: int, last: int) -> int:

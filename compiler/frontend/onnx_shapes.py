@@ -306,9 +306,16 @@ def _sliced(
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(along) == len(steps):
         raise ModelError("Slice: starts, ends, axes and steps are not equally many")
-    first = tuple(_bound(start, x.shape[axis], step) for start, axis, step in zip(starts, along, steps, strict=True))
+    first = tuple(_first(start, x.shape[axis], step) for start, axis, step in zip(starts, along, steps, strict=True))
     last = tuple(_bound(end, x.shape[axis], step) for end, axis, step in zip(ends, along, steps, strict=True))
     return g.op("slice", x, starts=first, ends=last, axes=tuple(along), steps=steps)
+
+
+def _first(start: Dim, length: Dim, step: int) -> Dim:
+    """Where a slice begins. A backward one whose start lies before all elements begins at the first; Python has it empty."""
+    if step > 0 or not isinstance(start, int) or start >= -1:
+        return _bound(start, length, step)
+    return 0 if start <= -(1 << 31) else dims.maximum(dims.add(length, start), 0)
 
 
 def _bound(bound: Dim, length: Dim, step: int) -> Dim:

@@ -1,12 +1,13 @@
-"""Operators of element types and ranks that exporters seldom write, which the standard allows."""
+"""Operators of element types, ranks, bounds and symbolic sizes that exporters seldom write, which the standard allows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx import ValueInfoProto, helper
+from onnx import ValueInfoProto, helper, numpy_helper
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
 from treadle.tools.random_onnx.judges import by_onnxruntime, by_reference, type_of
@@ -50,6 +51,43 @@ def test_mean_variance_normalization_of_float16() -> None:
     expected = result_of("MeanVarianceNormalization", x.astype(np.float32))
     assert got.dtype == np.float16
     np.testing.assert_allclose(got, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, "n"])
+@pytest.mark.parametrize("start", [-5, -(2**62)])
+def test_a_backward_slice_that_starts_before_all_elements_has_the_first(size: int | str, start: int) -> None:
+    """The standard lets a start that is too low be 0; in Python such a slice is empty."""
+    x = np.arange(4 if size == "n" else size)
+    settings = [np.array([number]) for number in (start, -(2**62), 0, -1)]
+    model = model_of("Slice", x, *settings)
+    model.graph.initializer.extend(numpy_helper.from_array(each, f"x{i}") for i, each in enumerate(settings, 1))
+    del model.graph.input[1:]
+    model.graph.input[0].type.CopyFrom(type_of(x, [size]))
+    np.testing.assert_array_equal(evaluate(from_onnx(model), "main", x), by_onnxruntime(model, {"x0": x})[0])
+
+
+def test_sizes_that_only_a_run_knows_are_the_same_where_tensors_are_joined() -> None:
+    """Tensors of as many columns as there are elements that are not 0."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (int64[?, ?] y) {
+        a = NonZero (x)
+        z = Neg (x)
+        b = NonZero (z)
+        both = SequenceConstruct (a, b)
+        y = ConcatFromSequence <axis = 0> (both)
+    }"""
+    x = np.float32([0, 1, 0, 2])
+    np.testing.assert_array_equal(evaluate(from_onnx(onnx.parser.parse_model(text)), "main", x), [[1, 3], [1, 3]])
+
+
+@pytest.mark.parametrize("op", ["InstanceNormalization", "BatchNormalization"])
+def test_a_symbolic_count_of_channels_is_checked_when_the_program_runs(op: str) -> None:
+    rng = np.random.default_rng(0)
+    x, count = rng.normal(size=(2, 3, 4)).astype(np.float32), {"InstanceNormalization": 2, "BatchNormalization": 4}[op]
+    parameters = [rng.uniform(1, 2, 3).astype(np.float32) for _ in range(count)]
+    model = model_of(op, x, *parameters)
+    expected = by_onnxruntime(model, {f"x{i}": each for i, each in enumerate([x, *parameters])})[0]
+    model.graph.input[0].type.CopyFrom(type_of(x, ["n", "channels", 4]))
+    np.testing.assert_allclose(evaluate(from_onnx(model), "main", x, *parameters), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])

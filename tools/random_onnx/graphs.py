@@ -13,7 +13,7 @@ import onnx
 
 from ...compiler.frontend import onnx as _importers  # noqa: F401
 from ...compiler.frontend.onnx_table import find
-from . import control, elementwise, movement, networks, quantized  # noqa: F401  (they register steps)
+from . import control, elementwise, ml, movement, networks, quantized, runtime  # noqa: F401  (they register steps)
 from .judges import Array, type_of
 from .walk import OPSETS, STEPS, SYMBOLS, Dead, Value, Walk
 
@@ -25,14 +25,24 @@ def operators() -> list[str]:
     """Those of ai.onnx that Treadle imports or takes apart by the function of their schemas, and for which there is a step."""
     own = []
     for name in (name for domain, name in STEPS if domain == ""):
-        schema: Any = onnx.defs.get_schema(name)
-        has_body = schema.has_function or schema.has_context_dependent_function
-        if name in CONTROL or has_body or find("", name, OPSETS[1]):
+        schema: Any = onnx.defs.get_schema(name) if onnx.defs.has(name) else None
+        has_body = schema and (schema.has_function or schema.has_context_dependent_function)
+        if schema and (name in CONTROL or has_body or find("", name, OPSETS[1])):
             own.append(name)
     return own
 
 
 OWN = operators()
+
+# Operators that the newest opsets do not have: the version of a graph of them alone
+LAST_OPSET = {"Scatter": 10, "Upsample": 9}
+
+
+def single(random: Random, domain: str, name: str) -> Sample:
+    """A graph of one step, whose operands are new."""
+    walk = Walk(random, LAST_OPSET.get(name) or random.randrange(OPSETS[0], OPSETS[1] + 1), fresh=1.0)
+    attempt(walk, domain, name)
+    return sample(walk)
 
 
 @dataclass

@@ -43,6 +43,10 @@ def _windows(w: Walk, x: Value, *, dilated: bool = True) -> tuple[tuple[int, ...
         ways["auto_pad"] = w.random.choice(("SAME_UPPER", "SAME_LOWER", "VALID"))
         if ways["auto_pad"] != "VALID":
             ways.pop("dilations", None)
+            if (
+                "strides" in ways
+            ):  # where they are larger than the kernel, padding would be negative: each does as it likes
+                ways["strides"] = [min(pair) for pair in zip(ways["strides"], kernel, strict=True)]
     elif w.chance(0.6):
         ways["pads"] = [w.random.randrange(size) if size > 1 else 0 for size in (*kernel, *kernel)]
     dilations = ways.get("dilations", [1] * count)
@@ -213,6 +217,13 @@ def _resize(w: Walk, op: str) -> None:
     else:
         sizes = [*([] if axes else x.shape[:2]), *(w.random.choice((1, 2, 4, 5, 7)) for _ in range(spatial))]
         w.add(op, [x, None, None, w.setting(sizes)], **ways)
+
+
+@step("Upsample")
+def _upsample(w: Walk, op: str) -> None:
+    x = w.tensor("float32", (1, 2, 3, 4))
+    scales = w.setting([1, 1, w.random.choice((1, 2)), w.random.choice((2, 3))], "float32")
+    w.add(op, [x, scales], mode=w.random.choice((None, "nearest", "linear")))
 
 
 @step("GridSample")
