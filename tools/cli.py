@@ -21,6 +21,7 @@ from ..formats.errors import (
     FormatError,
     ParseError,
     TreadleError,
+    UnknownOperatorError,
 )
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
@@ -140,6 +141,8 @@ def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, OSError) and not isinstance(error, TreadleError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, UnknownOperatorError):
+        return f"{text}: --import MODULE"
     if isinstance(error, (BudgetExceededError, CompileBudgetError)) and error.budget:  # as the command line calls it
         return text.replace(f"max_{error.budget}", f"--max-{error.budget}")
     return text
