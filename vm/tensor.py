@@ -146,7 +146,8 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> DType:
-        return DType.of(self._array.dtype)
+        is_text = self._array.dtype.kind in "OTU"  # texts: objects, as results have them, or NumPy's own
+        return DType.string if is_text else DType.of(self._array.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:

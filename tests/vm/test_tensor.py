@@ -104,3 +104,9 @@ def test_it_computes_in_place(t):
 
 def test_a_tensor_can_be_pickled(t):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(t)), t)
+
+
+def test_a_tensor_of_texts_says_so() -> None:
+    tensor = Tensor(np.array(["abc"], object))
+    assert tensor.dtype is DType.string
+    assert repr(tensor) == "Tensor(['abc'], dtype=string, device=cpu(0))"
