@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test serve-test cluster-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test serve-test cluster-test converters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -26,6 +26,10 @@ cluster-test: $(VENV)/cluster/ready $(VENV)/mlserver/ready
 		tests/cluster/test_local.py::test_one_of_two_workers_killed_amid_10000_batches \
 		tests/cluster/test_local.py::test_workers_killed_at_random_amid_10000_batches
 	$(VENV)/mlserver/bin/python -m pytest tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py -k mlserver
+
+# models as the converters of scikit-learn, LightGBM and XGBoost write them, against these libraries
+converters-test: $(VENV)/converters/ready
+	$(VENV)/converters/bin/python -m pytest tests/converters
 
 # requests a second under load, against LitServe and MLServer around onnxruntime; 8 minutes
 RIVALS := litserve-rival mlserver-rival
@@ -84,7 +88,7 @@ $(VENV)/uv/ready:
 	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	touch $@
 
-ENVIRONMENTS := serve cluster mlserver docs
+ENVIRONMENTS := serve cluster mlserver docs converters
 $(ENVIRONMENTS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml | $(VENV)/uv/ready
 	$(PYTHON) -m venv --clear --without-pip $(VENV)/$*
 	$(VENV)/uv/bin/uv pip install --quiet --python $(VENV)/$*/bin/python --editable '.[$*-test]'
