@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import hashlib
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -282,6 +284,27 @@ def test_an_executable_that_the_verifier_refuses_is_refused_there(serve: Callabl
     with pytest.raises(errors.ArgumentError, match="do not travel"):
         VirtualMachine(models.rows(), device=device, trust_native=True)
     assert VirtualMachine(models.rows(), device=device)["main"](X).shape == (2, 4)
+
+
+def test_a_number_of_threads_travels(serve: Callable[..., Any]):
+    _, connect = serve()
+    device = connect()
+    machine = VirtualMachine(models.rows(), device=device, threads=1)
+    np.testing.assert_array_equal(machine["main"](X).numpy(), VirtualMachine(models.rows())["main"](X).numpy())
+    assert machine.profile("main", X).configuration["Number of threads"].value == 1
+    assert machine.profile_call("main", [X], threads=2).configuration["Number of threads"].value <= 2
+
+
+def test_a_machine_at_a_server_is_not_pickled(serve: Callable[..., Any]):
+    _, connect = serve()
+    device = connect()
+    machine = VirtualMachine(models.rows(), device=device)
+    for each in (machine, device, machine._handle):
+        for way in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(errors.NotPicklableError):
+                way(each)
+    result = machine["main"](X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(result)), result.numpy())
 
 
 def test_every_budget_ends_a_call_and_the_server_s_own_are_never_passed(serve: Callable[..., Any]):
