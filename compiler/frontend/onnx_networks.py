@@ -554,9 +554,15 @@ def _reduced(g: GraphBuilder, operator: str, x: Value, axes: Ints | Value | None
     return g.op("cast", made, dtype=x.dtype) if narrow else made
 
 
+_OF_FLOATS = {"ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}  # computed in float64 of integers, then cut
+
+
 def _register_reduction(name: str, operator: str) -> None:
-    def finished(g: GraphBuilder, result: Value) -> Value:
-        return g.op("log", result) if name == "ReduceLogSum" else result
+    def reduced(g: GraphBuilder, x: Value, axes: Ints | Value | None, keepdims: int) -> Value:
+        wide = name in _OF_FLOATS and x.dtype.is_integer
+        result = _reduced(g, operator, g.op("cast", x, dtype=DType.float64) if wide else x, axes, keepdims)
+        result = g.op("log", result) if name == "ReduceLogSum" else result
+        return g.op("cast", result, dtype=x.dtype) if wide else result
 
     def imported(
         g: GraphBuilder, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
@@ -568,10 +574,10 @@ def _register_reduction(name: str, operator: str) -> None:
                 chosen = ()
         else:
             chosen = axes
-        return finished(g, _reduced(g, operator, x, chosen, keepdims))
+        return reduced(g, x, chosen, keepdims)
 
     def with_attribute(g: GraphBuilder, x: Value, *, axes: Ints | None = None, keepdims: int = 1) -> Value:
-        return finished(g, _reduced(g, operator, x, axes, keepdims))
+        return reduced(g, x, axes, keepdims)
 
     importer(name)(with_attribute)
     importer(name, since=13 if name == "ReduceSum" else 18)(imported)

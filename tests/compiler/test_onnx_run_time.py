@@ -67,6 +67,14 @@ def test_axes_of_reductions_of_other_types(kind):
         reduced.check(x, [-1, 0], expected=wanted, rtol=2e-3)
 
 
+@pytest.mark.parametrize("name", ["L2", "LogSum", "LogSumExp", "Mean"])
+def test_reductions_of_integers_are_cut_to_integers(name):
+    x = np.arange(1, 13, dtype=np.int32).reshape(3, 4)
+    reduced = node(f"Reduce{name}", ("int32", ("a", "b")), numbers(1))
+    wide = Node(f"Reduce{name}", ("float64", ("a", "b")), numbers(1)).expected(x.astype(np.float64), [1])
+    reduced.check(x, [1], expected=[each.astype(np.int32) for each in wide])
+
+
 def test_reducing_nothing_by_axes_of_a_run():
     x = np.zeros((2, 0, 4), np.float32)
     for name, value in (("Sum", 0), ("Prod", 1), ("Max", -np.inf)):
