@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
 from ...formats import dims
 from ...formats.dims import Atom, Dim, SymbolicDim, Variable
 from ...formats.dtypes import DType
@@ -70,7 +68,7 @@ def require_value(value: float | None, dtype: DType) -> None:
     """The number is one of the element type; every number is one of a float type."""
     if value is None or dtype.is_float:
         return
-    low, high = (0, 1) if dtype is DType.bool else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
+    low, high = dtype.bounds
     if not low <= value <= high or value != int(value):
         raise mismatch(f"a number of type {dtype.name}", value)
 

@@ -1,0 +1,42 @@
+"""Hostile models: a small share of what `treadle.tools.fuzz_models` tries, and what it has found."""
+
+from __future__ import annotations
+
+import pytest
+from treadle.compiler.operators.shapes import require_value
+from treadle.formats.dtypes import DType
+from treadle.formats.errors import InferenceError
+from treadle.tools import fuzz_models
+
+COUNT = 60
+
+
+def test_hostile_models_are_refused_or_compiled() -> None:
+    tally, findings = fuzz_models.run(seed=22, first=0, count=COUNT, told=lambda _: None)
+    assert not findings
+    assert sum(tally.values()) == COUNT
+    assert tally["compiled"]
+    assert tally["refused ModelError"]
+
+
+def test_a_model_is_a_function_of_its_number() -> None:
+    assert [fuzz_models.make_model(0, number) for number in range(9)] == [
+        fuzz_models.make_model(0, n) for n in range(9)
+    ]
+
+
+def test_a_process_that_is_lost_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz_models.sys, "executable", "false")
+    tally, findings = fuzz_models.run(seed=0, first=0, count=2, told=lambda _: None)
+    assert tally["finding"] == 2
+    assert "exit status" in findings[0]
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "int8", "uint64", "bool"])
+def test_numbers_of_types_that_numpy_lacks_are_checked_too(name: str) -> None:
+    dtype = DType[name]
+    low, high = dtype.bounds
+    require_value(low, dtype)
+    require_value(high, dtype)
+    with pytest.raises(InferenceError, match="a number of type"):
+        require_value(high + 1, dtype)
