@@ -32,9 +32,7 @@ from .fuzz_targets import is_fault, read_corpus
 from .mutate import mutate_bytes
 
 SECONDS = 15.0  # of processor time for a model: `compiler/effort.py` allows some 6 s, by estimates
-MEMORY = (
-    2 << 30
-)  # bytes above what there was: twice what folding may make of a small model (`limits.FOLDED_BYTES_IN_ALL`)
+MEMORY = 2 << 30  # bytes above what there was: twice what folding may make (`limits.FOLDED_BYTES_IN_ALL`)
 _ADDRESSES = 16 << 30  # bytes of address space: what would take the machine's memory fails instead
 _WAIT = 240.0  # seconds without a word from a process, on a busy machine, after which it hangs
 
@@ -57,12 +55,14 @@ _SIZES = (
 )
 # fmt: off
 _OPERATORS = (
-    "Expand", "Tile", "ConstantOfShape", "Range", "Reshape", "Concat", "Slice", "Pad", "Resize", "Conv", "ConvTranspose",
-    "MaxPool",
-    "Gather", "GatherND", "ScatterND", "OneHot", "Loop", "Scan", "If", "Split",
-    "Transpose", "MatMul", "Gemm", "Einsum", "LSTM",
-    "TopK", "NonZero", "CumSum", "Cast", "DFT", "STFT", "EyeLike", "Trilu", "Upsample", "Squeeze", "Unsqueeze", "QuantizeLinear",
-    "DequantizeLinear", "Attention", "GridSample", "Col2Im", "BlackmanWindow", "MelWeightMatrix", "RandomNormal",
+    "Expand", "Tile", "ConstantOfShape", "Range", "Reshape", "Concat", "Slice", "Pad", "Resize", "Conv",
+    "ConvTranspose",
+    "MaxPool", "Gather", "GatherND", "ScatterND", "OneHot", "Loop", "Scan", "If", "Split", "Transpose", "MatMul", "Gemm",
+    "Einsum",
+    "LSTM", "TopK", "NonZero", "CumSum", "Cast", "DFT", "STFT", "EyeLike", "Trilu", "Upsample", "Squeeze",
+    "Unsqueeze",
+    "QuantizeLinear", "DequantizeLinear", "Attention",
+    "GridSample", "Col2Im", "BlackmanWindow", "MelWeightMatrix", "RandomNormal",
 )
 # fmt: on
 _PATHS = ("../../etc/passwd", "/dev/zero", "/dev/stdin", "", ".", "..", "a\0b", "x" * 5000, "/proc/self/mem", "m.onnx")
@@ -182,7 +182,7 @@ def _bomb(random: Random, model: Any) -> None:
     for step in range(random.choice((0, 1, 3, 12))):
         operator = random.choice(("Concat", "Exp", "Add", "Mul", "Neg", "Cast"))
         two = [last, last] if operator in ("Concat", "Add", "Mul") else [last]
-        attributes: dict[str, int] = {"Concat": {"axis": 0}, "Cast": {"to": random.choice((1, 7, 11))}}.get(
+        attributes: dict[str, Any] = {"Concat": {"axis": 0}, "Cast": {"to": random.choice((1, 7, 11))}}.get(
             operator, {}
         )
         nodes.append(helper.make_node(operator, two, [f"{tag}_{step + 1}"], **attributes))

@@ -259,6 +259,9 @@ class _ModelImporter:
 
     def _graph(self, graph: Graph, scope: _Scope, weights: Mapping[int, np.ndarray] | None = None) -> list[Imported]:
         """The outputs of a graph; empty when something in it is not supported. `weights`: raw data of its initializers."""
+        _check_names(
+            graph.name, *(each.name for part in (graph.input, graph.output, graph.initializer) for each in part)
+        )
         self._initializers(graph, scope, weights or {})
         self._nodes(graph.node, scope)
         results = []
@@ -274,6 +277,9 @@ class _ModelImporter:
             self._node(node, scope, later, origin or node_name(node))
 
     def _node(self, node: onnx.NodeProto, scope: _Scope, later: set[str], origin: str) -> None:
+        _check_names(
+            node.name, node.op_type, node.domain, *node.input, *node.output, *(each.name for each in node.attribute)
+        )
         effort.spend(effort.NODE_UNITS, origin)
         inputs = [
             self._lookup(name, scope, node.op_type, node=origin, later=later) if name else None for name in node.input
@@ -446,6 +452,12 @@ class _ModelImporter:
 
 
 # ---- small parts ----
+
+
+def _check_names(*names: object) -> None:
+    """Raises ModelError for one that is not UTF-8, which protobuf gives as bytes, or refuses when it is asked for."""
+    if wrong := next((name for name in names if not isinstance(name, str)), None):
+        raise ModelError(f"a name in the model is not UTF-8: {wrong!r}")
 
 
 def _not_utf8(error: UnicodeDecodeError) -> ModelError:

@@ -225,3 +225,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Any) -> None:
             treadle.compile(path)
         assert isinstance(caught.value, kind)
         assert caught.value.filename == str(path)
+
+
+@pytest.mark.parametrize("name", [b"the node", b"input x"])
+def test_names_that_are_no_text_are_refused(name: bytes) -> None:
+    content = model([NODE("Relu", ["x"], ["y"], name="the node"), NODE("Neg", ["y"], ["input x"])])
+    damaged = content.replace(name, name[:-1] + b"\xff")
+    assert damaged != content
+    with pytest.raises(ModelError, match="a name in the model is not UTF-8"):
+        treadle.compile(damaged, embed_native=False)
