@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test serve-test cluster-test converters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test serve-test cluster-test converters-test exporters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -30,6 +30,10 @@ cluster-test: $(VENV)/cluster/ready $(VENV)/mlserver/ready
 # models as the converters of scikit-learn, LightGBM and XGBoost write them, against these libraries
 converters-test: $(VENV)/converters/ready
 	$(VENV)/converters/bin/python -m pytest tests/converters
+
+# models as torch's exporters write them
+exporters-test: $(VENV)/exporters/ready
+	$(VENV)/exporters/bin/python -m pytest tests/compiler/test_exported_models.py
 
 # requests a second under load, against LitServe and MLServer around onnxruntime; 8 minutes
 RIVALS := litserve-rival mlserver-rival
@@ -88,7 +92,7 @@ $(VENV)/uv/ready:
 	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	touch $@
 
-ENVIRONMENTS := serve cluster mlserver docs converters
+ENVIRONMENTS := serve cluster mlserver docs converters exporters
 $(ENVIRONMENTS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml | $(VENV)/uv/ready
 	$(PYTHON) -m venv --clear --without-pip $(VENV)/$*
 	$(VENV)/uv/bin/uv pip install --quiet --python $(VENV)/$*/bin/python --editable '.[$*-test]'

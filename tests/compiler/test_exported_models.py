@@ -1,0 +1,238 @@
+"""Models as exporters write them, built from seeds: each gives what the framework or onnxruntime gives.
+
+`make exporters-test` runs them in an environment of their own; elsewhere those of torch are skipped.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import treadle
+from onnx import helper, numpy_helper
+
+torch = pytest.importorskip("torch", reason="make exporters-test has it")
+nn = torch.nn
+functional = torch.nn.functional
+
+
+def compiled(content: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    results = treadle.VirtualMachine(treadle.compile(content, progress=False))["main"](*feeds.values())
+    return [np.asarray(each) for each in (results if isinstance(results, (tuple, list)) else [results])]
+
+
+def by_onnxruntime(content: bytes, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+def assert_alike(got: list[np.ndarray], expected: list[np.ndarray], tolerance: float = 2e-4) -> None:
+    assert len(got) == len(expected)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance * (1 + np.abs(theirs).max(initial=0)))
+
+
+# ---- torch ----
+
+
+class Cnn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8)
+        self.depthwise, self.point = nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.Conv2d(8, 16, 1)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Any) -> Any:
+        x = functional.relu6(self.norm(self.first(x)))
+        x = functional.hardswish(self.point(self.depthwise(x)))
+        x = functional.max_pool2d(x, 2)
+        return self.head(x.mean((2, 3)))
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+        self.places = nn.Embedding(32, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, activation="gelu")
+        self.layers, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(16, 50)
+
+    def forward(self, ids: Any) -> Any:
+        x = self.table(ids) + self.places(torch.arange(ids.shape[1]))
+        return self.head(self.layers(x))
+
+
+class StateSpace(nn.Module):
+    """Mamba's block: a convolution over time, and a selective scan of states, whose length is that of the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Linear(8, 24), nn.Linear(12, 8)
+        self.conv = nn.Conv1d(12, 12, 3, padding=2, groups=12)
+        self.project, self.step = nn.Linear(12, 2 + 4 + 4), nn.Linear(2, 12)
+        self.logs, self.skip = nn.Parameter(torch.rand(12, 4)), nn.Parameter(torch.ones(12))
+
+    def forward(self, x: Any) -> Any:
+        length = x.shape[1]
+        inner, gate = self.enter(x).chunk(2, -1)
+        inner = functional.silu(self.conv(inner.transpose(1, 2))[..., :length].transpose(1, 2))
+        rank, b, c = self.project(inner).split([2, 4, 4], -1)
+        step = functional.softplus(self.step(rank))
+        decay = (step.unsqueeze(-1) * -torch.exp(self.logs)).cumsum(1)
+        # h_t = sum over s <= t of exp(decay_t - decay_s) · step_s · b_s · x_s
+        added = step.unsqueeze(-1) * b.unsqueeze(2) * inner.unsqueeze(-1)
+        states = torch.exp(decay) * (added * torch.exp(-decay)).cumsum(1)
+        y = (states * c.unsqueeze(2)).sum(-1) + inner * self.skip
+        return self.leave(y * functional.silu(gate))
+
+
+class Experts(nn.Module):
+    """A router sends each token to the two best of four experts; all are computed, and weighed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4)
+        self.up, self.down = nn.Parameter(torch.randn(4, 8, 16)), nn.Parameter(torch.randn(4, 16, 8))
+
+    def forward(self, x: Any) -> Any:
+        best, chosen = self.router(x).topk(2, -1)
+        gates = torch.zeros_like(self.router(x)).scatter(-1, chosen, best.softmax(-1))
+        hidden = functional.gelu(torch.einsum("btd,edh->bteh", x, self.up))
+        return torch.einsum("bteh,ehd,bte->btd", hidden, self.down, gates)
+
+
+class Speech(nn.Module):
+    """Log spectra of a waveform, convolutions, a recurrent encoder, and a decoder that attends to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(16))
+        self.first, self.second = nn.Conv1d(9, 12, 3, 1, 1), nn.Conv1d(12, 12, 3, 2, 1)
+        self.encoder = nn.GRU(12, 8, batch_first=True, bidirectional=True)
+        self.table = nn.Embedding(20, 16)
+        layer = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True)
+        self.decoder, self.head = nn.TransformerDecoder(layer, 1), nn.Linear(16, 20)
+
+    def forward(self, wave: Any, ids: Any) -> Any:
+        spectrum = torch.stft(wave, 16, 8, window=self.window, center=False, return_complex=False, onesided=True)
+        power = spectrum.pow(2).sum(-1)
+        x = functional.gelu(self.first(torch.log(power + 1e-3)))
+        x = functional.gelu(self.second(x)).transpose(1, 2)
+        memory, _ = self.encoder(x)
+        return self.head(self.decoder(self.table(ids), memory))
+
+
+def floats(*shape: int) -> Any:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
+
+
+def tokens(*shape: int, most: int = 20) -> Any:
+    return torch.randint(0, most, shape, generator=torch.Generator().manual_seed(7))
+
+
+# module, inputs, names of their axes, inputs of other sizes
+Model = tuple[Callable[[], Any], tuple, dict[str, dict[int, str]], tuple]
+MODELS: dict[str, Model] = {
+    "cnn": (Cnn, (floats(2, 3, 32, 32),), {"x": {0: "batch"}}, (floats(3, 3, 32, 32),)),
+    "transformer": (Transformer, (tokens(2, 5),), {"ids": {0: "batch", 1: "length"}}, (tokens(3, 9),)),
+    "state space": (StateSpace, (floats(2, 6, 8),), {"x": {0: "batch", 1: "length"}}, (floats(1, 11, 8),)),
+    "mixture of experts": (Experts, (floats(2, 5, 8),), {"x": {0: "batch", 1: "length"}}, (floats(3, 4, 8),)),
+    "speech": (Speech, (floats(2, 96), tokens(2, 4)), {}, (floats(2, 96), tokens(2, 4))),
+}
+
+
+def exported(module: Any, inputs: tuple, axes: dict[str, dict[int, str]], dynamo: bool) -> bytes:
+    """The bytes that an exporter of torch's writes: the newer one, by torch.export, or the older one, by tracing."""
+    names = list(axes) or [f"in{i}" for i in range(len(inputs))]
+    if dynamo:
+        shapes = tuple(
+            {axis: torch.export.Dim(name, min=1, max=64) for axis, name in each.items()} for each in axes.values()
+        )
+        program = torch.onnx.export(
+            module, inputs, input_names=names, dynamic_shapes=shapes or None, dynamo=True, verbose=False
+        )
+        return program.model_proto.SerializeToString()
+    buffer = io.BytesIO()
+    torch.onnx.export(module, inputs, buffer, input_names=names, dynamic_axes=axes, opset_version=17, dynamo=False)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("dynamo", [False, True], ids=["traced", "exported"])
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_torch(name: str, dynamo: bool) -> None:
+    make, inputs, axes, others = MODELS[name]
+    if name == "transformer" and not dynamo:  # tracing writes the length down
+        axes, others = {"ids": {0: "batch"}}, (tokens(3, 5),)
+    torch.manual_seed(0)
+    module = make().eval()
+    content = exported(module, inputs, axes, dynamo)
+    names = [info.name for info in onnx.load_from_string(content).graph.input]
+    for given in (inputs, others):
+        feeds = {name: each.numpy() for name, each in zip(names, given, strict=True)}
+        with torch.no_grad():
+            expected = [module(*given).numpy()]
+        assert_alike(compiled(content, feeds), expected)
+        assert_alike(compiled(content, feeds), by_onnxruntime(content, feeds))
+
+
+class Boxes(nn.Module):
+    """A detector's head: of each place of an image a box, and scores of two classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.boxes, self.scores = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 4, 1), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = functional.relu(self.body(x))
+        middles, sizes = self.boxes(x).flatten(2).transpose(1, 2).split([2, 2], -1)
+        corners = torch.cat([middles - sizes.exp(), middles + sizes.exp()], -1)
+        return corners, self.scores(x).flatten(2).sigmoid()
+
+
+def test_a_detector_with_non_max_suppression_behind_it() -> None:
+    torch.manual_seed(0)
+    buffer = io.BytesIO()
+    outputs = ["boxes", "scores"]
+    torch.onnx.export(
+        Boxes().eval(), (floats(1, 3, 16, 16),), buffer, input_names=["x"], output_names=outputs, dynamo=False
+    )
+    model = onnx.load_from_string(buffer.getvalue())
+    limits = {"most": np.array([5]), "overlap": np.float32([0.5]), "least": np.float32([0.4])}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in limits.items())
+    model.graph.node.append(helper.make_node("NonMaxSuppression", [*outputs, *limits], ["chosen"]))
+    model.graph.output.append(helper.make_tensor_value_info("chosen", onnx.TensorProto.INT64, [None, 3]))
+    content, feeds = model.SerializeToString(), {"x": floats(1, 3, 16, 16).numpy()}
+    assert_alike(compiled(content, feeds), by_onnxruntime(content, feeds))
+
+
+class Greedy(nn.Module):
+    """A recurrent decoder that feeds its own choices back: `for` becomes a Loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.mix, self.head = nn.Embedding(10, 8), nn.Linear(8, 8), nn.Linear(8, 10)
+
+    def forward(self, token: torch.Tensor, steps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = self.table(token)
+        for _ in range(int(steps)):
+            state = torch.tanh(self.mix(state + self.table(token)))
+            token = self.head(state).argmax(-1)
+        return state, token
+
+
+def test_a_decoder_that_loops() -> None:
+    torch.manual_seed(0)
+    module = torch.jit.script(Greedy().eval())
+    first, steps, buffer = tokens(3, most=10), torch.tensor(4), io.BytesIO()
+    torch.onnx.export(module, (first, steps), buffer, input_names=["token", "steps"], dynamo=False, opset_version=17)
+    content = buffer.getvalue()
+    assert any(node.op_type == "Loop" for node in onnx.load_from_string(content).graph.node)
+    for count in (0, 1, 6):
+        feeds = {"token": first.numpy(), "steps": np.array(count)}
+        expected = [each.detach().numpy() for each in module(first, torch.tensor(count))]
+        assert_alike(compiled(content, feeds), expected)
