@@ -34,6 +34,12 @@ ELSEWHERE = {
         ("ai.onnx.ml.CategoryMapper",),
         "tests/compiler/ml: texts and maps",
     ),
+    **dict.fromkeys(
+        ("ai.onnx.ml.CastMap", "ai.onnx.ml.DictVectorizer", "ai.onnx.ml.ZipMap"), "tests/compiler/ml: maps, no tensors"
+    ),
+    **dict.fromkeys(
+        ("Optional", "OptionalGetElement", "OptionalHasElement"), "their own tests: optional values, no tensors"
+    ),
     "ai.onnx.ml.TreeEnsemble": "ml/test_trees.py: version 5 of the domain",
 }
 TRIED = [(domain, name) for domain, name in STEPS if domain or name in OWN or name in supported()]
