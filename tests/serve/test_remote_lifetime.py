@@ -16,6 +16,8 @@ from treadle import VirtualMachine, errors
 from treadle.vm.context import live_bytes
 from treadle.vm.graph_factory import GraphFactory
 
+pytest.importorskip("grpc")
+pytest.importorskip("prometheus_client")
 from .test_remote_interface import GRAPH, METHODS, X, device, named
 
 __all__ = ["device"]
