@@ -27,11 +27,13 @@ from .config import ModelConfig
 from .endpoint import Endpoint
 from .errors import ClientGoneError, DeadlineError, ServeError, as_serve_error
 from .scheduler import Line, Work
+from .texts import is_texts, packed
 
 Outputs = list[np.ndarray]
 Done = Callable[["Outputs | None", "Exception | None"], None]
 
 _TRIED_SIZES = (8, 1, 4, 16, 32)  # of dimensions that are not the rows
+_TRIED_TEXTS = ("", "0", "1", "2.5", "a", "B", "a b", "é")
 _TRY_SECONDS = 20.0  # that trying a model may take; then its requests are not merged
 
 
@@ -249,7 +251,7 @@ def _tried_rows(endpoint: Endpoint, size: int, most: int, deadline: float) -> in
                 with np.errstate(over="ignore"):
                     others = [np.full_like(own, fill)] * (count - 1)
             arguments.append(np.concatenate([*others[:before], own, *others[before:]]))
-        return [array[before : before + 1].tobytes() for array in endpoint.run(arguments, deadline)]
+        return [_bits(array[before : before + 1]) for array in endpoint.run(arguments, deadline)]
 
     expected = result(3)
     for fill in (None, None, np.nan, np.inf, -np.inf, 1e30, 0.0):
@@ -260,11 +262,17 @@ def _tried_rows(endpoint: Endpoint, size: int, most: int, deadline: float) -> in
     return 1 if result(1) == expected else 2
 
 
+def _bits(array: np.ndarray) -> bytes:
+    return packed(array) if is_texts(array) else array.tobytes()
+
+
 def _row(port: Port, size: int, rng: np.random.Generator) -> np.ndarray:
     """A row of an input: small whole numbers, which are places in any table, or floats around 0."""
     type_ = port.type
     assert isinstance(type_, TensorType)
     shape = (1, *(dim if isinstance(dim, int) else size for dim in type_.shape[1:]))
+    if type_.dtype.is_string:
+        return rng.choice(_TRIED_TEXTS, shape).astype(object)
     if type_.dtype.is_float:
         return rng.standard_normal(shape).astype(type_.dtype.numpy)
     return rng.integers(0, 2, shape).astype(type_.dtype.numpy)

@@ -12,6 +12,15 @@ from .repository import Repository
 from .service import Service
 from .statistics import INTERVALS, Count, Statistics
 
+# The element types that Triton's clients know, as they call them
+_TRITON = {
+    name: f"TYPE_{name}"
+    for name in (
+        *("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"),
+        *("FP16", "FP32", "FP64", "BF16"),
+    )
+} | {"BYTES": "TYPE_STRING"}
+
 
 def model_config(model: Model, endpoint: Endpoint) -> dict[str, Any]:
     """A model's configuration in the terms of Triton's clients: what of it has a meaning here."""
@@ -41,7 +50,11 @@ def model_config(model: Model, endpoint: Endpoint) -> dict[str, Any]:
 def _tensor(port: Port, is_merged: bool) -> dict[str, Any]:
     """Triton leaves the batch out of a tensor's shape."""
     datatype, shape = described(port)
-    return {"name": port.name, "data_type": f"TYPE_{datatype}", "dims": shape[1:] if is_merged else shape}
+    return {
+        "name": port.name,
+        "data_type": _TRITON.get(datatype, "TYPE_INVALID"),
+        "dims": shape[1:] if is_merged else shape,
+    }
 
 
 def model_statistics(repository: Repository, name: str = "", version: str = "") -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..formats import dims
 from ..formats.bytecode import function_words, scan
-from ..formats.dtypes import DType
 from ..formats.executable import Executable
 from ..formats.ports import Port, inputs_of, outputs_of
 from ..formats.program import Function, Program
@@ -19,7 +18,7 @@ from ..vm.budgets import CancelToken
 from ..vm.machine import VirtualMachine
 from ..vm.tensor import Tensor
 from .config import ModelConfig
-from .datatypes import NAMES
+from .datatypes import NAMES, element_type
 from .errors import BadRequestError, DeadlineError
 from .statistics import Statistics
 
@@ -165,7 +164,7 @@ def endpoints(machine: VirtualMachine, executable: Executable, config: ModelConf
 def _takes_tensors(function: Function) -> bool:
     result = function.type.result
     results: Sequence[Type] = result.fields if isinstance(result, TupleType) else (result,)
-    return all(isinstance(type_, TensorType) for type_ in (*function.type.params, *results))
+    return all(isinstance(each, TensorType) for each in (*function.type.params, *results))
 
 
 _BRANCHES = frozenset(("goto", "if", "if_int", "invoke_closure"))
@@ -202,7 +201,7 @@ def _check(port: Port, array: np.ndarray, sizes: dict[str, int]) -> None:
     type_ = port.type
     assert isinstance(type_, TensorType)
     shape = array.shape
-    if array.dtype != type_.dtype.numpy or len(shape) != type_.rank:
+    if element_type(array) is not type_.dtype or len(shape) != type_.rank:
         _refuse(port, array)
     for dim, size in zip(type_.shape, shape, strict=True):
         if isinstance(dim, int):
@@ -216,7 +215,7 @@ def _refuse(port: Port, array: np.ndarray) -> None:
     assert isinstance(port.type, TensorType)
     expected = f"{NAMES[port.type.dtype]} {_shape(port.type.shape)}"
     raise BadRequestError(
-        f"input {port.name!r}: expected {expected}, {NAMES[DType.of(array.dtype)]} {_shape(array.shape)} came"
+        f"input {port.name!r}: expected {expected}, {NAMES[element_type(array)]} {_shape(array.shape)} came"
     )
 
 

@@ -1,32 +1,65 @@
 """How long a client may keep a thread of gRPC's server waiting: for its message, for the next one of a stream, and until it has
-taken an answer. gRPC itself bounds none of that unless the client sets a deadline."""
+taken an answer. gRPC itself bounds none of that unless the client sets a deadline.
+
+Messages that are compressed are inflated here, not by gRPC, which would do so for all clients at once, in any memory.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
-from .errors import BadRequestError, OverloadedError
-from .http_body import Room
+from .errors import BadRequestError, OverloadedError, ServeError
+from .http_body import MOST_INFLATED, Room, decompressed
 
 MESSAGE_SECONDS = 15.0  # from a call's start to its message
+SLOW_SECONDS = 1.0  # after which a call that waits for its message is slow: gRPC keeps what has come of it
+MOST_SLOW = 16  # slow calls at once: what they have sent has no other bound
 READ_SECONDS = 60.0  # in which a client must have taken an answer
 IDLE_SECONDS = 60.0  # a stream that has waited for its client for so long gives way to a new one
 STREAMS = 64  # at once; each holds a thread
 SWEEP_SECONDS = 1.0  # between two looks at all calls
 _SMALL = 4 << 10  # bytes of an answer that may lie about: a connection has no more than a few hundred of them
-SCANNED = 64 << 10  # bytes of a message from which on it is looked at before it is read
+SCANNED = 64 << 10  # bytes of a message from which on it is looked at before it is read, and counted
 MAX_STRUCTURE = (
     16 << 20
 )  # bytes of a message but for raw_input_contents: what is made of them takes up to 50 times as many
 
 
-_UNCOUNTED = contextlib.nullcontext()
+# How compressed messages begin, and none of the protocol's does: it has no field of these numbers and types
+_ENCODINGS = {b"\x1f\x8b": "gzip"} | {bytes((0x78, second)): "deflate" for second in (0x01, 0x5E, 0x9C, 0xDA)}
+
+
+class Shares:
+    """Who holds the server's threads: each takes no more than half of those that no other holds, so that there are some left for
+    whoever comes next."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, name: str) -> None:
+        """One more thread for a model. Raises OverloadedError; else `give` follows."""
+        with self._lock:
+            held = self._held[name]
+            left = self._most - self._held.total() + held
+            if held >= max(1, left // 2):
+                raise OverloadedError(f"{name[:60]}: {held} calls wait or run already; try again later")
+            self._held[name] += 1
+
+    def give(self, name: str) -> None:
+        """The inverse."""
+        with self._lock:
+            self._held[name] -= 1
+            if not self._held[name]:
+                del self._held[name]
 
 
 class Watched:
@@ -50,10 +83,12 @@ class Watched:
 class Calls:
     """The calls of one server that have not ended."""
 
-    def __init__(self, room: Room) -> None:
-        """`room` is for the bytes of all messages that are worked on; small ones are not counted."""
-        self._room = room
+    def __init__(self, room: Room, most: int) -> None:
+        """`room` is for the bytes of all messages that are worked on, and of answers that are not taken yet; small ones are not
+        counted. A message that is compressed stands for at most `most` bytes."""
+        self._room, self._most = room, most
         self._lock = threading.Lock()  # of deciding which stream gives way
+        self._silent: set[Watched] = set()  # that wait for their message
         self._calls: set[Watched] = set()
         self._streams: set[Watched] = set()
         self._is_over = threading.Event()
@@ -66,23 +101,31 @@ class Calls:
         """Ends the watching."""
         self._is_over.set()
 
-    def unary(self, handle: Callable[[bytes, grpc.ServicerContext], bytes]) -> Callable[..., bytes]:
-        """A handler of streams that takes one message: so it is called before the message has come, and can be timed."""
+    def unary(
+        self, handle: Callable[[bytes, grpc.ServicerContext], bytes], is_plain: bool = False
+    ) -> Callable[..., bytes]:
+        """A handler of streams that takes one message: so it is called before the message has come, and can be timed. With
+        `is_plain`, no message is compressed."""
 
         def answer(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             watched = Watched(context, MESSAGE_SECONDS)
-            self._calls.add(watched)  # with no lock and no callback: these take longer than a small model
+            self._silent.add(watched)  # with no lock and no callback: these take longer than a small model
             try:
                 data = next(requests, None)
             finally:
-                self._calls.discard(watched)
+                self._silent.discard(watched)
             if data is None:
                 return context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no message")
             try:
-                with self._held(data):
+                if len(data) <= SCANNED and (is_plain or data[:2] not in _ENCODINGS):
                     printed = handle(data, context)
-            except OverloadedError as error:
-                return context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+                else:
+                    with self._held(data, is_plain) as whole:
+                        printed = handle(whole, context)
+                if len(printed) > SCANNED:
+                    self._keep(len(printed), context)
+            except ServeError as error:
+                return context.abort(getattr(grpc.StatusCode, error.grpc), str(error))
             if len(printed) > _SMALL:
                 self._begin(Watched(context, READ_SECONDS), self._calls)
             return printed
@@ -101,22 +144,45 @@ class Calls:
             watched.waits(None, is_idle=True)
             for each in requests:
                 watched.works()
-                with self._held(each):
-                    yield each
+                with self._held(each) as whole:
+                    yield whole
 
         for each in method(noted(), context):
             watched.waits(READ_SECONDS)
-            yield each
+            with self._counted(each.ByteSize()):
+                yield each
             watched.waits(None, is_idle=True)
 
-    def _held(self, data: bytes) -> contextlib.AbstractContextManager[None]:
-        return self._room.held(len(data)) if len(data) > SCANNED else _UNCOUNTED
+    @contextlib.contextmanager
+    def _held(self, data: bytes, is_plain: bool = False) -> Iterator[bytes]:
+        """A message, inflated, whose bytes are counted within this. Raises OverloadedError, BadRequestError, TooLargeError."""
+        encoding = None if is_plain else _ENCODINGS.get(data[:2])
+        if encoding is not None:
+            with self._room.held(min(self._most, MOST_INFLATED * len(data))):
+                data = decompressed(data, encoding, self._most)
+        with self._counted(len(data)):
+            yield data
+
+    @contextlib.contextmanager
+    def _counted(self, count: int) -> Iterator[None]:
+        with self._room.held(count) if count > SCANNED else contextlib.nullcontext():
+            yield
+
+    def _keep(self, count: int, context: grpc.ServicerContext) -> None:
+        """Counts an answer's bytes until the call has ended. Raises OverloadedError."""
+        self._room.take(count)
+        if not context.add_callback(lambda: self._room.give(count)):
+            self._room.give(count)
 
     def sweep(self, now: float) -> None:
         """Ends the calls whose clients take too long."""
-        for each in (*list(self._calls), *list(self._streams)):
+        silent = list(self._silent)
+        for each in (*silent, *list(self._calls), *list(self._streams)):
             if each.bound is not None and now - each.since > each.bound:
                 each.context.cancel()
+        slow = sorted((each for each in silent if now - each.since > SLOW_SECONDS), key=lambda each: each.since)
+        for each in slow[: max(0, len(slow) - MOST_SLOW)]:
+            each.context.cancel()
 
     def _begin(self, watched: Watched, calls: set[Watched]) -> None:
         """Watches a call until gRPC says that it has ended."""

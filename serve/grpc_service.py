@@ -17,8 +17,9 @@ import numpy as np
 from ..formats.dtypes import DType
 from ..vm.budgets import CancelToken
 from .access import AccessLog, Tokens
-from .datatypes import NAMES, dtype_of
+from .datatypes import NAMES, dtype_of, element_type
 from .descriptions import model_config, model_statistics, repository_index
+from .descriptors import most_connections
 from .errors import (
     BadRequestError,
     NotImplementedHereError,
@@ -26,12 +27,13 @@ from .errors import (
     UnavailableError,
     as_serve_error,
 )
-from .grpc_calls import Calls, read
+from .grpc_calls import Calls, Shares, read
 from .grpc_messages import SERVICE, message
 from .http_tensors import check_size, elements, read_shape
 from .parameters import after, options, text, whole
 from .service import Request, Response, Service
 from .shared_memory import Regions
+from .texts import is_texts, of_bytes, packed
 from .tracing import Span, Tracing
 
 _CONTENTS = {  # the typed field of each element type; smaller integers travel in larger ones
@@ -46,14 +48,19 @@ _CONTENTS = {  # the typed field of each element type; smaller integers travel i
     DType.uint64: "uint64_contents",
     DType.float32: "fp32_contents",
     DType.float64: "fp64_contents",
+    DType.string: "bytes_contents",
 }
 
 
 class Methods:
     """The methods of the service, by their names."""
 
-    def __init__(self, service: Service, regions: Regions, tracing: Tracing | None = None) -> None:
+    def __init__(
+        self, service: Service, regions: Regions, tracing: Tracing | None = None, shares: Shares | None = None
+    ) -> None:
+        """Calls that may take long hold threads of `shares`, by the names of their models."""
         self._service, self._regions, self._tracing = service, regions, tracing
+        self._shares = shares or Shares(1 << 30)
         self._response, self._streamed = message("ModelInferResponse"), message("ModelStreamInferResponse")
 
     # ---- inference ----
@@ -94,7 +101,14 @@ class Methods:
         if self._service.is_draining:
             raise UnavailableError("the server stops")
 
+        taken = ""
+
         def bound(request: Request) -> None:
+            nonlocal taken
+            if not taken:
+                name = request.model.partition(":")[0]
+                self._shares.take(name)
+                taken = name
             remaining = context.time_remaining()
             if remaining is not None:
                 request.deadline = min(request.deadline or 1e300, after(remaining))
@@ -103,7 +117,11 @@ class Methods:
         start = time.perf_counter()
         request = self._request(message)
         request.reading, request.span = time.perf_counter() - start, span
-        response = self._service.infer(request, bound)
+        try:
+            response = self._service.infer(request, bound)
+        finally:
+            if taken:
+                self._shares.give(taken)
         start = time.perf_counter()
         answer = self._print(response, message)
         response.statistics.printed(time.perf_counter() - start)
@@ -135,7 +153,7 @@ class Methods:
         if "shared_memory_region" in parameters:
             place = _place(parameters)
             check_size(name, dtype, shape, place[2])
-            return elements(self._regions.read(*place).data, dtype, shape, 0)
+            return elements(name, self._regions.read(*place).data, dtype, shape)
         if entry.HasField("contents"):
             return _typed(name, entry.contents, dtype, shape)
         number = next(places, None)
@@ -143,13 +161,15 @@ class Methods:
             raise BadRequestError(f"input {name!r}: it has no contents")
         data = raw[number]
         check_size(name, dtype, shape, len(data))
-        return elements(memoryview(data), dtype, shape, 0)
+        return elements(name, memoryview(data), dtype, shape)
 
     def _print(self, response: Response, request: Any) -> Any:
         answer = self._response(model_name=response.model, model_version=response.version, id=response.id)
         wanted = {each.name: each for each in request.outputs}
         for name, array in response.outputs.items():
-            output = answer.outputs.add(name=name, datatype=NAMES[DType.of(array.dtype)], shape=array.shape)
+            output = answer.outputs.add(name=name, datatype=NAMES[element_type(array)], shape=array.shape)
+            if is_texts(array):
+                array = np.frombuffer(packed(array), np.uint8)
             parameters = _parameters(wanted[name].parameters) if name in wanted and wanted[name].parameters else {}
             if parameters.get("classification"):
                 raise NotImplementedHereError("outputs cannot be classified here: take the scores")
@@ -259,9 +279,11 @@ def make_server(
         ("grpc.max_receive_message_length", max_body),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),
+        ("grpc.per_message_decompression", 0),  # it has no bound of all messages; see grpc_calls.py
         ("grpc.max_concurrent_streams", threads),
+        ("grpc.max_allowed_incoming_connections", most_connections() // 2),
         ("grpc.server_handshake_timeout_ms", 15_000),
-        ("grpc.max_connection_idle_ms", 600_000),  # a connection of which nothing is asked; clients open another
+        ("grpc.max_connection_idle_ms", 60_000),  # a connection of which nothing is asked; clients open another
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # clients may ask whether the connection still is
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
@@ -376,6 +398,8 @@ def _typed(name: str, contents: Any, dtype: DType, shape: tuple[int, ...]) -> np
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if len(values) != count:
         raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {field} has {len(values)}")
+    if dtype is DType.string:
+        return of_bytes(name, values, shape)
     came = np.array(values)
     if dtype.is_integer and count:
         least, greatest = dtype.bounds

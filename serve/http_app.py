@@ -35,6 +35,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _HEAD_LENGTH = b"inference-header-content-length"
+_PIECE = 1 << 20  # bytes of an answer that are sent at once, and wait until the client has taken those before
 _OPEN_PAGES = ("/", "/v2/health/live", "/v2/health/ready")  # that need no token: they say nothing of the models
 
 
@@ -88,11 +89,23 @@ class HttpApp:
         try:
             infer = self._infer if self._tracing is None else self._traced
             body, headers = await infer(scope, receive, *name)
+            if len(body) > _PIECE:
+                self._room.take(len(body))
         except Exception as error:
             await _send_error(send, as_serve_error(error))
-        else:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            return
+        start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
+        if len(body) <= _PIECE:
+            await send(start)
             await send({"type": "http.response.body", "body": body})
+            return
+        try:  # its bytes count until they are taken
+            await send(start)
+            for at in range(0, len(body), _PIECE):
+                piece, is_last = body[at : at + _PIECE], at + _PIECE >= len(body)
+                await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        finally:
+            self._room.give(len(body))
 
     # ---- inference ----
 
@@ -138,7 +151,7 @@ class HttpApp:
             finally:
                 service.end(call)
             start = time.perf_counter()
-            printed = self._printed(response, head, fields)
+            printed = await self._printed(response, head, fields)
             response.statistics.printed(time.perf_counter() - start)
             return printed
 
@@ -211,7 +224,7 @@ class HttpApp:
             watcher.cancel()
             future.cancel()  # what comes later is for nobody
 
-    def _printed(
+    async def _printed(
         self, response: Response, head: Any, fields: dict[bytes, bytes]
     ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
         text, binary = print_response(response, head, self._regions)
@@ -224,7 +237,11 @@ class HttpApp:
             headers.append((b"content-type", b"application/json"))
         encoding = fields.get(b"accept-encoding", b"").decode("latin-1").strip()
         if encoding in ("gzip", "deflate"):  # a client that lists several takes what costs the least: none
-            body = compressed(body, encoding)
+            body = (
+                compressed(body, encoding)
+                if len(body) <= _PIECE
+                else await asyncio.to_thread(compressed, body, encoding)
+            )
             headers.append((b"content-encoding", encoding.encode()))
         headers.append((b"content-length", b"%d" % len(body)))
         return body, headers

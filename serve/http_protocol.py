@@ -4,17 +4,20 @@ ahead of their answers, and on how slowly an answer may be read."""
 from __future__ import annotations
 
 import asyncio
-import resource
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from .descriptors import are_too_many
+
 MAX_HEAD = 128 << 10  # bytes that are neither a body nor the end of anything: request line, headers, trailers
 MAX_AHEAD = 64  # requests of a connection that wait for the answer before theirs
-HEAD_SECONDS = 15.0  # from a connection's start, or its last answer, to the end of the next request's head
+HEAD_SECONDS = (
+    15.0  # from a connection's start, its handshake or its last answer, to the end of the next request's head
+)
 READ_SECONDS = 30.0  # in which a client must take READ_BYTES of an answer, or what is left of it
 READ_BYTES = 4 << 20
-MAX_CONNECTIONS = 2048  # further ones are answered with 503
+CLOSE_SECONDS = 2.0  # that a connection may take to end once all is said
 SWEEP_SECONDS = 1.0  # between two looks at all connections
 
 
@@ -26,11 +29,11 @@ class Connection(HttpToolsProtocol):
         self._silent = 0  # bytes since a head, a piece of a body or a request was over
         self._since = self.loop.time()  # when we began to wait for a head
         self._left: tuple[int, float] | None = None  # bytes of answers that were unread, and when
+        self._closing: float | None = None  # since when there is nothing more to say
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override, unused-ignore]
         super().connection_made(transport)
-        most = self.limit_concurrency or 0
-        if len(self.connections) > most + most // 4:  # these would not even be told that there are too many
+        if are_too_many(len(self.connections)):
             transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -75,7 +78,11 @@ class Connection(HttpToolsProtocol):
             self._since = now
             return
         self._left = None
-        if not self._is_busy() and now - self._since > HEAD_SECONDS:
+        if self.transport.is_closing():  # TLS waits for its client's last word
+            self._closing = self._closing or now
+            if now - self._closing > CLOSE_SECONDS:
+                self.transport.abort()
+        elif not self._is_busy() and now - self._since > HEAD_SECONDS:
             self.transport.abort()
 
     def _is_busy(self) -> bool:
@@ -90,9 +97,3 @@ async def sweep(connections: set[Any]) -> None:
         now = loop.time()
         for each in list(connections):
             each.check(now)
-
-
-def most_connections() -> int:
-    """How many there may be at once: the process has descriptors for other things, too."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else max(8, min(MAX_CONNECTIONS, files // 2))

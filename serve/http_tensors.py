@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -14,17 +13,20 @@ import numpy as np
 
 from ..formats.dtypes import DType
 from ..formats.limits import RANK
-from .datatypes import BY_NAME, NAMES, dtype_of
+from .datatypes import BY_NAME, NAMES, dtype_of, element_type
 from .errors import BadRequestError, NotImplementedHereError, TooLargeError
 from .parameters import options, text, whole
 from .service import Request, Response
 from .shared_memory import Regions
+from .texts import is_texts, of_json, packed, packed_size, unpacked
 
 MAX_TENSORS = 4096  # of a request
 MAX_ELEMENTS = 1 << 40  # of a tensor; sizes of bodies bound what is really there
 MAX_EMPTY = (
     1 << 24
 )  # the product of the other sizes of a tensor that has no elements: what is computed of it may have some
+MAX_LISTED = 1 << 20  # elements of an answer that are printed as JSON, while all clients wait: about 600 ns each
+_TEXT_BYTES = 16  # of texts, that take as long as an element
 _KNOWN_HEADS, _MAX_KNOWN_HEAD = 256, 1024  # heads and answers that are remembered; bytes of a head that is
 
 
@@ -124,7 +126,7 @@ def make_request(head: Head, binary: memoryview, model: str, version: str, regio
     """The call that a request asks for; tensors lie where they were read. Raises BadRequestError."""
     values = head.values
     if head.layout is not None:
-        inputs = {name: elements(binary, *where) for name, *where in head.layout}
+        inputs = {name: elements(name, binary[at:end], dtype, shape) for name, dtype, shape, at, end in head.layout}
     else:
         inputs = {}
         at = 0
@@ -144,24 +146,25 @@ def make_request(head: Head, binary: memoryview, model: str, version: str, regio
     )
 
 
-def _layout(entries: list[dict]) -> list[tuple[str, DType, tuple[int, ...], int]] | None:
-    """Of inputs that were found right: name, element type, shape, and where the bytes begin; None unless all are bytes."""
+def _layout(entries: list[dict]) -> list[tuple[str, DType, tuple[int, ...], int, int]] | None:
+    """Of inputs that were found right: name, element type, shape, where the bytes begin and end; None unless all are bytes."""
     found, at = [], 0
     for each in entries:
         parameters = _parameters(each)
         if "binary_data_size" not in parameters or "shared_memory_region" in parameters:
             return None
-        found.append((each["name"], BY_NAME[each["datatype"]], tuple(each["shape"]), at))
-        at += parameters["binary_data_size"]
+        end = at + parameters["binary_data_size"]
+        found.append((each["name"], BY_NAME[each["datatype"]], tuple(each["shape"]), at, end))
+        at = end
     return found
 
 
 def print_response(response: Response, head: Head, regions: Regions) -> tuple[bytes, list[np.ndarray]]:
     """The JSON of an answer, and the tensors whose bytes are behind it. JSON that says no more than shapes is remembered. Raises
     BadRequestError for a region that does not suit."""
-    if response.id or not head.takes_bytes:
-        return _print_response(response, head, regions)
     tensors = response.outputs.values()
+    if response.id or not head.takes_bytes or any(map(is_texts, tensors)):
+        return _print_response(response, head, regions)
     layout = tuple([(array.dtype, array.shape) for array in tensors])
     key = (response.model, response.version, tuple(response.outputs), layout)
     text = _known_answers.get(key)
@@ -180,9 +183,12 @@ def _print_response(response: Response, head: Head, regions: Regions) -> tuple[b
     outputs: list[dict[str, Any]] = []
     binary: list[np.ndarray] = []
     unnamed = Wanted(head.is_binary)
+    listed = 0
     for name, array in response.outputs.items():
         wanted = head.wanted.get(name, unnamed)
-        entry: dict[str, Any] = {"name": name, "datatype": NAMES[DType.of(array.dtype)], "shape": list(array.shape)}
+        entry: dict[str, Any] = {"name": name, "datatype": NAMES[element_type(array)], "shape": list(array.shape)}
+        if is_texts(array) and (wanted.region or wanted.is_binary):
+            array = np.frombuffer(packed(array), np.uint8)
         if wanted.region:
             regions.write(wanted.region, wanted.offset, wanted.size, array)
             entry["parameters"] = {
@@ -195,6 +201,11 @@ def _print_response(response: Response, head: Head, regions: Regions) -> tuple[b
             if array.size:
                 binary.append(np.ascontiguousarray(array))
         else:
+            listed += packed_size(array) // _TEXT_BYTES + array.size if is_texts(array) else array.size
+            if listed > MAX_LISTED:
+                raise TooLargeError(
+                    f"output {name!r}: more than {MAX_LISTED} elements of an answer as JSON; ask for bytes (binary_data)"
+                )
             entry["data"] = array.reshape(-1).tolist()
         outputs.append(entry)
     answer: dict[str, Any] = {"model_name": response.model, "model_version": response.version, "outputs": outputs}
@@ -216,22 +227,25 @@ def _tensor(name: str, entry: dict, binary: memoryview, at: int, regions: Region
         check_size(name, dtype, shape, size)
         offset = whole(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
         region = text(parameters["shared_memory_region"], "shared_memory_region")
-        return elements(regions.read(region, offset, size).data, dtype, shape, 0), at
+        return elements(name, regions.read(region, offset, size).data, dtype, shape), at
     if "binary_data_size" in parameters:
         size = whole(parameters["binary_data_size"], "binary_data_size")
         check_size(name, dtype, shape, size)
         if at + size > len(binary):
             raise BadRequestError(f"input {name!r}: the body ends within its bytes")
-        return elements(binary, dtype, shape, at), at + size
+        return elements(name, binary[at : at + size], dtype, shape), at + size
     data = entry.get("data")
     if not isinstance(data, list):
         raise BadRequestError(f"input {name!r}: it has no data")
     return _listed(name, data, dtype, shape, count), at
 
 
-def elements(data: memoryview, dtype: DType, shape: Sequence[int], at: int) -> np.ndarray:
-    """The tensor whose elements, little-endian, are in these bytes from `at` on. A boolean is true where its byte is not 0."""
-    array = np.frombuffer(data, _wire(dtype), math.prod(shape), at).reshape(shape)
+def elements(name: str, data: memoryview, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """The tensor whose elements, little-endian, are these bytes. A boolean is true where its byte is not 0. Raises
+    BadRequestError."""
+    if dtype is DType.string:
+        return unpacked(name, data, shape, math.prod(shape))
+    array = np.frombuffer(data, _wire(dtype), math.prod(shape)).reshape(shape)
     if dtype is DType.bool:
         return array != 0
     return array.astype(dtype.numpy, copy=False)
@@ -246,8 +260,10 @@ def _wire(dtype: DType) -> np.dtype:
     return dtype.numpy if sys.byteorder == "little" else dtype.numpy.newbyteorder("<")
 
 
-def check_size(name: str, dtype: DType, shape: Sequence[int], size: int) -> None:
+def check_size(name: str, dtype: DType, shape: tuple[int, ...], size: int) -> None:
     """Raises BadRequestError unless a tensor takes so many bytes."""
+    if dtype is DType.string:
+        return  # that is seen when they are read
     expected = math.prod(shape) * dtype.itemsize
     if size != expected:
         raise BadRequestError(f"input {name!r}: {NAMES[dtype]} {list(shape)} takes {expected} bytes, {size} came")
@@ -277,6 +293,10 @@ def _listed(name: str, data: list, dtype: DType, shape: tuple[int, ...], count: 
         raise BadRequestError(f"input {name!r}: its data are lists of different lengths")
     if len(values) != count:
         raise BadRequestError(f"input {name!r}: {list(shape)} has {count} elements, {len(values)} came")
+    if dtype is DType.string:
+        if not kinds <= {str}:
+            raise BadRequestError(f"input {name!r}: its data are no texts")
+        return of_json(name, values, shape)
     if count == 0:
         return np.zeros(shape, dtype.numpy)
     if not kinds <= ({bool} if dtype is DType.bool else {int} if dtype.is_integer else {int, float}):

@@ -291,7 +291,9 @@ def remote_handlers(
 ) -> dict[str, Any]:
     """gRPC's handlers of the methods; `once` and `streamed` wrap those that answer once, or with a stream."""
     return {
-        "Call": grpc.stream_unary_rpc_method_handler(calls.unary(once("Remote.Call", methods.Call, tokens, log))),
+        "Call": grpc.stream_unary_rpc_method_handler(
+            calls.unary(once("Remote.Call", methods.Call, tokens, log), is_plain=True)
+        ),
         "Put": grpc.stream_unary_rpc_method_handler(once("Remote.Put", methods.Put, tokens, log)),
         "Get": grpc.unary_stream_rpc_method_handler(streamed("Remote.Get", methods.Get, tokens, log)),
     }

@@ -10,11 +10,12 @@ is loaded beside the old one, which serves until the new one is ready: calls tha
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,20 @@ from typing import Any
 from ..formats.errors import FileError, TreadleError
 from .config import ModelConfig
 from .endpoint import Endpoint
-from .errors import BadRequestError, NotFoundError, NotImplementedHereError, UnavailableError, as_serve_error
+from .errors import (
+    BadRequestError,
+    NotFoundError,
+    NotImplementedHereError,
+    OverloadedError,
+    UnavailableError,
+    as_serve_error,
+)
 from .model import Model
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _SUFFIX = ".trdl"
+_MOST_ASKING = 8  # clients that load or unload models, or wait until they may
 LOG = logging.getLogger("treadle.serve")
 
 
@@ -67,6 +76,7 @@ class Repository:
         self.config = config or ModelConfig()
         self.is_explicit = is_explicit
         self._loading = threading.Lock()
+        self._asking = threading.BoundedSemaphore(_MOST_ASKING)
         self._models: dict[str, dict[int, _Loaded]] = {}  # replaced, never changed, so that readers need no lock
         self._problems: dict[str, str] = {}  # what cannot be read, and why; each is said once
         self._known: dict[tuple[str, str], tuple[Model, Endpoint]] = {}  # that were asked for; replaced with the models
@@ -180,8 +190,9 @@ class Repository:
                     self._load(name, each)
 
     def load(self, name: str, config: ModelConfig | None = None) -> None:
-        """Loads a model of the folder, anew if its files have changed. Raises NotFoundError, and what made it fail."""
-        with self._loading:
+        """Loads a model of the folder, anew if its files have changed. Raises NotFoundError, OverloadedError, and what made it
+        fail."""
+        with self._turn():
             found = self.scan().get(name)
             if found is None:
                 raise NotFoundError(f"there is no model {name!r} in the folder")
@@ -209,12 +220,24 @@ class Repository:
         return ModelConfig.parse(text, "config", self.config).within(self.config)
 
     def unload(self, name: str) -> None:
-        """Forgets a model: no new calls; those that run finish. Raises NotFoundError."""
-        with self._loading:
+        """Forgets a model: no new calls; those that run finish. Raises NotFoundError, OverloadedError."""
+        with self._turn():
             if name not in self._models:
                 raise NotFoundError(f"no model {name!r} is loaded")
             self._unloaded.add(name)
             self._forget(name)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Within this, a client has models loaded or forgotten, and nobody else. Raises OverloadedError where many wait for that:
+        each holds a thread of its transport's."""
+        if not self._asking.acquire(blocking=False):
+            raise OverloadedError(f"{_MOST_ASKING} clients have models loaded already; try again later")
+        try:
+            with self._loading:
+                yield
+        finally:
+            self._asking.release()
 
     # ---- with the lock ----
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from .config import ModelConfig
 from .errors import BadRequestError, OverloadedError
+from .texts import nbytes
 
 
 class Sequence:
@@ -92,7 +93,7 @@ class Sequences:
         """Has a sequence keep these inputs, in place of those that it has by these names. Raises OverloadedError where all
         sequences together would keep more than they may."""
         inputs = {**sequence.inputs, **changed}
-        size, most = sum(array.nbytes for array in inputs.values()), self._config.max_sequence_memory
+        size, most = sum(map(nbytes, inputs.values())), self._config.max_sequence_memory
         with self._lock:
             if sequence.is_over:  # what it kept does not count any more
                 return

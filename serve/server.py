@@ -7,8 +7,10 @@ server.run()          # until SIGTERM or SIGINT
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
+import socket
 import ssl
 import sys
 import threading
@@ -22,17 +24,20 @@ import uvicorn
 from ..formats.errors import ArgumentError, FileError
 from .access import AccessLog, Tokens
 from .config import ModelConfig
+from .descriptors import most_connections
 from .http_app import HttpApp, HttpLimits
 from .http_body import Room
 from .http_pages import Pages
-from .http_protocol import Connection, most_connections, sweep
+from .http_protocol import Connection, sweep
 from .remote_sessions import RemoteLimits
 from .repository import Repository
 from .service import Service
 from .shared_memory import Regions
+from .tls_listener import TlsListener
 from .tracing import Tracing
 
 LOG = logging.getLogger("treadle.serve")
+_LOOK_SECONDS = 0.05  # between two looks at whether the server is to stop, while it loads
 _GRPC_THREADS = 256  # calls that gRPC's server takes at once: each waits in a thread of its own, and more are refused
 
 
@@ -59,11 +64,19 @@ class ServerConfig:
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server, that leaves signals to us."""
+    """uvicorn's server, that leaves signals and the beginning of TLS to us."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is None:
+            await super().startup(sockets)
+            return
+        await self.lifespan.startup()
+        self.servers = [TlsListener(self.config, self.server_state)]
+        self.started = True
 
 
 class Server:
@@ -77,7 +90,7 @@ class Server:
         if config.client_ca and not config.certificate:
             raise ArgumentError("clients' certificates are asked for over TLS alone: give --tls-certificate, too")
         self.config = config
-        self.regions = Regions(config.shared_memory)
+        self.regions = Regions(config.shared_memory, Room(config.limits.max_bodies * config.limits.max_body))
         self.repository = Repository(config.folder, config.model, is_explicit=config.is_explicit)
         self.service = Service(self.repository)
         self.service.metrics.watch(self.service.scheduler.waiting, self.service.scheduler.running)
@@ -94,7 +107,8 @@ class Server:
 
     def run(self) -> None:
         """Serves until `stop`. Raises OSError where a port cannot be opened."""
-        self.repository.refresh()
+        if not self._load():
+            return
         self._start_grpc()
         follower = threading.Thread(target=self._follow, name="treadle-folder", daemon=True)
         follower.start()
@@ -105,6 +119,26 @@ class Server:
                 self._run_http()
         finally:
             self._close()
+
+    def _load(self) -> bool:
+        """Loads what is in the folder, in another thread, since that may take minutes: False when `stop` has come before. Raises
+        FileError."""
+        loading: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def load() -> None:
+            try:
+                self.repository.refresh()
+            except Exception as error:
+                loading.set_exception(error)
+            else:
+                loading.set_result(None)
+
+        threading.Thread(target=load, name="treadle-loading", daemon=True).start()
+        while not self._stopping.is_set():
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                loading.result(_LOOK_SECONDS)
+                return True
+        return False
 
     def stop(self, *_: object) -> None:
         """Has `run` end: nothing new is begun, what runs is finished. May be called from a signal handler or any thread."""
@@ -167,16 +201,16 @@ class Server:
             return
         import grpc
 
-        from .grpc_calls import Calls
+        from .grpc_calls import STREAMS, Calls, Shares
         from .grpc_service import Methods, make_server
 
         if config.remote is not None:
             from .remote_service import RemoteMethods
 
             self.remote = RemoteMethods(config.remote, config.functions, self.service.scheduler)
-        self._calls = Calls(Room(config.limits.max_bodies * config.limits.max_body))
+        self._calls = Calls(Room(config.limits.max_bodies * config.limits.max_body), config.limits.max_body)
         self._grpc = make_server(
-            Methods(self.service, self.regions, self.tracing),
+            Methods(self.service, self.regions, self.tracing, Shares(_GRPC_THREADS - STREAMS)),
             max_body=config.limits.max_body,
             threads=_GRPC_THREADS + (0 if config.remote is None else config.remote.most_threads),
             calls=self._calls,

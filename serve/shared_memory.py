@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from .descriptors import most_regions
 from .errors import BadRequestError, NotFoundError, NotImplementedHereError
+from .http_body import Room
 
 _KEY = re.compile(r"/?[A-Za-z0-9][A-Za-z0-9._-]{0,250}")
 _FOLDER = "/dev/shm"  # where Linux keeps POSIX shared memory objects
 _LONGEST_NAME = 256  # characters; names stay until the region is forgotten
-MAX_REGIONS = 1024
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class Region:
 class Regions:
     """The regions that clients have registered."""
 
-    def __init__(self, is_on: bool = False) -> None:
-        self._is_on = is_on
+    def __init__(self, is_on: bool = False, room: Room | None = None) -> None:
+        """`room` is for the bytes of tensors that were read from regions, until these are gone."""
+        self._is_on, self._room = is_on, room
         self._lock = threading.Lock()
         self._regions: dict[str, Region] = {}
 
@@ -55,8 +58,8 @@ class Regions:
         with self._lock:
             if name in self._regions:
                 raise BadRequestError(f"shared memory region {name!r} is registered already; unregister it first")
-            if len(self._regions) >= MAX_REGIONS:
-                raise BadRequestError(f"{MAX_REGIONS} shared memory regions are registered already")
+            if len(self._regions) >= most_regions():
+                raise BadRequestError(f"{len(self._regions)} shared memory regions are registered already, the most")
             try:
                 path = os.path.join(_FOLDER, key.lstrip("/"))
                 descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -88,12 +91,15 @@ class Regions:
             return [self._regions[name]]
 
     def read(self, name: str, offset: int, size: int) -> np.ndarray:
-        """A copy of some bytes of a region. Raises NotFoundError, BadRequestError."""
+        """A copy of some bytes of a region. Raises NotFoundError, BadRequestError, OverloadedError."""
         with self._lock:  # so that the descriptor is not another's by now
             region = self._part(name, offset, size)
             if not self._has(region, offset + size):
                 raise BadRequestError(f"shared memory region {name!r} has been made shorter")
             data = np.empty(size, np.uint8)
+            if self._room is not None:
+                self._room.take(size)
+                weakref.finalize(data, self._room.give, size)
             self._transfer(os.preadv, region, offset, data)
         return data
 

@@ -106,8 +106,9 @@ def _serve(options: argparse.Namespace) -> None:
         if options.access_log:
             log = sys.stdout if options.access_log == "-" else stack.enter_context(open(options.access_log, "a"))
         server = Server(config, log)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, server.stop)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it for SIGHUP
+                signal.signal(number, server.stop)
         server.run()
 
 

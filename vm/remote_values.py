@@ -150,6 +150,8 @@ def read_type(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...]]:
         raise FormatError(f"a message's values: a shape is a list of {limits.RANK} sizes at most")
     if any(type(size) is not int or not 0 <= size <= limits.DIMENSION for size in shape):
         raise FormatError("a message's values: a shape's sizes are whole numbers")
+    if DType[dtype].is_string:  # its elements are numbers of this process, and may be another client's texts
+        raise FormatError("a message's values: texts do not travel to or from a remote device")
     return DType[dtype].numpy, tuple(shape)
 
 

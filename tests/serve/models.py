@@ -55,6 +55,12 @@ def growing() -> treadle.Executable:
     return treadle.compile(Module(main=function([x], op.concat(x, x))))
 
 
+def texts() -> treadle.Executable:
+    """Each text twice."""
+    x = var("x", ("n", 2), "string")
+    return treadle.compile(Module(main=function([x], op.concat_texts(x, x))))
+
+
 def folder(path: Path, **executables: treadle.Executable) -> Path:
     for name, executable in executables.items():
         executable.export_library(path / f"{name}.trdl")
