@@ -26,6 +26,7 @@ from ..formats.dtypes import DType
 from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.executable import Executable
 from ..formats.extensions import needs
+from ..formats.host_work import note
 from ..formats.names import near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import NativeKernel, Program
@@ -244,12 +245,13 @@ def compile_module(
     bounds.step("code generation")
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})
     program = generated.program
-    if needed := needs(program.primitives):
-        program = dataclasses.replace(program, metadata={**program.metadata, **needed})
+    hosted = host_primitives(program, target)
+    if noted := needs(program.primitives) | note(hosted):
+        program = dataclasses.replace(program, metadata={**program.metadata, **noted})
         generated = dataclasses.replace(generated, program=program)
     bounds.step("verification")
     check_made(program)
-    if told := loop_warning(host_primitives(program, target, in_loops=True)):
+    if told := loop_warning(hosted):
         warnings.warn(told, UserWarning, stacklevel=4)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
 

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from .choices import Choices
 from .errors import DTypeError, MissingPackageError
 from .names import near
 
@@ -47,7 +48,7 @@ class _Row:
     format: FloatFormat | None = None  # of a type that NumPy lacks
 
 
-class DType(Enum):
+class DType(Enum, metaclass=Choices):
     """The element type of a tensor. `DType.float32.name` is "float32", also NumPy's or ml_dtypes' name for it.
 
     One is equal to what NumPy's dtype is equal to: `np.float32`, `np.dtype("float32")`, `"float32"`, of which the dtype has the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from . import container, sections
+from . import container, host_work, sections
 from .bytecode import function_words, scan
 from .constants import constant_type
 from .disassembly import signature
@@ -71,7 +71,9 @@ def information_text(facts: dict[str, Any]) -> str:
         nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""
         lines.append(f"    on the host: {each['name']} ({', '.join(dict.fromkeys(each['operators']))}){nodes}{loop}")
-    lines += [f"  {key}: {value}" for key, value in facts["metadata"].items()]
+    lines += [
+        f"  {key}: {value}" for key, value in facts["metadata"].items() if key != host_work.NOTE
+    ]  # the lines above say it
     return "\n".join(lines)
 
 

@@ -14,7 +14,6 @@ import contextlib
 import functools
 import json
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -28,6 +27,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..formats.errors import MiscompilationError, TreadleError
+from ..vm import processes
 from .fuzz_targets import is_fault, read_corpus
 from .mutate import mutate_bytes
 
@@ -343,9 +343,7 @@ def run(seed: int, first: int, count: int, told: Callable[[str], object] = print
     tally, findings, number, last = Counter[str](), [], first, first + count
     while number < last:
         code = f"from {__package__}.fuzz_models import _work; _work({seed}, {number}, {last})"
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        process = processes.start(code, stdout=processes.PIPE, stderr=processes.PIPE, text=True)
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         assert process.stdout is not None
         threading.Thread(target=_read, args=(process.stdout, lines), daemon=True).start()

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..formats.host_work import noted
 from .execute import add_opt_level
 from .program_files import ASSEMBLY, EXECUTABLE, HELP, ProgramFile, program_file, write_executable
 
@@ -86,10 +87,13 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def _host_facts(executable: Executable) -> list[dict[str, Any]]:
-    """The primitives that have no native kernel on this machine."""
-    from ..compiler.host_work import host_primitives
+    """The primitives that have no native kernel. The compiler is asked where it has not said so when it made the program."""
+    found = noted(executable.program)
+    if found is None:
+        from ..compiler.host_work import host_primitives
 
-    return [asdict(each) for each in host_primitives(executable.program)]
+        found = host_primitives(executable.program)
+    return [asdict(each) for each in found]
 
 
 def _stats(options: argparse.Namespace) -> None:

@@ -67,8 +67,9 @@ class Operator:
 # ---- what there is ----
 
 
-def operators() -> list[Operator]:
-    """All operators of the standard, and others that are imported, in the order of their names."""
+def operators(*, by_users: bool = True) -> list[Operator]:
+    """All operators of the standard, and others that are imported, in the order of their names; those that users' importers
+    alone take only if asked for."""
     found = _found()["types"]
     listed = [
         Operator(domain, name, *_split(domain, name, sinces), found.get(f"{domain}.{name}".lstrip("."), {}))
@@ -80,7 +81,7 @@ def operators() -> list[Operator]:
     others = [
         Operator(domain, name, tuple(sorted(version.since for version in versions)))
         for (domain, name), versions in _TABLE.items()
-        if (domain, name) not in _standard() and versions
+        if (domain, name) not in _standard() and any(by_users or not version.by_user for version in versions)
     ]
     return sorted([*listed, *others], key=lambda each: (each.domain, each.name.lower()))
 
@@ -230,7 +231,7 @@ tried, or is refused."""
 
 
 def page(notice: str) -> str:
-    listed, cases = operators(), _found()["cases"]
+    listed, cases = operators(by_users=False), _found()["cases"]
     there = [each for each in listed if each.versions]
     standard = [each for each in listed if (each.domain, each.name) in _standard()]
     share = cases.get(NATIVE, 0) + cases.get(GONE, 0)

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, scan
+from ..formats.choices import Choices
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError
 from ..formats.isa import OPERATIONS, Operation, Role, with_role
 from ..formats.primitive import Primitive
+from ..formats.readable import brief
 from ..formats.types import TensorType
 from .context import Context
 from .failures import Place, node_at
@@ -28,11 +30,18 @@ from .memory import Elements, word
 from .parts_log import Part
 
 
-class InstrumentAction(IntEnum):
+class InstrumentAction(IntEnum, metaclass=Choices):
     """What a listener wants done with the instruction that it was told of."""
 
     NO_OP = 0
     SKIP_RUN = 1  # calls of primitives alone: outputs are what listeners have set them to, zeros where they have not
+
+    @classmethod
+    def _missing_(cls, value: object) -> InstrumentAction:
+        if isinstance(value, str) and value in cls.__members__:
+            return cls[value]
+        expected = " or ".join(f"{int(each)} ({each.name})" for each in cls)
+        raise ArgumentError(f"InstrumentAction: expected {expected}, but {brief(value)} came")
 
 
 NO_OP, SKIP_RUN = InstrumentAction
@@ -82,6 +91,8 @@ class Event:
     __slots__ = ("_context", "_frame", "_written", "site")
 
     def __init__(self, context: Context, site: Site) -> None:
+        if type(site) is not Site or type(context) is not Context:
+            raise ArgumentError("Event: a machine makes events and gives them to its listeners; nobody else can")
         self.site = site
         self._context, self._frame = context, context.words[CONTEXT.FRAME]
         # of the outputs, those that a listener has set; None once the instruction was executed. What the memory of the others

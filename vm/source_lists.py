@@ -112,6 +112,7 @@ KERNELS = (
     "compiler/spill.py",
     "compiler/weights.py",
     "formats/__init__.py",
+    "formats/choices.py",
     "formats/codec.py",
     "formats/constants.py",
     "formats/constants_file.py",
@@ -159,6 +160,7 @@ KERNELS = (
 ENGINE = (
     "__init__.py",
     "formats/__init__.py",
+    "formats/choices.py",
     "formats/dtypes.py",
     "formats/errors.py",
     "formats/isa.py",

@@ -193,7 +193,7 @@ def _of_texts(g: GraphBuilder, x: Value, dtype: DType, saturate: bool, round_mod
     if x.dtype is dtype:
         return x
     if dtype.is_string:
-        return g.op("print_numbers", x if x.dtype.is_numpys else g.op("cast", x, dtype=x.dtype.computed))
+        return g.op("print_numbers", x)
     if dtype is DType.bool:
         number = g.op("read_numbers", x, dtype=DType.float64)
         return g.op("not_equal", number, g.constant(0, DType.float64))

@@ -74,8 +74,8 @@ def add_importer(name: str, domain: str, since: int, function: Callable[..., Any
     first = inspect.Parameter("g", inspect.Parameter.POSITIONAL_ONLY)
     signature = own.replace(parameters=[first, *_positional(own)])
     versions = importers_of(domain, name)
-    versions[:] = [each for each in versions if each.since != since or not isinstance(each.function, _Own)]
-    versions.insert(0, Importer(name, since, _Own(function), signature))
+    versions[:] = [each for each in versions if each.since != since or not each.by_user]
+    versions.insert(0, Importer(name, since, _Own(function), signature, by_user=True))
     versions.sort(key=lambda version: -version.since)
 
 

@@ -37,6 +37,7 @@ class Importer:
     since: int  # the first opset version that it is for
     function: ImporterFunction
     signature: inspect.Signature
+    by_user: bool = False
 
     def __call__(
         self, g: GraphBuilder, inputs: Sequence[Imported | None], attributes: dict[str, Any]

@@ -79,9 +79,13 @@ def _infer_print(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _printed(x: np.ndarray) -> np.ndarray:
-    """Floats by the fewest digits that tell them apart, NaN and infinities as the standard has them; truth values as 1 and 0."""
-    if x.dtype.kind == "b":
+    """Floats by the fewest digits that tell them apart, NaN and infinities as the standard has them; truth values as 1 and 0.
+    Numbers of types that NumPy lacks are printed as those of the type in which they are computed."""
+    dtype = DType.of(x.dtype)
+    if dtype is DType.bool:
         x = x.astype(np.uint8)
+    elif not dtype.is_numpys:
+        x = x.astype(dtype.computed.numpy)
     texts = x.astype(str).reshape(-1).tolist()
     if x.dtype.kind not in "iu":
         texts = [_SPECIAL.get(text, text) for text in texts]

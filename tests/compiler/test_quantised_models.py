@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import treadle
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+from .runtime_models import exact_session
 
 STEPS = 2 / 255  # of the range of the result, where one rounding may have gone the other way
 
@@ -58,7 +59,7 @@ class Images(CalibrationDataReader):  # type: ignore[misc]
 def check(path: Path) -> None:
     for count in (1, 3):
         x = images(count)
-        expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+        expected = exact_session(str(path)).run(None, {"x": x})[0]
         got = treadle.VirtualMachine(treadle.compile(path, progress=False))["main"](x).numpy()
         assert got.dtype == expected.dtype
         np.testing.assert_allclose(got, expected, atol=2 * STEPS * np.abs(expected).max())

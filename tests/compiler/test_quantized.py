@@ -2,12 +2,13 @@
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
+
+from .runtime_models import exact_session
 
 RANDOM = np.random.default_rng(7)
 
@@ -111,7 +112,7 @@ def check_network(network: Network, shape, result: str, quantum: float, *, symbo
     x = RANDOM.standard_normal(shape).astype(np.float32)
     got = treadle.VirtualMachine(executable)["main"](x).numpy()
     floats = evaluate(from_onnx(model), "main", x)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = exact_session(model.SerializeToString())
     for wanted in (floats, session.run(None, {"x": x})[0]):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1.01 * quantum)
         assert np.mean(np.abs(got - wanted) > 0.5 * quantum) < 0.01
@@ -244,7 +245,7 @@ def test_operators_of_onnxruntime(operator, inputs, attributes):
     node = helper.make_node(operator, names, ["y"], domain="com.microsoft", **attributes)
     element = TensorProto.FLOAT if operator == "QGemm" and len(inputs) == 7 else TensorProto.UINT8
     model = model_of([node], {name: (U8, array.shape) for name, array in arrays.items()}, constants, {"y": element})
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = exact_session(model.SerializeToString())
     (wanted,) = session.run(None, arrays)
     got = compiled(model)(*arrays.values()).numpy()
     assert got.dtype == wanted.dtype

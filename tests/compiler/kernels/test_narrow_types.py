@@ -12,7 +12,7 @@ from .harness import NARROW, TARGET, Builder, definition_of, run_kernel
 
 pytest.importorskip("ml_dtypes")
 
-TYPES = [dtype for dtype in DType if not dtype.is_numpys]
+TYPES = [dtype for dtype in DType if not dtype.is_numpys and not dtype.is_string]
 FLOATS = [dtype for dtype in TYPES if dtype.is_float]
 INTEGERS = [dtype for dtype in TYPES if dtype.is_integer]
 
