@@ -226,10 +226,11 @@ class _FewRegisters(_WinogradRaw):
             write(f"w += {VECTOR_BYTES}", f"y += {VECTOR_BYTES}")
 
     def _write_element(self, tile: Tile) -> None:
-        """Adds what those channels give to an element of all tiles of a bundle."""
+        """Adds what those channels give to an element of all tiles of a bundle. Their sum begins at zero: one long sum of all
+        channels loses twice as much."""
         write, sums = self.write, [tile.accumulator(row, 0) for row in range(tile.rows)]
         places = [row * VECTOR_BYTES for row in range(tile.rows)]
-        write(*(f"{total} = vload_float32(target, {at})" for total, at in zip(sums, places, strict=True)))
+        write(*(f"{total} = {tile.zero}" for total in sums))
         write("x = x_element", "w = w_element")
         with write.block("for turn in range(these)"):
             write("w_0 = vload_float32(w, 0)")
@@ -237,6 +238,11 @@ class _FewRegisters(_WinogradRaw):
                 write(f"element_0 = splat_float32(load_float32(x, {at}))")
                 write(multiply_add(total, "element_0", "w_0", self.target))
             write("x += 4", f"w += {VECTOR_BYTES}")
-        write(*(f"vstore(target, {at}, {total})" for total, at in zip(sums, places, strict=True)))
+        write(
+            *(
+                f"vstore(target, {at}, {total} + vload_float32(target, {at}))"
+                for total, at in zip(sums, places, strict=True)
+            )
+        )
         write(f"x_element += {self._element_bytes}", f"target += {self._element_bytes}")
         write(f"w_element += {_STEPS * VECTOR_BYTES}")
