@@ -1,5 +1,7 @@
 """Reductions, softmax and normalisations, compiled, against the reference evaluator."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +22,10 @@ axes = st.sampled_from([(0,), (1,), (2,), (0, 2), (1, 2), None])
 @given(st.sampled_from(["sum", "max", "mean"]), shapes, axes, st.booleans(), st.integers(1, 3))
 def test_any_shape_and_axes(operator, shape, axes, keepdims, parts):
     definition = definition_of(operator, [tensor("float32", shape)], axes=axes, keepdims=keepdims)
-    check_random(definition, parts=parts)
+    summed = math.prod(
+        shape[axis] for axis in (axes or range(3))
+    )  # numbers about 1, of both signs: so grows their sum's error
+    check_random(definition, parts=parts, atol=max(1e-5, 1e-6 * summed**0.5))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
