@@ -45,6 +45,7 @@ from .operator_functions import Operators
 from .operators import TABLE, Operator
 from .retype import freshen
 from .unify import bind_dims, dim_variables, leaves, map_types, substituted
+from .user_lines import line_of_user
 
 if TYPE_CHECKING:
     from .operator_types import ModelOperators
@@ -78,6 +79,11 @@ class Expression(ArrayMethods, Node):
     """
 
     __hash__ = object.__hash__
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        if self.make is not None and not self.origin:
+            self.origin = line_of_user()
 
     __add__, __radd__ = _method("add"), _swapped("add")
     __sub__, __rsub__ = _method("subtract"), _swapped("subtract")
@@ -378,7 +384,8 @@ def _arguments(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expres
 
 
 def named(name: str, value: Expression) -> Expression:
-    """The expression, which came from the model node `name`: errors, profiles and dumps will say so."""
+    """The expression, which came from the model node `name`: errors, profiles and dumps will say so, where else they name the
+    file and line that made it."""
     if not isinstance(value, Expression):
         raise check.refuse("named: value", "an expression", value)
     value.origin = value.name = check.text("named: name", name)

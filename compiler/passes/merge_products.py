@@ -121,7 +121,7 @@ class _Merger(Emitter):
     def _merged(self, call: ir.OperatorCall, alike: Sequence[_Heads]) -> ir.OperatorCall:
         """The attention, of which some operands are parts of one product."""
         outer, (_, heads, columns) = alike[0].shape[:-2], alike[0].weights.array.shape
-        count, self.origin = len(alike), " + ".join(each.origin for each in alike)
+        count, self.origin = len(alike), " + ".join(dict.fromkeys(each.origin for each in alike))
         weights = _side_by_side([each.weights for each in alike], (-1, heads * count * columns))
         result = self.emit("matmul", alike[0].x, weights)
         if any(each.bias is not None for each in alike):

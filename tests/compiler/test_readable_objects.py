@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 import numpy as np
 import pytest
 import treadle
-from treadle import Module, debug, function, op, tuple_, var, while_loop
+from treadle import Module, debug, function, named, op, tuple_, var, while_loop
 from treadle.compiler import ir
 from treadle.formats import primitive, program
 from treadle.formats.readable import WIDTH, Readable
@@ -90,9 +90,9 @@ def test_each_class_of_a_program_is_readable() -> None:
 
 def test_what_is_shown_of_each() -> None:
     x = var("x", ("n", 4))
-    main = Module(main=function([x], op.relu(x) + 1.0)).functions["main"]
+    main = Module(main=function([x], named("relu", op.relu(x)) + 1.0)).functions["main"]
     assert repr(main) == "<Function main(x): 2 bindings>"
-    assert repr(main.body.bindings[0]) == "<Binding relu = <OperatorCall relu (x)>>"
+    assert repr(main.body.bindings[0]) == "<Binding relu = <OperatorCall relu (x)> from relu>"
     assert repr(main.body.bindings[1].value) == "<OperatorCall add (relu, 1.0)>"
     assert repr(main.params[0]) == "<Var x: float32[n, 4]>"
     small = treadle.compile(function([x], op.relu(x)), progress=False).program

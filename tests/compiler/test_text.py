@@ -59,10 +59,10 @@ def test_text_is_printed_as_it_was_read() -> None:
 
 def test_a_printed_expression_reads_like_code() -> None:
     x = var("x", ("n", 4))
-    module = infer_types(Module(main=function([x], named("act 1", op.clip(x + 1.0, min=0.0)))))
+    module = infer_types(Module(main=function([x], named("act 1", op.clip(named("add", x + 1.0), min=0.0)))))
     assert print_module(module) == dedent("""\
         func @main(x: float32[n, 4]) -> float32[n, 4] {
-          add: float32[n, 4] = add(x, float32(1.0))
+          add: float32[n, 4] = add(x, float32(1.0))  from "add"
           "act 1": float32[n, 4] = clip(add) {min=0.0}  from "act 1"
           "act 1"
         }
