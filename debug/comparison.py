@@ -89,24 +89,37 @@ class Comparison:
         return f"{head}; first divergence at {self.first.node!r}>"
 
     def _repr_html_(self) -> str:
-        from ..formats.html import preformatted
+        from ..formats.html import heading, preformatted, table, together
 
-        return preformatted(self.table())
+        head, *cells = self._cells(shown := self._shown(_ROWS))
+        meanings = [(name, _MEANINGS[name]) for name in dict.fromkeys(row.status for row in shown)]
+        verdict, *more = self._verdict().splitlines()
+        return together(
+            heading(verdict),
+            preformatted("\n".join(more)) if more else "",
+            table(head, cells, head[:3], more=len(self.rows) - len(shown), first_once=False),
+            table(("status", "means"), meanings),
+        )
 
     def table(self, rows: int = _ROWS) -> str:
         """The verdict, then the rows: those around the first divergence if they are more than `rows`; 0 shows all."""
         lines = [self._verdict(), ""]
         shown = self._shown(rows)
-        cells = [["error", "bound", "depth", "status", "tensor", "type", "node"]]
-        for row in shown:
-            numbers = [f"{row.error:.2g}" if row.status != UNKNOWN else "", f"{row.bound:.2g}", str(row.depth)]
-            cells.append([*numbers, row.status, row.tensor, row.type, row.node])
+        cells = self._cells(shown)
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines += ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in cells]
         if len(shown) < len(self.rows):
             lines.append(f"… {len(self.rows) - len(shown)} more rows")
         lines += ["", *(f"{name}: {_MEANINGS[name]}" for name in dict.fromkeys(row.status for row in shown))]
         return "\n".join(lines)
+
+    def _cells(self, shown: Sequence[Row]) -> list[list[str]]:
+        """The rows as text, under the names of the columns, of which the first three are numbers."""
+        cells = [["error", "bound", "depth", "status", "tensor", "type", "node"]]
+        for row in shown:
+            numbers = [f"{row.error:.2g}" if row.status != UNKNOWN else "", f"{row.bound:.2g}", str(row.depth)]
+            cells.append([*numbers, row.status, row.tensor, row.type, row.node])
+        return cells
 
     def _shown(self, most: int) -> list[Row]:
         if not most or len(self.rows) <= most:

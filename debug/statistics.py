@@ -67,15 +67,25 @@ class Stats:
         )
 
     def _repr_html_(self) -> str:
-        from ..formats.html import preformatted
+        from ..formats.html import heading, table, together
 
-        return preformatted(self.table())
+        head, *cells = self._cells()
+        return together(
+            heading(repr(self)[8:-1]),
+            heading(f"in use at the peak, kernel {self.peak_step + 1}:"),
+            table(head, cells, head[:1], first_once=False),
+        )
+
+    def _cells(self) -> list[list[str]]:
+        """What is in use at the peak, under the names of the columns."""
+        cells = [[str(each.bytes), each.type, f"{each.first}…{each.last}", each.node] for each in self.at_peak]
+        return [["bytes", "type", "steps", "node"], *cells]
 
     def table(self, rows: int = 20) -> str:
         """The call in one line, then what is in use at the peak, the largest first."""
         lines = [repr(self)[8:-1], f"in use at the peak, kernel {self.peak_step + 1}:"]
-        cells = [[str(each.bytes), each.type, f"{each.first}…{each.last}", each.node] for each in self.at_peak]
-        cells = [["bytes", "type", "steps", "node"], *cells[: rows or None]]
+        head, *cells = self._cells()
+        cells = [head, *cells[: rows or None]]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines += [
             "  ".join(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from .. import formats
-from . import container, limits, schema, sections
+from . import container, host_work, limits, schema, sections
 from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
@@ -51,10 +51,6 @@ _T = TypeVar("_T")
 _REQUIRED = {section.name: section.required for section in schema.SECTIONS}
 _KNOWN = frozenset(_REQUIRED)
 _LIBRARY = "native"  # the one section of the second part of save()
-
-
-def _port(port: Port) -> str:
-    return f"{port.name}: {port.type}" if port.name else str(port.type)
 
 
 class Executable:
@@ -333,13 +329,13 @@ class Executable:
         return print_assembly(self._program, constants_file=constants_file, elide=elide)
 
     def _repr_html_(self) -> str:
-        from .html import preformatted
+        from .html import heading, port_table, table, together
+        from .report import held_texts, information
 
-        signatures = (
-            f"{name}({', '.join(map(_port, self.inputs(name)))}) -> {', '.join(map(_port, self.outputs(name)))}"
-            for name in self.globals
-        )
-        return preformatted("\n".join([repr(self), *signatures]))
+        facts = information(self)
+        metadata = {name: value for name, value in facts["metadata"].items() if name != host_work.NOTE}
+        held = [*held_texts(facts).items(), *metadata.items()]
+        return together(heading("Executable"), port_table(self._program.functions), table(("holds", ""), held))
 
     def __repr__(self) -> str:
         program = self._program

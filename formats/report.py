@@ -48,6 +48,20 @@ def information(executable: Executable) -> dict[str, Any]:
     }
 
 
+def held_texts(facts: dict[str, Any]) -> dict[str, str]:
+    """What an executable holds, in few words each."""
+    files = f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else ""
+    native, tuned = (
+        ", ".join(f"{count} for {target}" for target, count in facts[name].items()) for name in ("native", "tuned")
+    )
+    held = {
+        "constants": f"{facts['constants']}, {size_text(facts['constant_bytes'])}{files}",
+        "primitives": str(facts["primitives"]),
+        "native kernels": native or "none",
+    }
+    return {**held, "tuned": tuned} if tuned else held
+
+
 def information_text(facts: dict[str, Any]) -> str:
     kind = facts.get("kind", "Treadle executable")
     lines = [f"{facts['file']}: {kind}, format {facts['format_version']}, {size_text(facts['bytes'])}"]
@@ -59,14 +73,10 @@ def information_text(facts: dict[str, Any]) -> str:
         lines += [f"    {way}  {port['name']:{width}}  {port['type']}" for way, port in ports]
     lines += [f"  import {entry}" for entry in facts["imports"]]
     lines += [f"  {definition}" for definition in facts["data_types"]]
-    constants = f"  constants: {facts['constants']}, {size_text(facts['constant_bytes'])}"
-    lines.append(
-        constants + (f", in part in {', '.join(facts['constants_files'])}" if facts["constants_files"] else "")
-    )
-    native = ", ".join(f"{count} for {target}" for target, count in facts["native"].items())
-    tuned = ", ".join(f"{count} for {target}" for target, count in facts["tuned"].items())
-    tuned = f"; tuned: {tuned}" if tuned else ""
-    lines.append(f"  primitives: {facts['primitives']}; native kernels: {native or 'none'}{tuned}")
+    held = held_texts(facts)
+    tuned = f"; tuned: {held['tuned']}" if "tuned" in held else ""
+    lines.append(f"  constants: {held['constants']}")
+    lines.append(f"  primitives: {held['primitives']}; native kernels: {held['native kernels']}{tuned}")
     for each in facts.get("host", ()):
         nodes = f", of {', '.join(each['nodes'][:3])}{' …' if len(each['nodes']) > 3 else ''}" if each["nodes"] else ""
         loop = ", in a loop: this may be slow" if each["in_loop"] else ""

@@ -162,6 +162,12 @@ class VirtualMachine:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.device!r}: {', '.join(self._functions)}>"
 
+    def _repr_html_(self) -> str:
+        from ..formats.html import heading, port_table, together
+
+        functions = self.executable.program.functions
+        return together(heading(f"{type(self).__name__} on {self.device!r}"), port_table(functions))
+
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
 

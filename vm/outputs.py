@@ -57,6 +57,15 @@ class Outputs(tuple):
     def __repr__(self) -> str:
         return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
 
+    def _repr_html_(self) -> str:
+        from ..formats.html import heading, preformatted, together
+
+        shown = []
+        for name, value in self._asdict().items():
+            made = value._repr_html_() if hasattr(value, "_repr_html_") else preformatted(repr(value))
+            shown += [heading(name), made]
+        return together(*shown)
+
     def _ipython_key_completions_(self) -> list[str]:
         return list(self._fields)
 

@@ -17,7 +17,21 @@ from ..formats.sections import encode_definition
 from ..formats.types import TensorType
 from .device import Device, cpu
 from .hooks import Event, InstrumentAction, Listener, Site
-from .report import COUNT, DEVICE, DURATION, NAME, PERCENT, SHAPES, Count, Duration, Metric, Percent, Report, merged
+from .report import (
+    COUNT,
+    DEVICE,
+    DURATION,
+    NAME,
+    NODE,
+    PERCENT,
+    SHAPES,
+    Count,
+    Duration,
+    Metric,
+    Percent,
+    Report,
+    merged,
+)
 
 _DEVICE = "cpu0"
 _ENTRIES = 10_000  # of a report: a loop may meet other shapes each time, which then are one entry a place
@@ -180,6 +194,8 @@ def _metrics(entry: _Entry, total: float) -> dict[str, Metric]:
     }
     if entry.site.primitive is not None:
         metrics["Hash"] = kernel_hash(entry.site.primitive.definition)
+    if entry.site.node:
+        metrics[NODE] = entry.site.node
     return metrics
 
 

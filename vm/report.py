@@ -12,13 +12,14 @@ from typing import Any
 
 from ..formats.errors import FormatError
 
-NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES = (
+NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES, NODE = (
     "Name",
     "Duration (us)",
     "Percent",
     "Device",
     "Count",
     "Argument Shapes",
+    "Node",  # of the model, or the user's line: Treadle's own column
 )
 _FIRST_COLUMNS = (NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES)
 
@@ -107,9 +108,12 @@ class Report:
         return Report(calls, self.device_metrics, self.configuration)
 
     def _repr_html_(self) -> str:
-        from ..formats.html import preformatted
+        from ..formats.html import heading, table, together
 
-        return preformatted(self.table())
+        columns, rows = self._rows()
+        facts = ", ".join(f"{_text(name)}: {_text(value)}" for name, value in self.configuration.items())
+        cells = [[_text(row.get(name)) for name in columns] for row in rows]
+        return together(heading(facts), table(columns, cells, (DURATION, PERCENT, COUNT), first_once=False))
 
     # ---- CSV ----
 
@@ -125,6 +129,17 @@ class Report:
     def table(self, sort: bool = True, aggregate: bool = True, col_sums: bool = True) -> str:
         """The calls as a table, then the configuration. `sort`: the longest first. `aggregate`: calls of one kernel (by hash, or
         name) with the same argument shapes on the same device are one row. `col_sums`: sums below, and each device's total."""
+        columns, rows = self._rows(sort, aggregate, col_sums)
+        lines = [columns] + [[_text(row.get(name)) for name in columns] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = "".join(f"{_line(line, widths)}\n" for line in lines)
+        facts = "".join(f"{_text(name)}: {_text(value)}\n" for name, value in self.configuration.items())
+        return f"{text}\nConfiguration\n-------------\n{facts}"
+
+    def _rows(
+        self, sort: bool = True, aggregate: bool = True, col_sums: bool = True
+    ) -> tuple[list[str], list[dict[str, Metric]]]:
+        """The names of the table's columns, and its rows."""
         calls: list[dict[str, Metric]] = _aggregated(self.calls) if aggregate else self.calls
         if sort:
             calls = sorted(calls, key=lambda call: -_number(call.get(DURATION)))
@@ -134,12 +149,7 @@ class Report:
             rows += [{**metrics, NAME: "Total"} for _, metrics in sorted(self.device_metrics.items())]
         present = {name for row in rows for name in row}
         columns = [name for name in _FIRST_COLUMNS if name in present]
-        columns += sorted(present.difference(_FIRST_COLUMNS))
-        lines = [columns] + [[_text(row.get(name)) for name in columns] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = "".join(f"{_line(line, widths)}\n" for line in lines)
-        facts = "".join(f"{_text(name)}: {_text(value)}\n" for name, value in self.configuration.items())
-        return f"{text}\nConfiguration\n-------------\n{facts}"
+        return columns + sorted(present.difference(_FIRST_COLUMNS)), rows
 
     def __str__(self) -> str:
         return self.table()
@@ -214,9 +224,19 @@ def _aggregated(calls: Sequence[Metrics]) -> list[dict[str, Metric]]:
         key = call.get("Hash", call.get(NAME)), call.get(SHAPES), call.get(DEVICE)
         groups.setdefault(key, []).append(call)
     return [
-        {name: merged([call[name] for call in group if name in call]) for call in group for name in call}
+        {
+            name: (_nodes if name == NODE else merged)([call[name] for call in group if name in call])
+            for call in group
+            for name in call
+        }
         for group in groups.values()
     ]
+
+
+def _nodes(values: list[Metric]) -> str:
+    """The first of several places, and how many others there are."""
+    first, *others = dict.fromkeys(map(str, values))
+    return f"{first}, {len(others)} more" if others else first
 
 
 def merged(values: list[Metric]) -> Metric:

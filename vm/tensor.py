@@ -187,13 +187,41 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return len(self._array)
 
     def _repr_html_(self) -> str:
-        from ..formats.html import preformatted
+        from ..formats.html import heading, preformatted, table, together
 
-        return preformatted(f"{self.dtype.name}{list(self.shape)} on {self.device!r}\n{self!r}")
+        array = self._array
+        head = heading(f"{self.dtype.name}{list(self.shape)} on {self.device!r}{_summary(array)}")
+        if not 1 <= array.ndim <= 2 or not array.size or max(array.shape) > _TABLE:
+            return together(head, preformatted(np.array2string(array, separator=", ", threshold=100)))
+        rows = array if array.ndim == 2 else array[np.newaxis]
+        columns = [str(at) for at in range(rows.shape[1])]
+        numbers = () if self.dtype is DType.string else columns
+        cells = [[_element(value) for value in row] for row in rows]
+        return together(head, table(columns, cells, numbers, first_once=False))
 
     def __repr__(self) -> str:
         body = np.array2string(self._array, separator=", ", prefix="Tensor(", threshold=100)
         return f"Tensor({body}, dtype={self.dtype.name}, device={self.device!r})"
+
+
+_TABLE = 20  # rows and columns of a matrix that notebooks show as a table
+_SUMMED = 2**22  # elements that are looked at to say what is in them
+
+
+def _summary(array: np.ndarray) -> str:
+    """In few words, what the numbers of a tensor are; nothing of one that is small enough to be read, or too large."""
+    if array.dtype.kind not in "iuf" or not 100 < array.size <= _SUMMED:
+        return ""
+    finite = array[np.isfinite(array)]
+    if not finite.size:
+        return ": no finite number"
+    text = f": {finite.min():.6g} … {finite.max():.6g}, mean {finite.mean(dtype=np.float64):.6g}"
+    others = array.size - finite.size
+    return f"{text}, {others} not finite" if others else text
+
+
+def _element(value: Any) -> str:
+    return f"{value:.7g}" if isinstance(value, np.floating) else str(value)
 
 
 def _array_of(value: Any) -> Any:
