@@ -85,7 +85,10 @@ def _only(have: ShapeDim, want: ShapeDim, why: str) -> Iterator[tuple[str, int, 
     if len(names) != 1:
         return
     (name,) = names
-    at = [value for number in (0, 1, 2) if isinstance(value := dims.substitute(difference, {name: number}), int)]
+    try:
+        at = [value for number in (0, 1, 2) if isinstance(value := dims.substitute(difference, {name: number}), int)]
+    except ZeroDivisionError:  # (n + 1) // n is not linear either
+        return
     if len(at) == 3 and at[2] - at[1] == at[1] - at[0] != 0:
         size, rest = divmod(-at[0], at[1] - at[0])
         if not rest and size >= 0:

@@ -230,22 +230,35 @@ def _opaque(operator: str, left: Dim, right: Dim) -> Dim:
 
 
 def _divide_exactly(left: Dim, right: Dim) -> Dim | None:
-    """left / right where every term of `left` is divisible by the single term `right`, else None."""
-    divisor = list(_terms(right).items())
-    if len(divisor) != 1:
-        return None
-    (monomial, coefficient) = divisor[0]
-    terms: dict[Monomial, int] = {}
-    for factors, multiple in _terms(left).items():
-        rest = list(factors)
-        for atom in monomial:
-            if atom not in rest:
-                return None
-            rest.remove(atom)
-        if multiple % coefficient:
+    """left / right where that is a polynomial with integer coefficients, else None.
+
+    Long division by leading terms: terms are sorted by degree, then by their atoms, an order that products respect.
+    """
+    (leading, coefficient), *others = _terms(right).items()
+    quotient: dict[Monomial, int] = {}
+    rest = _terms(left)
+    while rest:
+        factors, multiple = next(iter(rest.items()))
+        monomial = _without(factors, leading)
+        if monomial is None or multiple % coefficient:
             return None
-        terms[tuple(rest)] = multiple // coefficient
-    return _from_terms(terms)
+        quotient[monomial] = multiple // coefficient
+        del rest[factors]
+        if others:
+            _spend(len(rest) + len(others))
+            subtracted = multiply(_from_terms({monomial: -quotient[monomial]}), _from_terms(dict(others)))
+            rest = _terms(add(_from_terms(rest), subtracted))
+    return _from_terms(quotient)
+
+
+def _without(factors: Monomial, divisor: Monomial) -> Monomial | None:
+    """The factors that are left of a product, or None where it is not divisible."""
+    rest = list(factors)
+    for atom in divisor:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
 
 
 def content(dim: SymbolicDim) -> tuple[int, Dim]:

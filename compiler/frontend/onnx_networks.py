@@ -32,13 +32,18 @@ def product(g: GraphBuilder, a: Value, b: Value, *others: Value, operator: str =
     """The matrix product, or another `operator` like it. Sizes that should be equal are checked when the program runs if they
     may differ."""
     if a.rank and b.rank:
-        inner = -2 if b.rank > 1 else 0
-        shape = list(b.shape)
-        shape[inner] = a.shape[-1]
-        b = g.checked(b, tuple(shape))
+        inner = b.rank - 2 if b.rank > 1 else 0
+        if isinstance(b.shape[inner], int):
+            a = along(g, a, a.rank - 1, b.shape[inner])
+        b = along(g, b, inner, a.shape[-1])
     if a.rank > 2 and b.rank > 2:
         a, b = g.aligned([a, b], slice(None, -2))
     return g.op(operator, a, b, *others)
+
+
+def along(g: GraphBuilder, x: Value, axis: int, size: Dim) -> Value:
+    """x as a tensor of that size along the axis; a run checks what is not known."""
+    return g.checked(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
 @importer("Gemm")
@@ -140,6 +145,7 @@ def convolved(
     """A convolution by that operator, with the attributes that ONNX's have."""
     kernel = _kernel(weight, kernel_shape)
     around = _pads(x, auto_pad, pads, kernel, strides, dilations)
+    x = along(g, x, 1, dims.multiply(weight.shape[1], group))
     return g.op(operator, x, weight, *others, strides=strides, pads=around, dilations=dilations, groups=group)
 
 
@@ -165,6 +171,7 @@ def _conv_transpose(
     strides: Ints | None = None,
 ) -> Value:
     kernel = _kernel(weight, kernel_shape)
+    x = along(g, x, 1, weight.shape[0])
     around: tuple[Dim, ...] | None = pads
     if output_shape is not None or auto_pad.startswith("SAME"):
         around, output_padding = _transposed_pads(x, kernel, strides, dilations, output_padding, output_shape, auto_pad)

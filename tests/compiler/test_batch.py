@@ -283,6 +283,23 @@ def test_the_node_that_leaves_a_symbol_one_size_is_told():
         treadle.compile(proto, shapes={"x": ("n", 2, 3)}, progress=False)
 
 
+def test_sizes_by_which_nothing_can_be_divided_force_none(recwarn):
+    """(n + 1) // n rows: what they would be for n = 0 is not asked."""
+    nodes = [
+        ("Shape", ("x",), ("n",), {"end": 1}),
+        ("Add", ("n", "one"), ("more",), {}),
+        ("Div", ("more", "n"), ("rows",), {}),
+        ("Concat", ("rows", "four"), ("shape",), {"axis": 0}),
+        ("Reshape", ("x", "shape"), ("y",), {}),
+    ]
+    constants = {"one": np.array([1]), "four": np.array([4])}
+    executable = treadle.compile(model(nodes, ("n", 4), constants=constants), progress=False)
+    assert not recwarn.list
+    x = np.ones((2, 4), np.float32)
+    with pytest.raises(treadle.TreadleError):
+        treadle.VirtualMachine(executable)["main"](x)
+
+
 def test_models_whose_sizes_are_free_are_compiled_in_silence(recwarn):
     treadle.compile(model([("Relu", ("x",), ("y",), {})]), shapes={"x": ("n", 4)}, progress=False)
     assert not recwarn.list

@@ -281,3 +281,31 @@ def test_what_is_known_of_a_computed_shape_stays_known():
     machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
     x = random((12,))
     np.testing.assert_allclose(machine["main"](x, np.array([3])), x.reshape(3, 4) @ random((4, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("behind", ["Conv(seen, filters)", "ConvTranspose(seen, filters)", "MatMul(rows, matrix)"])
+def test_sizes_that_only_a_run_knows_meet_those_of_weights(behind):
+    """A reshape leaves channels to be computed (-1) beside a quotient that may be below 0: a run checks them."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+        graph (float[h, w] x, float[3, 3, 1, 1] filters, float[3, 2] matrix) => (y) {{
+            h = Shape<end = 1>(x)
+            one = Constant<value_ints = [1]>()
+            minus = Constant<value_ints = [-1]>()
+            two = Constant<value_ints = [2]>()
+            less = Sub(h, one)
+            half = Div(less, two)
+            wanted = Concat<axis = 0>(one, minus, half, one)
+            seen = Reshape(x, wanted)
+            rows = Transpose<perm = [0, 2, 3, 1]>(seen)
+            y = {behind}
+        }}""")
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))
+    weights = random((3, 3, 1, 1), seed=1), random((3, 2), seed=2)
+    feeds = dict(zip(("x", "filters", "matrix"), (random((3, 1)), *weights), strict=True))
+    expected = ReferenceEvaluator(model).run(None, feeds)[0]
+    np.testing.assert_allclose(machine["main"](*feeds.values()), expected, rtol=1e-5)
+    with pytest.raises(treadle.TreadleError, match="3"):
+        machine["main"](random((5, 6)), *weights)  # 30 elements in 2 rows: 15 channels

@@ -1,0 +1,45 @@
+"""Laws of symbolic dimensions: what is divided exactly, and that simplifying changes no value."""
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from treadle.formats import dims
+from treadle.formats.dims import parse
+from treadle.tests.formats.strategies import symbolic_dims
+
+few = settings(max_examples=100, deadline=None, derandomize=True)
+polynomials = st.lists(
+    st.tuples(st.integers(-3, 3), st.lists(st.sampled_from("abc"), max_size=3)), min_size=1, max_size=4
+).map(lambda terms: parse(" + ".join("*".join([f"({factor})", *names]) for factor, names in terms)))
+VALUES = {"a": 3, "b": 5, "c": 7, "n": 4, "m": 2, "batch": 6, "max": 8, "i0": 9}
+
+
+@few
+@given(polynomials, polynomials)
+def test_a_product_is_divided_by_its_factors(a, b):
+    assume(b != 0)
+    assert dims.floordiv(dims.multiply(a, b), b) == a
+    assert dims.modulo(dims.multiply(a, b), b) == 0
+
+
+@few
+@given(symbolic_dims, polynomials)
+def test_division_keeps_values(a, b):
+    divisor = dims.evaluate(b, VALUES)
+    assume(divisor != 0)
+    assert dims.evaluate(dims.floordiv(a, b), VALUES) == dims.evaluate(a, VALUES) // divisor
+    assert dims.evaluate(dims.modulo(a, b), VALUES) == dims.evaluate(a, VALUES) % divisor
+
+
+@pytest.mark.parametrize(
+    ("whole", "part", "quotient"),
+    [
+        ("8*b*h*w + 8*b*h + 8*b*w + 8*b", "b*h*w + b*h + b*w + b", "8"),  # channels that a reshape to images leaves
+        ("a*a - b*b", "a - b", "a + b"),
+        ("n*n*n - 1", "n - 1", "n*n + n + 1"),
+        ("n*n", "n + 1", "n*n // (n + 1)"),
+        ("2*n + 2", "4*n + 4", "(2*n + 2) // (4*n + 4)"),
+    ],
+)
+def test_quotients(whole, part, quotient):
+    assert str(dims.floordiv(parse(whole), parse(part))) == str(parse(quotient))
