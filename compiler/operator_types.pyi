@@ -504,6 +504,12 @@ class ModelOperators:
     def hard_swish(self, x: Operand, /) -> Expression:
         """hard_swish(x): x hard_sigmoid(x, 1/6, 1/2)."""
 
+    def hash_texts(self, x: Operand, /, *, seed: int = 0) -> Expression:
+        """hash_texts(x): MurmurHash3 of each text's bytes in UTF-8.
+
+        seed: of the hash
+        """
+
     def identity(self, x: Operand, /) -> Expression:
         """identity(x): x."""
 
@@ -642,6 +648,12 @@ class ModelOperators:
         direction: in which the steps are taken
         clip: bound of what activations are given; None: no bound
         activations: their names, separated by spaces
+        """
+
+    def match_texts(self, x: Operand, /, *, expression: str) -> Expression:
+        """match_texts(x): whether a regular expression, of RE2's syntax, matches the whole text.
+
+        expression: the regular expression
         """
 
     def matmul(self, a: Operand, b: Operand, /) -> Expression:
@@ -1046,6 +1058,25 @@ class ModelOperators:
         """tile(x): x side by side along each axis.
 
         repetitions: how often, for each axis
+        """
+
+    def tokenize_texts(
+        self,
+        x: Operand,
+        expressions: Operand,
+        /,
+        *,
+        between: bool = False,
+        least: int = 1,
+        marks: bool = False,
+        pad: str = "",
+    ) -> Expression:
+        """tokenize_texts(x, expressions): the tokens of each text along a new axis, as many as the most has, by regular expressions (RE2's); by none, characters.
+
+        between: whether tokens lie between what they match, or are what the one matches
+        least: characters of the shortest tokens that count
+        marks: whether the tokens stand between the characters 2 and 3
+        pad: what is put behind the tokens of shorter texts
         """
 
     def top_k(

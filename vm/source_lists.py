@@ -95,6 +95,7 @@ KERNELS = (
     "compiler/operators/movement.py",
     "compiler/operators/normalization.py",
     "compiler/operators/packing.py",
+    "compiler/operators/patterns.py",
     "compiler/operators/pooling.py",
     "compiler/operators/quantized.py",
     "compiler/operators/random.py",

@@ -11,7 +11,7 @@ from ...formats.errors import ModelError
 from ...formats.strings import ELEMENT, to_numbers, to_texts
 from .onnx_ml_scores import DOMAIN
 from .onnx_table import importer
-from .onnx_values import GraphBuilder, UnsupportedError, Value
+from .onnx_values import GraphBuilder, Value
 
 _FEW = 256  # keys with which each element is compared
 
@@ -136,15 +136,20 @@ def _one_hot_encoder(
     cats_strings: Sequence[str] | None = None,
     zeros: int = 1,
 ) -> Value:
-    """With `zeros`, an element of no category is zeros; without, it is refused, which Treadle cannot do in a program."""
+    """With `zeros`, an element of no category is zeros; without, a call fails that has one."""
     categories = _only("categories", int64s=cats_int64s, strings=cats_strings)
-    if not zeros:
-        raise UnsupportedError("zeros=0, by which unknown categories are errors")
-    if x.dtype.is_string or DType.of(categories.dtype).is_string:
-        if x.dtype is not DType.of(categories.dtype):
-            raise ModelError(f"the categories are {DType.of(categories.dtype).name}, but {x.type} came")
-        return g.op("cast", _equal(g, x, categories), dtype=DType.float32)
-    if x.dtype.is_float:  # as onnxruntime has it
+    is_text = DType.of(categories.dtype).is_string
+    if x.dtype.is_string != is_text:
+        raise ModelError(f"the categories are {DType.of(categories.dtype).name}, but {x.type} came")
+    if not is_text and x.dtype is not DType.int64:  # floats are cut to integers, as onnxruntime has it
         x = g.op("cast", x, dtype=DType.int64)
-    found = _equal(g, x if x.dtype is DType.int64 else g.op("cast", x, dtype=DType.int64), categories)
-    return g.op("cast", found, dtype=DType.float32)
+    found = _equal(g, x, categories)
+    ones = g.op("cast", found, dtype=DType.float32)
+    return ones if zeros else g.op("multiply", ones, _one_if_any(g, found))
+
+
+def _one_if_any(g: GraphBuilder, found: Value) -> Value:
+    """1 for each row in which something is true. A call fails that has another row: of a table of one number it asks for the
+    second one."""
+    missing = g.op("cast", g.op("logical_not", g.op("any", found, axes=(-1,), keepdims=True)), dtype=DType.int64)
+    return g.op("take", g.constant(np.ones(1, np.float32)), missing, axis=0)

@@ -8,8 +8,10 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
+from ..operators.patterns import PatternError, pattern
+from .onnx_runtime import DOMAIN as RUNTIME
 from .onnx_table import importer
-from .onnx_values import GraphBuilder, Value
+from .onnx_values import GraphBuilder, UnsupportedError, Value
 
 
 @importer("StringConcat")
@@ -38,6 +40,56 @@ def _string_normalizer(
     words = g.constant(list(stopwords), DType.string)
     case = case_change_action.lower()
     return g.op("normalize_texts", x, words, case=case, is_case_sensitive=bool(is_case_sensitive))
+
+
+@importer("RegexFullMatch")
+def _regex_full_match(g: GraphBuilder, x: Value, *, pattern: str = "") -> Value:
+    return g.op("match_texts", x, expression=pattern)
+
+
+@importer("Tokenizer", domain=RUNTIME)
+def _tokenizer(
+    g: GraphBuilder,
+    x: Value,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: str,
+    separators: Sequence[str] = (),
+    tokenexp: str = "",
+) -> Value:
+    """Converters of scikit-learn's text pipelines write it."""
+    if x.rank not in (1, 2) or mincharnum < 1 or bool(separators) == bool(tokenexp):
+        raise ModelError(
+            f"texts of one or two axes, mincharnum of 1 or more, and either separators or tokenexp are needed, "
+            f"but {x.type}, {mincharnum}, {list(separators)[:9]} and {tokenexp[:60]!r} came"
+        )
+    by_characters = tokenexp == "." or list(separators) == [""]
+    if by_characters and mincharnum > 1:
+        raise ModelError(f"mincharnum is {mincharnum}, but tokens are characters")
+    expressions = [] if by_characters else list(separators) or [tokenexp]
+    try:
+        for each in expressions:
+            pattern(each)
+    except PatternError as error:
+        raise ModelError(str(error)) from None
+    return g.op(
+        "tokenize_texts",
+        x,
+        g.constant(expressions, DType.string),
+        between=bool(separators),
+        least=mincharnum,
+        marks=bool(mark),
+        pad=pad_value,
+    )
+
+
+@importer("MurmurHash3", domain=RUNTIME)
+def _murmur_hash(g: GraphBuilder, x: Value, *, positive: int = 1, seed: int = 0) -> Value:
+    if not x.dtype.is_string:
+        raise UnsupportedError(f"hashes of {x.type}, which is no text")
+    hashes = g.op("hash_texts", x, seed=seed)
+    return g.op("bitcast", hashes, dtype=DType.uint32) if positive else hashes
 
 
 @importer("TfIdfVectorizer")

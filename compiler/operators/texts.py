@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError, InferenceError
 from ...formats.types import UNKNOWN, TensorType
+from .patterns import Pattern, PatternError, pattern
 from .shapes import INTEGER, NUMERIC, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 
@@ -68,6 +70,112 @@ def _normalized(x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensiti
     left_out = set(map(seen, stopwords))
     kept = [_CASES[case](text) for text in x.reshape(-1) if seen(text) not in left_out] or [""]
     return _texts((*x.shape[:-1], len(kept)), kept)
+
+
+# ---- regular expressions ----
+
+
+def _infer_matched(inputs: Sequence[TensorType], expression: str) -> TensorType:
+    require(inputs[0], STRING)
+    try:
+        pattern(expression)
+    except PatternError as error:
+        raise InferenceError(f"match_texts: {error}") from None
+    return TensorType(DType.bool, inputs[0].shape)
+
+
+def _matched(x: np.ndarray, expression: str) -> np.ndarray:
+    whole = pattern(expression)
+    return np.array([whole.is_whole(text) for text in x.reshape(-1)], bool).reshape(x.shape)
+
+
+def _infer_tokens(inputs: Sequence[TensorType], **_: object) -> TensorType:
+    x, expressions = inputs
+    same_dtype(inputs, STRING)
+    if expressions.rank != 1:
+        raise mismatch("expressions [n]", expressions)
+    return TensorType(DType.string, (*x.shape, UNKNOWN))
+
+
+def _tokens(x: np.ndarray, expressions: np.ndarray, between: bool, least: int, marks: bool, pad: str) -> np.ndarray:
+    """By onnxruntime's `Tokenizer`: marks are put only where some text has a token."""
+    try:
+        patterns = [pattern(expression) for expression in expressions]
+    except PatternError as error:
+        raise ExecutionError(str(error)) from None
+    if not patterns:
+        rows = [list(text) for text in x.reshape(-1)]
+    elif between:
+        rows = [_separated(text, patterns, least) for text in x.reshape(-1)]
+    else:
+        rows = [_found(text, patterns[0], least) for text in x.reshape(-1)]
+    width = max(map(len, rows), default=0)
+    if marks and width:
+        rows, width = [["\x02", *row, "\x03"] for row in rows], width + 2
+    filled = [text for row in rows for text in (*row, *[pad] * (width - len(row)))]
+    return _texts((*x.shape, width), filled)
+
+
+def _found(text: str, expression: Pattern, least: int) -> list[str]:
+    """What the expression matches; behind a match that is too short the search goes on at its second character."""
+    tokens, begin = [], 0
+    while (match := expression.search(text, begin)) is not None:
+        if match[1] - match[0] >= least:
+            tokens.append(text[slice(*match)])
+            begin = match[1]
+        else:
+            begin = match[0] + 1
+    return tokens
+
+
+def _separated(text: str, separators: Sequence[Pattern], least: int) -> list[str]:
+    """What lies between separators, of which each takes apart what those before it left. An empty one takes a character."""
+    parts = [text]
+    for separator in separators:
+        found = []
+        for part in parts:
+            begin = 0
+            while (match := separator.search(part, begin)) is not None:
+                found.append(part[begin : match[0]])
+                begin = max(match[1], match[0] + 1)
+            found.append(part[begin:])
+        parts = [part for part in found if len(part) >= least]
+    return parts
+
+
+# ---- hashes ----
+
+_MASK = (1 << 32) - 1
+
+
+def _infer_hash(inputs: Sequence[TensorType], **_: object) -> TensorType:
+    require(inputs[0], STRING)
+    return TensorType(DType.int32, inputs[0].shape)
+
+
+def _hashes(x: np.ndarray, seed: int) -> np.ndarray:
+    hashes = [_murmur3(text.encode(), seed & _MASK) for text in x.reshape(-1)]
+    return np.array(hashes, np.uint32).view(np.int32).reshape(x.shape)
+
+
+def _murmur3(data: bytes, seed: int) -> int:
+    """MurmurHash3_x86_32, by Austin Appleby (https://github.com/aappleby/smhasher)."""
+    whole = len(data) // 4 * 4
+    state = seed
+    for word in struct.unpack(f"<{whole // 4}I", data[:whole]):
+        state = (_rotated(state ^ _mixed(word), 13) * 5 + 0xE6546B64) & _MASK
+    state ^= _mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
+    state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
+    state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
+    return state ^ state >> 16
+
+
+def _mixed(word: int) -> int:
+    return _rotated(word * 0xCC9E2D51 & _MASK, 15) * 0x1B873593 & _MASK
+
+
+def _rotated(word: int, by: int) -> int:
+    return (word << by | word >> 32 - by) & _MASK
 
 
 # ---- numbers ----
@@ -256,6 +364,44 @@ register(
         "is_case_sensitive": Attribute(Kind.BOOL, "whether stop words are told from others by their case", False),
     },
     data_dependent=True,
+    takes_texts=True,
+)
+register(
+    "match_texts",
+    "x",
+    _infer_matched,
+    _matched,
+    _OPAQUE,
+    "whether a regular expression, of RE2's syntax, matches the whole text",
+    attributes={"expression": Attribute(Kind.STRING, "the regular expression")},
+    takes_texts=True,
+)
+register(
+    "tokenize_texts",
+    "x expressions",
+    _infer_tokens,
+    _tokens,
+    _OPAQUE,
+    "the tokens of each text along a new axis, as many as the most has, by regular expressions (RE2's); by none, characters",
+    attributes={
+        "between": Attribute(
+            Kind.BOOL, "whether tokens lie between what they match, or are what the one matches", False
+        ),
+        "least": Attribute(Kind.INT, "characters of the shortest tokens that count", 1),
+        "marks": Attribute(Kind.BOOL, "whether the tokens stand between the characters 2 and 3", False),
+        "pad": Attribute(Kind.STRING, "what is put behind the tokens of shorter texts", ""),
+    },
+    data_dependent=True,
+    takes_texts=True,
+)
+register(
+    "hash_texts",
+    "x",
+    _infer_hash,
+    _hashes,
+    _OPAQUE,
+    "MurmurHash3 of each text's bytes in UTF-8",
+    attributes={"seed": Attribute(Kind.INT, "of the hash", 0)},
     takes_texts=True,
 )
 register("print_numbers", "x", _infer_print, _printed, _OPAQUE, "numbers as texts", takes_texts=True, takes_bits=True)

@@ -13,7 +13,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import ExecutionError, ModelError
+from treadle.formats.errors import ExecutionError, ModelError, TreadleError
 
 ML = "ai.onnx.ml"
 CODES = {"O": 8, "f": 1, "d": 11, "i": 7, "b": 9, "e": 10}
@@ -207,3 +207,82 @@ def test_a_malformed_string_tensor_of_a_model_is_named(count: int, content: list
     graph = helper.make_graph([], "g", [], [onnx.ValueInfoProto(name="w")], [weight])
     with pytest.raises(ModelError, match=says):
         treadle.compile(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+
+
+# ---- regular expressions ----
+
+TOKENIZERS: list[dict[str, Any]] = [
+    {"tokenexp": "[a-zA-Z0-9_]+"},  # what converters of scikit-learn's vectorizers write
+    {"tokenexp": "."},
+    {"tokenexp": "a|ab|abc", "mincharnum": 2},
+    {"tokenexp": r"\b\w\w+\b"},
+    {"tokenexp": "a*"},
+    {"tokenexp": r"(?i)\pL+"},
+    {"tokenexp": "[a-z]+", "mark": 1},
+    {"separators": [""]},
+    {"separators": [" ", "[,;]"], "mark": 1},
+    {"separators": [","], "mincharnum": 2},
+    {"separators": ["b*"]},
+]
+
+
+@pytest.mark.parametrize("attributes", TOKENIZERS, ids=str)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_tokenizer(attributes: dict[str, Any], rank: int) -> None:
+    lines = texts("The cat, sat", "abcd;ab,x", "", "été naïve\nb", "A b  c,,d")
+    x = lines if rank == 1 else lines[[0, 1, 2, 3, 4, 2]].reshape(3, 2)
+    full = {"mark": 0, "mincharnum": 1, "pad_value": "#", **attributes}
+    content = model(helper.make_node("Tokenizer", ["x"], ["y"], domain="com.microsoft", **full), x)
+    content.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    session = onnxruntime.InferenceSession(content.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    (found,) = run(content, x)
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"tokenexp": "("}, {}, {"tokenexp": "a", "mincharnum": 0}, {"tokenexp": ".", "mincharnum": 2}],
+    ids=str,
+)
+def test_tokenizers_that_are_none(attributes: dict[str, Any]) -> None:
+    full = {"mark": 0, "mincharnum": 1, "pad_value": "#", **attributes}
+    content = model(helper.make_node("Tokenizer", ["x"], ["y"], domain="com.microsoft", **full), texts("a"))
+    content.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(ModelError):
+        treadle.compile(content, progress=False)
+
+
+def test_regex_full_match() -> None:
+    x = texts("www.google.com", "www.facebook.com", "www.bbc.co.uk", "")
+    node = helper.make_node("RegexFullMatch", ["x"], ["y"], pattern=r"www\.[\w.-]+\.\bcom\b")
+    assert run(model(node, x), x)[0].tolist() == [True, True, False, False]
+    with pytest.raises(TreadleError, match="regular expression"):
+        treadle.compile(model(helper.make_node("RegexFullMatch", ["x"], ["y"], pattern="(a"), x), progress=False)
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+@pytest.mark.parametrize("seed", [0, 42])
+def test_hashes(positive: int, seed: int) -> None:
+    x = texts("", "a", "ab", "abc", "abcd", "été", "a longer text, of more words")
+    node = helper.make_node("MurmurHash3", ["x"], ["y"], domain="com.microsoft", positive=positive, seed=seed)
+    content = model(node, x)
+    content.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    session = onnxruntime.InferenceSession(content.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    (found,) = run(content, x)
+    assert (found.dtype, found.tolist()) == (expected.dtype, expected.tolist())
+
+
+def test_an_encoder_that_knows_all_categories() -> None:
+    """OneHotEncoder with zeros=0, as converters write it where a category is dropped."""
+    for x, unknown, categories in (
+        (texts("b", "a"), texts("c"), {"cats_strings": ["a", "b"]}),
+        (np.array([3, 1]), np.array([2]), {"cats_int64s": [1, 3]}),
+    ):
+        node = helper.make_node("OneHotEncoder", ["x"], ["y"], domain=ML, zeros=0, **categories)
+        content = model(node, x)
+        content.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+        assert run(content, x)[0].tolist() == [[0, 1], [1, 0]]
+        with pytest.raises(ExecutionError, match=r"OneHotEncoder|out of range"):
+            treadle.VirtualMachine(treadle.compile(content, progress=False))["main"](unknown)
