@@ -87,6 +87,17 @@ class DeadlineError(ServeError):
     http, grpc = 504, "DEADLINE_EXCEEDED"
 
 
+def let_go(error: BaseException) -> None:
+    """Cuts an error that is answered, and those that it came of, off from the frames that they came through: these hold tensors,
+    and often the error itself, so that only Python's collector would free them."""
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is not None and each.__traceback__ is not None:
+            each.__traceback__ = None
+            todo += each.__cause__, each.__context__
+
+
 def as_serve_error(error: BaseException) -> ServeError:
     """What a request is answered with where this was raised."""
     if isinstance(error, ServeError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from .errors import BadRequestError, OverloadedError, ServeError
+from .errors import BadRequestError, OverloadedError, ServeError, let_go
 from .http_body import MOST_INFLATED, Room, decompressed
 
 MESSAGE_SECONDS = 15.0  # from a call's start to its message
@@ -125,6 +125,7 @@ class Calls:
                 if len(printed) > SCANNED:
                     self._keep(len(printed), context)
             except ServeError as error:
+                let_go(error)
                 return context.abort(getattr(grpc.StatusCode, error.grpc), str(error))
             if len(printed) > _SMALL:
                 self._begin(Watched(context, READ_SECONDS), self._calls)

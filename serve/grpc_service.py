@@ -26,6 +26,7 @@ from .errors import (
     ServeError,
     UnavailableError,
     as_serve_error,
+    let_go,
 )
 from .grpc_calls import Calls, Shares, read
 from .grpc_messages import SERVICE, message
@@ -80,6 +81,7 @@ class Methods:
                 yield self._streamed(infer_response=self._infer(request, context, cancel))
             except Exception as error:
                 answer = self._streamed(error_message=str(as_serve_error(error)))
+                let_go(error)
                 answer.infer_response.id = identity
                 yield answer
 
@@ -325,6 +327,7 @@ def _answered(
         except Exception as error:
             found = as_serve_error(error)
             code = found.grpc
+            let_go(error)
             context.abort(getattr(grpc.StatusCode, code), str(found))
         finally:
             _write(log, name, context, code, start)
@@ -344,6 +347,7 @@ def _streamed(
             code = "OK"
         except ServeError as error:
             code = error.grpc
+            let_go(error)
             context.abort(getattr(grpc.StatusCode, code), str(error))
         finally:
             _write(log, name, context, code, start)

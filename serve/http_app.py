@@ -21,6 +21,7 @@ from .errors import (
     TooLargeError,
     UnavailableError,
     as_serve_error,
+    let_go,
 )
 from .http_body import MOST_INFLATED, Body, Room, compressed, decompressed
 from .http_tensors import Head, make_request, print_response, read_head
@@ -92,7 +93,9 @@ class HttpApp:
             if len(body) > _PIECE:
                 self._room.take(len(body))
         except Exception as error:
-            await _send_error(send, as_serve_error(error))
+            answer = as_serve_error(error)
+            let_go(error)
+            await _send_error(send, answer)
             return
         start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
         if len(body) <= _PIECE:

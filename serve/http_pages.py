@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from .descriptions import model_config, model_statistics, overview, repository_index
-from .errors import BadRequestError, NotFoundError, NotImplementedHereError, TooLargeError, as_serve_error
+from .errors import BadRequestError, NotFoundError, NotImplementedHereError, TooLargeError, as_serve_error, let_go
 from .http_tensors import read_json
 from .service import Service
 from .shared_memory import Regions
@@ -162,6 +162,7 @@ def _answered(handler: Handler) -> Handler:
             return await handler(request)
         except Exception as error:
             found = as_serve_error(error)
+            let_go(error)
             return JSONResponse({"error": str(found)}, status_code=found.http)
 
     return answer

@@ -33,7 +33,7 @@ from ..vm.remote_values import array_of, read_type
 from ..vm.remote_wire import CHUNK, NAME, SERVICE, SESSION_KEY, VERSION, error_to_wire, pack, unpack
 from ..vm.tensor import Tensor
 from .access import AccessLog, Tokens
-from .errors import OverloadedError, UnavailableError
+from .errors import OverloadedError, UnavailableError, let_go
 from .grpc_calls import Calls
 from .remote_functions import Functions
 from .remote_sessions import Executables, RemoteLimits, Session, Sessions
@@ -98,7 +98,7 @@ class RemoteMethods:
                 parts = work.parts
             return pack(answer, parts)
         except Exception as error:
-            return pack({"error": error_to_wire(_named(error))})
+            return pack({"error": _told(error)})
 
     def Put(self, chunks: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         try:
@@ -108,7 +108,7 @@ class RemoteMethods:
                 _release(session, header)
                 return pack(self._put(session, header, chunks))
         except Exception as error:
-            return pack({"error": error_to_wire(_named(error))})
+            return pack({"error": _told(error)})
 
     def _put(self, session: Session, header: dict[str, Any], chunks: Iterator[bytes]) -> dict[str, Any]:
         size = header.get("size")
@@ -153,7 +153,7 @@ class RemoteMethods:
                 for start in range(0, len(data), CHUNK):
                     yield bytes(data[start : start + CHUNK])
         except Exception as error:
-            yield pack({"error": error_to_wire(_named(error))})
+            yield pack({"error": _told(error)})
 
     # ---- sessions and machines ----
 
@@ -214,6 +214,13 @@ class RemoteMethods:
             yield
         finally:
             timer.cancel()
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """What a client is told of an error that is answered."""
+    told = error_to_wire(_named(error))
+    let_go(error)
+    return told
 
 
 def _named(error: Exception) -> TreadleError:

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .arguments import UsageError
 from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, program_file, write_executable
@@ -104,12 +104,23 @@ def _serve(options: argparse.Namespace) -> None:
         config = replace(config, folder=folder)
         log = None
         if options.access_log:
-            log = sys.stdout if options.access_log == "-" else stack.enter_context(open(options.access_log, "a"))
+            log = sys.stdout if options.access_log == "-" else stack.enter_context(_appended(options.access_log))
         server = Server(config, log)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it for SIGHUP
                 signal.signal(number, server.stop)
         server.run()
+
+
+@contextlib.contextmanager
+def _appended(path: str) -> Iterator[IO[str]]:
+    """A file to write to. One that a full disk does not take to its end is no error: the requests were answered."""
+    file = open(path, "a")  # noqa: SIM115
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):
+            file.close()
 
 
 @contextlib.contextmanager

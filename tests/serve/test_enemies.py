@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import http.client
 import json
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -435,3 +437,60 @@ def test_a_body_that_nobody_reads_is_no_request(folder: Path, start: Callable[..
             connection.sendall(head + b" HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(HIDDEN) + HIDDEN)
             time.sleep(0.2)
             assert connection.recv(1 << 16).count(b"HTTP/1.1") == 1
+
+
+# ---- errors ----
+
+LARGE = 4 << 20  # bytes of a request
+
+
+def _grpc_failures(server: Any) -> Iterator[Callable[[], Any]]:
+    x = np.zeros((LARGE // 32, 8), np.float32)
+    data = request(x=x)
+    wrong = data[:-1] + b"\x01\x01"
+    with channel_to(server) as channel:
+        ask = channel.unary_unary(INFER)
+        stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        yield lambda: ask.future(request("nope", x), timeout=20).exception()
+        yield lambda: ask.future(wrong, timeout=20).exception()
+        yield lambda: ask.future(request("slow", x.reshape(-1)[:1]), timeout=0.05).exception()
+        yield lambda: ask.future(request("deep", x), timeout=20).exception()
+        yield lambda: list(stream(iter([request("nope", x)]), timeout=20))
+
+
+def _http_failures(server: Any) -> Iterator[Callable[[], Any]]:
+    client = Client(server.http_port)
+    x = np.zeros((LARGE // 32, 8), np.float32)
+    body, length = binary(x)
+
+    def ask(model: str, **headers: str) -> Callable[[], Any]:
+        headers = {"Inference_Header_Content_Length": length, **headers}
+        return lambda: client.ask("POST", f"/v2/models/{model}/infer", body, **headers)
+
+    yield ask("nope")
+    yield ask("rows", Accept_Encoding="gzip", Request_Timeout="0")
+    yield ask("deep")
+    yield ask("deep", Request_Timeout="0.000001")
+
+
+@pytest.mark.parametrize("failures", [_grpc_failures, _http_failures])
+def test_a_request_that_failed_holds_no_memory(
+    folder: Path, start: Callable[..., Any], failures: Callable[[Any], Iterator[Callable[[], Any]]]
+):
+    """With Python's collector off: an error and the frames that it came through may hold each other."""
+    models.folder(folder, slow=models.slow(), deep=models.rows())
+    (folder / "deep.json").write_text('{"max_memory": 1000}')
+    server = start()
+    gc.collect()
+    gc.disable()
+    try:
+        for fail in failures(server):
+            fail()
+            tracemalloc.start()
+            for _ in range(6):
+                fail()
+            until(lambda: tracemalloc.get_traced_memory()[0] < 2 * LARGE, 5)
+            tracemalloc.stop()
+    finally:
+        gc.enable()
+        tracemalloc.stop()
