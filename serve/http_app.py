@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from ..vm.budgets import CancelToken
@@ -34,9 +34,10 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
 
 _HEAD_LENGTH = b"inference-header-content-length"
-_PIECE = 1 << 20  # bytes of an answer that are sent at once, and wait until the client has taken those before
+PIECE = 1 << 20  # bytes of an answer that are sent at once, and wait until the client has taken those before
 _OPEN_PAGES = ("/", "/v2/health/live", "/v2/health/ready")  # that need no token: they say nothing of the models
 
 
@@ -49,6 +50,14 @@ class HttpLimits:
     max_json: int = 16 << 20  # all clients wait while it is read: about 40 ns a byte
     body_seconds: float = 30.0
     max_bodies: int = 4
+
+
+class Answer(NamedTuple):
+    """What is sent back."""
+
+    status: int
+    headers: Headers
+    body: bytes
 
 
 class HttpApp:
@@ -79,42 +88,97 @@ class HttpApp:
         path = scope["path"]
         if self._tokens is not None and path not in _OPEN_PAGES:
             try:
-                self._tokens.check(_header(scope, b"authorization"))
+                self._tokens.check(_header(scope["headers"], b"authorization"))
             except ServeError as error:
-                await _send_error(send, error)
+                await self._send(send, _refusal(error))
                 return
-        name = _inferred(scope)
+        name = _inferred(scope.get("raw_path") or path.encode())
         if name is None or scope["method"] != "POST":
             await self._pages(scope, receive, send)
             return
         try:
             infer = self._infer if self._tracing is None else self._traced
-            body, headers = await infer(scope, receive, *name)
-            if len(body) > _PIECE:
-                self._room.take(len(body))
+            answer = await infer(scope, receive, *name)
         except Exception as error:
-            answer = as_serve_error(error)
-            let_go(error)
-            await _send_error(send, answer)
-            return
-        start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
-        if len(body) <= _PIECE:
+            answer = _refusal(error)
+        await self._send(send, answer)
+
+    # ---- inference ----
+
+    def answer_now(self, path: bytes, headers: Headers, body: bytearray) -> Answer | None:
+        """The answer to a request that is all there, where the call takes next to no time. None where there is anything unusual:
+        then nothing has been done."""
+        if self._log is not None or self._tracing is not None:
+            return None
+        fields = {name: value for name, value in headers if name in _FIELDS}
+        name = _inferred(path)
+        if name is None or not _ORDINARY.issuperset(fields) or fields.get(b"accept-encoding") in _ENCODINGS:
+            return None
+        service, limits, view = self._service, self._limits, memoryview(body)
+        if len(body) > limits.max_body or not self._room.has(len(body)):
+            return None
+        try:
+            if self._tokens is not None:
+                self._tokens.check(_header(headers, b"authorization"))
+            head_length = _number(fields, _HEAD_LENGTH)
+            if head_length is None:
+                head_length = len(body)
+            if head_length > limits.max_json or service.is_draining:
+                return None
+            head = read_head(view[:head_length])
+            if head_length + head.binary != len(body):
+                return None
+            start = time.perf_counter()
+            request = make_request(head, view[head_length:], *name, self._regions)
+            request.reading = time.perf_counter() - start
+            if request.sequence is not None:
+                return None
+            call = service.begin(request)
+            if not service.is_short(call):
+                return None
+        except Exception:  # it is found again
+            return None
+        try:
+            response = service.run_now(call, True)
+            start = time.perf_counter()
+            text, binary = print_response(response, head, self._regions)
+            answer = Answer(200, *_joined(text, binary))
+            response.statistics.printed(time.perf_counter() - start)
+        except Exception as error:
+            return _refusal(error)
+        return answer
+
+    def answering(self, answer: Answer) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+        """An application that gives this answer."""
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._send(send, answer)
+
+        return app
+
+    async def _send(self, send: Send, answer: Answer) -> None:
+        """Sends an answer; the bytes of a large one count until they are taken."""
+        body = answer.body
+        if len(body) > PIECE:
+            try:
+                self._room.take(len(body))
+            except ServeError as error:
+                await self._send(send, _refusal(error))
+                return
+        start: Message = {"type": "http.response.start", "status": answer.status, "headers": answer.headers}
+        if len(body) <= PIECE:
             await send(start)
             await send({"type": "http.response.body", "body": body})
             return
-        try:  # its bytes count until they are taken
+        try:
             await send(start)
-            for at in range(0, len(body), _PIECE):
-                piece, is_last = body[at : at + _PIECE], at + _PIECE >= len(body)
+            for at in range(0, len(body), PIECE):
+                piece, is_last = body[at : at + PIECE], at + PIECE >= len(body)
                 await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
         finally:
             self._room.give(len(body))
 
-    # ---- inference ----
-
-    async def _traced(
-        self, scope: Scope, receive: Receive, model: str, version: str
-    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    async def _traced(self, scope: Scope, receive: Receive, model: str, version: str) -> Answer:
         """`_infer` within a span."""
         assert self._tracing is not None
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
@@ -129,8 +193,7 @@ class HttpApp:
 
     async def _infer(
         self, scope: Scope, receive: Receive, model: str, version: str, span: Span | None = None
-    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-        """The body and the headers of the answer."""
+    ) -> Answer:
         fields = {name: value for name, value in scope["headers"] if name in _FIELDS}
         limits = self._limits
         length, head_length = _number(fields, b"content-length"), _number(fields, _HEAD_LENGTH)
@@ -227,35 +290,39 @@ class HttpApp:
             watcher.cancel()
             future.cancel()  # what comes later is for nobody
 
-    async def _printed(
-        self, response: Response, head: Any, fields: dict[bytes, bytes]
-    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+    async def _printed(self, response: Response, head: Any, fields: dict[bytes, bytes]) -> Answer:
         text, binary = print_response(response, head, self._regions)
-        headers = []
-        body = text
-        if binary:
-            headers += [(b"content-type", b"application/octet-stream"), (_HEAD_LENGTH, b"%d" % len(text))]
-            body = b"".join((text, *[array.data for array in binary]))
-        else:
-            headers.append((b"content-type", b"application/json"))
         encoding = fields.get(b"accept-encoding", b"").decode("latin-1").strip()
-        if encoding in ("gzip", "deflate"):  # a client that lists several takes what costs the least: none
-            body = (
-                compressed(body, encoding)
-                if len(body) <= _PIECE
-                else await asyncio.to_thread(compressed, body, encoding)
-            )
-            headers.append((b"content-encoding", encoding.encode()))
-        headers.append((b"content-length", b"%d" % len(body)))
-        return body, headers
+        if encoding not in ("gzip", "deflate"):  # a client that lists several takes what costs the least: none
+            return Answer(200, *_joined(text, binary))
+        headers, body = _joined(text, binary)
+        if len(body) <= PIECE:
+            body = compressed(body, encoding)
+        else:
+            body = await asyncio.to_thread(compressed, body, encoding)
+        length = b"content-length", b"%d" % len(body)
+        return Answer(200, [*headers[:-1], (b"content-encoding", encoding.encode()), length], body)
 
 
+def _joined(text: bytes, binary: list[Any]) -> tuple[Headers, bytes]:
+    """Headers and body of an answer of JSON and tensors; the last header is the body's length."""
+    if not binary:
+        return [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))], text
+    body = b"".join((text, *[array.data for array in binary]))
+    return [
+        (b"content-type", b"application/octet-stream"),
+        (_HEAD_LENGTH, b"%d" % len(text)),
+        (b"content-length", b"%d" % len(body)),
+    ], body
+
+
+_ORDINARY = frozenset((b"content-length", b"accept-encoding", _HEAD_LENGTH))
+_ENCODINGS = frozenset((b"gzip", b"deflate"))
 _FIELDS = frozenset((b"content-length", b"content-encoding", b"accept-encoding", b"request-timeout", _HEAD_LENGTH))
 
 
-def _inferred(scope: Scope) -> tuple[str, str] | None:
+def _inferred(raw: bytes) -> tuple[str, str] | None:
     """Model and version of `/v2/models/NAME[/versions/VERSION]/infer`."""
-    raw = scope.get("raw_path") or scope["path"].encode()
     parts = raw.decode("latin-1").split("/")
     if len(parts) == 5 and parts[4] == "infer":
         version = ""
@@ -266,8 +333,8 @@ def _inferred(scope: Scope) -> tuple[str, str] | None:
     return (unquote(parts[3]), version) if parts[1:3] == ["v2", "models"] else None
 
 
-def _header(scope: Scope, name: bytes) -> str:
-    return next((value.decode("latin-1") for each, value in scope["headers"] if each == name), "")
+def _header(headers: Headers, name: bytes) -> str:
+    return next((value.decode("latin-1") for each, value in headers if each == name), "")
 
 
 async def _decompressed(body: Body, data: bytes | bytearray, encoding: str, limit: int) -> bytes:
@@ -313,12 +380,14 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _send_error(send: Send, error: ServeError) -> None:
-    body = json.dumps({"error": str(error)}).encode()
+def _refusal(error: Exception) -> Answer:
+    """The answer to a request that has failed."""
+    found = as_serve_error(error)
+    let_go(error)
+    body = json.dumps({"error": str(found)}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if error.http == 401:
+    if found.http == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if error.http in (413, 408):  # the rest of the body is not read
+    if found.http in (413, 408):  # the rest of the body is not read
         headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.http, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return Answer(found.http, headers, body)

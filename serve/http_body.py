@@ -22,6 +22,10 @@ class Room:
         self._left = self._size = size
         self._lock = threading.Lock()
 
+    def has(self, count: int) -> bool:
+        """Whether there is room for so many bytes at the moment."""
+        return count <= self._left
+
     def take(self, count: int) -> None:
         """Raises OverloadedError where there is no room for so many bytes."""
         with self._lock:

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .descriptors import are_too_many
+from .http_app import PIECE, Answer, HttpApp
 
 MAX_HEAD = 128 << 10  # bytes that are neither a body nor the end of anything: request line, headers, trailers
 MAX_AHEAD = 64  # requests of a connection that wait for the answer before theirs
@@ -26,6 +27,8 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self._quick: HttpApp | None = self.config.app if isinstance(self.config.app, HttpApp) else None
+        self._pending: bytearray | None = None  # the body of a request that may be answered without a task
         self._silent = 0  # bytes since a head, a piece of a body or a request was over
         self._since = self.loop.time()  # when we began to wait for a head
         self._left: tuple[int, float] | None = None  # bytes of answers that were unread, and when
@@ -39,6 +42,8 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._silent += len(data)
         super().data_received(data)
+        if self._pending is not None:  # its body is not all there
+            self._begin()
         if self._silent > MAX_HEAD and not self.transport.is_closing():
             self.send_400_response("The head of the request is too long.")
 
@@ -53,15 +58,65 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_AHEAD:
             self.transport.abort()
             raise ConnectionAbortedError(f"{MAX_AHEAD} requests wait already")
-        super().on_headers_complete()
+        if self._may_answer_now():
+            self._pending = bytearray()
+        else:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._silent = 0
-        super().on_body(body)
+        if self._pending is None:
+            super().on_body(body)
+        else:
+            self._pending += body
 
     def on_message_complete(self) -> None:
         self._silent = 0
+        if self._pending is not None:
+            assert self._quick is not None
+            answer = self._quick.answer_now(self.url, self.headers, self._pending)
+            if answer is not None and len(answer.body) <= PIECE:
+                self._pending = None
+                self._write(answer)
+                return
+            self._begin(None if answer is None else self._quick.answering(answer))
         super().on_message_complete()
+
+    # ---- requests that are all there, and whose calls take next to no time: a task would take longer ----
+
+    def _may_answer_now(self) -> bool:
+        return (
+            self._quick is not None
+            and not self._is_busy()
+            and not self.transport.is_closing()
+            and not self.parser.should_upgrade()
+            and len(self.connections) < (self.limit_concurrency or 0)
+            and not self.expect_100_continue
+            and self.parser.should_keep_alive()
+            and self.parser.get_http_version() == "1.1"
+            and self.parser.get_method() == b"POST"
+            and not self.transport.get_write_buffer_size()
+        )
+
+    def _begin(self, app: Any = None) -> None:
+        """Has the application answer what has been kept back, or another one, as uvicorn does."""
+        body, self._pending = self._pending, None
+        usual: Any = self.app  # type: ignore[has-type]
+        self.app = app or usual
+        try:
+            super().on_headers_complete()
+        finally:
+            self.app = usual
+        if body:
+            super().on_body(bytes(body))
+
+    def _write(self, answer: Answer) -> None:
+        parts = [STATUS_LINE[answer.status]]
+        for name, value in (*self.server_state.default_headers, *answer.headers):
+            parts += name, b": ", value, b"\r\n"
+        parts += b"\r\n", answer.body
+        self.transport.write(b"".join(parts))
+        self.on_response_complete()
 
     def on_response_complete(self) -> None:
         self._since = self.loop.time()

@@ -171,6 +171,7 @@ print(f"gRPC on 127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", file=sys.s
 server.start()
 config = uvicorn.Config(app, port=0, log_level="error", access_log=False, lifespan="off")
 socket = config.bind_socket()
+socket.listen()  # who reads the next line may ask at once
 print(f"HTTP on 127.0.0.1:{socket.getsockname()[1]}", file=sys.stderr, flush=True)
 uvicorn.Server(config).run([socket])
 """

@@ -246,7 +246,7 @@ def test_answers_that_are_not_taken_count(folder: Path, start: Callable[..., Any
 
 
 def test_large_answers_are_whole(folder: Path, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(http_app, "_PIECE", 1000)
+    monkeypatch.setattr(http_app, "PIECE", 1000)
     server = start()
     x = np.random.default_rng(0).standard_normal((10_000, 8)).astype(np.float32)
     body, length = binary(x, parameters={"binary_data_output": True})
