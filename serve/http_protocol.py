@@ -4,6 +4,7 @@ ahead of their answers, and on how slowly an answer may be read."""
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -29,6 +30,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._quick: HttpApp | None = self.config.app if isinstance(self.config.app, HttpApp) else None
         self._pending: bytearray | None = None  # the body of a request that may be answered without a task
+        self._waits_for_head = True
         self._silent = 0  # bytes since a head, a piece of a body or a request was over
         self._since = self.loop.time()  # when we began to wait for a head
         self._left: tuple[int, float] | None = None  # bytes of answers that were unread, and when
@@ -41,6 +43,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._silent += len(data)
+        if self._waits_for_head and b"pgrade:" in data:
+            data = _without_upgrade(data)
         super().data_received(data)
         if self._pending is not None:  # its body is not all there
             self._begin()
@@ -55,6 +59,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._silent = 0
+        self._waits_for_head = False
         if len(self.pipeline) >= MAX_AHEAD:
             self.transport.abort()
             raise ConnectionAbortedError(f"{MAX_AHEAD} requests wait already")
@@ -72,6 +77,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._silent = 0
+        self._waits_for_head = True
         if self._pending is not None:
             assert self._quick is not None
             answer = self._quick.answer_now(self.url, self.headers, self._pending)
@@ -142,6 +148,13 @@ class Connection(HttpToolsProtocol):
 
     def _is_busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """What begins with a request's head, without its wish for another protocol: HTTP/2, which Java's clients ask for with their
+    first request. httptools would leave its body out; that a server ignores the wish is HTTP's own rule."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return re.sub(rb"(?i)\r\nupgrade:", b"\r\nX-Ignored:", head) + end + rest
 
 
 async def sweep(connections: set[Any]) -> None:

@@ -344,6 +344,17 @@ def test_shared_memory_is_off_unless_it_is_turned_on(client: Client):
     assert client.ask("POST", "/v2/systemsharedmemory/region/r/register", body)[0] == 501
 
 
+def test_a_client_that_would_rather_speak_http2_is_answered(folder: Path, start: Callable[..., Any]):
+    """As Java's do."""
+    client = Client(start().http_port)
+    wish = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2_Settings": "AAMAAABkAAQAoAAAAAIAAAAA"}
+    for _ in range(2):
+        body = json.dumps({"inputs": [tensor(X)], "id": "\r\nupgrade:"}).encode()
+        status, answer, _ = client.ask("POST", "/v2/models/rows/infer", body, **wish)
+        assert (status, answer["id"]) == (200, "\r\nupgrade:")
+        assert client.ask("GET", "/v2", **wish)[0] == 200
+
+
 def test_a_server_that_stops_finishes_what_runs(folder: Path, start: Callable[..., Any]):
     models.folder(folder, slow=models.slow(3_000_000))
     server = start()
