@@ -118,11 +118,14 @@ class Sequences:
             self._expire(time.monotonic())
 
     def _expire(self, now: float) -> None:
-        for key, each in list(self._open.items()):
+        dropped = []
+        for key, each in self._open.items():  # no more of them than have expired: there may be very many
             if now - each.last < self._config.sequence_idle:
-                return
+                break
             if not each.is_busy:
-                self._drop(key)
+                dropped.append(key)
+        for key in dropped:
+            self._drop(key)
 
     def _drop(self, key: int | str) -> None:
         dropped = self._open.pop(key, None)

@@ -34,11 +34,13 @@ pytest.importorskip("grpc")
 import grpc
 from treadle.serve import descriptors, grpc_calls, http_app, http_protocol, http_tensors
 from treadle.serve import repository as repositories
+from treadle.serve.config import ModelConfig
 from treadle.serve.errors import OverloadedError
 from treadle.serve.grpc_calls import Shares
 from treadle.serve.grpc_messages import message
 from treadle.serve.http_app import HttpLimits
 from treadle.serve.http_body import Room
+from treadle.serve.sequences import Sequences
 from treadle.serve.shared_memory import Regions
 
 X = np.ones((2, 8), np.float32)
@@ -346,6 +348,19 @@ def test_who_has_models_loaded_again_and_again_holds_nobody_up(
         assert client.ask("POST", "/v2/repository/models/rows/load", {})[0] == 429
         assert client.infer("rows", X)[0] == 200
     until(lambda: Client(server.http_port).ask("POST", "/v2/repository/models/rows/load", {})[0] == 200)
+
+
+def test_a_request_of_a_sequence_takes_as_long_among_very_many():
+    def seconds(others: int) -> float:
+        sequences = Sequences(ModelConfig(max_sequences=1 << 20))
+        for number in range(others + 1):
+            sequences.find(number + 1, True)
+        start = time.thread_time()
+        for _ in range(300):
+            sequences.find(1, False)
+        return time.thread_time() - start
+
+    assert min(seconds(20_000) for _ in range(3)) < 20 * min(seconds(10) for _ in range(3))
 
 
 # ---- the end ----
