@@ -72,13 +72,14 @@ class AccessLog:
             elif message["type"] == "http.response.body":
                 seen["bytes"] += len(message.get("body", b""))
                 if not message.get("more_body"):
-                    self.write(
-                        transport="http",
-                        client=(scope.get("client") or ("",))[0],
-                        method=scope["method"],
-                        path=scope["path"],
-                        seconds=round(time.perf_counter() - start, 6),
-                        **seen,
-                    )
+                    client = (scope.get("client") or ("",))[0]
+                    self.answered(client, scope["method"], scope["path"], start, **seen)
 
         return log
+
+    def answered(self, client: str, method: str, path: str, start: float, status: int, bytes: int) -> None:
+        """The line of a request over HTTP; `start` is by `time.perf_counter`."""
+        seconds = round(time.perf_counter() - start, 6)
+        self.write(
+            transport="http", client=client, method=method, path=path, seconds=seconds, status=status, bytes=bytes
+        )

@@ -26,7 +26,7 @@ from .errors import (
 from .http_body import MOST_INFLATED, Body, Room, compressed, decompressed
 from .http_tensors import Head, make_request, print_response, read_head
 from .parameters import after
-from .service import Call, Response, Service
+from .service import Call, Request, Response, Service
 from .shared_memory import Regions
 from .tracing import Span, Tracing
 
@@ -105,48 +105,59 @@ class HttpApp:
 
     # ---- inference ----
 
-    def answer_now(self, path: bytes, headers: Headers, body: bytearray) -> Answer | None:
+    def answer_now(self, path: bytes, headers: Headers, body: bytearray, client: str) -> Answer | None:
         """The answer to a request that is all there, where the call takes next to no time. None where there is anything unusual:
         then nothing has been done."""
-        if self._log is not None or self._tracing is not None:
+        if self._tracing is not None:
             return None
-        fields = {name: value for name, value in headers if name in _FIELDS}
-        name = _inferred(path)
-        if name is None or not _ORDINARY.issuperset(fields) or fields.get(b"accept-encoding") in _ENCODINGS:
-            return None
-        service, limits, view = self._service, self._limits, memoryview(body)
-        if len(body) > limits.max_body or not self._room.has(len(body)):
-            return None
+        begun = time.perf_counter()
         try:
-            if self._tokens is not None:
-                self._tokens.check(_header(headers, b"authorization"))
-            head_length = _number(fields, _HEAD_LENGTH)
-            if head_length is None:
-                head_length = len(body)
-            if head_length > limits.max_json or service.is_draining:
-                return None
-            head = read_head(view[:head_length])
-            if head_length + head.binary != len(body):
-                return None
-            start = time.perf_counter()
-            request = make_request(head, view[head_length:], *name, self._regions)
-            request.reading = time.perf_counter() - start
-            if request.sequence is not None:
-                return None
-            call = service.begin(request)
-            if not service.is_short(call):
-                return None
+            found = self._short_call(path, headers, body)
         except Exception:  # it is found again
             return None
+        if found is None:
+            return None
+        call, head = found
         try:
-            response = service.run_now(call, True)
+            response = self._service.run_now(call, True)
             start = time.perf_counter()
-            text, binary = print_response(response, head, self._regions)
-            answer = Answer(200, *_joined(text, binary))
+            answer = Answer(200, *_joined(*print_response(response, head, self._regions)))
             response.statistics.printed(time.perf_counter() - start)
         except Exception as error:
-            return _refusal(error)
+            answer = _refusal(error)
+        if self._log is not None:
+            self._log.answered(client, "POST", unquote(path.decode()), begun, answer.status, len(answer.body))
         return answer
+
+    def _short_call(self, path: bytes, headers: Headers, body: bytearray) -> tuple[Call, Head] | None:
+        """The call that a request asks for, where it takes next to no time, and has a slot; then it must be made. Raises
+        ServeError."""
+        fields = {name: value for name, value in headers if name in _FIELDS}
+        name = _inferred(path)
+        if name is None or b"content-encoding" in fields or fields.get(b"accept-encoding") in _ENCODINGS:
+            return None
+        service, limits, view = self._service, self._limits, memoryview(body)
+        if len(body) > limits.max_body or not self._room.has(len(body)) or service.is_draining:
+            return None
+        if self._tokens is not None:
+            self._tokens.check(_header(headers, b"authorization"))
+        head_length = _number(fields, _HEAD_LENGTH)
+        if head_length is None:
+            head_length = len(body)
+        if head_length > limits.max_json:
+            return None
+        head = read_head(view[:head_length])
+        if head_length + head.binary != len(body):
+            return None
+        start = time.perf_counter()
+        request = make_request(head, view[head_length:], *name, self._regions)
+        request.reading = time.perf_counter() - start
+        if b"request-timeout" in fields:
+            _bound(request, fields[b"request-timeout"])
+        if request.sequence is not None:
+            return None
+        call = service.begin(request)
+        return (call, head) if service.is_short(call) else None
 
     def answering(self, answer: Answer) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
         """An application that gives this answer."""
@@ -203,8 +214,7 @@ class HttpApp:
             request = make_request(head, binary, model, version, self._regions)
             request.reading, request.span = time.perf_counter() - start, span
             if b"request-timeout" in fields:
-                seconds = _seconds(fields[b"request-timeout"])
-                request.deadline = min(request.deadline or 1e300, after(seconds))
+                _bound(request, fields[b"request-timeout"])
             service = self._service
             if service.is_draining:
                 raise UnavailableError("the server stops")
@@ -316,7 +326,6 @@ def _joined(text: bytes, binary: list[Any]) -> tuple[Headers, bytes]:
     ], body
 
 
-_ORDINARY = frozenset((b"content-length", b"accept-encoding", _HEAD_LENGTH))
 _ENCODINGS = frozenset((b"gzip", b"deflate"))
 _FIELDS = frozenset((b"content-length", b"content-encoding", b"accept-encoding", b"request-timeout", _HEAD_LENGTH))
 
@@ -364,14 +373,15 @@ def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:
     return int(text)
 
 
-def _seconds(text: bytes) -> float:
+def _bound(request: Request, text: bytes) -> None:
+    """Gives a request the deadline of its header, if that is nearer. Raises BadRequestError."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e9:
         raise BadRequestError("request-timeout: expected a number of seconds")
-    return seconds
+    request.deadline = min(request.deadline or 1e300, after(seconds))
 
 
 async def _gone(receive: Receive) -> None:

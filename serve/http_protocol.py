@@ -80,7 +80,8 @@ class Connection(HttpToolsProtocol):
         self._waits_for_head = True
         if self._pending is not None:
             assert self._quick is not None
-            answer = self._quick.answer_now(self.url, self.headers, self._pending)
+            client = self.client[0] if self.client else ""
+            answer = self._quick.answer_now(self.url, self.headers, self._pending, client)
             if answer is not None and len(answer.body) <= PIECE:
                 self._pending = None
                 self._write(answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import sys
@@ -224,7 +225,7 @@ def test_one_that_comes_in_pieces_gets_the_same_answer(port: int, tasks: list[by
     ("headers", "values", "status"),
     [
         (b"Accept-Encoding: gzip\r\n", {}, b"200"),
-        (b"Request-Timeout: 5\r\n", {}, b"200"),
+        (b"Request-Timeout: x\r\n", {}, b"400"),
         (b"Expect: 100-continue\r\n", {}, b"100"),
         (b"Connection: close\r\n", {}, b"200"),
         (b"", {"parameters": {"sequence_id": 3, "sequence_start": True}}, b"200"),
@@ -263,6 +264,25 @@ def test_a_token_is_asked_for_there_too(tmp_path: Path, start: Callable[..., Any
         assert tasks == []
         assert raw.send(message_of()).answer()[0] == b"401"
         assert raw.send(message_of(b"Authorization: Bearer other\r\n")).answer()[0] == b"401"
+
+
+def test_a_deadline_and_an_access_log_are_kept_there_too(tmp_path: Path, start: Callable[..., Any], tasks: list[bytes]):
+    (tmp_path / "models").mkdir()
+    models.folder(tmp_path / "models", rows=models.rows())
+    log = io.StringIO()
+    with Raw(start(log).http_port) as raw:
+        for _ in range(4):
+            answer = raw.send(message_of(b"Request-Timeout: 5\r\n")).answer()
+        count = len(tasks)
+        assert raw.send(message_of(b"Request-Timeout: 5\r\n")).answer() == answer
+    assert len(tasks) == count < 5
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert {tuple(line) for line in lines} == {
+        ("time", "transport", "client", "method", "path", "seconds", "status", "bytes")
+    }
+    assert {(line["client"], line["path"], line["status"], line["bytes"]) for line in lines} == {
+        ("127.0.0.1", "/v2/models/rows/infer", 200, len(answer[2]))
+    }
 
 
 def test_a_large_answer_waits_for_its_client(port: int, tasks: list[bytes], monkeypatch: pytest.MonkeyPatch):
