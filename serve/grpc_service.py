@@ -30,6 +30,7 @@ from .errors import (
 )
 from .grpc_calls import Calls, Shares, read
 from .grpc_messages import SERVICE, message
+from .grpc_plain import PlainMessages
 from .http_tensors import check_size, elements, read_shape
 from .parameters import after, options, text, whole
 from .service import Request, Response, Service
@@ -62,12 +63,30 @@ class Methods:
         """Calls that may take long hold threads of `shares`, by the names of their models."""
         self._service, self._regions, self._tracing = service, regions, tracing
         self._shares = shares or Shares(1 << 30)
+        self._plain, self._kind = PlainMessages(), message("ModelInferRequest")
         self._response, self._streamed = message("ModelInferResponse"), message("ModelStreamInferResponse")
 
     # ---- inference ----
 
     def ModelInfer(self, request: Any, context: grpc.ServicerContext) -> Any:
         return self._infer(request, context)
+
+    def infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
+        """`ModelInfer` of the bytes of messages, which are read only where they are not known."""
+        known = None if self._tracing is not None else self._plain.find(data)
+        if known is None:
+            request = read(self._kind, data)
+            answer = self._infer(request, context).SerializeToString()
+            self._plain.learn(data, request)
+            return answer
+        start = time.perf_counter()
+        found = known.request(data)
+        found.reading = time.perf_counter() - start
+        response = self._responded(found, context)
+        start = time.perf_counter()
+        answer = self._plain.printed(known, response, lambda: self._print(response, read(self._kind, data)))
+        response.statistics.printed(time.perf_counter() - start)
+        return answer
 
     def ModelStreamInfer(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[Any]:
         """One answer for each request, in their order; what goes wrong with one is its answer, and ends no stream."""
@@ -100,6 +119,19 @@ class Methods:
     def _answer(
         self, message: Any, context: grpc.ServicerContext, cancel: CancelToken | None, span: Span | None
     ) -> Any:
+        start = time.perf_counter()
+        request = self._request(message)
+        request.reading, request.span = time.perf_counter() - start, span
+        response = self._responded(request, context, cancel)
+        start = time.perf_counter()
+        answer = self._print(response, message)
+        response.statistics.printed(time.perf_counter() - start)
+        return answer
+
+    def _responded(
+        self, request: Request, context: grpc.ServicerContext, cancel: CancelToken | None = None
+    ) -> Response:
+        """Calls. Raises ServeError."""
         if self._service.is_draining:
             raise UnavailableError("the server stops")
 
@@ -116,18 +148,11 @@ class Methods:
                 request.deadline = min(request.deadline or 1e300, after(remaining))
             request.cancel = cancel or _cancelled_with(context)
 
-        start = time.perf_counter()
-        request = self._request(message)
-        request.reading, request.span = time.perf_counter() - start, span
         try:
-            response = self._service.infer(request, bound)
+            return self._service.infer(request, bound)
         finally:
             if taken:
                 self._shares.give(taken)
-        start = time.perf_counter()
-        answer = self._print(response, message)
-        response.statistics.printed(time.perf_counter() - start)
-        return answer
 
     def _request(self, message: Any) -> Request:
         parameters = _parameters(message.parameters)
@@ -273,7 +298,8 @@ def make_server(
                 response_serializer=lambda answer: answer.SerializeToString(),
             )
         else:
-            handler = _answered(name, _reading(name, getattr(methods, name)), None if name in _OPEN else tokens, log)
+            method = methods.infer if name == "ModelInfer" else _reading(name, getattr(methods, name))
+            handler = _answered(name, method, None if name in _OPEN else tokens, log)
             handlers[name] = grpc.stream_unary_rpc_method_handler(calls.unary(handler))
     for name in _REFUSED:
         handlers[name] = grpc.stream_unary_rpc_method_handler(calls.unary(_answered(name, _refuse(name), tokens, log)))

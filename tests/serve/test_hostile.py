@@ -136,14 +136,13 @@ class Context:
     def time_remaining(self) -> None:
         return None
 
-    def add_callback(self, _: Any) -> None:
-        pass
+    def add_callback(self, _: Any) -> bool:
+        return True  # the client has not gone
 
 
 @pytest.mark.timeout(600 + COUNT // 10)
 def test_mutated_requests_over_grpc(service: Service, request: pytest.FixtureRequest):
     pytest.importorskip("grpc")
-    from google.protobuf.message import DecodeError
     from treadle.serve.errors import as_serve_error
     from treadle.serve.grpc_messages import message
     from treadle.serve.grpc_service import Methods
@@ -174,10 +173,8 @@ def test_mutated_requests_over_grpc(service: Service, request: pytest.FixtureReq
         data = damaged(rng.choice(seeds), rng)
         start = time.process_time()
         try:
-            methods.ModelInfer(message("ModelInferRequest").FromString(data), Context())
+            methods.infer(data, Context())
             codes["OK"] += 1
-        except DecodeError:
-            codes["no message"] += 1
         except Exception as error:
             codes[as_serve_error(error).grpc] += 1
             if as_serve_error(error).grpc == "INTERNAL":
