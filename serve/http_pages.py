@@ -69,7 +69,9 @@ class Pages:
                 ]
         for path in ("/v2/logging", "/v2/trace/setting", model + "/trace/setting"):
             routes.append(Route(path, _answered(self.refuse), methods=[*get, *post]))
-        return Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing})
+        app = Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing})
+        app.router.redirect_slashes = False  # it would send clients to whatever host they name
+        return app
 
     # ---- health and metadata ----
 

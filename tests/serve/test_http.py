@@ -72,6 +72,7 @@ def test_health_and_metadata(client: Client):
     assert client.ask("GET", "/v2/models/rows/config")[1]["max_batch_size"] == 32
     assert client.ask("GET", "/v2/models/mixed/config")[1]["max_batch_size"] == 0
     assert client.ask("GET", "/v2/nothing")[0] == 404
+    assert client.ask("GET", "/v2/models/rows/")[0] == 404
 
 
 def test_tensors_as_json(client: Client):
