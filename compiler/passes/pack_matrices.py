@@ -86,7 +86,9 @@ class _Packer(Emitter):
         if min(tensor_type(a).rank, tensor_type(b).rank) < 2:
             return (binding,)
         self.begin(binding)
-        sources = [self._untransposed(operand) for operand in (a, b)]
+        # panels of columns are turned in scratch memory, whose size is the depth: without a number there is no kernel
+        is_known = isinstance(tensor_type(b).shape[-2], int)
+        sources = [self._untransposed(a), self._untransposed(b) if is_known else None]
         turns = [source is not None for source in sources]
         if not any(turns):
             return (binding,)

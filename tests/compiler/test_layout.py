@@ -345,6 +345,14 @@ def test_what_a_product_can_transpose_itself_is_not_moved():
     assert rewritten(Module(main=function([q, k], y)), normal(2, 5, 4), normal(2, 6, 4)) == ["matmul_transposed"]
 
 
+def test_columns_of_unknown_length_are_moved_and_not_left_to_the_host():
+    """Weights of attention times values that lie column by column: a kernel that turns columns needs their length."""
+    weights, values = var("w", (2, "n", "n")), var("v", (2, 8, "n"))
+    y = op.matmul(weights, op.permute_dims(values, axes=(0, 2, 1)))
+    module = Module(main=function([weights, values], y))
+    assert rewritten(module, normal(2, 5, 5), normal(2, 8, 5)) == ["permute_dims", "matmul"]
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [((5, 70), (70, 1)), ((5, 70), (70,)), ((2, 5, 70), (2, 70, 1)), ((5, 70), (3, 70, 1)), ((1, 70), (70, 1))],
