@@ -180,6 +180,23 @@ def _single(_: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr
     return call.args[0] if len(call.args) == 1 else None
 
 
+def _padded(simplifier: _Simplifier, call: ir.OperatorCall, type_: TensorType) -> ir.Expr | None:
+    """A convolution of an image with zeros around it pads by itself: nothing is written twice."""
+    pad = simplifier.operand(call.args[0], "pad")
+    if pad is None:
+        return None
+    around, attributes = _attributes(pad), _attributes(call)
+    pads, rank = around["pads"], type_.rank
+    own = attributes["pads"] or (0,) * (2 * (rank - 2))
+    is_known = all(isinstance(size, int) and size >= 0 for size in (*pads, *own))
+    if around["mode"] != "constant" or around["value"] != 0 or not is_known:
+        return None
+    if any((*pads[:2], *pads[rank : rank + 2])):
+        return None
+    attributes["pads"] = tuple(a + b for a, b in zip(own, (*pads[2:rank], *pads[rank + 2 :]), strict=True))
+    return operator_call("conv", pad.args[0], *call.args[1:], **attributes)
+
+
 RULES: dict[str, _Rule] = {
     "add": _neutral(0, both_sides=True),
     "subtract": _neutral(0, both_sides=False),
@@ -200,5 +217,6 @@ RULES: dict[str, _Rule] = {
         call.args[0] if type_of(call.args[0]) == type_ and UNKNOWN not in type_.shape else None
     ),
     "concat": _single,
+    "conv": _padded,
     "slice": _slice,
 }

@@ -74,6 +74,20 @@ def test_simplify_keeps_what_changes_the_shape() -> None:
     assert "cast" in body(Simplify(), "z = cast(x) {dtype=int32}\nr = cast(z) {dtype=float32}")
 
 
+IMAGE = "x: float32[1, 2, 5, n], w: float32[3, 2, 3, 3]"
+
+
+def test_convolutions_pad_by_themselves() -> None:
+    """As exporters write TensorFlow's pads of uneven sides."""
+    padded = "z = pad(x) {{pads=(0, 0, 0, 1, {}, 0, 2, 3)}}\nr = conv(z, w) {{strides=(2, 2), pads=(1, 0, 0, 0)}}"
+    made = body(Simplify(), padded.format(0), IMAGE)
+    assert "conv(x, w)" in made
+    assert "pads=(1, 1, 2, 3)" in made
+    assert "conv(z, w)" in body(Simplify(), padded.format(0).replace("{pads", '{mode="edge", pads'), IMAGE)
+    assert "conv(z, w)" in body(Simplify(), padded.format(0).replace("{pads=(0", "{value=1.0, pads=(0"), IMAGE)
+    assert "conv(z, w)" in body(Simplify(), padded.format(1), IMAGE)  # one more image
+
+
 def test_transposing_an_axis_of_one_element_is_a_view() -> None:
     assert "reshape(x)" in body(Simplify(), "r = permute_dims(x) {axes=(1, 0, 2)}", "x: float32[4, 1, 8]")
 
