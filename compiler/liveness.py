@@ -35,10 +35,11 @@ def _mask(registers: Iterator[Register]) -> int:
 
 
 def analyse(function: VirtualFunction) -> Liveness:
-    """Backward data flow: a pass over straight code, one more for each level of loops."""
+    """Backward data flow: a pass over straight code, one more for each level of loops.
+
+    A mask has a bit for each register up to the last: of long code few are kept, and no others at once.
+    """
     items = function.items
-    reads = [_mask(item.reads()) if isinstance(item, Instruction) else 0 for item in items]
-    writes = [_mask(item.writes()) if isinstance(item, Instruction) else 0 for item in items]
     live_in, live_out = [0] * len(items), [0] * len(items)
     at_label = {item: 0 for item in items if isinstance(item, Label)}
     changed = True
@@ -48,15 +49,24 @@ def analyse(function: VirtualFunction) -> Liveness:
         for position in range(len(items) - 1, -1, -1):
             item = items[position]
             live_out[position] = live = _wanted_after(item, live, at_label)
-            live_in[position] = live = (live & ~writes[position]) | reads[position]
+            if isinstance(item, Instruction):
+                live = (live & ~_mask(item.writes())) | _mask(item.reads())
+            live_in[position] = live
             if isinstance(item, Label) and at_label[item] != live:
                 at_label[item] = live
                 changed = True
-    busy = [before | after | written for before, after, written in zip(live_in, live_out, writes, strict=True)]
-    entry = _mask(iter(function.params))
-    if busy:
-        busy[0] |= entry  # arguments arrive in all of the parameters' registers, wanted or not
+    busy = _busy(function, live_in, live_out)
     return Liveness(tuple(live_in), tuple(live_out), _transpose(busy, len(function.registers)))
+
+
+def _busy(function: VirtualFunction, live_in: list[int], live_out: list[int]) -> Iterator[int]:
+    """The registers that are not free, by position; at last none."""
+    entry = _mask(iter(function.params))  # arguments arrive in all of the parameters' registers, wanted or not
+    for item, before, after in zip(function.items, live_in, live_out, strict=True):
+        written = _mask(item.writes()) if isinstance(item, Instruction) else 0
+        yield before | after | written | entry
+        entry = 0
+    yield 0
 
 
 def _wanted_after(item: Item, next_live: int, at_label: dict[Label, int]) -> int:
@@ -68,11 +78,11 @@ def _wanted_after(item: Item, next_live: int, at_label: dict[Label, int]) -> int
     return live
 
 
-def _transpose(busy: list[int], registers: int) -> tuple[int, ...]:
+def _transpose(busy: Iterator[int], registers: int) -> tuple[int, ...]:
     positions = [0] * registers
     start = [0] * registers
     previous = 0
-    for position, now in enumerate([*busy, 0]):
+    for position, now in enumerate(busy):
         for serial in bits(now ^ previous):
             if now >> serial & 1:
                 start[serial] = position

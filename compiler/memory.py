@@ -109,6 +109,7 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
         dst, type_ = allocation.operand("dst"), allocation.operand("type")
         place = buffer.root.offset + buffer.place
         function.items[buffer.position] = instruction("frame_tensor", dst, type_, place, origin=allocation.origin)
+    del liveness, sources  # long code: masks of all registers at all positions, which are made anew now
     _insert_kills(function)
     return MemoryReport(
         function.name,
