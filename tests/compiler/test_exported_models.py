@@ -127,6 +127,35 @@ class Speech(nn.Module):
         return self.head(self.decoder(self.table(ids), memory))
 
 
+class Tokens(nn.Module):
+    """Images become tokens and images again, as in SegFormer: sizes are computed, and channels are what a reshape leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut, self.norm = nn.Conv2d(3, 8, 7, 4, 3), nn.LayerNorm(8)
+        self.mix, self.again = nn.Linear(8, 8), nn.Conv2d(8, 12, 3, 2, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = self.cut(x)
+        batch, _, height, width = x.shape
+        x = self.norm(x.flatten(2).transpose(1, 2))
+        x = x + functional.gelu(self.mix(x))
+        return self.again(x.reshape(batch, height, width, -1).permute(0, 3, 1, 2))
+
+
+class Columns(nn.Module):
+    """Queries, keys and values that convolutions make lie column by column, as in SqueezeBERT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.three = nn.ModuleList(nn.Conv1d(8, 8, 1, groups=2) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        query, key, value = (each(x).unflatten(1, (2, 4)) for each in self.three)
+        weights = (query.transpose(2, 3) @ key).softmax(-1)
+        return (weights @ value.transpose(2, 3)).transpose(2, 3).flatten(1, 2)
+
+
 def floats(*shape: int) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
 
@@ -142,6 +171,13 @@ MODELS: dict[str, Model] = {
     "transformer": (Transformer, (tokens(2, 5),), {"ids": {0: "batch", 1: "length"}}, (tokens(3, 9),)),
     "state space": (StateSpace, (floats(2, 6, 8),), {"x": {0: "batch", 1: "length"}}, (floats(1, 11, 8),)),
     "mixture of experts": (Experts, (floats(2, 5, 8),), {"x": {0: "batch", 1: "length"}}, (floats(3, 4, 8),)),
+    "images of tokens": (
+        Tokens,
+        (floats(2, 3, 32, 24),),
+        {"x": {0: "batch", 2: "height", 3: "width"}},
+        (floats(1, 3, 40, 64),),
+    ),
+    "columns": (Columns, (floats(2, 8, 5),), {"x": {0: "batch", 2: "length"}}, (floats(3, 8, 11),)),
     "speech": (Speech, (floats(2, 96), tokens(2, 4)), {}, (floats(2, 96), tokens(2, 4))),
 }
 

@@ -138,6 +138,36 @@ def test_a_pipeline_from_text_to_label(kind: str, most: int) -> None:
     check_classifier(found, model.predict(TEXTS), model.predict_proba(TEXTS), model.classes_)
 
 
+VECTORIZERS = {
+    "words": {},
+    "characters": {"analyzer": "char", "ngram_range": (2, 3)},
+    "own tokens": {"token_pattern": "[a-z]+"},
+    "stop words": {"stop_words": ["the", "on"]},
+    "as they are": {"lowercase": False},
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", VECTORIZERS)
+def test_a_pipeline_from_text_to_label_as_the_converter_writes_it(name: str) -> None:
+    """With onnxruntime's Tokenizer, whose regular expressions find the tokens."""
+    words = feature_extraction.text.TfidfVectorizer(**VECTORIZERS[name])
+    model = pipeline.make_pipeline(words, linear_model.LogisticRegression()).fit(TEXTS, KINDS)
+    content = to_onnx(model, initial_types=[("x", StringTensorType([None]))], target_opset=OPSET)
+    others = ["The Cat's mat!", "dogs, cats & \u00e9t\u00e9", "", "unknown", *TEXTS]
+    check_classifier(
+        run(content, np.array(others, object)), model.predict(others), model.predict_proba(others), model.classes_
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hashed_texts() -> None:
+    rows = np.array([["cat"], ["dog"], [""], ["\u00e9t\u00e9"]], object)
+    model = feature_extraction.FeatureHasher(8, input_type="string").fit(rows)
+    content = to_onnx(model, initial_types=[("x", StringTensorType([None, 1]))], target_opset=OPSET)
+    np.testing.assert_array_equal(run(content, rows).numpy(), model.transform(rows).toarray())
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_columns_of_texts_and_numbers_are_encoded_filled_in_scaled_and_classified() -> None:
     random = np.random.default_rng(0)
