@@ -103,7 +103,12 @@ def add_commands(commands: Any) -> None:
     compile_.add_argument(
         "--max-seconds", type=float, metavar="N", help="wall time that compiling may take, tuning included"
     )
-    compile_.add_argument("--max-memory", type=int, metavar="N", help="bytes that compiling may hold at once")
+    compile_.add_argument(
+        "--max-memory",
+        type=arguments.byte_count,
+        metavar="N",
+        help="bytes that compiling may hold at once: 500000, 512M, 2G",
+    )
     compile_.set_defaults(command=compile_command)
 
     run = commands.add_parser(
