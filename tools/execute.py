@@ -345,7 +345,11 @@ def prepare_call(
     missing = [name for name in params if name not in given]
     if missing and default is None:
         first = missing[0]
-        raise UsageError(f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}")
+        arguments.dimensions(options.dim, list(params.values()))  # a name that there is not is told first
+        raise UsageError(
+            f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: --input {first}=@FILE.npy, or "
+            f"{first}=random:SEED with --dim NAME=SIZE for sizes that are names"
+        )
     sizes = arguments.dimensions(options.dim, list(params.values()))
     values = {}
     for name in sorted(given, key=lambda name: given[name].shape is None and not given[name].is_file):
