@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test serve-test cluster-test converters-test exporters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test conformance serve-test cluster-test converters-test exporters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -39,6 +39,11 @@ exporters-test: $(VENV)/exporters/ready
 RIVALS := litserve-rival mlserver-rival
 throughput: $(VENV)/serve/ready $(RIVALS:%=$(VENV)/%/ready)
 	$(VENV)/serve/bin/python -m treadle bench throughput
+
+# ONNX's own cases for backends, with an empty cache
+conformance: $(VENV)/ready
+	rm -rf build/conformance
+	TREADLE_CACHE=$(CURDIR)/build/conformance $(RUN) -m pytest -n auto --maxprocesses 8 -m conformance tests/conformance
 
 networks: $(VENV)/ready
 	$(RUN) -m pytest -m slow
