@@ -3,7 +3,7 @@ one to the other, and calculate with the other.
 
 What operators compute is rounded to such a type only where something else than an operator takes it: a caller, a loop, a data
 value. In between it keeps the bits that it has, which is faster, and nearer to the true result. Where a program itself
-converts to one, it is rounded.
+converts to one from another type, it is rounded.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class _Widener(Emitter):
         self.begin(binding)
         if isinstance(value, ir.GetItem) and value.tuple in self.fields:
             self.atoms[var] = self.fields[value.tuple][value.index]
+        elif _changes_nothing(binding):
+            self.atoms[var] = value.args[0]  # type: ignore[union-attr]
         elif _is_widening(binding):
             self.atoms[var] = self._widened(value.args[0])  # type: ignore[union-attr]
         elif isinstance(value, ir.OperatorCall) and self._takes_wide(value):
@@ -103,6 +105,14 @@ def _is_half(type_: Type) -> bool:
 
 def _wide_type(type_: Type) -> Type:
     return TensorType(DType.float32, type_.shape) if isinstance(type_, TensorType) and _is_half(type_) else type_
+
+
+def _changes_nothing(binding: ir.Binding) -> bool:
+    """Whether it converts to the type that its operand has."""
+    call = binding.value
+    if not isinstance(call, ir.OperatorCall) or call.operator != "cast":
+        return False
+    return tensor_type(call.args[0]).dtype is tensor_type(binding.var).dtype
 
 
 def _is_widening(binding: ir.Binding) -> bool:

@@ -156,6 +156,16 @@ def test_transposing_an_axis_of_one_element_is_a_view() -> None:
             r
             """,
         ),
+        (  # what converts to the type that its operand has rounds nothing
+            "z = exp(x)\ns = cast(z) {dtype=float16}\nr = log(s)",
+            """
+            cast: float32[4, 8] = cast(x) {dtype=float32}
+            z: float32[4, 8] = exp(cast)
+            r: float32[4, 8] = log(z)
+            r_1: float16[4, 8] = cast(r) {dtype=float16}
+            r_1
+            """,
+        ),
         (  # fields of a tuple are values of their own
             "t = top_k(x) {k=2}\na = t[0]\nr = exp(a)",
             """
