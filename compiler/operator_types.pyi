@@ -381,6 +381,14 @@ class ModelOperators:
         reverse: from the end
         """
 
+    def decode_image(
+        self, encoded: Operand, /, *, pixel_format: Literal["RGB", "BGR", "Grayscale"] | str = "RGB"
+    ) -> Expression:
+        """decode_image(encoded): the pixels of an image's file, [height, width, channels]; none of what is no such file.
+
+        pixel_format: the channels and their order
+        """
+
     def depth_to_space(self, x: Operand, /, *, blocks: Sequence[int] | np.ndarray) -> Expression:
         """depth_to_space(x): x [N, blocks … · C, *spatial, …] with the blocks of channels side by side in space: [N, C, *(spatial · blocks), …].
 

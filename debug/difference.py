@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..formats.calling import public
 from ..formats.disassembly import dis
 from ..formats.executable import Executable
 from ..formats.sections import encode_definition
@@ -54,7 +53,6 @@ class Difference:
         return "\n".join(parts)
 
 
-@public
 def diff(a: Any, b: Any) -> Difference:
     """What differs between two executables, files of some, or models, which are compiled.
 

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.calling import Suggesting, public, public_class
 from ..vm.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .kernels import inside
 from .subject import arguments, subject
 
 
-@public_class
 @dataclass(frozen=True)
-class NonFinite(Suggesting):
+class NonFinite:
     """A kernel that made the first numbers that are not finite, or an argument that held some."""
 
     node: str
@@ -52,7 +50,6 @@ class NonFinite(Suggesting):
         return json.dumps(asdict(self))
 
 
-@public
 def first_nonfinite(
     model: Any,
     feeds: Mapping[str, Any] | Sequence[Any] | None = None,

@@ -3,6 +3,7 @@
 data Maps[k, v] = Maps(k, v)                       dict, or a list of dicts of the same keys: keys [n], values [n] or [rows, n]
 data Sequence[a] = End | Item(a, Sequence[a])      list
 data Optional[a] = Absent | Present(a)             None, or the value
+data Ranked[r0, …] = Rank0(r0) | Rank1(r1) | …     an array of any rank: how many axes it has, only a run can tell
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ SEQUENCE = DataTypeDefinition(
     "Sequence", ("a",), (Constructor("End", ()), Constructor("Item", (_A, DataType("Sequence", (_A,)))))
 )
 OPTIONAL = DataTypeDefinition("Optional", ("a",), (Constructor("Absent", ()), Constructor("Present", (_A,))))
-DEFINITIONS = {definition.name: definition for definition in (MAPS, SEQUENCE, OPTIONAL)}
+MOST_RANKS = 9  # arrays of up to 8 axes
+_R = tuple(TypeVariable(f"r{rank}") for rank in range(MOST_RANKS))
+RANKED = DataTypeDefinition(
+    "Ranked",
+    tuple(each.name for each in _R),
+    tuple(Constructor(f"Rank{rank}", (each,)) for rank, each in enumerate(_R)),
+)
+DEFINITIONS = {definition.name: definition for definition in (MAPS, SEQUENCE, OPTIONAL, RANKED)}
 
 
 def form_of(definition: DataTypeDefinition) -> str:
@@ -35,6 +43,7 @@ def form_of(definition: DataTypeDefinition) -> str:
         "Maps": lambda: len(fields) == 1 and [*map(len, fields)] == [3] and _are_maps(*fields[0][1:]),
         "Sequence": lambda: [*map(len, fields)] == [1, 3] and str(fields[1][2]) == definition.name,
         "Optional": lambda: [*map(len, fields)] == [1, 2],
+        "Ranked": lambda: [*map(len, fields)] == [2] * MOST_RANKS and _are_ranked([each[1] for each in fields]),
     }
     return name if expected[name]() else ""
 
@@ -42,6 +51,10 @@ def form_of(definition: DataTypeDefinition) -> str:
 def _are_maps(keys: Any, values: Any) -> bool:
     both = isinstance(keys, TensorType) and isinstance(values, TensorType)
     return both and keys.rank == 1 and values.rank in (1, 2)
+
+
+def _are_ranked(types: list[Any]) -> bool:
+    return all(isinstance(type_, TensorType) and type_.rank == rank for rank, type_ in enumerate(types))
 
 
 def as_dicts(keys: np.ndarray, values: np.ndarray) -> dict | list[dict]:

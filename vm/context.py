@@ -148,8 +148,7 @@ class Context(InProcess):
             self._engine.close(self.address)
             self._engine.hand_back(outside().address)
         self._engine.settle(self.address)
-        if _words is not None:  # it is where Python ends, whose modules have lost their names by then
-            _words.pop(self.address, None)
+        _words.pop(self.address, None)
 
 
 class _Outside:

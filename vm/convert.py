@@ -34,7 +34,7 @@ from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP
 from .memory import Elements, pinned, set_word, tensor_shape, word, words
 from .outputs import naming_results
-from .tensor import Tensor, tensor_of
+from .tensor import Tensor
 from .values import Closure, DataValue, NativeReference
 
 # ---- in ----
@@ -139,7 +139,7 @@ class Arguments:
             for expected, actual in zip(type_.shape, array.shape, strict=True)
         ):
             shape = ", ".join(map(str, array.shape))
-            raise ShapeError(f"{self._place()}: expected {type_}, {type_.dtype.name}[{shape}] came")
+            raise ShapeError(f"{self._place()}: expected {type_}, {array.dtype.name}[{shape}] came")
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         return np.require(array, requirements=("C", "A"))
@@ -312,6 +312,11 @@ class Arguments:
             if not isinstance(value, dict):
                 raise self._unfit(f"a dict, for {definition.name}", value)
             fields = list(value), list(value.values())
+        elif form == "Ranked":
+            rank = value.ndim if isinstance(value, (np.ndarray, Tensor)) else np.ndim(value)
+            if rank >= len(definition.constructors):
+                raise self._unfit(f"an array of less than {len(definition.constructors)} axes", value)
+            return rank, definition.constructors[rank].fields, (value,)
         tag = len(definition.constructors) - 1 if fields else 0
         return tag, definition.constructors[tag].fields, fields
 
@@ -408,7 +413,7 @@ class Results:
         made = self._engine.take_arrays(context.address)
         if made is None:
             return self.take(context)
-        return tuple(map(tensor_of, made)) if type(made) is tuple else tensor_of(made)
+        return tuple(map(Tensor, made)) if type(made) is tuple else Tensor(made)
 
     def take(self, context: Context) -> Any:
         """The result of a call that has returned, whose reference becomes Python's."""
@@ -437,7 +442,7 @@ class Results:
             if math.prod(shape) * dtype.itemsize <= COPIED_BYTES:
                 array = to_texts(Elements(data, dtype, shape).array().copy())
                 release(context, reference)
-                return tensor_of(array)
+                return Tensor(array)
         elif header[OBJECT.KIND] == KIND.DATA and self._is_tuple(header):
             fields = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
             for field in fields:
@@ -456,7 +461,7 @@ class Results:
         address = native.word & ~1
         header = words(address, OBJECT.ITEMS)
         if header[OBJECT.KIND] == KIND.TENSOR:
-            return tensor_of(_elements(native, header, data))
+            return Tensor(_elements(native, header, data))
         if header[OBJECT.KIND] == KIND.CLOSURE:
             program, number = self._image.program, header[OBJECT.TAG]
             return Closure(program.functions[number].name, closure_type(program, number), native, self._invoke)
@@ -478,6 +483,8 @@ class Results:
             return as_dicts(keys.array, values.array)
         if form == "Optional":
             return next(iter(self._fields(native)), None)
+        if form == "Ranked":
+            return self._fields(native)[0]
         found, at = [], native
         while word(at.word & ~1, OBJECT.COUNT):
             item, rest = self._references(at)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..formats.calling import Suggesting, public, public_class
 from ..formats.errors import ArgumentError, DeviceNumberError, ExecutionError, FormatError
 from .processors import cpu_count, memory_left, memory_limit
 
@@ -72,9 +71,8 @@ _ALIASES = {
 }
 
 
-@public_class
 @dataclass(frozen=True)
-class Device(DeviceType, Suggesting):
+class Device(DeviceType):
     """A device: its kind, and a number among those of its kind. `session` is the number of a remote, 0 for this process."""
 
     kind: str
@@ -202,7 +200,6 @@ class Device(DeviceType, Suggesting):
 _CPU = Device("cpu")
 
 
-@public
 def cpu(index: int = 0) -> Device:
     """The CPU. Raises ArgumentError for an index but 0: all cores are one device."""
     if not isinstance(index, int) or index != 0:

@@ -38,9 +38,10 @@ def _kernels(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
+    number = int(text)
+    if number < 1:
         raise ValueError("a number from 1 on is expected")
-    return int(text)
+    return number
 
 
 def _seed(text: str) -> int:
@@ -60,10 +61,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
+    number = float(text)
     if not number >= 0:
         raise ValueError("a number of seconds is expected, 0 or more")
     return number

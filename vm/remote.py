@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ..formats.calling import public
 from ..formats.errors import (
     ArgumentError,
     BudgetExceededError,
@@ -261,7 +260,6 @@ class RemoteDevice(Device):
         return f"remote({self.address!r})"
 
 
-@public
 def remote(
     address: str,
     *,

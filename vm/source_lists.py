@@ -90,6 +90,7 @@ KERNELS = (
     "compiler/operators/dequantized.py",
     "compiler/operators/detection.py",
     "compiler/operators/elementwise.py",
+    "compiler/operators/images.py",
     "compiler/operators/indexing.py",
     "compiler/operators/linear.py",
     "compiler/operators/movement.py",
@@ -113,7 +114,6 @@ KERNELS = (
     "compiler/spill.py",
     "compiler/weights.py",
     "formats/__init__.py",
-    "formats/calling.py",
     "formats/choices.py",
     "formats/codec.py",
     "formats/constants.py",
@@ -162,7 +162,6 @@ KERNELS = (
 ENGINE = (
     "__init__.py",
     "formats/__init__.py",
-    "formats/calling.py",
     "formats/choices.py",
     "formats/dtypes.py",
     "formats/errors.py",

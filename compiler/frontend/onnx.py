@@ -7,7 +7,8 @@ that the model or the ONNX standard gives them. Nothing here looks at a value th
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,11 +61,27 @@ from . import (  # noqa: F401  (they register importers)
 from .onnx_batch import BatchBuilder, Place, batch_builder
 from .onnx_choice import Graph, chosen
 from .onnx_file import ModelFile, ModelSource, read_model
+from .onnx_gradient import gradients
+from .onnx_held import by_rank, choose, dtype_of, with_sequences
 from .onnx_host_values import made, parameter
-from .onnx_loops import LOOPS, NotImportedError
+from .onnx_loops import LOOPS
 from .onnx_table import attribute_value, find
 from .onnx_tensors import element_type, to_array
-from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, constant, present, tensors_of
+from .onnx_training import DOMAIN as TRAINING
+from .onnx_values import (
+    AnyRank,
+    GraphBuilder,
+    HeldSequence,
+    Imported,
+    Noted,
+    NotImportedError,
+    TensorSequence,
+    UnsupportedError,
+    Value,
+    constant,
+    present,
+    tensors_of,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -73,6 +90,16 @@ Shapes = Mapping[str, Sequence["int | str"]]
 
 _FUNCTION_NESTING = 16
 _LATEST = 1 << 31  # opset version
+# operators of ai.onnx that do the same with tensors of any rank
+_GRADIENT = (TRAINING, "Gradient")
+_OF_ANY_RANK = {
+    "Identity",
+    "Optional",
+    "OptionalGetElement",
+    "OptionalHasElement",
+    "SequenceConstruct",
+    "SequenceInsert",
+}
 _GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
@@ -105,7 +132,7 @@ def from_onnx(
         raise _not_utf8(error) from None
     try:
         with effort.bounded(file.nbytes):
-            return ir.Module({entry: importer.main(shapes or {}, entry)}, DEFINITIONS if importer.has_data else {})
+            return importer.module(shapes or {}, entry)
     except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
         raise _not_utf8(error) from None
     except (TreadleError, ModuleNotFoundError):
@@ -119,6 +146,7 @@ class _Scope:
 
     def __init__(self, outer: _Scope | None = None) -> None:
         self.values: dict[str, Imported | None] = {}
+        self.nodes: Sequence[onnx.NodeProto] = ()
         self.outer = outer
 
     def find(self, name: str) -> Imported | None:
@@ -137,7 +165,12 @@ class _ModelImporter:
         self.batch, self.g = batch, GraphBuilder()
         self.unsupported: list[tuple[str, str, str]] = []
         self.depth = 0
-        self.has_data = False  # whether inputs or outputs are no tensors
+
+    def module(self, shapes: Shapes, entry: str) -> ir.Module:
+        main = self.main(shapes, entry)
+        if not self.g.has_data:
+            return ir.Module({entry: main})
+        return with_sequences(ir.Module({entry: main}, DEFINITIONS))
 
     def main(self, shapes: Shapes, name: str) -> ir.Function:
         scope = _Scope()
@@ -189,7 +222,7 @@ class _ModelImporter:
         for info in inputs:
             if info.name in params:
                 continue
-            self.has_data = True
+            self.g.has_data = True
             try:
                 params[info.name], scope.values[info.name] = parameter(self.g, info)
             except UnsupportedError as error:
@@ -238,12 +271,11 @@ class _ModelImporter:
         """The function's body, whose result is made of variables that have the outputs' names. None if one is not supported."""
         outputs, types = [], []
         for info, value in zip(self.graph.output, results, strict=True):
-            is_tensor = isinstance(value, Value)
-            self.has_data |= not is_tensor
+            self.g.has_data |= not isinstance(value, Value)
             types.append(value.type if isinstance(value, Value) else None)
             output = ir.Var(info.name, types[-1])
             try:
-                self.g.bindings.append(ir.Binding(output, made(self.g, value, info.name), info.name))
+                self.g.bindings.append(ir.Binding(output, made(self.g, value, info), info.name))
             except UnsupportedError as error:
                 self.unsupported.append(("output", info.name, error.message))
             outputs.append(output)
@@ -273,6 +305,7 @@ class _ModelImporter:
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: _Scope, origin: str = "") -> None:
         later = {name for node in nodes for name in node.output}
+        scope.nodes = nodes
         for node in nodes:
             self._node(node, scope, later, origin or node_name(node))
 
@@ -325,13 +358,33 @@ class _ModelImporter:
             return self._if(tensors_of(inputs), attributes, scope)
         if _domain(node) == "" and node.op_type in LOOPS:
             return self._loop(node, inputs, attributes, scope)
+        if (_domain(node), node.op_type) == _GRADIENT:
+            return self._gradient(node, tensors_of(inputs), attributes, scope)
         entry = find(_domain(node), node.op_type, self.g.opset)
-        if entry is not None:
+        if _domain(node) == "" and node.op_type in _OF_ANY_RANK and entry is not None:
             return entry(self.g, inputs, attributes)
-        body, defaults = _standard_function(node, schema, tensors_of(inputs))
-        if body is None:
-            raise UnsupportedError(self._missing(node))
-        return self._inlined(body, node, inputs, defaults)
+
+        def run(known: Sequence[Imported | None]) -> Sequence[Imported | None]:
+            if entry is not None:
+                return entry(self.g, known, attributes)
+            body, defaults = _standard_function(node, schema, known)
+            if body is None:
+                raise UnsupportedError(self._missing(node))
+            return self._inlined(body, node, known, defaults)
+
+        return self._by_rank(inputs, run)
+
+    def _by_rank(
+        self,
+        inputs: Sequence[Imported | None],
+        run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
+    ) -> Sequence[Imported | None]:
+        if not any(isinstance(value, AnyRank) for value in inputs):
+            return run(inputs)
+        try:
+            return by_rank(self.g, inputs, run)
+        except NotImportedError:
+            return [None] * self.g.output_count
 
     def _with_version(self, node: onnx.NodeProto, reason: str) -> str:
         """A reason with the domain and its version as the model imports it."""
@@ -413,17 +466,51 @@ class _ModelImporter:
             return taken if len(taken) == len(branch.output) else [None] * len(branch.output)
         origin, hint = self.g.origin, self.g.hint
 
-        def run(branch: onnx.GraphProto) -> list[Value]:
-            results = present(self._graph(branch, _Scope(scope)))
+        def run(branch: onnx.GraphProto) -> list[Imported]:
+            results = self._graph(branch, _Scope(scope))
             self.g.origin, self.g.hint = origin, hint
             if len(results) < len(branch.output):
                 raise NotImportedError
             return results
 
         try:
-            return self.g.choose(condition, *(functools.partial(run, branch) for branch in branches))
+            if self.batch is not None:  # followed through tensors only
+                return self.g.choose(condition, *(lambda branch=branch: present(run(branch)) for branch in branches))
+            return choose(self.g, condition, *(functools.partial(run, branch) for branch in branches))
         except NotImportedError:  # reported already
             return [None] * len(branches[0].output)
+
+    def _gradient(
+        self, node: onnx.NodeProto, inputs: Sequence[Value | None], attributes: dict[str, Any], scope: _Scope
+    ) -> Sequence[Imported | None]:
+        """Of the nodes that `y` is made of `xs` and `zs` by, these being the node's inputs."""
+        xs, y = attributes["xs"], attributes["y"]
+        names = [*xs, *attributes.get("zs", ())]
+        values = present(inputs)
+        if len(names) != len(values) or len(set(names)) != len(names):
+            raise ModelError(f"{len(values)} values came for the {len(names)} tensors {names}")
+        makers = {name: each for each in scope.nodes for name in each.output if name}
+        between = _between(makers, set(names), y)
+        inner = _Scope(scope)
+        # a copy of each, so that a constant is another one than what else has its value
+        inner.values.update((name, replace(value)) for name, value in zip(names, values, strict=True))
+        known = [inner.values[name] for name in xs]
+        if self.g.tape is not None:
+            raise UnsupportedError("a gradient within what a gradient is taken of")
+        tape: list[Noted] = []
+        self.g.tape = tape
+        try:
+            for each in between:
+                results = self._imported(
+                    each, [inner.find(name) if name else None for name in each.input], inner, self.g.origin
+                )
+                inner.values.update(zip(each.output, results, strict=False))
+        finally:
+            self.g.tape = None
+        result = self._lookup(y, inner, node.op_type, node=self.g.origin)
+        if result is None:
+            return [None] * len(xs)
+        return gradients(self.g, tape, present([result])[0], present(known))
 
     def _loop(
         self, node: onnx.NodeProto, inputs: Sequence[Imported | None], attributes: dict[str, Any], scope: _Scope
@@ -452,6 +539,27 @@ class _ModelImporter:
 
 
 # ---- small parts ----
+
+
+def _between(makers: Mapping[str, onnx.NodeProto], begin: set[str], end: str) -> list[onnx.NodeProto]:
+    """The nodes that depend on values of some names, and that another one depends on, in order."""
+    depends: dict[str, bool] = dict.fromkeys(begin, True)
+    found: dict[int, onnx.NodeProto] = {}
+    waiting = [(end, False)]
+    while waiting:
+        name, is_seen = waiting.pop()
+        node = makers.get(name)
+        if name in depends and not is_seen:
+            continue
+        if node is None:
+            depends[name] = False
+        elif not is_seen:
+            depends[name] = False
+            waiting += [(name, True), *((each, False) for each in node.input if each)]
+        elif any(depends.get(each) for each in node.input):
+            depends |= {each: each in begin or True for each in node.output}
+            found[id(node)] = node
+    return list(found.values())
 
 
 def _check_names(*names: object) -> None:
@@ -559,7 +667,7 @@ def _specialized(
 
 def is_known(domain: str, operator: str, opset: int) -> bool:
     """Whether the operators of that name can be imported at all, as far as their inputs and attributes suit the importer."""
-    if domain == "" and operator in ("If", *LOOPS):
+    if (domain == "" and operator in ("If", *LOOPS)) or (domain, operator) == _GRADIENT:
         return True
     if find(domain, operator, opset) is not None:
         return True
@@ -596,7 +704,7 @@ def _attributes(node: onnx.NodeProto, schema: Any) -> dict[str, Any]:
 
 
 def _standard_function(
-    node: onnx.NodeProto, schema: Any, inputs: Sequence[Value | None]
+    node: onnx.NodeProto, schema: Any, inputs: Sequence[Imported | None]
 ) -> tuple[onnx.FunctionProto | None, list[onnx.AttributeProto]]:
     """The body by which the ONNX standard defines the operator, if it does, and its attributes' defaults."""
     import onnx
@@ -616,9 +724,20 @@ def _standard_function(
     return (onnx.FunctionProto.FromString(content) if content else None), defaults
 
 
-def _type_proto(value: Value | None) -> bytes:
+def _dtype_code(sequence: TensorSequence | HeldSequence) -> int:
+    """What the standard calls the element type of a sequence's tensors."""
+    if isinstance(sequence, HeldSequence):
+        return dtype_of(sequence.element).value.onnx
+    return (sequence.tensors[0].dtype if sequence.tensors else sequence.dtype or DType.float32).value.onnx
+
+
+def _type_proto(value: Imported | None) -> bytes:
     import onnx
 
+    if isinstance(value, (TensorSequence, HeldSequence)):
+        sequence = onnx.helper.make_sequence_type_proto(onnx.helper.make_tensor_type_proto(_dtype_code(value), None))
+        return sequence.SerializeToString()
+    (value,) = tensors_of([value])
     if value is None:
         return onnx.TypeProto().SerializeToString()
     shape = [dim if isinstance(dim, int) else str(dim) for dim in value.shape]

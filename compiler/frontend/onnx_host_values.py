@@ -13,9 +13,10 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import DTypeError, ModelError
-from ...formats.host_values import MAPS, OPTIONAL, SEQUENCE
-from ...formats.types import UNKNOWN, DataType, ShapeDim, TensorType, TupleType
+from ...formats.host_values import MAPS, OPTIONAL
+from ...formats.types import UNKNOWN, DataType, TensorType, TupleType
 from .. import ir
+from .onnx_held import bound, converted, declared_type, is_open, joined, of_atom, settled, type_of
 from .onnx_ml_scores import DOMAIN
 from .onnx_table import importer
 from .onnx_tensors import element_type
@@ -35,11 +36,11 @@ def parameter(g: GraphBuilder, info: onnx.ValueInfoProto) -> tuple[ir.Var, Impor
             value = info.type.map_type.value_type
             if value.HasField("tensor_type"):
                 return _map_parameter(g, info.name, info.type.map_type.key_type, value.tensor_type.elem_type)
-        if kind == "optional_type" and info.type.optional_type.elem_type.HasField("tensor_type"):
-            return _optional_parameter(info.name, info.type.optional_type.elem_type.tensor_type)
     except DTypeError as error:
         raise UnsupportedError(error.message) from None
-    raise UnsupportedError(f"inputs that are a {(kind or 'nothing').removesuffix('_type')} of such are not supported")
+    var = ir.Var(info.name, declared_type(info.type))
+    g.hint = info.name
+    return var, of_atom(g, var)
 
 
 def _map_parameter(g: GraphBuilder, name: str, key: int, value: int) -> tuple[ir.Var, Imported]:
@@ -57,41 +58,20 @@ def _map_parameter(g: GraphBuilder, name: str, key: int, value: int) -> tuple[ir
     return var, Maps(first, g.checked(second, first.shape))
 
 
-def _optional_parameter(name: str, tensor: onnx.TypeProto.Tensor) -> tuple[ir.Var, Imported]:
-    if not tensor.HasField("shape"):
-        raise UnsupportedError("an optional tensor of unknown rank")
-    shape: list[ShapeDim] = [dim.dim_value if dim.HasField("dim_value") else UNKNOWN for dim in tensor.shape.dim]
-    type_ = TensorType(element_type(tensor.elem_type), tuple(shape))
-    var = ir.Var(name, DataType(OPTIONAL.name, (type_,)))
-    return var, OptionalTensor(var, type_)
-
-
-def made(g: GraphBuilder, value: Imported, name: str) -> ir.Atom:
+def made(g: GraphBuilder, value: Imported, info: onnx.ValueInfoProto) -> ir.Atom:
     """What a program gives for an output. Raises UnsupportedError."""
     if isinstance(value, Value):
         return g.atom(value)
-    if isinstance(value, OptionalTensor):
-        if value.atom is None:
-            raise UnsupportedError("an output that is never there")
-        return value.atom
-
-    def construct(data_type: str, constructor: str, *args: ir.Atom) -> ir.Var:
-        var = ir.Var(name)
-        g.bindings.append(ir.Binding(var, ir.Construct(data_type, constructor, args), name))
-        return var
-
+    g.hint = info.name
     if isinstance(value, Maps):
-        return construct(MAPS.name, MAPS.constructors[0].name, g.atom(value.keys), g.atom(value.values))
-    types = {(tensor.dtype, tensor.rank) for tensor in value.tensors}
-    if len(types) != 1:
-        raise UnsupportedError(
-            "a sequence of no tensors" if not types else "a sequence of tensors of several ranks or types"
-        )
-    end, item = (constructor.name for constructor in SEQUENCE.constructors)
-    chain = construct(SEQUENCE.name, end)
-    for tensor in reversed(value.tensors):
-        chain = construct(SEQUENCE.name, item, g.atom(tensor), chain)
-    return chain
+        args = (g.atom(value.keys), g.atom(value.values))
+        var = ir.Var(info.name)
+        g.bindings.append(ir.Binding(var, ir.Construct(MAPS.name, MAPS.constructors[0].name, args), info.name))
+        return var
+    type_ = type_of(value)
+    if is_open(type_) and info.type.WhichOneof("value") in ("sequence_type", "optional_type"):
+        type_ = joined(type_, declared_type(info.type))
+    return converted(g, value, settled(type_))
 
 
 # ---- maps ----
@@ -174,7 +154,9 @@ def _cast_map(
 @importer("Optional")
 def _optional(g: GraphBuilder, x: Imported | None = None, *, type: Any = None) -> Imported:
     """What is known to be there is itself."""
-    return OptionalTensor(None) if x is None else x
+    if x is not None or type is None:
+        return OptionalTensor(None) if x is None else x
+    return OptionalTensor(None, declared_type(type) if not type.HasField("tensor_type") else None)
 
 
 def _match(
@@ -202,4 +184,4 @@ def _get_element(g: GraphBuilder, x: Imported) -> Imported:
     if x.atom is None or x.type is None:
         raise ModelError("the element of an optional value that is not there")
     element = ir.Var("element", x.type)
-    return g.bind(_match(g, x, ir.Block((), element), ir.Bind(element), None), x.type)
+    return bound(g, _match(g, x, ir.Block((), element), ir.Bind(element), None), x.type)

@@ -17,9 +17,10 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
-from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
+from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import effort, ir
 from ..operators.shapes import axis_of
+from .onnx_held import bound, converted, joined, settled, type_of
 from .onnx_shapes import concatenated
 from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, present, tensors_of
 
@@ -35,10 +36,6 @@ _MOST_WRITTEN_OUT = 1024  # nodes of the graph that a round is, in all rounds to
 _MOST_IMPORTED = 16 * _MOST_WRITTEN_OUT  # nodes, in all rounds together, those of functions and loops inside among them
 _TOGETHER = 16  # rounds' outputs wait to be put behind those of so many times as many rounds
 _LEVELS = 3
-
-
-class NotImportedError(Exception):
-    """Something in the graph of a round is not supported, and has been noted."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Rounds:
             del self.g.bindings[start:]
             self.g.origin, self.g.hint = origin, hint
             self.g.kept_loops.add(origin)  # rounds of a loop around it need not find that out again
-        return [*self._looped(present(self.states))]
+        return self._looped()
 
     def _known_count(self) -> int:
         """The number of rounds if no condition can end them; else 0."""
@@ -113,22 +110,27 @@ class Rounds:
 
     # ---- a loop ----
 
-    def _looped(self, initial: list[Value]) -> list[Value]:
+    def _looped(self) -> list[Imported]:
         """First a round is imported to learn the types, until those of the states hold for all rounds."""
         self.g.keeps_loop()
         g, known = self.g, self.g.dimension_names
-        types = [state.type for state in initial]
+        types = [type_of(state) for state in self.states]
         while True:
             with g.block():
                 _, states, outputs = self.run(self._named("round", _NUMBER), self._all_named(types))
-            wider = [_wider(type_, state.type) for type_, state in zip(types, present(states), strict=True)]
+            wider = [_wider(type_, type_of(state)) for type_, state in zip(types, states, strict=True)]
             if wider == types:
                 break
             types = wider
+        types = list(map(settled, types))
+        initial = [
+            state if isinstance(type_, TensorType) else bound(g, converted(g, state, type_), type_)
+            for state, type_ in zip(self.states, types, strict=True)
+        ]
         empty = [self._empty(stack, output.type, known) for stack, output in zip(self.stacks, outputs, strict=True)]
         grown = [_grown_type(part.type, stack) for part, stack in zip(empty, self.stacks, strict=True)]
         last = self._loop([*types, *grown * _LEVELS], [*initial, *empty * _LEVELS])
-        levels = self._levels(last[len(initial) :])
+        levels = self._levels(present(last[len(initial) :]))
         return [*last[: len(initial)], *functools.reduce(self._joined, levels)]
 
     def _levels(self, outputs: Sequence[_T]) -> list[list[_T]]:
@@ -139,7 +141,7 @@ class Rounds:
     def _joined(self, before: Sequence[Value], behind: Sequence[Value]) -> list[Value]:
         return list(map(self._appended, self.stacks, before, behind))
 
-    def _loop(self, types: Sequence[TensorType], initial: Sequence[Value]) -> list[Value]:
+    def _loop(self, types: Sequence[Type], initial: Sequence[Imported]) -> list[Imported]:
         g, states = self.g, len(self.states)
         limit = None
         if self.count is not None:
@@ -152,22 +154,29 @@ class Rounds:
                 goes_on = g.op("logical_and", goes_on, g.op("less", Value(_NUMBER, number), limit))
             condition = ir.Block(tuple(before), g.atom(goes_on))
         with g.block() as bindings:
-            values = [g.bind(var, type_) for var, type_ in zip(others, types, strict=True)]
+            values = [bound(g, var, type_) for var, type_ in zip(others, types, strict=True)]
             is_wanted, next_states, outputs = self.run(Value(_NUMBER, number), values[:states])
-            following = present(next_states)
+            following = [converted(g, state, type_) for state, type_ in zip(next_states, types, strict=False)]
             counted = g.op("add", Value(_NUMBER, number), g.constant(1, DType.int64))
             if self.stacks:
-                levels, empty = self._levels(values[states:]), initial[states : states + len(self.stacks)]
-                following += self._pushed(types[states:], levels, self._rows(outputs), empty, counted, _TOGETHER)
-            atoms = tuple(map(g.atom, (counted, g.op("reshape", is_wanted, shape=()), *following)))
+                levels = self._levels(present(values[states:]))
+                empty = present(initial[states : states + len(self.stacks)])
+                grown: Any = types[states:]
+                pushed = self._pushed(grown, levels, self._rows(outputs), empty, counted, _TOGETHER)
+                following += map(g.atom, pushed)
+            atoms = (g.atom(counted), g.atom(g.op("reshape", is_wanted, shape=())), *following)
             result = ir.Var("following", TupleType((_NUMBER, _TRUTH, *types)))
             bindings.append(ir.Binding(result, ir.MakeTuple(atoms), g.origin))
             body = ir.Block(tuple(bindings), result)
-        first = (g.constant(0, DType.int64), g.op("reshape", self.is_wanted, shape=()), *initial)
-        loop = ir.Loop((number, going, *others), tuple(map(g.atom, first)), condition, body)
+        first = (g.constant(0, DType.int64), g.op("reshape", self.is_wanted, shape=()))
+        atoms = (
+            *map(g.atom, first),
+            *(converted(g, value, type_) for value, type_ in zip(initial, types, strict=True)),
+        )
+        loop = ir.Loop((number, going, *others), atoms, condition, body)
         last = ir.Var(g.hint, result.type)
         g.bindings.append(ir.Binding(last, loop, g.origin))
-        return [g.bind(ir.GetItem(last, place), type_) for place, type_ in enumerate(types, 2)]
+        return [bound(g, ir.GetItem(last, place), type_) for place, type_ in enumerate(types, 2)]
 
     def _rows(self, outputs: Sequence[Value]) -> list[Value]:
         """A round's outputs, as those of several rounds are put together."""
@@ -209,8 +218,8 @@ class Rounds:
         """A value of that type, for a round that is imported on trial."""
         return self.g.bind(ir.Var(name, type_), type_)
 
-    def _all_named(self, types: Sequence[TensorType]) -> list[Value]:
-        return [self._named("state", type_) for type_ in types]
+    def _all_named(self, types: Sequence[Type]) -> list[Imported]:
+        return [bound(self.g, ir.Var("state", type_), type_) for type_ in types]
 
     def _empty(self, stack: Stack, output: TensorType, known: frozenset[str]) -> Value:
         """The outputs of no rounds yet."""
@@ -341,12 +350,12 @@ def _is_true(value: Value) -> bool:
     return value.constant is not None and bool(value.constant.all())
 
 
-def _wider(state: TensorType, following: TensorType) -> TensorType:
+def _wider(state: Type, following: Type) -> Type:
     """The type of a state before and behind a round. Dimensions that differ are not known."""
-    if state.dtype is not following.dtype or state.rank != following.rank:
+    both = isinstance(state, TensorType) and isinstance(following, TensorType)
+    if both and (state.dtype, state.rank) != (following.dtype, following.rank):  # type: ignore[union-attr]
         raise ModelError(f"a state of a loop is {state}, then {following}")
-    shape: list[ShapeDim] = [a if a == b else UNKNOWN for a, b in zip(state.shape, following.shape, strict=True)]
-    return TensorType(state.dtype, tuple(shape))
+    return joined(state, following)
 
 
 def _grown_type(parts: TensorType, stack: Stack) -> TensorType:

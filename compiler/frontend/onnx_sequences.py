@@ -1,80 +1,164 @@
-"""Importers of sequences of tensors, whose lengths and places are known while a model is imported: they vanish."""
+"""Importers of sequences of tensors. Those whose lengths and places are known while a model is imported vanish; others are values
+of the program (`onnx_held.py`)."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ...formats.dims import Dim, SymbolicDim
+from ...formats.dtypes import DType
 from ...formats.errors import ModelError
+from ...formats.types import TensorType, TupleType
+from .. import ir
 from ..operators.shapes import axis_of
-from .onnx_shapes import concatenated, dims_of, integers_of, parts_of
+from .onnx_held import (
+    bound,
+    construct,
+    element_at,
+    erased,
+    held,
+    inserted,
+    joined_tensors,
+    length,
+    of_rank,
+    sequence_of,
+)
+from .onnx_shapes import concatenated, integers_of, parts_of
 from .onnx_table import importer
-from .onnx_values import GraphBuilder, TensorSequence, UnsupportedError, Value
+from .onnx_tensors import element_type
+from .onnx_values import (
+    KINDS,
+    AnyRank,
+    AnySequence,
+    GraphBuilder,
+    HeldSequence,
+    Imported,
+    TensorSequence,
+    Value,
+    present,
+)
 
 
 @importer("SequenceEmpty")
 def _empty(g: GraphBuilder, *, dtype: int = 1) -> TensorSequence:
-    return TensorSequence()
+    return TensorSequence((), element_type(dtype))
 
 
 @importer("SequenceConstruct")
-def _construct(g: GraphBuilder, *tensors: Value) -> TensorSequence:
-    return TensorSequence(tensors)
+def _construct(g: GraphBuilder, *tensors: Imported) -> TensorSequence:
+    return TensorSequence(tuple(map(_tensor, tensors)))
+
+
+def _tensor(value: Imported) -> Value | AnyRank:
+    if not isinstance(value, (Value, AnyRank)):
+        raise ModelError(f"a tensor is needed, but a {KINDS[type(value)]} came")
+    return value
 
 
 @importer("SplitToSequence")
-def _split(
-    g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1
-) -> TensorSequence:
+def _split(g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1) -> AnySequence:
     """Into parts of the sizes that `split` tells, of the one size that it tells, or of one element each."""
     along = axis_of(axis, x.rank)
     length = x.shape[along]
-    sizes = (1,) if split is None else dims_of(split, "sizes")
     if split is None or split.rank == 0:
-        each = sizes[0]
+        (each,) = (1,) if split is None else g.sizes(split, "sizes")
         if not isinstance(length, int) or not isinstance(each, int):
-            raise UnsupportedError("the number of its parts depends on the sizes of the inputs")
+            return _cut(g, x, along, each, split is None and not keepdims)
         if each < 1:
             raise ModelError(f"parts of {each} elements")
-        sizes = tuple(min(each, length - begin) for begin in range(0, length, each))
-    parts = parts_of(g, x, axis, sizes) if sizes else ()
+        sizes: tuple[Dim, ...] = tuple(min(each, length - begin) for begin in range(0, length, each))
+    else:
+        sizes = g.sizes(split, "sizes")
+    parts = parts_of(g, x, along, sizes) if sizes else ()
     if split is None and not keepdims:
         parts = tuple(g.op("squeeze", part, axes=(along,)) for part in parts)
-    return TensorSequence(parts)
+    return TensorSequence(parts, x.dtype)
+
+
+def _cut(g: GraphBuilder, x: Value, axis: int, each: Dim, squeeze: bool) -> HeldSequence:
+    """Parts of `each` elements along an axis, the last one of what is left: a loop from the end, since that is where a list is
+    made from."""
+    int64, length = TensorType(DType.int64, ()), g.from_dims(x.shape[axis])
+    element = of_rank(x.dtype, x.rank - squeeze)
+    type_ = sequence_of(element)
+    size = g.from_dims(each)
+    count = g.op("floor_divide", g.op("subtract", g.op("add", length, size), g.constant(1, DType.int64)), size)
+    left, made = ir.Var("left", int64), ir.Var("made", type_)
+    zero, one = g.constant(0, DType.int64), g.constant(1, DType.int64)
+    with g.block() as before:
+        is_left = g.atom(g.op("greater", Value(int64, left), zero))
+        condition = ir.Block(tuple(before), is_left)
+    with g.block() as bindings:
+        fewer = g.op("subtract", Value(int64, left), one)
+        begin = g.op("multiply", fewer, size)
+        end = g.op("minimum", g.op("add", begin, size), length)
+        (first,), (behind,) = g.sizes(begin, "sizes"), g.sizes(end, "sizes")
+        part = g.op("slice", x, starts=(first,), ends=(behind,), axes=(axis,))
+        if squeeze:
+            part = g.op("squeeze", g.checked(part, (*part.shape[:axis], 1, *part.shape[axis + 1 :])), axes=(axis,))
+        longer = construct(g, type_, 1, g.atom(part), made)
+        next_ = ir.Var("next", TupleType((int64, type_)))
+        bindings.append(ir.Binding(next_, ir.MakeTuple((g.atom(fewer), longer)), g.origin))
+        body = ir.Block(tuple(bindings), next_)
+    initial = (g.atom(count), construct(g, type_, 0))
+    last = ir.Var(g.hint, TupleType((int64, type_)))
+    g.bindings.append(ir.Binding(last, ir.Loop((left, made), initial, condition, body), g.origin))
+    found = bound(g, ir.GetItem(last, 1), type_)
+    assert isinstance(found, HeldSequence)
+    return found
 
 
 @importer("SequenceAt")
-def _at(g: GraphBuilder, sequence: TensorSequence, position: Value) -> Value:
+def _at(g: GraphBuilder, sequence: AnySequence, position: Value) -> Imported:
+    if isinstance(sequence, HeldSequence) or not _is_known(position):
+        return element_at(g, held(g, sequence), position)
     return sequence.tensors[_place(position, len(sequence.tensors), len(sequence.tensors) - 1)]
 
 
 @importer("SequenceInsert")
-def _insert(g: GraphBuilder, sequence: TensorSequence, tensor: Value, position: Value | None = None) -> TensorSequence:
+def _insert(g: GraphBuilder, sequence: AnySequence, tensor: Imported, position: Value | None = None) -> AnySequence:
+    tensor = _tensor(tensor)
+    if isinstance(sequence, HeldSequence) or not _is_known(position):
+        return inserted(g, held(g, sequence), tensor, position)
     count = len(sequence.tensors)
     place = count if position is None else _place(position, count, count)
     return TensorSequence((*sequence.tensors[:place], tensor, *sequence.tensors[place:]))
 
 
 @importer("SequenceErase")
-def _erase(g: GraphBuilder, sequence: TensorSequence, position: Value | None = None) -> TensorSequence:
+def _erase(g: GraphBuilder, sequence: AnySequence, position: Value | None = None) -> AnySequence:
+    if isinstance(sequence, HeldSequence) or not _is_known(position):
+        return erased(g, held(g, sequence), position)
     count = len(sequence.tensors)
     if not count:
         raise ModelError("a tensor of an empty sequence")
     place = count - 1 if position is None else _place(position, count, count - 1)
-    return TensorSequence((*sequence.tensors[:place], *sequence.tensors[place + 1 :]))
+    return TensorSequence((*sequence.tensors[:place], *sequence.tensors[place + 1 :]), sequence.dtype)
 
 
 @importer("SequenceLength")
-def _length(g: GraphBuilder, sequence: TensorSequence) -> Value:
+def _length(g: GraphBuilder, sequence: AnySequence) -> Value:
+    if isinstance(sequence, HeldSequence):
+        return length(g, sequence)
     return g.constant(np.int64(len(sequence.tensors)))
 
 
 @importer("ConcatFromSequence")
-def _concat(g: GraphBuilder, sequence: TensorSequence, *, axis: int, new_axis: int = 0) -> Value:
+def _concat(g: GraphBuilder, sequence: AnySequence, *, axis: int, new_axis: int = 0) -> Value:
+    if isinstance(sequence, HeldSequence):
+        return joined_tensors(g, sequence, axis, bool(new_axis))
     if not sequence.tensors:
         raise ModelError("the tensors of an empty sequence are joined")
+    tensors = present(sequence.tensors)
     if new_axis:
-        return g.op("stack", *g.aligned(sequence.tensors), axis=axis)
-    return concatenated(g, *sequence.tensors, axis=axis)
+        return g.op("stack", *g.aligned(tensors), axis=axis)
+    return concatenated(g, *tensors, axis=axis)
+
+
+def _is_known(position: Value | None) -> bool:
+    return position is None or (
+        position.elements is not None and not isinstance(position.elements.flat[0], SymbolicDim)
+    )
 
 
 def _place(position: Value, count: int, last: int) -> int:

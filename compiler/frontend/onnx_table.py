@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from ...formats.errors import ModelError
-from .onnx_values import KINDS, GraphBuilder, Imported, UnsupportedError, Value
+from .onnx_values import KINDS, GraphBuilder, Imported, UnsupportedError
 
 if TYPE_CHECKING:
     import onnx
 
-Results = Union[Imported, tuple[Value, ...]]
+Results = Union[Imported, tuple[Imported, ...]]
 ImporterFunction = Callable[..., Results]
 _Function = TypeVar("_Function", bound=ImporterFunction)
 
@@ -66,6 +66,7 @@ class Importer:
         if str(needed).startswith("Imported"):
             return
         expected = next((kind for each, kind in KINDS.items() if each.__name__ == needed), "tensor")
+        expected = "sequence" if needed == "AnySequence" else expected
         for each in value if isinstance(value, tuple) else (value,):
             came = KINDS.get(type(each), expected)
             if came != expected:

@@ -1,4 +1,4 @@
-"""Importers of the operators on texts: of ai.onnx, and TfIdfVectorizer."""
+"""Importers of the operators on texts, TfIdfVectorizer among them, and on the bytes of images."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def _string_concat(g: GraphBuilder, x: Value, y: Value) -> Value:
 @importer("StringSplit")
 def _string_split(g: GraphBuilder, x: Value, *, delimiter: str = "", maxsplit: int | None = None) -> tuple[Value, ...]:
     return g.ops("split_texts", x, delimiter=delimiter, most=maxsplit)
+
+
+@importer("ImageDecoder")
+def _image_decoder(g: GraphBuilder, encoded: Value, *, pixel_format: str = "RGB") -> Value:
+    return g.op("decode_image", encoded, pixel_format=pixel_format)
 
 
 @importer("StringNormalizer")

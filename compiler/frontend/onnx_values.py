@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
 from ...formats.strings import to_numbers
-from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
+from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import effort, ir
 from ..operators import Operator, lookup
 from ..weights import results_of
@@ -32,6 +32,10 @@ from .onnx_dims import NotKnownError, evaluate_symbolically
 FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
 _EXACT_INTEGERS = 1 << 24  # floats count as integers below this
+
+
+class NotImportedError(Exception):
+    """Something in a graph that is part of a node is not supported, and has been noted."""
 
 
 class UnsupportedError(CompileError):
@@ -82,10 +86,35 @@ class Value:
 
 
 @dataclass(frozen=True, eq=False)
+class AnyRank:
+    """A tensor of the model whose rank only a run can tell. The atom is of the data type RANKED; `types` are what the tensor may
+    be, one for each rank that it may have."""
+
+    atom: ir.Atom
+    types: tuple[TensorType, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.types[0].dtype
+
+
+@dataclass(frozen=True, eq=False)
 class TensorSequence:
     """A sequence of tensors of the model, of a length that is known."""
 
-    tensors: tuple[Value, ...] = ()
+    tensors: tuple[Value | AnyRank, ...] = ()
+    dtype: DType | None = None  # where there are no tensors
+
+
+@dataclass(frozen=True, eq=False)
+class HeldSequence:
+    """A sequence whose length only a run can tell. `element` is a type of tensors of unknown sizes, or RANKED of such."""
+
+    atom: ir.Atom
+    element: Type
+
+
+AnySequence = Union[TensorSequence, HeldSequence]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,21 +127,30 @@ class Maps:
 
 @dataclass(frozen=True, eq=False)
 class OptionalTensor:
-    """A tensor that may not be there, which only a run can tell; None: it is not there."""
+    """A tensor or a sequence that may not be there, which only a run can tell; None: it is not there."""
 
     atom: ir.Atom | None
-    type: TensorType | None = None
+    type: Type | None = None
 
 
-Imported = Union[Value, TensorSequence, Maps, OptionalTensor]
-KINDS = {TensorSequence: "sequence", Maps: "map", OptionalTensor: "optional value", Value: "tensor"}
+Imported = Union[Value, AnyRank, TensorSequence, HeldSequence, Maps, OptionalTensor]
+KINDS = {
+    TensorSequence: "sequence",
+    HeldSequence: "sequence",
+    Maps: "map",
+    OptionalTensor: "optional value",
+    AnyRank: "tensor",
+    Value: "tensor",
+}
 
 
 def tensors_of(values: Sequence[Imported | None]) -> list[Value | None]:
     """The values, all of which must be tensors. Raises UnsupportedError."""
     for value in values:
         if value is not None and not isinstance(value, Value):
-            what = "sequence of tensors" if isinstance(value, TensorSequence) else KINDS[type(value)]
+            what = "sequence of tensors" if KINDS[type(value)] == "sequence" else KINDS[type(value)]
+            if isinstance(value, AnyRank):
+                raise UnsupportedError("a tensor whose rank only a run can tell stands where that must be known")
             raise UnsupportedError(f"{'an' if what[0] == 'o' else 'a'} {what} stands where only tensors are supported")
     return list(values)  # type: ignore[arg-type]
 
@@ -134,6 +172,15 @@ def scalar(array: np.ndarray, what: str) -> Any:
     return array.reshape(()).item()
 
 
+class Noted(NamedTuple):
+    """An operator that a builder was asked for."""
+
+    operator: str
+    inputs: Sequence[Value]
+    attributes: dict[str, Any]
+    results: Sequence[Value]
+
+
 class GraphBuilder:
     """Collects the bindings of a block. Importers call `op`; `opset` and `output_count` tell them of the node at hand."""
 
@@ -149,6 +196,8 @@ class GraphBuilder:
         self._dimension_names: set[str] = set()
         self._places_given = 0
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
+        self.tape: list[Noted] | None = None  # notes what is asked for: see onnx_gradient.py
+        self.has_data = False  # whether there are values that are no tensors in the program
 
     def op(self, operator: str, *values: Value, **attributes: Any) -> Value:
         """An operator of one result."""
@@ -157,6 +206,14 @@ class GraphBuilder:
 
     def ops(self, operator: str, *values: Value, **attributes: Any) -> tuple[Value, ...]:
         """An operator on values. Raises InferenceError when their types do not suit it."""
+        results = self._operator(operator, values, attributes)
+        if self.tape is not None:
+            self.tape.append(
+                Noted(operator, values, lookup(operator).bind(lookup(operator).canonical(attributes)), results)
+            )
+        return results
+
+    def _operator(self, operator: str, values: Sequence[Value], attributes: dict[str, Any]) -> tuple[Value, ...]:
         entry = lookup(operator)
         canonical = entry.canonical(attributes)
         types = entry.result_types([value.type for value in values], canonical)
@@ -230,7 +287,10 @@ class GraphBuilder:
         differs = [(a, b) for a, b in zip(value.shape, shape, strict=True) if a != b]
         if not any(isinstance(a, SymbolicDim) or isinstance(b, SymbolicDim) for a, b in differs):
             return value  # equal, or never equal: the operator's inference will say so
-        return self.bind(ir.MatchShape(self.atom(value), shape), TensorType(value.dtype, shape))
+        result = self.bind(ir.MatchShape(self.atom(value), shape), TensorType(value.dtype, shape))
+        if self.tape is not None:
+            self.tape.append(Noted("checked", (value,), {}, (result,)))
+        return result
 
     def atom(self, value: Value) -> ir.Atom:
         """The value as an operand. One that is known by its elements alone is made a tensor, once."""

@@ -9,6 +9,7 @@ from . import (  # noqa: F401  (they register entries)
     dequantized,
     detection,
     elementwise,
+    images,
     indexing,
     linear,
     movement,

@@ -212,10 +212,11 @@ def test_a_sequence_of_a_few_rounds():
     check(parse(COLLECTED.format(more="")), normal(2, 3))
 
 
-def test_a_sequence_of_who_knows_how_many_rounds_is_not_supported():
-    model = parse(COLLECTED.format(more=", int64 count").replace("int64 count = {3}, ", ""))
-    with pytest.raises(UnsupportedOperatorError, match="sequence of tensors"):
-        from_onnx(model)
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_a_sequence_of_who_knows_how_many_rounds(count):
+    check(
+        parse(COLLECTED.format(more=", int64 count").replace("int64 count = {3}, ", "")), normal(2, 3), np.array(count)
+    )
 
 
 def test_a_size_that_a_round_computes_is_the_one_that_the_model_declares():

@@ -169,6 +169,7 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("match_texts", [(S, ("n", 2))], {"expression": "[0-9]+"}),
     ("tokenize_texts", [(S, ("n",)), (S, (1,))], {}),
     ("hash_texts", [(S, ("n", 2))], {"seed": 3}),
+    ("decode_image", [("uint8", ("n",))], {"pixel_format": "Grayscale"}),
     ("print_numbers", [(F, ("n",))], {}),
     ("read_numbers", [(S, ("n", 2))], {"dtype": F}),
     ("look_up", [(S, ("n", 2)), (S, (3,)), (F, (3,)), (F, ())], {}),
