@@ -38,7 +38,7 @@ WIDEST_DEPTHWISE = 64  # columns of a window that a depthwise convolution may ha
 SMALL_GROUPS = (1, 2, 4, 8)  # channels of the groups that a depthwise convolution may have: none lies in two blocks
 
 _PANELS = frozenset({DType.float32, DType.float16, DType.uint16})
-_IMAGES = FLOAT32 | {DType.int8, DType.uint8}
+JOINED = FLOAT32 | {DType.int8, DType.uint8}
 _OUTPUTS_EACH = Attribute(Kind.INT, "channels of the result, in each group; 0 if each group begins with a block", 0)
 
 
@@ -48,7 +48,7 @@ _OUTPUTS_EACH = Attribute(Kind.INT, "channels of the result, in each group; 0 if
 def _infer_join_channels(
     inputs: Sequence[TensorType], channels: tuple[int, ...], start: int, count: int, turns: int, apart: int
 ) -> TensorType:
-    same_dtype(inputs, _IMAGES)
+    same_dtype(inputs, JOINED)
     if len(channels) != len(inputs) or min(channels, default=0) < 1:
         raise mismatch(f"channels of {len(inputs)} images", channels)
     for x, each in zip(inputs, channels, strict=True):
@@ -216,7 +216,7 @@ def _infer_conv_depthwise(
 ) -> TensorType:
     x, weight = inputs[0], inputs[1]
     same_dtype(inputs[1:], FLOAT32)
-    require(x, _IMAGES)
+    require(x, JOINED)
     require_value(zero, x.dtype)
     if zero and x.dtype is DType.float32:
         raise mismatch("a zero point of integers alone", zero)

@@ -11,7 +11,7 @@ from typing import Any
 from ...formats import dims
 from ...formats.types import ShapeDim, TensorType, TupleType
 from .. import ir
-from ..operators.blocked import TURNS
+from ..operators.blocked import JOINED, TURNS
 from ..operators.packing import BLOCK
 from ..operators.shapes import axis_of, integer
 from ..operators.table import lookup
@@ -30,6 +30,8 @@ def join(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> ir.Var |
     images = map(blocker.as_blocked, call.args)
     if all(integer(each) % BLOCK == 0 for each in channels[:-1]):
         return blocker.emit("concat", *images, axis=1)
+    if type_.dtype not in JOINED:
+        return None
     return blocker.emit("join_channels", *images, channels=channels, count=type_.shape[1])
 
 
@@ -50,6 +52,8 @@ def _neighbours(blocker: Blocker, image: ir.Var, channels: ShapeDim, start: Any,
     if not isinstance(channels, int) or not isinstance(count, int) or not isinstance(start, int) or count < 1:
         return None
     start = max(start + channels if start < 0 else start, 0)
+    if start % BLOCK and tensor_type(image).dtype not in JOINED:
+        return None
     if start % BLOCK:
         return blocker.emit("join_channels", image, channels=(channels,), start=start, count=count)
     first, end = start // BLOCK, -(-(start + count) // BLOCK)

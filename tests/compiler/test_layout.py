@@ -395,3 +395,11 @@ def test_matrices_that_16_bits_hold_exactly_take_no_more(dtype):
     assert binding.value.args[1].type.dtype.name == dtype
     results = [np.asarray(evaluate(module, "main", array)) for module in (plain, packed)]
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-4 * np.abs(results[0]).max())
+
+
+def test_halves_whose_channels_end_within_a_block_are_joined_unblocked():
+    """What shifts channels takes no float16: images that were narrowed between convolutions are joined as they are."""
+    x, array = image(16)
+    parts = [op.cast(op.conv(x, constant(normal(8, 16, 1, 1))), dtype="float16") for _ in range(2)]
+    operators = rewritten(Module(main=function([x], op.concat(*parts, axis=1))), array)
+    assert "join_channels" not in operators
