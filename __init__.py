@@ -161,9 +161,10 @@ __all__ = [
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
+        from .formats.errors import UnknownAttributeError
         from .formats.names import near
 
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near(name, __all__)}")
+        raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}{near(name, __all__)}")
     module = importlib.import_module(home, __name__)
     value = module if home == f".{name}" else getattr(module, name)
     globals()[name] = value

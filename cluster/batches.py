@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.calling import public
 from ..formats.errors import ArgumentError
 from ..vm.processors import cpu_count
 from .checkpoint import Checkpoint
@@ -20,6 +21,7 @@ from .sources import Source, source_of
 _ENGINES = ("local", "ray", "dask")
 
 
+@public
 def map_batches(
     exe: Exe,
     source: Any,

@@ -6,6 +6,7 @@ NumPy has and no operator does raises UnsupportedOperatorError; nothing becomes 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -14,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.calling import Suggesting, public_class
 from ..formats.dtypes import DType
 from ..formats.errors import InferenceError, UnsupportedOperatorError
-from ..formats.types import ShapeDim, TensorType, Type
+from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 
 UFUNCS = {  # NumPy's name → the operator's, where they differ; others that have the name of an operator are that one
     "absolute": "abs",
@@ -86,7 +88,22 @@ _BITS = {
 }
 
 
-class ArrayMethods:
+_NO_ELEMENTS = "an expression has no elements while the program is built; compile it, and call what comes out"
+_OF_ELEMENTS = frozenset(
+    ["item", "numpy", "tolist", "tobytes", "data", "flat", "copy", "sort", "argsort", "fill", "tofile"]
+)
+_REDUCED = {
+    "add": "sum",
+    "multiply": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+}
+
+
+@public_class
+class ArrayMethods(Suggesting):
     """An expression of a tensor, seen as an array. Attributes are None where inference alone will know the type."""
 
     type: Type | None
@@ -111,6 +128,52 @@ class ArrayMethods:
     def ndim(self) -> int | None:
         """The number of axes."""
         return self.type.rank if isinstance(self.type, TensorType) else None
+
+    @property
+    def size(self) -> ShapeDim | None:
+        """The number of elements: an integer, or a symbolic dimension."""
+        return (
+            functools.reduce(operator.mul, self.shape, 1)
+            if self.shape is not None and UNKNOWN not in self.shape
+            else None
+        )
+
+    def __len__(self) -> int:
+        if isinstance(self.type, TupleType):
+            return len(self.type.fields)
+        if not self._rank("len()"):
+            raise InferenceError("len() of a tensor without axes")
+        size = (self.shape or ())[0]
+        if not isinstance(size, int):
+            raise InferenceError(
+                f"len(): axis 0 is {size}, whose size a run tells; shape[0] is that size, as a dimension"
+            )
+        return size
+
+    def _no_number(self, *_: Any) -> Any:
+        raise InferenceError(_NO_ELEMENTS)
+
+    __float__ = __int__ = __index__ = __complex__ = _no_number
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits:
+            raise UnsupportedOperatorError(
+                "round to digits has no operator for expressions", operators=[("round", "", "no operator")]
+            )
+        return self.round()
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def _instead_of(self, name: str) -> str:
+        if name in _OF_ELEMENTS:
+            return f": {_NO_ELEMENTS}"
+        if hasattr(np.ndarray, name):
+            return ", which arrays have; dir(treadle.op) lists the operators that there are"
+        return super()._instead_of(name)
 
     def _rank(self, asking: str) -> int:
         if not isinstance(self.type, TensorType):
@@ -139,7 +202,8 @@ class ArrayMethods:
     # ---- along axes ----
 
     def _reduced(self, name: str, axis: Any, keepdims: bool) -> Any:
-        axes = None if axis is None else axis if isinstance(axis, (tuple, list)) else (operator.index(axis),)
+        several = axis if isinstance(axis, (tuple, list)) else (axis,)
+        axes = None if axis is None else tuple(_whole(name, each) for each in several)
         return self._operator(name, self, axes=axes, keepdims=keepdims)
 
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -175,10 +239,39 @@ class ArrayMethods:
     def _placed(self, name: str, axis: int | None, keepdims: bool) -> Any:
         if axis is None:
             return self._operator(name, self.reshape(-1), axis=0, keepdims=keepdims)
-        return self._operator(name, self, axis=operator.index(axis), keepdims=keepdims)
+        return self._operator(name, self, axis=_whole(name, axis), keepdims=keepdims)
 
-    def cumsum(self, axis: int) -> Any:
+    def var(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
+        """The variance; of `ddof`, the sizes of the axes must be known."""
+        return _var(self._operator, self, axis, ddof=ddof, keepdims=keepdims)
+
+    def std(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
+        """The standard deviation, as `var`."""
+        return _std(self._operator, self, axis, ddof=ddof, keepdims=keepdims)
+
+    def cumsum(self, axis: int | None = None) -> Any:
+        """Sums from the first element on along an axis; without one, of all in a row."""
+        if axis is None:
+            return self._operator("cumulative_sum", self.reshape(-1), axis=0)
         return self._operator("cumulative_sum", self, axis=axis)
+
+    def repeat(self, repeats: int, axis: int | None = None) -> Any:
+        """Each element, or each part along an axis, several times in a row."""
+        if axis is None:
+            return self.reshape(-1).repeat(repeats, 0)
+        rank = self._rank("repeat")
+        if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 0:
+            raise InferenceError(f"repeat: expected a number of repeats from 0 on, {repeats!r} came")
+        if not isinstance(axis, int) or not -rank <= axis < rank:
+            raise InferenceError(f"repeat: expected an axis from {-rank} to {rank - 1}, but {axis!r} came")
+        before, after = (self.shape or ())[: axis % rank], (self.shape or ())[axis % rank + 1 :]
+        own = (self.shape or ())[axis % rank]
+        if own is UNKNOWN:
+            raise InferenceError(f"repeat: the size of axis {axis} is not known; treadle.match_shape names it")
+        times: Any = own
+        apart = self._operator("expand_dims", self, axes=(axis % rank + 1,))
+        wide = self._operator("tile", apart, repetitions=(*[1] * (axis % rank + 1), repeats, *[1] * len(after)))
+        return self._operator("reshape", wide, shape=(*before, times * repeats, *after))
 
     # ---- shapes ----
 
@@ -202,8 +295,10 @@ class ArrayMethods:
         return self._operator("permute_dims", self)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
-        order = list(range(self._rank("swapaxes")))
-        order[axis1], order[axis2] = order[axis2], order[axis1]
+        rank = self._rank("swapaxes")
+        order = list(range(rank))
+        one, other = _axis("swapaxes", axis1, rank), _axis("swapaxes", axis2, rank)
+        order[one], order[other] = other, one
         return self.transpose(order)
 
     def squeeze(self, axis: Any = None) -> Any:
@@ -219,12 +314,12 @@ class ArrayMethods:
     # ---- NumPy's functions ----
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise InferenceError(
-            "an expression has no elements while the program is built; compile it, and call what comes out"
-        )
+        raise InferenceError(_NO_ELEMENTS)
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = function.__name__
+        if method == "reduce" and name in _REDUCED and not options.keys() - {"axis", "keepdims"}:
+            return self._reduced(_REDUCED[name], options.get("axis", 0), options.get("keepdims", False))
         if method != "__call__" or options:
             how = f"np.{name}.{method}" if method != "__call__" else f"np.{name} with {', '.join(options)}"
             raise UnsupportedOperatorError(
@@ -232,6 +327,8 @@ class ArrayMethods:
             )
         if name in _BITS:
             return bitwise(self._operator, name, *inputs)
+        if name in _COMPOSED and method == "__call__":
+            return _COMPOSED[name](*(_expression(self._operator, each) for each in inputs))
         if name not in UFUNCS and name not in SAME_UFUNCS:
             raise _none(name)
         return self._operator(UFUNCS.get(name, name), *inputs)
@@ -239,7 +336,8 @@ class ArrayMethods:
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         made = FUNCTIONS.get(function)
         if made is None:
-            raise _none(getattr(function, "__name__", str(function)))
+            module = getattr(function, "__module__", "numpy").replace("numpy", "np", 1)
+            raise _none(getattr(function, "__name__", str(function)), module)
         try:
             return made(self._operator, *args, **kwargs)
         except TypeError as error:
@@ -255,8 +353,8 @@ def bitwise(apply: Callable[..., Any], name: str, *operands: Any) -> Any:
     return apply("bitwise_invert" if integers and name == "invert" else name if integers else _BITS[name], *operands)
 
 
-def _none(name: str) -> UnsupportedOperatorError:
-    message = f"np.{name} has no operator for expressions; dir(treadle.op) lists what there is"
+def _none(name: str, module: str = "np") -> UnsupportedOperatorError:
+    message = f"{module}.{name} has no operator for expressions; dir(treadle.op) lists what there is"
     return UnsupportedOperatorError(message, operators=[(f"np.{name}", "", "no operator")])
 
 
@@ -310,7 +408,96 @@ def _dot(apply: Callable[..., Any], a: Any, b: Any) -> Any:
 
 
 def _tile(apply: Callable[..., Any], A: Any, reps: Any) -> Any:
-    return apply("tile", A, repetitions=reps if isinstance(reps, (tuple, list)) else (reps,))
+    x, counts = _expression(apply, A), tuple(reps) if isinstance(reps, (tuple, list)) else (reps,)
+    rank = x._rank("np.tile")
+    if len(counts) > rank:
+        x = x.reshape((*[1] * (len(counts) - rank), *x.shape))
+    return apply("tile", x, repetitions=(*[1] * (rank - len(counts)), *counts))
+
+
+def _flip(apply: Callable[..., Any], m: Any, axis: Any = None) -> Any:
+    x = _expression(apply, m)
+    rank = x._rank("np.flip")
+    axes = range(rank) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+    turned = {_axis("np.flip", each, rank) for each in axes}
+    return x[tuple(slice(None, None, -1 if at in turned else None) for at in range(rank))]
+
+
+def _diff(apply: Callable[..., Any], a: Any, n: int = 1, axis: int = -1) -> Any:
+    x = _expression(apply, a)
+    before = (slice(None),) * _axis("np.diff", axis, x._rank("np.diff"))
+    for _ in range(n):
+        x = x[(*before, slice(1, None))] - x[(*before, slice(None, -1))]
+    return x
+
+
+def _roll(apply: Callable[..., Any], a: Any, shift: int, axis: int | None = None) -> Any:
+    x = _expression(apply, a)
+    if axis is None:
+        return _roll(apply, x.reshape(-1), shift, 0).reshape(x.shape)
+    at = _axis("np.roll", axis, x._rank("np.roll"))
+    before, size = (slice(None),) * at, x.shape[at]
+    if not isinstance(size, int):
+        raise InferenceError(f"np.roll: axis {axis} is {size}, whose size is not known")
+    place = -shift % size if size else 0
+    return apply("concat", x[(*before, slice(place, None))], x[(*before, slice(None, place))], axis=at)
+
+
+def _moveaxis(apply: Callable[..., Any], a: Any, source: int, destination: int) -> Any:
+    x = _expression(apply, a)
+    rank = x._rank("np.moveaxis")
+    order = [at for at in range(rank) if at != _axis("np.moveaxis", source, rank)]
+    order.insert(_axis("np.moveaxis", destination, rank), source % rank)
+    return x.transpose(order)
+
+
+def _whole(where: str, axis: Any) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise InferenceError(f"{where}: axis: expected an integer, {axis!r} came")
+    return int(axis)
+
+
+def _axis(where: str, axis: Any, rank: int) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+        raise InferenceError(f"{where}: expected an axis from {-rank} to {rank - 1}, but {axis!r} came")
+    return axis % rank
+
+
+def _filled(value: float) -> Callable[..., Any]:
+    def like(apply: Callable[..., Any], a: Any, dtype: Any = None) -> Any:
+        return _full_like(apply, a, value, dtype)
+
+    return like
+
+
+def _full_like(apply: Callable[..., Any], a: Any, fill_value: Any, dtype: Any = None) -> Any:
+    """Of the shape, not of the elements: NaN times 0 is no 0."""
+    x = _expression(apply, a)
+    kind = x.dtype if dtype is None else dtype
+    if kind is None or x.shape is None:
+        raise InferenceError("np.full_like: the type of the tensor is not known yet")
+    return apply("broadcast_to", np.array(fill_value, DType.of(kind).numpy), shape=x.shape)
+
+
+def _outer(apply: Callable[..., Any], a: Any, b: Any) -> Any:
+    return _expression(apply, a).reshape(-1, 1) * _expression(apply, b).reshape(1, -1)
+
+
+def _logaddexp(a: Any, b: Any) -> Any:
+    top = np.maximum(a, b)
+    return top + np.log1p(np.exp(-abs(a - b)))
+
+
+_COMPOSED: dict[str, Callable[..., Any]] = {
+    "hypot": lambda a, b: np.sqrt(a * a + b * b),
+    "logaddexp": _logaddexp,
+    "exp2": lambda a: 2.0**a,
+    "log2": lambda a: np.log(a) * (1 / math.log(2)),
+    "log10": lambda a: np.log(a) * (1 / math.log(10)),
+    "cbrt": lambda a: np.sign(a) * abs(a) ** (1 / 3),
+    "deg2rad": lambda a: a * (math.pi / 180),
+    "rad2deg": lambda a: a * (180 / math.pi),
+}
 
 
 def _var(apply: Callable[..., Any], a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
@@ -321,7 +508,9 @@ def _var(apply: Callable[..., Any], a: Any, axis: Any = None, *, ddof: int = 0, 
         return squares.mean(axis=axis, keepdims=keepdims)
     rank = a._rank("np.var")
     axes = range(rank) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
-    sizes = [a.shape[each] for each in axes]
+    if isinstance(ddof, bool) or not isinstance(ddof, int):
+        raise InferenceError(f"np.var: ddof: expected an integer, {ddof!r} came")
+    sizes = [a.shape[_axis("np.var", each, rank)] for each in axes]
     if not all(isinstance(size, int) for size in sizes):
         raise InferenceError(f"np.var: ddof={ddof!r} needs axes whose sizes are known; they are {sizes}")
     return squares.sum(axis=axis, keepdims=keepdims) / float(math.prod(sizes) - ddof)
@@ -392,6 +581,7 @@ _METHODS = [
     "argmax",
     "argmin",
     "cumsum",
+    "repeat",
     "round",
     "clip",
     "reshape",
@@ -411,6 +601,14 @@ FUNCTIONS |= {
     np.take_along_axis: _take_along_axis,
     np.dot: _dot,
     np.tile: _tile,
+    np.flip: _flip,
+    np.diff: _diff,
+    np.roll: _roll,
+    np.moveaxis: _moveaxis,
+    np.full_like: _full_like,
+    np.zeros_like: _filled(0),
+    np.ones_like: _filled(1),
+    np.outer: _outer,
     np.var: _var,
     np.std: _std,
     np.split: _split,

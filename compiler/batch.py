@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..formats import dims
+from ..formats.calling import Suggesting, public_class
 from ..formats.errors import CompileError, ParseError
 
 
@@ -22,8 +23,9 @@ class BatchChange:
         return f"{self.node}: {self.what}"
 
 
+@public_class
 @dataclass
-class Batch:
+class Batch(Suggesting):
     """The name of the batch's size, and, behind a compilation, what was changed for it.
 
     `size` is the batch that the model was exported with; None: what its inputs declare, or 1 where they declare a symbol.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Union, cast
 import numpy as np
 
 from ..formats import dims
+from ..formats.calling import public
 from ..formats.dims import Dim
 from ..formats.errors import InferenceError, SubscriptError, UnknownNameError
 from ..formats.limits import DIMENSION
@@ -135,6 +136,7 @@ class Expression(ArrayMethods, Node):
     def __bool__(self) -> bool:
         raise InferenceError("an expression has no truth value while the program is built; use if_ or while_loop")
 
+    @public
     def __call__(self, *args: Operand) -> Expression:
         params = self.type.params if isinstance(self.type, FunctionType) else ()
         if isinstance(self.type, FunctionType) and len(args) != len(params):
@@ -299,6 +301,7 @@ def _is_sized(value: Expression, axis: int) -> bool:
 # ---- atoms ----
 
 
+@public
 def var(name: str, shape: Sequence[int | str | Dim] | Type | None = (), dtype: object = "float32") -> Expression:
     """A variable: a tensor of this shape (strings are symbolic dimensions), or of any type given in place of the shape."""
     check.text("var: name", name)
@@ -307,6 +310,7 @@ def var(name: str, shape: Sequence[int | str | Dim] | Type | None = (), dtype: o
     return Expression(atom=ir.Var(name, type_), type=type_)
 
 
+@public
 def constant(value: object, dtype: Any = None) -> Expression:
     """A tensor known now."""
     return _constant("constant", value, dtype)
@@ -322,6 +326,7 @@ def _constant(where: str, value: object, dtype: Any = None) -> Expression:
 _DEFAULT_NUMPY = {kind: dtype.numpy for kind, dtype in DEFAULT.items()}
 
 
+@public
 def global_function(name: str, type: FunctionType | None = None) -> Expression:
     """A function of the module by its name, which may be defined later. Its type is needed only to be known here."""
     if type is not None and not isinstance(type, FunctionType):
@@ -329,6 +334,7 @@ def global_function(name: str, type: FunctionType | None = None) -> Expression:
     return Expression(atom=ir.GlobalRef(check.text("global_function: name", name)), type=type)
 
 
+@public
 def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
     """A function of Python's that whoever runs the program hands over by this name:
 
@@ -383,6 +389,7 @@ def _arguments(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expres
     return tuple(made)
 
 
+@public
 def named(name: str, value: Expression) -> Expression:
     """The expression, which came from the model node `name`: errors, profiles and dumps will say so, where else they name the
     file and line that made it."""
@@ -452,6 +459,7 @@ op = cast("ModelOperators", Operators(_apply))
 # ---- tuples, functions ----
 
 
+@public
 def tuple_(*values: Operand) -> Expression:
     """A tuple of values."""
     operands = tuple(expression(value, f"tuple_: value {number}") for number, value in enumerate(values))
@@ -508,6 +516,7 @@ class FunctionExpression(Expression):
     result_type: Type | None = None
 
 
+@public
 def function(
     params: Sequence[Expression], body: Operand | Callable[..., Any], result_type: Type | None = None, name: str = ""
 ) -> FunctionExpression:
@@ -538,6 +547,7 @@ def function(
 # ---- control ----
 
 
+@public
 def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     """`then` if the scalar condition is not zero, else `otherwise`; only that one is computed."""
     branches = (_result(then, "if_: then"), _result(otherwise, "if_: otherwise"))
@@ -552,6 +562,7 @@ def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     )
 
 
+@public
 def while_loop(condition: Callable[..., Any], body: Callable[..., Any], initial: Sequence[Operand]) -> Expression:
     """Variables start as `initial`; while `condition(*variables)` is not zero they become `body(*variables)`. Their last values.
 
@@ -632,6 +643,7 @@ def _shapeless(type_: Type) -> Type:
     return TensorType(type_.dtype, (UNKNOWN,) * type_.rank) if isinstance(type_, TensorType) else type_
 
 
+@public
 def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand]) -> Expression:
     """`count` times, with i = 0, 1, …, the variables become `body(i, *variables)`. The tuple of their last values."""
     limit = expression(count, "for_loop: count")
@@ -650,6 +662,7 @@ def for_loop(count: Operand, body: Callable[..., Any], initial: Sequence[Operand
     return tuple_(*(field(looped, index) for index in range(1, len(variables))))
 
 
+@public
 def match_shape(value: Expression, shape: Sequence[int | str | Dim]) -> Expression:
     """The tensor, whose shape is checked when the program runs; variables that are not bound yet are bound by it."""
     if not isinstance(value, Expression):
@@ -711,6 +724,7 @@ class DataTypeBuilder:
             ) from None
 
 
+@public
 def data_type(text: str) -> DataTypeBuilder:
     """A data type from its text: `data_type("List[a] = Nil | Cons(a, List[a])")`. Raises ParseError."""
     from .text import parse_data_type
@@ -746,6 +760,7 @@ def _clauses(clauses: Any) -> list[tuple[Any, Any]]:
 _PATTERNS = (ConstructorFunction, ir.Wildcard, ir.Bind, ir.ConstructorPattern, ir.TuplePattern)
 
 
+@public
 def match_(value: Expression, clauses: Mapping[Any, Any] | Sequence[tuple[Pattern, Any]]) -> Expression:
     """The first clause whose pattern fits. A clause is a value, or a Python function of the variables that its pattern binds.
 
@@ -785,6 +800,7 @@ def match_(value: Expression, clauses: Mapping[Any, Any] | Sequence[tuple[Patter
 # ---- modules ----
 
 
+@public
 def Module(
     *parts: Mapping[str, FunctionExpression] | ir.Module | None,
     data_types: Sequence[DataTypeBuilder] = (),

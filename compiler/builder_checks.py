@@ -98,7 +98,7 @@ def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.nd
         if value is None:
             advice = "a Python function that makes it must return it" if "result" in where else ""
         raise refuse(where, "an expression, an array or a number", value, advice)
-    wanted = DType.of(dtype).numpy if dtype else default
+    wanted = default if dtype is None else DType.of(dtype).numpy
     try:
         made = np.array(value, wanted, order="C")
     except (ValueError, TypeError, OverflowError) as error:

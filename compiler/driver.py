@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import gc
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import formats
+from ..formats.calling import public, told, warn_user
 from ..formats.dtypes import DType
 from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
 from ..formats.executable import Executable
@@ -68,6 +68,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+@public
 def compile(
     model: Any,
     *,
@@ -251,8 +252,8 @@ def compile_module(
         generated = dataclasses.replace(generated, program=program)
     bounds.step("verification")
     check_made(program)
-    if told := loop_warning(hosted):
-        warnings.warn(told, UserWarning, stacklevel=4)
+    if warning := loop_warning(hosted):
+        warn_user(warning)
     return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
 
 
@@ -370,6 +371,19 @@ def _array_for(param: ir.Var, array: np.ndarray, function: str) -> np.ndarray:
     return array
 
 
+def _instead_of(model: Any) -> str:
+    """What to do with what is often taken for a model."""
+    from .anf import Node
+
+    if isinstance(model, Node):
+        return "; function([x, …], expression) makes a function of an expression"
+    if callable(getattr(model, "read", None)):
+        return "; of an open file, compile what .read() gives"
+    if callable(model):
+        return "; a Python function is called with variables: function([x], f(x))"
+    return "; of a graph, compile the model that holds it" if type(model).__name__ == "GraphProto" else ""
+
+
 @_uncollected()
 def _import(
     model: Any,
@@ -380,7 +394,8 @@ def _import(
 ) -> ir.Module:
     if not (isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)) or hasattr(model, "graph")):
         raise CompileError(
-            f"cannot compile {type(model).__name__}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
+            f"cannot compile {told(model)}; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module"
+            f"{_instead_of(model)}"
         )
     bounds.step("the import of the model")
     if isinstance(model, (str, os.PathLike)) and Path(model).suffix == IR_SUFFIX:
@@ -398,7 +413,7 @@ def _import(
             raise
         raise CompileError("ONNX models are read by the package onnx: pip install 'treadle[onnx]'") from None
     if forced := forced_text(module.functions[entry]):
-        warnings.warn(forced, UserWarning, stacklevel=5)
+        warn_user(forced)
     return module
 
 

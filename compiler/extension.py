@@ -12,13 +12,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, Union
 
 import numpy as np
 
-from ..formats.errors import CompileError, ExecutionError, InferenceError, TreadleError
+from ..formats.calling import public, users_module
+from ..formats.errors import CompileError, ExecutionError, InferenceError, TreadleError, UnknownAttributeError
 from ..formats.extensions import EXTENSIONS, Extension
 from ..formats.types import FunctionType, TensorType, TupleType, Type
 from .kernels.own import OWN, OwnKernel
@@ -38,6 +38,7 @@ _KINDS_BY_NAME = {kind.__name__: found for kind, found in _KINDS.items()}
 # ---- operators ----
 
 
+@public
 def operator(
     name: str,
     *,
@@ -77,7 +78,7 @@ def operator(
     own = _own_kernel(name, kernel, attributes)
     digest = _digest(name, version, infer, reference, names, own)
     known = EXTENSIONS.get(name)
-    provider = sys._getframe(1).f_globals.get("__name__", "__main__")
+    provider = users_module()
     if known is not None and known.provider != provider:
         raise CompileError(f"operator {name!r} is defined by {known.provider} already; take another name")
     TABLE.pop(name, None)  # a module, or a cell of a notebook, that is run again
@@ -188,6 +189,8 @@ def _inference(name: str, infer: Infer) -> Callable[..., Any]:
     def inferred(inputs: Sequence[TensorType], **attributes: Any) -> Any:
         try:
             results = infer(*inputs, **_those(attributes, asked))
+        except UnknownAttributeError as error:  # of a type: the fault is the function's
+            raise InferenceError(f"{name}: its infer raised AttributeError: {error}") from error
         except TreadleError:
             raise
         except Exception as error:
@@ -251,6 +254,7 @@ def _those(attributes: Mapping[str, Any], asked: set[str] | None) -> dict[str, A
 # ---- models ----
 
 
+@public
 def onnx_operator(name: str, *, domain: str = "", since: int = 1) -> Callable[[_Function], _Function]:
     """Decorates what imports the nodes of an ONNX operator: a function of expressions, as programs are built of.
 
@@ -262,6 +266,13 @@ def onnx_operator(name: str, *, domain: str = "", since: int = 1) -> Callable[[_
     refused. An input that a node leaves out is None, where it has that default. It gives the node's output, or a tuple of them.
     `since` is the first opset version that it is for; the newest that a model's version reaches is taken.
     """
+
+    if not isinstance(name, str) or not name:
+        raise CompileError(f'onnx_operator: name: expected the name of an operator, such as "MyGelu", {name!r} came')
+    if not isinstance(domain, str):
+        raise CompileError(f'onnx_operator({name!r}): domain: expected text, such as "my.domain", {domain!r} came')
+    if isinstance(since, bool) or not isinstance(since, int) or since < 1:
+        raise CompileError(f"onnx_operator({name!r}): since: expected a version from 1 on, {since!r} came")
 
     def add(function: _Function) -> _Function:
         from .frontend.onnx_own import add_importer

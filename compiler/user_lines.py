@@ -10,11 +10,17 @@ import os
 import sys
 from types import FrameType
 
+from ..formats.calling import is_own
+
 _ROOT = __name__.partition(".")[0]
 # What builds expressions for whoever calls it: the line is the caller's
-_BUILDERS = frozenset(f"{_ROOT}.compiler.{name}" for name in ("anf", "array_methods", "builder", "operator_functions"))
+_BUILDERS = frozenset(
+    [
+        f"{_ROOT}.formats.calling",
+        *(f"{_ROOT}.compiler.{name}" for name in ("anf", "array_methods", "builder", "operator_functions")),
+    ]
+)
 _FACES = (f"{_ROOT}.tvm.relax.", "numpy.")
-_SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
 def line_of_user() -> str:
@@ -23,8 +29,7 @@ def line_of_user() -> str:
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module not in _BUILDERS and not module.startswith(_FACES):
-            own = module.startswith(f"{_ROOT}.") and not module.startswith(_SCRIPTS)
-            return "" if own else f"{_file(frame.f_code.co_filename)}:{frame.f_lineno}"
+            return "" if is_own(module) else f"{_file(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 

@@ -55,7 +55,10 @@ __all__ = [
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ..formats.errors import UnknownAttributeError
+        from ..formats.names import near
+
+        raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}{near(name, __all__)}")
     value = getattr(importlib.import_module(home, __name__), name)
     globals()[name] = value
     return value

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats.calling import public
 from ..formats.errors import FormatError, naming
 from ..formats.executable import Executable, load
 from .files import new_folder, safe_name
@@ -79,6 +80,7 @@ def _write(folder: Path, under: str, arrays: Mapping[str, np.ndarray]) -> dict[s
     return files
 
 
+@public
 def load_case(path: str | os.PathLike) -> tuple[Executable, dict[str, np.ndarray], Reference, str]:
     """The executable, its arguments, the results that were expected, and the function. Raises FormatError, FileError."""
     folder = Path(path)

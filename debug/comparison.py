@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats.calling import Suggesting, public, public_class
 from ..vm.hooks import Event
 from .flow import Flow, Step, spread
 from .references import Reference, Tensor, reference
@@ -39,8 +40,9 @@ _ROWS = 40
 _SAMPLE = 64
 
 
+@public_class
 @dataclass
-class Row:
+class Row(Suggesting):
     """One result of a kernel, or (with no primitive) of the program. `error` and `bound` are as `tensors.py` has them."""
 
     node: str
@@ -56,8 +58,9 @@ class Row:
     weights: tuple[str, ...] = ()  # constants of the model that its nodes read
 
 
+@public_class
 @dataclass
-class Comparison:
+class Comparison(Suggesting):
     """What `compare` found. `rows` are in the order of the run, results of the program last."""
 
     against: str
@@ -169,6 +172,7 @@ def _plain(row: Row | None) -> dict[str, Any] | None:
     return asdict(row) | {"error": row.error if math.isfinite(row.error) else "inf"}
 
 
+@public
 def compare(
     model: Any,
     feeds: Mapping[str, Any] | Sequence[Any] | None = None,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..formats.calling import public
 from ..formats.disassembly import dis
 from ..formats.executable import Executable
 from ..formats.sections import encode_definition
@@ -53,6 +54,7 @@ class Difference:
         return "\n".join(parts)
 
 
+@public
 def diff(a: Any, b: Any) -> Difference:
     """What differs between two executables, files of some, or models, which are compiled.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.calling import public
 from ..formats.errors import naming
 from ..vm.hooks import Event
 from .files import new_folder, safe_name
@@ -19,6 +20,7 @@ from .subject import arguments, subject
 INDEX = "index.json"
 
 
+@public
 def dump(
     model: Any,
     feeds: Mapping[str, Any] | Sequence[Any] | None,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
+from ..formats.calling import public
 from ..formats.disassembly import OperandPrinter
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, naming
@@ -56,6 +57,7 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
 
 
+@public
 def save_graph(model: Executable, path: str | os.PathLike, *, function: str | None = None) -> None:
     """Writes the graph of each function, or of one. A path ends in `.netron.json` or `.explorer.json`. Raises ArgumentError,
     UnknownFunctionError, and FileError."""

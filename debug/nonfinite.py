@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.calling import Suggesting, public, public_class
 from ..vm.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .kernels import inside
 from .subject import arguments, subject
 
 
+@public_class
 @dataclass(frozen=True)
-class NonFinite:
+class NonFinite(Suggesting):
     """A kernel that made the first numbers that are not finite, or an argument that held some."""
 
     node: str
@@ -50,6 +52,7 @@ class NonFinite:
         return json.dumps(asdict(self))
 
 
+@public
 def first_nonfinite(
     model: Any,
     feeds: Mapping[str, Any] | Sequence[Any] | None = None,

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..formats.calling import Suggesting, public, public_class
 from ..vm.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .subject import arguments, subject
@@ -29,8 +30,9 @@ class Held:
     last: int
 
 
+@public_class
 @dataclass
-class Stats:
+class Stats(Suggesting):
     """One call. `seconds` without listeners, after one to warm up; `peak_bytes` of tensors at step `peak_step`."""
 
     steps: int
@@ -99,6 +101,7 @@ class Stats:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
+@public
 def stats(
     model: Any, feeds: Mapping[str, Any] | Sequence[Any] | None = None, *, function: str = "main", **options: Any
 ) -> Stats:

@@ -13,6 +13,7 @@ import numpy as np
 from ..formats import dims
 from ..formats.errors import ArgumentError
 from ..formats.executable import SUFFIX, Executable, load
+from ..formats.names import near
 from ..formats.types import TensorType, Type
 
 if TYPE_CHECKING:
@@ -132,8 +133,9 @@ def arguments(
         feeds = dict(zip(names, values, strict=True))
     missing, unknown = [n for n in names if n not in feeds], [n for n in feeds if n not in names]
     if missing or unknown:
-        wrong = f"{missing[0]!r} is missing" if missing else f"there is no {unknown[0]!r}"
-        raise ArgumentError(f"feeds: {wrong}; {function} takes {', '.join(names) or 'nothing'}")
+        wrong = f"there is no {unknown[0]!r}" if unknown else f"{missing[0]!r} is missing"
+        hint = near(unknown[0], names) if unknown else ""
+        raise ArgumentError(f"feeds: {wrong}; {function} takes {', '.join(names) or 'nothing'}{hint}")
     return {port.name: _array(feeds[port.name], port.type) for port in ports}
 
 

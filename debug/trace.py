@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..formats.calling import public
 from ..formats.errors import ArgumentError, naming
 from ..vm.hooks import Event, InstrumentAction
 from ..vm.parts_log import Part, TickClock
@@ -150,6 +151,7 @@ def _slice(step: Step, begin: float, seconds: float) -> Slice:
     return Slice(step.primitive, begin, begin + seconds, details)
 
 
+@public
 def save_trace(
     model: Any,
     feeds: Mapping[str, Any] | Sequence[Any] | None,

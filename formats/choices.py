@@ -5,11 +5,18 @@ from __future__ import annotations
 from enum import EnumMeta
 from typing import Any
 
-from .errors import ArgumentError
+from .errors import ArgumentError, TreadleError, UnknownAttributeError
+from .names import near
 
 
 class Choices(EnumMeta):
-    """Calls take one value. With more, Python's own would make a new enumeration of the arguments."""
+    """Calls take one value. With more, Python's own would make a new enumeration of the arguments. A member that there is not is
+    an error that suggests one that there is."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UnknownAttributeError(f"{cls.__name__} has no {name!r}{near(name, cls.__members__)}")
 
     def __call__(cls, *values: Any, **options: Any) -> Any:
         if len(values) != 1 or options:
@@ -17,4 +24,10 @@ class Choices(EnumMeta):
             raise ArgumentError(
                 f"{cls.__name__}: expected one value, such as {cls.__name__}({next(iter(cls)).name!r}), but {came} came"
             )
-        return super().__call__(*values)
+        try:
+            return super().__call__(*values)
+        except TreadleError:
+            raise
+        except (TypeError, ValueError):  # of what cannot be compared with the members, too
+            known = ", ".join(cls.__members__)
+            raise ArgumentError(f"{cls.__name__}: {values[0]!r} is none; there is {known}") from None

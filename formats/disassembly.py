@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .bytecode import Decoded, Value, function_words, jump_target, scan
+from .calling import public
 from .dtypes import DType
 from .errors import ArgumentError, DTypeError, UnknownFunctionError
 from .isa import BY_NAME, Field, Kind, Operation
@@ -46,6 +47,7 @@ class Instruction(NamedTuple):
         return f"{text:70}  # {self.node}" if self.node else text.rstrip()
 
 
+@public
 def dis(executable: Executable | Program, function: str | None = None) -> Iterator[Instruction]:
     """The instructions of all functions, or of one. Raises UnknownFunctionError, and FormatError for malformed code."""
     program = executable if isinstance(executable, Program) else getattr(executable, "program", None)

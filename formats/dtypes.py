@@ -178,7 +178,7 @@ class DType(Enum, metaclass=Choices):
     @property
     def dtype(self) -> np.dtype:
         """NumPy's dtype, which `np.dtype(…)` asks for by this name."""
-        return self.numpy
+        return self.users
 
     @cached_property
     def bounds(self) -> tuple[float, float]:

@@ -45,6 +45,10 @@ class TreadleError(Exception):
         return str(self.args[0]) if self.args else ""
 
 
+class UnknownAttributeError(TreadleError, AttributeError):
+    """An object, or a module, of Treadle's has no attribute of that name."""
+
+
 # ---- files ----
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from .. import formats
 from . import container, host_work, limits, schema, sections
+from .calling import Suggesting, mapping, public, public_class
 from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
@@ -53,7 +54,8 @@ _KNOWN = frozenset(_REQUIRED)
 _LIBRARY = "native"  # the one section of the second part of save()
 
 
-class Executable:
+@public_class
+class Executable(Suggesting):
     """A program, its constants and native code. Immutable: methods that change something give a new executable."""
 
     __slots__ = (
@@ -200,13 +202,13 @@ class Executable:
     def with_native(self, native: Native) -> Executable:
         """This executable with other native code; {} for none."""
         copy = self._copy()
-        copy._native = _read_only(native)
+        copy._native = _read_only(_by_target("with_native", native))
         return copy
 
     def with_tuning(self, tuning: Tuning) -> Executable:
         """This executable with other variants of kernels; {} for the defaults."""
         copy = self._copy()
-        copy._tuning = _read_only(tuning)
+        copy._tuning = _read_only(_by_target("with_tuning", tuning))
         return copy
 
     def move_late_bound_consts(self, path: str | os.PathLike, byte_limit: int = 1024) -> Executable:
@@ -233,6 +235,13 @@ class Executable:
     def with_named_constants(self, names: Mapping[int, str]) -> Executable:
         """This executable with constants, by index, that a file made of it has the names of alone: whoever loads it hands them
         to `load` under these names."""
+        mapping("with_named_constants", names, "names by index")
+        for index, name in names.items():
+            if not isinstance(index, int) or not 0 <= index < len(self._program.constants) or not isinstance(name, str):
+                raise ArgumentError(
+                    f"with_named_constants: {index!r}: {name!r}: expected an index below {len(self._program.constants)}, "
+                    "and a name"
+                )
         copy = self._copy()
         copy._late_bound = {
             index: LateBoundConstant(constant_type(array), zlib.crc32(constant_bytes(array)), "", name)
@@ -287,9 +296,10 @@ class Executable:
 
     def function(self, name: str) -> Function:
         """Raises UnknownFunctionError."""
-        for function in self._program.functions:
-            if function.name == name:
-                return function
+        if isinstance(name, str):
+            for function in self._program.functions:
+                if function.name == name:
+                    return function
         hint = near(name, self.globals)
         message = f"there is no function {name!r}; the executable has {', '.join(self.globals) or 'none'}{hint}"
         raise UnknownFunctionError(message)
@@ -345,6 +355,7 @@ class Executable:
         )
 
 
+@public
 def load(
     source: Source,
     *,
@@ -471,6 +482,12 @@ class _Items(dict[str, _T]):
     def __repr__(self) -> str:
         first = next((f"{key!r}: {value!r}" for key, value in self.items()), "")
         return f"{{{first}{f', … {len(self)} in all' if len(self) > 1 else ''}}}"
+
+
+def _by_target(where: str, values: Any) -> Any:
+    for name, each in mapping(where, values, "a mapping by target").items():
+        mapping(f"{where}: {name!r}", each, "a mapping by digest")
+    return values
 
 
 def _read_only(by_target: Mapping[str, Mapping[str, _T]]) -> Mapping[str, Mapping[str, _T]]:

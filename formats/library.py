@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator
 
 from .. import formats
+from .calling import Suggesting, public_class
 from .errors import FormatError, TreadleError, UnknownFunctionError
 from .names import near
 from .primitive import Primitive, PrimitiveDefinition
@@ -14,7 +15,8 @@ from .tuning import Tuning
 FORMS = ("python", "llvm", "asm")
 
 
-class Library:
+@public_class
+class Library(Suggesting):
     """The primitives of an executable by name: `lib.names`, `lib["conv_relu_0"]`, `lib.get_source("conv_relu_0", "asm")`."""
 
     def __init__(self, primitives: tuple[Primitive, ...], tuning: Tuning) -> None:
@@ -32,12 +34,12 @@ class Library:
         return iter(self._primitives)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._primitives
+        return isinstance(name, str) and name in self._primitives
 
     def __getitem__(self, name: str) -> PrimitiveDefinition:
         try:
             return self._primitives[name]
-        except KeyError:
+        except (KeyError, TypeError):  # what cannot be a key is none
             names = ", ".join(self._primitives) or "none"
             raise UnknownFunctionError(
                 f"there is no primitive {name!r}; the library has {names}{near(name, self._primitives)}"
@@ -51,7 +53,7 @@ class Library:
         that has no kernel.
         """
         definition = self[name]
-        if fmt not in FORMS:
+        if not isinstance(fmt, str) or fmt not in FORMS:
             raise FormatError(f"no source form {fmt!r}; there are {', '.join(FORMS)}{near(fmt, FORMS)}")
         if not formats.kernel_sources:
             raise TreadleError("formats alone cannot show sources; import treadle")

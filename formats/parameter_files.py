@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from .calling import public
 from .container import named, open_ending, save
 from .data_type import bfloat16
 from .errors import ArgumentError, FileError, FormatError, LimitError
@@ -34,11 +35,13 @@ class _Kind(NamedTuple):
     write: Callable[[Mapping[str, Any], str | os.PathLike], None]
 
 
+@public
 def load_params(path: str | os.PathLike) -> Parameters:
     """The parameters in a .params, .npz or .safetensors file. Raises FormatError, FileError."""
     return _kind(named(path, "load_params: path")).read(path)
 
 
+@public
 def save_params(params: Mapping[str, Any], path: str | os.PathLike) -> None:
     """Writes a .params, .npz or .safetensors file, which is there whole or not at all. Raises FormatError, FileError."""
     if not isinstance(params, Mapping):

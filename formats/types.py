@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from . import dims
+from .calling import Suggesting, public_class
 from .dims import Dim
 from .dtypes import DType
 from .errors import ShapeError
@@ -31,8 +32,9 @@ UNKNOWN = _Unknown()
 ShapeDim = Union[int, dims.SymbolicDim, _Unknown]
 
 
+@public_class
 @dataclass(frozen=True)
-class TensorType:
+class TensorType(Suggesting):
     """The type of a tensor; sizes that are strings are symbolic: `TensorType("float32", ("n", 4))`."""
 
     dtype: DType

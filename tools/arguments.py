@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,18 @@ def _random(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> n
     if dtype.is_float:
         return rng.standard_normal(shape).astype(dtype.numpy)
     return rng.integers(0, 2 if dtype is DType.bool else 100, shape).astype(dtype.numpy)
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_BYTES = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+
+
+def byte_count(text: str) -> int:
+    """Bytes, also as 512M, 2GB or 1.5 GiB: units are powers of 1024. Raises ValueError."""
+    match = _BYTES.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no number of bytes")
+    return int(Fraction(match.group(1)) * _UNITS[match.group(2).upper()])
+
+
+byte_count.__name__ = "number of bytes (as 500000, 512M or 2G)"  # what argparse says it is not

@@ -152,11 +152,13 @@ def dump_command(options: argparse.Namespace) -> int:
 
 
 def source_command(options: argparse.Namespace) -> int:
+    from ..formats.names import near
+
     library = _opened(options.file, options).lib
     if options.primitive is None:
         shown: Any = list(library.names)
     elif options.primitive not in library.names:
-        known = ", ".join(library.names) or "none"
+        known = f"{', '.join(library.names) or 'none'}{near(options.primitive, library.names)}"
         raise arguments.UsageError(f"there is no primitive {options.primitive!r} in {options.file}; there is {known}")
     else:
         shown = library.get_source(options.primitive, options.form)

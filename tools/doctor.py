@@ -12,6 +12,8 @@ from typing import Any
 
 _PACKAGES = ("numpy", "numba", "llvmlite", "msgpack", "platformdirs", "tqdm")
 _PREFIX = "TREADLE_"
+# variables without which the processor, the cache and the engine cannot be looked at
+_NEEDED = frozenset(f"{_PREFIX}{name}" for name in ("CACHE", "CACHE_SIZE", "TARGET", "NUM_THREADS", "JOBS"))
 _OPTIONAL = {"onnx": "pip install onnx, to compile ONNX models"}
 
 
@@ -61,7 +63,7 @@ def examine() -> Iterator[Finding]:
     variables = list(_variables())
     yield from variables
     broken = {finding.name for finding in variables if finding.problem}
-    if broken.isdisjoint({"TREADLE_CACHE", "TREADLE_CACHE_SIZE", "TREADLE_TARGET"}):
+    if broken.isdisjoint(_NEEDED):
         yield from _processor()
         yield _cache()
         yield _engine()

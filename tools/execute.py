@@ -103,7 +103,12 @@ def add_commands(commands: Any) -> None:
     compile_.add_argument(
         "--max-seconds", type=float, metavar="N", help="wall time that compiling may take, tuning included"
     )
-    compile_.add_argument("--max-memory", type=int, metavar="N", help="bytes that compiling may hold at once")
+    compile_.add_argument(
+        "--max-memory",
+        type=arguments.byte_count,
+        metavar="N",
+        help="bytes that compiling may hold at once: 500000, 512M, 2G",
+    )
     compile_.set_defaults(command=compile_command)
 
     run = commands.add_parser(
@@ -340,7 +345,11 @@ def prepare_call(
     missing = [name for name in params if name not in given]
     if missing and default is None:
         first = missing[0]
-        raise UsageError(f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}")
+        arguments.dimensions(options.dim, list(params.values()))  # a name that there is not is told first
+        raise UsageError(
+            f"no --input for {', '.join(map(repr, missing))}; {first} is {params[first]}: --input {first}=@FILE.npy, or "
+            f"{first}=random:SEED with --dim NAME=SIZE for sizes that are names"
+        )
     sizes = arguments.dimensions(options.dim, list(params.values()))
     values = {}
     for name in sorted(given, key=lambda name: given[name].shape is None and not given[name].is_file):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..formats.calling import Suggesting, public_class
 from ..formats.errors import ArgumentError
 from .layout import MAX_THREADS
 
@@ -13,7 +14,8 @@ DEFAULT_DEPTH = 200_000  # frames
 BOUNDS = ("max_steps", "max_seconds", "max_memory", "max_depth", "threads")  # of a machine, and of its calls
 
 
-class CancelToken:
+@public_class
+class CancelToken(Suggesting):
     """Stops calls from another thread: `token.cancel()` makes the calls that were given it raise CancelledError."""
 
     __slots__ = ("_stops", "cancelled")

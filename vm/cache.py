@@ -13,11 +13,11 @@ import os
 import re
 import stat
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..formats.calling import warn_user
 from ..formats.errors import TreadleError
 from . import knobs
 from .descriptors import file_of
@@ -127,7 +127,7 @@ class ObjectCache:
     def _warn(self, reason: str) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(f"no native code is kept in {self.folder}: {reason}", RuntimeWarning, stacklevel=3)
+            warn_user(f"no native code is kept in {self.folder}: {reason}", RuntimeWarning)
 
 
 def _digest(key: str, content: bytes) -> bytes:
@@ -381,7 +381,7 @@ def _cache_at(setting: str | None, limit: int) -> ObjectCache:
         return ObjectCache(folder, limit)
     # a user without a home: what lies in the working directory is anybody's
     message = f"no native code is kept: {str(folder)!r} is no place of yours; set TREADLE_CACHE to a folder"
-    warnings.warn(message, RuntimeWarning, stacklevel=3)
+    warn_user(message, RuntimeWarning)
     return ObjectCache(None)
 
 

@@ -31,7 +31,7 @@ from .in_process import InProcess
 from .layout import CONTEXT, OBJECT, TRAP
 from .memory import word
 from .python_layout import python_layout
-from .tensor import Tensor
+from .tensor import tensor_of
 from .values import Closure
 from .watch import WATCH, entrance
 
@@ -233,7 +233,7 @@ class Calls(InProcess):
             trap = call_arrays(context.address, number, id(args), id(result))
             if trap == in_place:
                 idle.append(context)
-                return Tensor(result)
+                return tensor_of(result)
             if trap == returned:
                 value = take(context)
                 idle.append(context)
@@ -265,7 +265,7 @@ class Calls(InProcess):
             trap = call_arrays(context.address, number, address_of_values, id(result))
             if trap == in_place:
                 idle.append(context)
-                return Tensor(result)
+                return tensor_of(result)
             if trap == returned:
                 value = take(context)
                 idle.append(context)
@@ -371,7 +371,7 @@ class Calls(InProcess):
                 listener.error(failure)
             raise
         if trap == TRAP.IN_PLACE:
-            return None if place is None else Tensor(place)
+            return None if place is None else tensor_of(place)
         return self._results.taker(number)(context)
 
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:

@@ -148,7 +148,8 @@ class Context(InProcess):
             self._engine.close(self.address)
             self._engine.hand_back(outside().address)
         self._engine.settle(self.address)
-        _words.pop(self.address, None)
+        if _words is not None:  # it is where Python ends, whose modules have lost their names by then
+            _words.pop(self.address, None)
 
 
 class _Outside:

@@ -34,7 +34,7 @@ from .image import Image
 from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP
 from .memory import Elements, pinned, set_word, tensor_shape, word, words
 from .outputs import naming_results
-from .tensor import Tensor
+from .tensor import Tensor, tensor_of
 from .values import Closure, DataValue, NativeReference
 
 # ---- in ----
@@ -139,7 +139,7 @@ class Arguments:
             for expected, actual in zip(type_.shape, array.shape, strict=True)
         ):
             shape = ", ".join(map(str, array.shape))
-            raise ShapeError(f"{self._place()}: expected {type_}, {array.dtype.name}[{shape}] came")
+            raise ShapeError(f"{self._place()}: expected {type_}, {type_.dtype.name}[{shape}] came")
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         return np.require(array, requirements=("C", "A"))
@@ -413,7 +413,7 @@ class Results:
         made = self._engine.take_arrays(context.address)
         if made is None:
             return self.take(context)
-        return tuple(map(Tensor, made)) if type(made) is tuple else Tensor(made)
+        return tuple(map(tensor_of, made)) if type(made) is tuple else tensor_of(made)
 
     def take(self, context: Context) -> Any:
         """The result of a call that has returned, whose reference becomes Python's."""
@@ -442,7 +442,7 @@ class Results:
             if math.prod(shape) * dtype.itemsize <= COPIED_BYTES:
                 array = to_texts(Elements(data, dtype, shape).array().copy())
                 release(context, reference)
-                return Tensor(array)
+                return tensor_of(array)
         elif header[OBJECT.KIND] == KIND.DATA and self._is_tuple(header):
             fields = words(address + OBJECT_HEAD, header[OBJECT.COUNT])
             for field in fields:
@@ -461,7 +461,7 @@ class Results:
         address = native.word & ~1
         header = words(address, OBJECT.ITEMS)
         if header[OBJECT.KIND] == KIND.TENSOR:
-            return Tensor(_elements(native, header, data))
+            return tensor_of(_elements(native, header, data))
         if header[OBJECT.KIND] == KIND.CLOSURE:
             program, number = self._image.program, header[OBJECT.TAG]
             return Closure(program.functions[number].name, closure_type(program, number), native, self._invoke)

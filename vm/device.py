@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..formats.calling import Suggesting, public, public_class
 from ..formats.errors import ArgumentError, DeviceNumberError, ExecutionError, FormatError
 from .processors import cpu_count, memory_left, memory_limit
 
@@ -71,8 +72,9 @@ _ALIASES = {
 }
 
 
+@public_class
 @dataclass(frozen=True)
-class Device(DeviceType):
+class Device(DeviceType, Suggesting):
     """A device: its kind, and a number among those of its kind. `session` is the number of a remote, 0 for this process."""
 
     kind: str
@@ -200,6 +202,7 @@ class Device(DeviceType):
 _CPU = Device("cpu")
 
 
+@public
 def cpu(index: int = 0) -> Device:
     """The CPU. Raises ArgumentError for an index but 0: all cores are one device."""
     if not isinstance(index, int) or index != 0:

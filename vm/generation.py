@@ -17,6 +17,7 @@ from typing import Any, Union
 
 import numpy as np
 
+from ..formats.calling import Suggesting, public, public_class
 from ..formats.errors import ArgumentError
 from ..formats.executable import Executable
 from ..formats.ports import Port
@@ -85,8 +86,9 @@ def _is_seed(value: object) -> bool:
     return value is None or (isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0))
 
 
+@public_class
 @dataclass(frozen=True)
-class Sampler:
+class Sampler(Suggesting):
     """Which token comes next. At a temperature of 0 the likeliest; else one by chance: of the `top_k` likeliest if that is not 0,
     and of the fewest likeliest whose probabilities are `top_p` together. Equal seeds give equal texts."""
 
@@ -133,6 +135,7 @@ def greedy(logits: np.ndarray) -> np.ndarray:
     return logits.argmax(axis=-1)
 
 
+@public
 def generate(
     model: Union[VirtualMachine, Executable],
     ids: Any,

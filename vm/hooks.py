@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, scan
+from ..formats.calling import public_class
 from ..formats.choices import Choices
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError
@@ -221,11 +222,15 @@ class Event:
         return Elements(place.data(register), dtype, place.shape(register)).array()
 
 
+@public_class
 class Listener:
     """Is told what happens. Override what you want to know; `operations` says of which instructions (None: of all)."""
 
     operations: frozenset[str] | None = None
     wants_parts = False  # whether threads note which parts of kernels they do: `Event.parts`
+
+    def __init__(self) -> None:
+        """Takes nothing; subclasses take what they like."""
 
     def before(self, event: Event) -> InstrumentAction | None:
         """An instruction is about to be executed."""

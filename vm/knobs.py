@@ -38,10 +38,9 @@ def _kernels(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
+    if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("a number from 1 on is expected")
-    return number
+    return int(text)
 
 
 def _seed(text: str) -> int:
@@ -61,7 +60,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
     if not number >= 0:
         raise ValueError("a number of seconds is expected, 0 or more")
     return number

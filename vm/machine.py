@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..formats.calling import Suggesting, mapping, public_class, told
 from ..formats.constants import aligned_copy
 from ..formats.errors import ArgumentError, NotPicklableError, UnknownFunctionError, naming
 from ..formats.executable import Executable
@@ -44,11 +45,13 @@ if TYPE_CHECKING:
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
 
 
-class VirtualMachine:
+@public_class
+class VirtualMachine(Suggesting):
     """Runs the functions of an executable. Threads may call it at once; each call has a context of its own."""
 
-    def __new__(cls, exe: Any = None, device: Any = None, *_: Any, **__: Any) -> VirtualMachine:
+    def __new__(cls, *given: Any, **options: Any) -> VirtualMachine:
         """A device that is elsewhere has machines of its own class, which has this interface."""
+        device = given[1] if len(given) > 1 else options.get("device")
         first = device[0] if isinstance(device, (list, tuple)) and len(device) == 1 else device
         return object.__new__(getattr(first, "machine_class", cls) if cls is VirtualMachine else cls)
 
@@ -168,6 +171,11 @@ class VirtualMachine:
         functions = self.executable.program.functions
         return together(heading(f"{type(self).__name__} on {self.device!r}"), port_table(functions))
 
+    def _instead_of(self, name: str) -> str:
+        if name in self:
+            return f"; the program's function of that name is machine[{name!r}]"
+        return super()._instead_of(name)
+
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
 
@@ -193,7 +201,7 @@ class VirtualMachine:
         return iter([*self._functions, *(name for name in self._callables if name not in self._functions)])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._functions or name in self._callables
+        return isinstance(name, str) and (name in self._functions or name in self._callables)
 
     def invoke(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function by name; without arguments, with those of `set_input` if there are any."""
@@ -223,6 +231,10 @@ class VirtualMachine:
 
         Raises BudgetExceededError or CancelledError when a bound is passed; the machine can be used afterwards.
         """
+        if args.__class__ is not tuple and args.__class__ is not list and args is not None:
+            args = _sequence("call: args", args)
+        if kwargs is not None:
+            mapping("call: kwargs", kwargs, "arguments by name")
         bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
         budget = self._budget.but(cancel=cancel, threads=threads, **bounds)
         name = self._saved.get(name, name) if isinstance(name, str) else name
@@ -248,6 +260,9 @@ class VirtualMachine:
         """A call of a function that always reads these arrays and writes its results into those; see `bound.bind`."""
         from .bound import bind
 
+        for what, arrays in (("arguments", arguments), ("results", () if results is None else results)):
+            if not isinstance(arrays, (list, tuple)) or not all(isinstance(each, np.ndarray) for each in arrays):
+                raise ArgumentError(f"bind: {what}: expected a list of arrays, {told(arrays)} came")
         return bind(self._calls, self._number(name), arguments, results)
 
     # ---- weights ----
@@ -263,6 +278,7 @@ class VirtualMachine:
         """
         from .weights import constants_of
 
+        mapping("load_params", params, "arrays by name, as treadle.load_params gives them")
         self.load_constants(constants_of(self._weights, params))
 
     def load_constants(self, constants: Mapping[int, Any]) -> None:
@@ -270,6 +286,7 @@ class VirtualMachine:
         ArgumentError for another place or type."""
         from .weights import check_constants
 
+        mapping("load_constants", constants, "arrays by place")
         check_constants(self._weights, self._calls.image.arrays, constants)
         arrays = {place: aligned_copy(array) for place, array in constants.items()}
         for array in arrays.values():
@@ -319,6 +336,8 @@ class VirtualMachine:
         self, name: str, saved_name: str, /, *args: Any, include_return: bool = True, **kwargs: Any
     ) -> None:
         """Makes `machine[saved_name]()` a call of a function with copies of these arguments, whose checks are done now."""
+        if not isinstance(saved_name, str) or not saved_name:
+            raise ArgumentError(f"save_function: saved_name: expected a name, {told(saved_name)} came")
         if saved_name in self._functions:
             raise ArgumentError(f"save_function: {saved_name!r} is a function of the program; take another name")
         run = self.saved_call(name, *args, **kwargs)
@@ -338,7 +357,7 @@ class VirtualMachine:
     def get_input_index(self, input_name: str, name: str = "main") -> int:
         """The position of a parameter, -1 if the function has none of that name."""
         names = self._program.functions[self._number(name)].param_names
-        return names.index(input_name) if input_name in names else -1
+        return names.index(input_name) if isinstance(input_name, str) and input_name in names else -1
 
     def get_function_params(self, name: str) -> tuple[str, ...]:
         """The names of a function's parameters."""
@@ -475,6 +494,14 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
         thread.join()
     if raised:
         raise raised.pop()  # else it would hold the frame that holds it
+
+
+def _sequence(what: str, values: Any) -> Sequence[Any]:
+    """Arguments that came in some other sequence. Raises ArgumentError for what is none, and for an array, which would be taken
+    apart."""
+    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
+        return values
+    raise ArgumentError(f"{what}: expected a list of arguments, {told(values)} came")
 
 
 def _build_seconds(seconds: float | None) -> float:

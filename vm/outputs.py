@@ -9,7 +9,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
-from ..formats.errors import ArgumentError, UnknownOutputError
+from ..formats.errors import ArgumentError, CheckError, IndexOutOfRangeError, UnknownOutputError
+from ..formats.names import near
 from ..formats.ports import inputs_of, outputs_of
 from ..formats.program import Function
 from ..formats.types import TupleType
@@ -46,7 +47,25 @@ class Outputs(tuple):
                 return tuple.__getitem__(self, self._fields.index(key))
             except ValueError:
                 raise _unknown(key, self._fields) from None
-        return tuple.__getitem__(self, key)
+        try:
+            return tuple.__getitem__(self, key)
+        except IndexError:
+            raise _out_of_range(key, self._fields) from None
+        except TypeError:
+            raise _unknown(key, self._fields) from None
+
+    def __eq__(self, other: object) -> bool:
+        """As tuples are; raises CheckError for tensors of several elements, which are equal one by one."""
+        try:
+            return tuple.__eq__(self, other) if isinstance(other, tuple) else NotImplemented
+        except ValueError:
+            raise CheckError("results that hold several elements are compared one by one, by np.array_equal") from None
+
+    __hash__ = tuple.__hash__
+
+    def __contains__(self, value: object) -> bool:
+        """Whether it is the name of a field, or one of the fields themselves: tensors are not compared."""
+        return value in self._fields if isinstance(value, str) else any(each is value for each in self)
 
     def __getattr__(self, name: str) -> Any:
         raise _unknown(name, self._fields)
@@ -85,7 +104,14 @@ def _made(names: tuple[str, ...], values: tuple) -> Outputs:
 
 
 def _unknown(name: object, names: Sequence[str]) -> UnknownOutputError:
-    return UnknownOutputError(f"there is no output {name!r}; the call gave {', '.join(map(repr, names))}")
+    return UnknownOutputError(
+        f"there is no output {name!r}; the call gave {', '.join(map(repr, names))}{near(name, names)}"
+    )
+
+
+def _out_of_range(key: object, names: Sequence[str]) -> IndexOutOfRangeError:
+    """What ends iteration by index, so it is an IndexError."""
+    return IndexOutOfRangeError(f"there is no output {key}; the call gave {len(names)}: {', '.join(map(repr, names))}")
 
 
 def naming_results(function: Function) -> Callable[[Any], Any] | None:
@@ -102,7 +128,7 @@ def output_number(function: Function, index: int | str) -> int:
     if isinstance(index, str):
         if index not in names:
             raise UnknownOutputError(
-                f"{function.name}: output {index!r} is asked for; there is {', '.join(map(repr, names))}"
+                f"{function.name}: output {index!r} is asked for; there is {', '.join(map(repr, names))}{near(index, names)}"
             )
         return names.index(index)
     if isinstance(index, bool) or not hasattr(index, "__index__"):

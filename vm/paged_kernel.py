@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..formats.calling import warn_user
 from ..formats.errors import CompileError, naming
 from . import library
 from .once import once
@@ -89,7 +89,7 @@ def kernel_for(size: int, group: int, element: str, turns: bool) -> PagedKernel 
     try:
         built = library.compiler().paged_attention(size, group, element, turns)
     except CompileError as error:
-        warnings.warn(f"attention over pages will be NumPy's, which is slower: {error}", RuntimeWarning, stacklevel=2)
+        warn_user(f"attention over pages will be NumPy's, which is slower: {error}", RuntimeWarning)
         return None
     return None if built is None else PagedKernel(built, size)
 

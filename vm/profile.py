@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..formats.calling import public_class, told
+from ..formats.errors import ArgumentError, IndexOutOfRangeError
 from ..formats.isa import Role, with_role
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.sections import encode_definition
@@ -93,6 +95,7 @@ class MetricCollector(Protocol):
         """It has ended: metrics by name."""
 
 
+@public_class
 class Profile(Report):
     """A report of one call. As a sequence, it is the places that call primitives, the longest first."""
 
@@ -111,7 +114,12 @@ class Profile(Report):
         return len(self.rows)
 
     def __getitem__(self, index: int) -> ProfileRow:
-        return self.rows[index]
+        if isinstance(index, bool) or not isinstance(index, (int, slice)):
+            raise ArgumentError(f"a profile is indexed by the number of a row, {told(index)} came")
+        try:
+            return self.rows[index]
+        except IndexError:  # also where iteration by index ends
+            raise IndexOutOfRangeError(f"there is no row {index}; the profile has {len(self.rows)}") from None
 
 
 class Profiler(Listener):

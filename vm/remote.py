@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from ..formats.calling import public
 from ..formats.errors import (
     ArgumentError,
     BudgetExceededError,
@@ -260,6 +261,7 @@ class RemoteDevice(Device):
         return f"remote({self.address!r})"
 
 
+@public
 def remote(
     address: str,
     *,

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats.errors import FormatError
+from ..formats.calling import Suggesting, mapping, public_class, told
+from ..formats.errors import ArgumentError, FormatError
 
 NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES, NODE = (
     "Name",
@@ -90,7 +91,8 @@ _KINDS: dict[str, tuple[type, Callable[[Any], bool]]] = {
 _NAMES = {kind: name for name, (kind, _) in _KINDS.items()}
 
 
-class Report:
+@public_class
+class Report(Suggesting):
     """What was measured: `calls`, metrics by name of each; `device_metrics` by device; `configuration`."""
 
     def __init__(
@@ -102,6 +104,7 @@ class Report:
 
     def renamed(self, names: Mapping[str, str]) -> Report:
         """The same report, with other names for calls of these names."""
+        mapping("renamed", names, "names by name")
         calls = [
             {**call, NAME: names.get(str(call[NAME]), call[NAME])} if NAME in call else call for call in self.calls
         ]
@@ -129,6 +132,9 @@ class Report:
     def table(self, sort: bool = True, aggregate: bool = True, col_sums: bool = True) -> str:
         """The calls as a table, then the configuration. `sort`: the longest first. `aggregate`: calls of one kernel (by hash, or
         name) with the same argument shapes on the same device are one row. `col_sums`: sums below, and each device's total."""
+        for name, flag in (("sort", sort), ("aggregate", aggregate), ("col_sums", col_sums)):
+            if not isinstance(flag, (bool, int)):
+                raise ArgumentError(f"table: {name}: expected True or False, {told(flag)} came")
         columns, rows = self._rows(sort, aggregate, col_sums)
         lines = [columns] + [[_text(row.get(name)) for name in columns] for row in rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -114,6 +114,7 @@ KERNELS = (
     "compiler/spill.py",
     "compiler/weights.py",
     "formats/__init__.py",
+    "formats/calling.py",
     "formats/choices.py",
     "formats/codec.py",
     "formats/constants.py",
@@ -162,6 +163,7 @@ KERNELS = (
 ENGINE = (
     "__init__.py",
     "formats/__init__.py",
+    "formats/calling.py",
     "formats/choices.py",
     "formats/dtypes.py",
     "formats/errors.py",

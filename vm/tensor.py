@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..formats import limits
+from ..formats.calling import public_class
 from ..formats.constants import aligned_copy, aligned_empty
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError, DTypeError, ShapeError
+from ..formats.errors import (
+    ArgumentError,
+    CheckError,
+    DTypeError,
+    IndexOutOfRangeError,
+    ShapeError,
+    TreadleError,
+)
 from .device import Device, cpu
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 
+
+def _telling(function: _F) -> _F:
+    """The method, of which NumPy's errors are Treadle's, with what NumPy says."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TreadleError:
+            raise
+        except IndexError as error:
+            raise IndexOutOfRangeError(f"{_shown(args)}: {error}") from None
+        except (TypeError, OverflowError, AttributeError) as error:  # of ufuncs, too
+            raise ArgumentError(f"{_shown(args)}: {error}") from None
+        except ValueError as error:
+            raise CheckError(f"{_shown(args)}: {error}") from None
+
+    return call  # type: ignore[return-value]
+
+
+def _shown(args: tuple[Any, ...]) -> str:
+    tensor = next((each for each in args if isinstance(each, Tensor)), None)
+    return "Tensor" if tensor is None else f"{tensor.dtype.name}{list(tensor.shape)}"
+
+
+def _of_array(name: str) -> Callable[..., Any]:
+    """A method that is the array's."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._array, name)(*map(_array_of, args), **kwargs)
+
+    method.__name__, method.__qualname__ = name, f"Tensor.{name}"
+    method.__doc__ = f"As `numpy.ndarray.{name}`: what it gives is NumPy's."
+    return _telling(method)
+
+
+@public_class
 class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     """A tensor on a device. `numpy()` and DLPack share its memory; it stays alive as long as any of them.
 
@@ -27,9 +74,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __init__(self, array: np.ndarray) -> None:
         """The elements of an array, where they lie. Raises ArgumentError for anything else."""
-        if type(array) is not np.ndarray and not isinstance(
-            array, np.ndarray
-        ):  # the first is quicker: results are made here
+        if not isinstance(array, np.ndarray):
             raise ArgumentError(f"Tensor: expected an array, a {type(array).__name__} came; np.asarray makes one of it")
         self._array = array
 
@@ -79,6 +124,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         self._array[...] = given
         return self
 
+    @_telling
     def view(self, shape: Sequence[int], dtype: np.dtype | None = None, offset: int = 0) -> np.ndarray:
         """A part of the same memory, from byte `offset` on, in another shape. Raises ShapeError, ArgumentError."""
         kind = self._array.dtype if dtype is None else dtype
@@ -93,22 +139,27 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
             raise ArgumentError("view: the elements of this tensor do not lie behind one another; copy it first")
         return np.ndarray(sizes, kind, self._array, offset)
 
+    @_telling
     def __setitem__(self, place: slice, value: Any) -> None:
         """`tensor[:] = value` overwrites all elements. Raises ValueError for a part; set that in `tensor.numpy()`."""
         if not isinstance(place, slice) or place != slice(None):
             raise ShapeError("Array only support set from numpy array: tensor[:] = value; set a part in tensor.numpy()")
         self.copyfrom(np.broadcast_to(value, self.shape) if np.ndim(value) == 0 else value)
 
+    @_telling
     def __getitem__(self, place: Any) -> Any:
         """A part, or an element, as NumPy has it."""
         return self._array[place]
 
+    @_telling
     def __iter__(self) -> Iterator[Any]:
         return iter(self._array)
 
+    @_telling
     def __contains__(self, value: Any) -> bool:
         return value in self._array
 
+    @_telling
     def tolist(self) -> Any:
         """The elements as Python's numbers, in lists as deep as there are axes."""
         return self._array.tolist()
@@ -117,14 +168,25 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     def T(self) -> np.ndarray:
         return self._array.T
 
-    def reshape(self, *shape: Any) -> np.ndarray:
-        """The same elements in another shape, as NumPy's reshape gives them."""
-        return self._array.reshape(*shape)
+    all, any = _of_array("all"), _of_array("any")
+    argmax, argmin, argsort = _of_array("argmax"), _of_array("argmin"), _of_array("argsort")
+    clip, round = _of_array("clip"), _of_array("round")
+    copy, flatten, ravel = _of_array("copy"), _of_array("flatten"), _of_array("ravel")
+    cumprod, cumsum = _of_array("cumprod"), _of_array("cumsum")
+    dot, trace, diagonal = _of_array("dot"), _of_array("trace"), _of_array("diagonal")
+    max, min, prod, sum = _of_array("max"), _of_array("min"), _of_array("prod"), _of_array("sum")
+    mean, std, var = _of_array("mean"), _of_array("std"), _of_array("var")
+    nonzero, repeat, take = _of_array("nonzero"), _of_array("repeat"), _of_array("take")
+    reshape, squeeze = _of_array("reshape"), _of_array("squeeze")
+    swapaxes, transpose = _of_array("swapaxes"), _of_array("transpose")
+    tobytes = _of_array("tobytes")
 
+    @_telling
     def astype(self, dtype: Any) -> np.ndarray:
         """The elements, converted."""
         return self._array.astype(DType.of(dtype).numpy)
 
+    @_telling
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         foreign = (type(each).__array_ufunc__ for each in inputs if hasattr(type(each), "__array_ufunc__"))
         if any(way not in (np.ndarray.__array_ufunc__, Tensor.__array_ufunc__) for way in foreign):
@@ -134,6 +196,7 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         result = getattr(function, method)(*map(_array_of, inputs), **options)
         return out[0] if out is not None and len(out) == 1 else result
 
+    @_telling
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self._array if dtype is None else self._array.astype(dtype, copy=False)
         return array.copy() if copy and array is self._array else array
@@ -167,22 +230,57 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
         return self._array.nbytes
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self._array.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes between neighbours along each axis."""
+        return self._array.strides
+
+    @property
+    def flat(self) -> Iterator[Any]:
+        """The elements in a row."""
+        return self._array.flat
+
+    @property
     def device(self) -> Device:
         return cpu()
 
+    @_telling
     def item(self) -> Any:
         """The one element, as a Python number. Raises ValueError when there are more."""
         return self._array.item()
 
+    @_telling
     def __float__(self) -> float:
         return float(self._array.item())
 
+    @_telling
     def __int__(self) -> int:
         return int(self._array.item())
 
+    @_telling
     def __bool__(self) -> bool:
+        if self._array.size != 1:
+            raise ValueError(f"the truth value of {self._array.size} elements is ambiguous; use .any() or .all()")
         return bool(self._array.item())
 
+    @_telling
+    def __index__(self) -> int:
+        return operator.index(self._array)
+
+    @_telling
+    def __round__(self, digits: int | None = None) -> Any:
+        return self._array.round(digits or 0) if self._array.ndim else round(self._array.item(), digits)
+
+    @_telling
+    def __format__(self, form: str) -> str:
+        """As the one number, or, without a form, as text."""
+        return format(self._array.item(), form) if form else str(self)
+
+    @_telling
     def __len__(self) -> int:
         return len(self._array)
 
@@ -226,6 +324,16 @@ def _element(value: Any) -> str:
 
 def _array_of(value: Any) -> Any:
     return value.array if isinstance(value, Tensor) else value
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    """The tensor of what is known to be an array: calls make their results so, without a look at it."""
+    made = _new(Tensor)
+    made._array = array
+    return made
+
+
+_new = Tensor.__new__
 
 
 def require_cpu(device: Device, function: str) -> None:

@@ -12,9 +12,9 @@ import os
 import sys
 import threading
 import time
-import warnings
 from typing import Any
 
+from ..formats.calling import public, warn_user
 from . import core, knobs
 from .budgets import check_threads
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
@@ -91,9 +91,7 @@ class Pool:
                 worker.start()
                 self._workers.append(worker)
         except RuntimeError as error:
-            warnings.warn(
-                f"calls have {1 + len(self._workers)} threads, not {threads}: {error}", RuntimeWarning, stacklevel=4
-            )
+            warn_user(f"calls have {1 + len(self._workers)} threads, not {threads}: {error}", RuntimeWarning)
         finally:
             words[POOL.THREADS] = words[POOL.LIMIT] = min(threads, 1 + len(self._workers))
             words[POOL.CHOSEN] = bool(self._wanted or knobs.get("TREADLE_NUM_THREADS"))
@@ -237,11 +235,13 @@ def _default_threads() -> int:
     return min(knobs.get("TREADLE_NUM_THREADS") or cpu_count(), MAX_THREADS)
 
 
+@public
 def get_num_threads() -> int:
     """How many threads a call may use. Starts nothing."""
     return _default_threads() if _pool is None else _pool.threads
 
 
+@public
 def set_num_threads(count: int) -> None:
     """Sets how many threads a call may use for its larger kernels; 1 for none but its own. For the whole process: a machine, or a
     call, may be given fewer of them (`VirtualMachine(exe, threads=…)`). Raises ArgumentError."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats.calling import Suggesting
 from ..formats.types import FunctionType
 from .in_process import InProcess
 
@@ -31,7 +32,7 @@ class NativeReference(InProcess):
             self._drop(self.word)
 
 
-class DataValue:
+class DataValue(Suggesting):
     """A value of an algebraic data type: a constructor's tag, and its fields.
 
     Two values are equal when their constructors are, and all their fields: tensors with the same element type, shape and

@@ -71,7 +71,8 @@ def add_importer(name: str, domain: str, since: int, function: Callable[..., Any
     if not callable(function):
         raise CompileError(f"the importer of {name}: expected a function, {function!r} came")
     own = inspect.signature(function)
-    first = inspect.Parameter("g", inspect.Parameter.POSITIONAL_ONLY)
+    builder = next(each for each in ("g", "_g", "__g") if each not in own.parameters)  # they may be called like ours
+    first = inspect.Parameter(builder, inspect.Parameter.POSITIONAL_ONLY)
     signature = own.replace(parameters=[first, *_positional(own)])
     versions = importers_of(domain, name)
     versions[:] = [each for each in versions if each.since != since or not each.by_user]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ...formats import dims
+from ...formats.calling import warn_user
 from ...formats.errors import BudgetExceededError, CompileError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.weights import WeightTable
@@ -203,11 +203,10 @@ def _fall_back(key: str, wanted: _Wanted, reason: str) -> None:
     nodes = wanted.definition.nodes
     what = " ".join(filter(None, (wanted.name, f"({', '.join(node.operator for node in nodes)})")))
     origin = next((f", node {node.origin!r}," for node in nodes if node.origin), "")
-    warnings.warn(
+    warn_user(
         f"the kernel of the primitive {what}{origin} cannot be built: {' '.join(reason.split())}; its reference implementation "
         "runs in its place, which is right, and slow. Please report this",
         RuntimeWarning,
-        stacklevel=5,
     )
 
 

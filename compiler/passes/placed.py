@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ...formats.calling import public
 from ...formats.errors import ArgumentError, CompileBudgetError, CompileError, TreadleError
 from .. import ir
 
@@ -52,11 +53,13 @@ class Placed:
             raise CompileError(f"the pass {self.name!r} raised {type(error).__name__}: {error}") from error
 
 
+@public
 def after(name: str, run: OwnPass) -> Placed:
     """Has a pass run behind the last run of the pass `name`, for `treadle.compile(…, passes=[…])`. Raises ArgumentError."""
     return _placed(name, run, True)
 
 
+@public
 def before(name: str, run: OwnPass) -> Placed:
     """Has a pass run before the first run of the pass `name`, for `treadle.compile(…, passes=[…])`. Raises ArgumentError."""
     return _placed(name, run, False)

@@ -53,7 +53,7 @@ def test_an_entry_that_is_not_there() -> None:
 
 
 def test_a_thing_that_is_no_model() -> None:
-    with pytest.raises(CompileError, match="cannot compile int"):
+    with pytest.raises(CompileError, match="cannot compile an int"):
         treadle.compile(3)
 
 

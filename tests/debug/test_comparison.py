@@ -153,7 +153,8 @@ def test_a_case_may_not_name_files_outside(folder: Path, tmp_path: Path) -> None
     ("arguments", "message"),
     [
         ({"against": "onnxrt"}, 'expected "onnxruntime"'),
-        ({"feeds": {"y": np.zeros(3)}}, "'x' is missing"),
+        ({"feeds": {"y": np.zeros(3)}}, "there is no 'y'; main takes x"),
+        ({"feeds": {}}, "'x' is missing"),
         ({"feeds": [1, 2]}, "expected 1 arrays"),
     ],
 )

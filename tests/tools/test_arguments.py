@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.tools.arguments import UsageError, match_names, mismatch, parse
+from treadle.tools.arguments import UsageError, byte_count, match_names, mismatch, parse
 
 
 @pytest.mark.parametrize(
@@ -134,3 +134,25 @@ def test_a_mismatch_says_where() -> None:
 def test_types_must_agree() -> None:
     text = mismatch("y", np.zeros(2, np.float32), np.zeros(2), 1, 1)
     assert text == "output 'y': float64[2] was expected, but float32[2] came"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("500000", 500_000),
+        ("512M", 512 << 20),
+        ("2GB", 2 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("3k", 3072),
+        ("1e9", None),
+        ("-1", None),
+        ("M", None),
+        ("", None),
+    ],
+)
+def test_numbers_of_bytes_may_have_a_unit(text, count):
+    if count is None:
+        with pytest.raises(ValueError, match="no number of bytes"):
+            byte_count(text)
+    else:
+        assert byte_count(text) == count
