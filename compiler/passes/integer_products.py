@@ -55,12 +55,20 @@ class _Quantised:
         return constant(self.zero.astype(self.type.numpy))
 
 
+_GREATEST = float(np.finfo(np.float32).max)
+
+
 @dataclass(frozen=True)
 class _Linear:
     """Σ integers · factor, + offset. Factors and offset, in float64, broadcast to the whole."""
 
     terms: tuple[tuple[ir.Atom, np.ndarray], ...]
     offset: np.ndarray
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of it is a number in float32 too: else integers as factors would become NaN, where floats are infinite."""
+        return all(np.all(np.abs(each) <= _GREATEST) for each in (*(factor for _, factor in self.terms), self.offset))
 
     def plus(self, other: _Linear) -> _Linear:
         return _Linear((*self.terms, *other.terms), self.offset + other.offset)
@@ -121,6 +129,8 @@ def _dequantize(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> None:
 
 
 def _note_linear(walk: _Walk, var: ir.Var, found: _Quantised) -> None:
+    if not np.all(np.isfinite(found.scale)):
+        return
     if not isinstance(found.integers, ir.Constant):
         walk.linear[var] = _Linear(((found.integers, found.scale),), -found.zero * found.scale)
     elif tensor_type(var).rank < 2:  # biases, numbers; no weights, which are large
@@ -180,6 +190,8 @@ def _quantize(walk: _Walk, var: ir.Var, call: ir.OperatorCall) -> _Result:
     if linear is None or not linear.terms or not np.all(scale.value > 0):
         return None
     linear = linear.times(1 / scale.value.astype(np.float64))
+    if not linear.is_finite:
+        return None
     total = _summed(walk, _Linear(linear.terms, linear.offset + zero.value))
     if tensor_type(total) != tensor_type(x):
         return None

@@ -1,5 +1,7 @@
 """Quantised models, compiled: products of integers are exact, whatever their zero points are."""
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
@@ -106,16 +108,17 @@ class Network:
 
 
 def check_network(network: Network, shape, result: str, quantum: float, *, symbolic: str = "") -> treadle.Executable:
-    """What is compiled differs from the floats, and from onnxruntime, by a quantum at most, and seldom."""
+    """What is compiled differs from the floats, and from onnxruntime, by a quantum at most, and seldom. onnxruntime multiplies
+    sums with a product of scales that is rounded itself: a hidden number that it rounds the other way shows all along its row."""
     model = network.model([symbolic or shape[0], *shape[1:]], result)
     executable = treadle.compile(model, progress=False)
     x = RANDOM.standard_normal(shape).astype(np.float32)
     got = treadle.VirtualMachine(executable)["main"](x).numpy()
     floats = evaluate(from_onnx(model), "main", x)
     session = exact_session(model.SerializeToString())
-    for wanted in (floats, session.run(None, {"x": x})[0]):
+    for wanted, share in ((floats, 0.01), (session.run(None, {"x": x})[0], 0.05)):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1.01 * quantum)
-        assert np.mean(np.abs(got - wanted) > 0.5 * quantum) < 0.01
+        assert np.mean(np.abs(got - wanted) > 0.5 * quantum) < share
     return executable
 
 
@@ -250,3 +253,26 @@ def test_operators_of_onnxruntime(operator, inputs, attributes):
     got = compiled(model)(*arrays.values()).numpy()
     assert got.dtype == wanted.dtype
     np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=1e-6, atol=1 if got.dtype == U8 else 1e-4)
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan, 1e38])
+def test_scales_that_are_no_finite_numbers_stay_floats(scale):
+    """As the quantiser's of a mask of the least numbers."""
+    net = Network()
+    h = net.dequantized("x", scale, np.uint8(3))
+    h = net("Mul", h, net.constant(np.float32(8)))
+    h = net(
+        "QuantizeLinear",
+        net("Clip", h, net.constant(np.float32(-1)), net.constant(np.float32(1))),
+        net.constant(np.float32(0.01)),
+    )
+    net.nodes[-1].output[0] = "y"
+    model = model_of(net.nodes, {"x": (np.uint8, (5,))}, net.constants, {"y": TensorProto.UINT8})
+    x = np.uint8([0, 3, 4, 255, 2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = compiled(model)
+    with np.errstate(all="ignore"):
+        wanted = evaluate(from_onnx(model), "main", x)
+    is_number = x != 3 if scale == np.inf else np.full(5, scale == 1e38)
+    np.testing.assert_array_equal(run(x).numpy()[is_number], wanted[is_number])
