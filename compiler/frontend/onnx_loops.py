@@ -105,7 +105,7 @@ class Rounds:
 
     def _stacked(self, stack: Stack, parts: Sequence[Value]) -> Value:
         axis = axis_of(stack.axis, parts[0].rank + 1)
-        alike = self.g.aligned(parts)
+        alike = self.g.same_sizes(parts, range(parts[0].rank))
         return self.g.op("stack", *(reversed(alike) if stack.is_reversed else alike), axis=axis)
 
     # ---- a loop ----

@@ -504,9 +504,24 @@ def _log_softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value
 def _hardmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
     """1 at the first of the greatest elements along the axis, 0 elsewhere."""
     along = axis_of(axis, x.rank)
-    places = g.op("arange", stop=x.shape[along])
+    length = x.shape[along]
+    if length == 0:
+        return x
+    places = g.op("arange", stop=length)
     places = g.op("expand_dims", places, axes=tuple(range(1, x.rank - along)))
-    return g.op("cast", g.op("equal", g.op("argmax", x, axis=along, keepdims=True), places), dtype=x.dtype)
+    return g.op(
+        "cast", g.op("equal", g.op("argmax", _not_empty(g, x, along), axis=along, keepdims=True), places), dtype=x.dtype
+    )
+
+
+def _not_empty(g: GraphBuilder, x: Value, axis: int) -> Value:
+    """x, with one element along an axis that has none: an axis of a size that only a run knows may."""
+    length = x.shape[axis]
+    missing = maximum(dims.add(1, dims.multiply(length, -1)), 0)
+    if missing == 0:
+        return x
+    ends = [0 if place != axis else missing for place in range(x.rank)]
+    return g.op("pad", x, pads=(*(0,) * x.rank, *ends), mode="constant", value=0)
 
 
 @importer("LpNormalization")

@@ -226,7 +226,8 @@ def _count(g: GraphBuilder, first: Value, last: Value, step: Value) -> Value:
 
 
 def sliced(g: GraphBuilder, x: Value, axis: Value | int, start: Value, end: Value, step: Value) -> Value:
-    """start:end:step along an axis, as in Python; all of them may be computed by a run."""
+    """start:end:step along an axis, all of which may be computed by a run: as in Python, but what is taken backwards from before
+    all elements begins at the first, where Python takes nothing."""
     zero, one, minus = (g.constant(number, DType.int64) for number in (0, 1, -1))
 
     def taken(x: Value, axis: int) -> Value:
@@ -235,11 +236,11 @@ def sliced(g: GraphBuilder, x: Value, axis: Value | int, start: Value, end: Valu
         lowest = g.op("where", is_back, minus, zero)
         highest = g.op("where", is_back, g.op("subtract", length, one), length)
 
-        def bound(at: Value) -> Value:
+        def bound(at: Value, lowest: Value) -> Value:
             at = g.op("where", g.op("less", at, zero), g.op("add", at, length), at)
             return g.op("minimum", g.op("maximum", at, lowest), highest)
 
-        first, last = bound(start), bound(end)
+        first, last = bound(start, zero), bound(end, lowest)
         (size,) = g.sizes(vector(g, _count(g, first, last, step)), "bounds")
         places = g.op("add", first, g.op("multiply", g.op("arange", stop=size), step))
         return g.op("take", x, places, axis=axis)

@@ -151,7 +151,7 @@ def _concat(g: GraphBuilder, sequence: AnySequence, *, axis: int, new_axis: int 
         raise ModelError("the tensors of an empty sequence are joined")
     tensors = present(sequence.tensors)
     if new_axis:
-        return g.op("stack", *g.aligned(tensors), axis=axis)
+        return g.op("stack", *g.same_sizes(tensors, range(tensors[0].rank)), axis=axis)
     return concatenated(g, *tensors, axis=axis)
 
 

@@ -209,9 +209,8 @@ def _four(x: Value, blocksize: int) -> tuple[Dim, ...]:
 def concatenated(g: GraphBuilder, first: Value, *others: Value, axis: int) -> Value:
     along = axis_of(axis, first.rank)
     tensors = [first, *others]
-    for place in range(first.rank):
-        if place != along and all(tensor.rank == first.rank for tensor in tensors):
-            tensors = g.aligned(tensors, slice(place, place + 1))
+    if all(tensor.rank == first.rank for tensor in tensors):
+        tensors = g.same_sizes(tensors, (place for place in range(first.rank) if place != along))
     return g.joined(tensors, axis)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -282,6 +282,17 @@ class GraphBuilder:
             for value in values
         ]
 
+    def same_sizes(self, values: Sequence[Value], axes: Iterable[int]) -> list[Value]:
+        """The values with the same sizes on each of the axes, where 1 is a size like others: if they are not known to have them,
+        a run checks."""
+        target: dict[int, Dim] = {}
+        for axis in axes:
+            target[axis] = min((value.shape[axis] for value in values if axis < value.rank), key=_vagueness)
+        return [
+            self.checked(value, tuple(target.get(axis, dim) for axis, dim in enumerate(value.shape)))
+            for value in values
+        ]
+
     def checked(self, value: Value, shape: tuple[Dim, ...]) -> Value:
         """The value as one of this shape: if it is not known to have it, a run checks."""
         differs = [(a, b) for a, b in zip(value.shape, shape, strict=True) if a != b]
@@ -457,7 +468,12 @@ def _likelier(a: Dim, b: Dim) -> Dim:
     """Of two dimensions that should be equal, the one that says more; 1 gives way to all."""
     if a == 1 or b == 1:
         return b if a == 1 else a
-    return min(a, b, key=lambda dim: (isinstance(dim, SymbolicDim), len(str(dim)), str(dim)))
+    return min(a, b, key=_vagueness)
+
+
+def _vagueness(dim: Dim) -> tuple[bool, int, str]:
+    """The less, the more a dimension says."""
+    return isinstance(dim, SymbolicDim), len(str(dim)), str(dim)
 
 
 def _is_symbolic(value: object) -> bool:

@@ -19,6 +19,7 @@ from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
 from ...formats.types import TensorType
 from ..operators import TABLE
+from ..operators.elementwise import INTEGER_DIVISIONS
 from .kernel import Unsupported
 
 # operator → its text; {0}, {1} … are the operands, names are attributes
@@ -66,7 +67,6 @@ _TEXTS: dict[str, str] = {
     },
 }  # fmt: skip
 
-_INTEGER_DIVISIONS = frozenset({"divide", "floor_divide", "remainder", "fmod"})
 _CONSTANTS = frozenset({"constant", "full"})
 _COMMUTATIVE = frozenset({"add", "multiply"})  # whose operands' order is no reason for another text
 _POWERS = {1: "{0}", 2: "{0} * {0}", 3: "{0} * {0} * {0}"}
@@ -207,7 +207,7 @@ class Expression:
         return lines, {number: names[number] for number in self.results}
 
     def _checks(self, node: PrimitiveNode, operands: Sequence[str], count: str) -> list[str]:
-        if node.operator not in _INTEGER_DIVISIONS or node.results[0].dtype.is_float:
+        if node.operator not in INTEGER_DIVISIONS or node.results[0].dtype.is_float:
             return []
         if self.is_constant(node.inputs[1]):
             return [] if self.constant(node.inputs[1]) else ["return 2"]

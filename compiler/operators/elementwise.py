@@ -59,6 +59,9 @@ def _in_float64(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray
     return wrapped
 
 
+INTEGER_DIVISIONS = frozenset({"divide", "floor_divide", "remainder", "fmod"})  # that fail by 0, of integers
+
+
 def _check_divisor(b: np.ndarray) -> None:
     if b.dtype.kind in "iu" and not np.all(b):
         raise ExecutionError("division of an integer by zero")

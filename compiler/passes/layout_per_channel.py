@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ...formats.types import TensorType
 from .. import ir
+from ..operators.elementwise import INTEGER_DIVISIONS
 from ..operators.packing import BLOCK
 from ..operators.shapes import axes_of, axis_of
 from ..operators.table import Fusion, lookup
@@ -19,12 +20,23 @@ def elementwise(blocker: Blocker, call: ir.OperatorCall, type_: TensorType) -> i
     is_elementwise = lookup(call.operator).fusion is Fusion.ELEMENTWISE
     if not is_elementwise or type_.rank < 3 or not any(map(blocker.is_blocked, call.args)):
         return None
+    if _divides_by_padding(call, type_):
+        return None
     if activated := activate_apart(blocker, call, type_):
         return activated
     operands = [_operand(blocker, arg, type_) for arg in call.args]
     if any(operand is None for operand in operands):
         return None
     return blocker.emit(call.operator, *operands, **dict(call.attributes))  # type: ignore[arg-type]
+
+
+def _divides_by_padding(call: ir.OperatorCall, type_: TensorType) -> bool:
+    """Whether the last block has zeros behind the channels that integers would be divided by, which fails."""
+    if call.operator not in INTEGER_DIVISIONS or type_.dtype.is_float:
+        return False
+    channels, divisor = type_.shape[1], tensor_type(call.args[1]).shape
+    is_padded = not isinstance(channels, int) or bool(channels % BLOCK)
+    return is_padded and ((1,) * (type_.rank - len(divisor)) + divisor)[1] != 1
 
 
 def _operand(blocker: Blocker, arg: ir.Atom, result: TensorType) -> ir.Atom | None:

@@ -403,3 +403,14 @@ def test_halves_whose_channels_end_within_a_block_are_joined_unblocked():
     parts = [op.cast(op.conv(x, constant(normal(8, 16, 1, 1))), dtype="float16") for _ in range(2)]
     operators = rewritten(Module(main=function([x], op.concat(*parts, axis=1))), array)
     assert "join_channels" not in operators
+
+
+@pytest.mark.parametrize(("channels", "stays_blocked"), [(3, False), (16, True)])
+@pytest.mark.parametrize("name", ["divide", "remainder"])
+def test_integers_are_not_divided_by_what_lies_behind_the_last_channel(name, channels, stays_blocked):
+    x = var("x", (1, 2, 4, 4), "uint8")
+    weights = constant(np.ones((channels, 2, 1, 1), np.int8))
+    divisors = constant((1 + np.arange(channels, dtype=np.int32)).reshape(1, channels, 1, 1))
+    y = getattr(op, name)(op.conv_integer(x, weights), divisors)
+    operators = rewritten(Module(main=function([x], y)), RNG.integers(0, 9, (1, 2, 4, 4)).astype(np.uint8))
+    assert (operators.index(name) < operators.index("unpack_channels")) == stays_blocked

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import treadle
 from onnx import TensorProto, numpy_helper, parser
 from treadle.compiler import ir
 from treadle.compiler.evaluate import evaluate
@@ -448,3 +449,40 @@ def test_data_that_do_not_fit_the_shape() -> None:
     model.graph.initializer.append(weight)
     with pytest.raises(ModelError, match="tensor 'w'"):
         from_onnx(model)
+
+
+@pytest.mark.parametrize("size", ["0", "n"])
+def test_hardmax_of_an_axis_without_elements(size: str) -> None:
+    model = parse(f"g (float[2,{size}] x) => (float[?,?] y) {{ y = Hardmax(x) }}")
+    machine = treadle.VirtualMachine(treadle.compile(model, embed_native=False, progress=False))
+    assert machine["main"](np.zeros((2, 0), np.float32)).numpy().shape == (2, 0)
+    if size == "n":
+        x = np.array([[1, 3, 3], [-1, -2, -3]], np.float32)
+        np.testing.assert_array_equal(machine["main"](x).numpy(), [[0, 1, 0], [1, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "s = SequenceConstruct(x, one) y = ConcatFromSequence<axis: int = 0>(s)",
+        "s = SequenceConstruct(one, x) y = ConcatFromSequence<axis: int = 0, new_axis: int = 1>(s)",
+        "y = Concat<axis: int = 0>(x, one)",
+    ],
+)
+def test_a_size_of_1_is_no_other_where_tensors_are_joined(node: str) -> None:
+    rank = "?,?,?" if "new_axis" in node else "?,?"
+    model = parse(f"g (float[2,n] x, float[2,1] one) => (float[{rank}] y) {{ {node} }}")
+    machine = treadle.VirtualMachine(treadle.compile(model, embed_native=False, progress=False))
+    ones = np.ones((2, 1), np.float32)
+    assert machine["main"](ones, ones).numpy().size == 4
+    with pytest.raises(ShapeError):
+        machine["main"](np.ones((2, 3), np.float32), ones)
+
+
+def test_gather_nd_of_a_batch_whose_size_only_a_run_knows() -> None:
+    model = parse("g (float[n,3] x, int64[2,1] at) => (float[?] y) { y = GatherND<batch_dims: int = 1>(x, at) }")
+    machine = treadle.VirtualMachine(treadle.compile(model, embed_native=False, progress=False))
+    x, at = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([[2], [0]])
+    np.testing.assert_array_equal(machine["main"](x, at).numpy(), [2, 3])
+    with pytest.raises(ShapeError):
+        machine["main"](np.ones((3, 3), np.float32), at)

@@ -135,8 +135,14 @@ bounds = st.one_of(st.integers(-6, 6), st.sampled_from([-(2**63), 2**63 - 1, 2**
     st.permutations(range(-3, 0)),
 )
 def test_bounds_axes_and_steps_of_slices(shape, starts, ends, steps, axes):
+    """The reference slices as Python does; by the standard "starts is clamped to [0, dims - 1] for negative stepping"."""
     sliced = node("Slice", CUBE, *[numbers(2)] * 4)
-    sliced.check(random(shape), starts, ends, axes[:2], steps)
+    x, axes = random(shape), axes[:2]
+    clamped = [
+        max(start, -shape[axis]) if step < 0 and shape[axis] else start
+        for start, step, axis in zip(starts, steps, axes, strict=True)
+    ]
+    sliced.check(x, starts, ends, axes, steps, expected=sliced.expected(x, clamped, ends, axes, steps))
 
 
 @few
@@ -309,3 +315,12 @@ def test_sizes_that_only_a_run_knows_meet_those_of_weights(behind):
     np.testing.assert_allclose(machine["main"](*feeds.values()), expected, rtol=1e-5)
     with pytest.raises(treadle.TreadleError, match="3"):
         machine["main"](random((5, 6)), *weights)  # 30 elements in 2 rows: 15 channels
+
+
+@pytest.mark.parametrize(("start", "end", "wanted"), [(-6, -9, [0]), (-9, -6, [0]), (9, -4, [4, 3, 2]), (2, 0, [2, 1])])
+def test_a_backward_slice_from_before_all_elements_begins_at_the_first(start, end, wanted):
+    sliced = node("Slice", ("float32", ("n",)), numbers(1), numbers(1), numbers(1), numbers(1))
+    x = np.arange(5, dtype=np.float32)
+    expected = [np.array(wanted, np.float32)]
+    sliced.check(x, [start], [end], [0], [-1], expected=expected)
+    sliced.check(x[:0], [start], [end], [0], [-1], expected=[x[:0]])
