@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import treadle
 from onnx import helper, numpy_helper
-from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
+from treadle.tools.random_onnx.judges import exact_session
 
 RUNTIME = "com.microsoft"
 Arrays = dict[str, np.ndarray]
@@ -44,23 +43,6 @@ def model_of(
     )
     imports = [helper.make_opsetid("", 17), helper.make_opsetid(RUNTIME, 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=8)
-
-
-def exact_session(model: bytes | str) -> onnxruntime.InferenceSession:
-    """onnxruntime for a serialised model or a path, with exact sums of 8-bit products.
-
-    On CPUs that have AVX2 but no VNNI, onnxruntime adds two products of unsigned numbers with signed weights in 16 bits, which
-    saturates. Asked for precision, it takes unsigned weights instead, where weights are constants. Products of two signed numbers
-    are exact there, and have no such form.
-    """
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except NotImplemented:
-        options.add_session_config_entry("session.x64quantprecision", "0")
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def by_onnxruntime(model: onnx.ModelProto, inputs: Arrays) -> list[np.ndarray]:

@@ -12,8 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
-
-from .runtime_models import exact_session
+from treadle.tools.random_onnx.judges import exact_session
 
 onnxruntime.set_default_logger_severity(4)
 rng = np.random.default_rng(0)

@@ -9,8 +9,7 @@ import treadle
 from onnx import TensorProto, helper, numpy_helper
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
-
-from .runtime_models import exact_session
+from treadle.tools.random_onnx.judges import exact_session
 
 RANDOM = np.random.default_rng(7)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ import onnx
 from ...compiler.frontend import onnx as _importers  # noqa: F401
 from ...compiler.frontend.onnx_table import find
 from . import control, elementwise, ml, movement, networks, quantized, runtime  # noqa: F401  (they register steps)
-from .judges import Array, type_of
+from .judges import UNSAID, Array, by_onnxruntime, type_of, unsaid
 from .walk import OPSETS, STEPS, SYMBOLS, Dead, Value, Walk
 
 LENGTH = 12  # steps that are tried
@@ -69,6 +69,33 @@ class Sample:
 
     def feeds(self) -> dict[str, Array]:
         return {value.name: value.array for value in self.inputs}
+
+    def part(self, names: Sequence[str]) -> onnx.ModelProto:
+        """The model of these values of the graph: the nodes that they are made of, and all inputs."""
+        model, wanted = onnx.ModelProto(), set(names)
+        model.CopyFrom(self.model)
+        kept = []
+        for node in reversed(self.model.graph.node):
+            if wanted.intersection(node.output):
+                kept.append(node)
+                wanted.update(_names(node))
+        del model.graph.node[:], model.graph.output[:]
+        model.graph.node.extend(reversed(kept))
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+        return model
+
+    def is_open(self, feeds: dict[str, Array]) -> bool:
+        """Whether the standard leaves open what a node of the graph gives for these arguments. Raises Refused."""
+        held = {each.name: onnx.numpy_helper.to_array(each) for each in self.model.graph.initializer}
+        for node in self.model.graph.node:
+            if node.op_type in UNSAID:
+                given = feeds | held
+                names = [name for name in (*node.input, *node.output) if name and name not in given]
+                given |= dict(zip(names, by_onnxruntime(self.part(names), feeds), strict=True))
+                results = [given[name] for name in node.output if name]
+                if unsaid(node, [given.get(name) for name in node.input], results):
+                    return True
+        return False
 
     def other_sizes(self) -> Iterator[dict[str, Array]]:
         """Arguments with other values of the symbolic sizes; their elements are those of the witness."""

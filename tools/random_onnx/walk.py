@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .judges import REFERENCE_IS_WRONG, Array, Refused, by_onnxruntime, by_reference, difference, type_of
+from .judges import REFERENCE_IS_WRONG, Array, Refused, by_onnxruntime, by_reference, difference, type_of, unsaid
 
 OPSETS = (13, onnx.defs.onnx_opset_version())
 SYMBOLS = {"n": (2, 3, 1, 5, 4), "m": (3, 1, 4, 2, 7), "k": (4, 2, 5, 3, 1)}  # sizes, the witness's first
@@ -138,6 +138,7 @@ class Walk:
     def put(self, array: Array, constant: bool | None = None) -> Value:
         """A new input or initializer that holds the array. Subgraphs have initializers alone."""
         value = Value(self.new_name(), array if isinstance(array, list) else np.asarray(array))
+        value.usable = not _huge(array)
         if self.outer or (self.chance(0.3) if constant is None else constant):
             self.initializers.append(value)
         else:
@@ -326,7 +327,12 @@ class Walk:
                 self.tally[f"only the reference takes {node.op_type}, and is wrong about {wrong}"] += 1
                 raise Dead(REFERENCE_IS_WRONG[wrong])
             said, judges = said[:1], judges[:1]
-        if any(_beyond(node.op_type, result) for results in said for result in results):
+        given = {value.name: value.array for value in operands}
+        for results in said:
+            if reason := unsaid(node, [given.get(name) for name in node.input], results):
+                self.tally[f"nothing is due of {node.op_type}"] += 1
+                raise Dead(reason)
+        if any(beyond(node.op_type, result) for results in said for result in results):
             raise Dead("beyond the numbers of the type, which each cuts off as it likes")
         if not said:
             self.tally[f"nobody takes {node.op_type}"] += 1
@@ -394,6 +400,14 @@ def _within(array: np.ndarray, low: float | None, high: float | None, nonzero: b
     )
 
 
+def _huge(array: Array) -> bool:
+    """Whether there are integers that float64 does not hold, such as a bound that means "to the end": each judge rounds them
+    as it likes."""
+    if isinstance(array, list) or np.asarray(array).dtype.kind not in "iu":
+        return False
+    return bool((np.abs(np.asarray(array).astype(np.float64)) > 2**53).any())
+
+
 def _few_digits(array: np.ndarray) -> bool:
     """Whether floats have so few digits that the next sums are exact too, in float16 even."""
     with np.errstate(all="ignore"):
@@ -401,7 +415,7 @@ def _few_digits(array: np.ndarray) -> bool:
     return bool((np.isfinite(scaled) & (np.round(scaled) == scaled) & (np.abs(scaled) <= 512)).all())
 
 
-def _beyond(operator: str, array: Array) -> bool:
+def beyond(operator: str, array: Array) -> bool:
     """Whether integers may have left their range."""
     is_integer = not isinstance(array, list) and array.dtype.kind in "iu"
     return operator in _GROWING and is_integer and bool((np.abs(array.astype(np.float64)) > 2**30).any())
