@@ -27,9 +27,11 @@ ELSEWHERE = {
         "test_onnx_random.py: what they draw is no two judges' matter",
     ),
     **dict.fromkeys(
-        ("StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
-        "test_onnx_strings.py: texts",
+        ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+        "test_onnx_texts.py: texts",
     ),
+    **dict.fromkeys(("com.microsoft.MurmurHash3", "com.microsoft.Tokenizer"), "test_onnx_texts.py: texts"),
+    "ImageDecoder": "test_onnx_held.py: files of images",
     **dict.fromkeys(
         ("ai.onnx.ml.CategoryMapper",),
         "tests/compiler/ml: texts and maps",
