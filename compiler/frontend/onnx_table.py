@@ -113,8 +113,9 @@ def find(domain: str, name: str, opset: int) -> Importer | None:
 
 
 def supported() -> list[str]:
-    """The names of all operators that have an importer."""
-    return sorted(f"{domain}.{name}".lstrip(".") for domain, name in _TABLE)
+    """The names of all operators that have an importer of Treadle's."""
+    own = (key for key, versions in _TABLE.items() if not all(version.by_user for version in versions))
+    return sorted(f"{domain}.{name}".lstrip(".") for domain, name in own)
 
 
 def attribute_value(attribute: onnx.AttributeProto) -> Any:

@@ -65,7 +65,9 @@ def same_dtype(inputs: Sequence[TensorType], kinds: frozenset[DType] = ANY) -> D
 
 
 def require_value(value: float | None, dtype: DType) -> None:
-    """The number is one of the element type; every number is one of a float type."""
+    """The number is one of the element type; every number is one of a float type, and none is a text."""
+    if dtype.is_string:
+        raise mismatch("an element type of numbers", dtype.name)
     if value is None or dtype.is_float:
         return
     low, high = dtype.bounds

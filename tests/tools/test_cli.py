@@ -339,7 +339,7 @@ def test_doctor_knows_which_variables_there_are(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TREADLE_TARGET", "abacus")
     found = {finding.name: finding for finding in doctor.examine()}
     assert "no such variable; did you mean TREADLE_CACHE" in found["TREADLE_CAHCE"].problem
-    assert "TREADLE_NUM_THREADS='many': invalid literal" in found["TREADLE_NUM_THREADS"].problem
+    assert "TREADLE_NUM_THREADS='many': a number from 1 on is expected" in found["TREADLE_NUM_THREADS"].problem
     assert "LLVM knows no CPU 'abacus'" in found["TREADLE_TARGET"].problem
 
 
