@@ -36,6 +36,7 @@ def _full(shape: tuple[int, ...], value: float, dtype: DType) -> np.ndarray:
 
 
 def _infer_arange(inputs: Sequence[TensorType], start: Dim, stop: Dim, step: int, dtype: DType) -> TensorType:
+    require_value(None, dtype)
     if step == 0:
         raise mismatch("a step other than 0", step)
     distance = dims.add(stop, dims.multiply(start, -1))

@@ -416,6 +416,10 @@ WRONG: list[tuple[str, list[tuple[str, tuple]], dict, str]] = [
     ("reshape", [(F, ("n", 3))], {"shape": ("n + 1", 3)}, "expected a shape of 3*n elements"),
     ("reshape", [(F, (2, 3))], {"shape": (4, -1)}, "expected a shape of 6 elements"),
     ("concat", [(F, (2, 3)), (F, (2, 4))], {}, "expected tensors of one shape but for axis 0"),
+    *[
+        (name, [], {**attributes, "dtype": S}, "expected an element type of numbers, but string")
+        for name, attributes in (("constant", {"value": 1}), ("full", {"shape": (2,)}), ("arange", {"stop": 3}))
+    ],
     ("split", [(F, ("n",))], {"sizes": (1, 2)}, "expected sizes that sum to n"),
     ("softmax", [(F, (2, 3))], {"axis": 2}, "expected an axis from -2 to 1, but 2 came"),
     ("softmax", [(F, (2, 3))], {"axes": 2}, "softmax has no attribute 'axes'; its attributes: axis"),
