@@ -10,6 +10,8 @@ into a file never imports the compiler.
 """
 
 import importlib
+import importlib.util
+import sys
 from typing import TYPE_CHECKING
 
 from . import formats, vm
@@ -158,17 +160,33 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        from .formats.errors import UnknownAttributeError
-        from .formats.names import near
+if not TYPE_CHECKING:  # a checker is to refuse what there is not
 
-        raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}{near(name, __all__)}")
-    module = importlib.import_module(home, __name__)
-    value = module if home == f".{name}" else getattr(module, name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            from .formats.errors import UnknownAttributeError
+
+            raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}", lambda: _instead_of(name))
+        module = importlib.import_module(home, __name__)
+        value = module if home == f".{name}" else getattr(module, name)
+        globals()[name] = value
+        return value
+
+
+def _instead_of(name: str) -> str:
+    """The end of a message about a name that there is not here: where it is, or which is like it. Submodules are asked for here
+    before they are imported."""
+    from .formats.elsewhere import elsewhere
+    from .formats.names import near
+
+    if meant := elsewhere("treadle", name):
+        return meant
+    if not name.startswith("_") and importlib.util.find_spec(f"{__name__}.{name}") is None:
+        for place in ("errors", "InstrumentAction", "debug", "op"):
+            if name in dir(getattr(sys.modules[__name__], place)):
+                return f"; there is {__name__}.{place}.{name}"
+    return near(name, __all__)
 
 
 def __dir__() -> list[str]:

@@ -108,6 +108,10 @@ class Results:
         self._total = None if source.rows is None else math.ceil(source.rows / batch_size)
         self._pairs = self._shown(iter(schedule)) if progress else iter(schedule)
 
+    def __repr__(self) -> str:
+        batches = "batches" if self._total is None else f"{self._total} batches"
+        return f"<Results of {batches}: iterate over it, or .numpy() joins them>"
+
     def __iter__(self) -> Results:
         return self
 

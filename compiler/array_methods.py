@@ -15,10 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import dims
 from ..formats.calling import Suggesting, public_class
+from ..formats.dims import Dim
 from ..formats.dtypes import DType
+from ..formats.elsewhere import elsewhere
 from ..formats.errors import InferenceError, UnsupportedOperatorError
 from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
+from .einsum import einsum
+from .operator_functions import is_operator
 
 UFUNCS = {  # NumPy's name → the operator's, where they differ; others that have the name of an operator are that one
     "absolute": "abs",
@@ -171,6 +176,10 @@ class ArrayMethods(Suggesting):
     def _instead_of(self, name: str) -> str:
         if name in _OF_ELEMENTS:
             return f": {_NO_ELEMENTS}"
+        if is_operator(name):
+            return f"; op.{name}(x) is the operator"
+        if meant := elsewhere("Expression", name) or elsewhere("op", name):
+            return meant
         if hasattr(np.ndarray, name):
             return ", which arrays have; dir(treadle.op) lists the operators that there are"
         return super()._instead_of(name)
@@ -500,6 +509,55 @@ _COMPOSED: dict[str, Callable[..., Any]] = {
 }
 
 
+class _Steps:
+    """The steps of a lowering as expressions."""
+
+    def __init__(self, apply: Callable[..., Any]) -> None:
+        self.op = apply
+
+    @staticmethod
+    def checked(value: Any, shape: tuple[Dim, ...]) -> Any:
+        from .builder import match_shape
+
+        return match_shape(value, shape) if dims.asks_a_run(value.shape, shape) else value
+
+
+def _einsum(apply: Callable[..., Any], equation: Any, *operands: Any, optimize: Any = True) -> Any:
+    """In an order that nothing changes: from left to right."""
+    if not isinstance(equation, str):
+        raise InferenceError("np.einsum: equation: expected a text, such as 'ij,jk->ik', in front of the operands")
+    given = [_expression(apply, each) for each in operands]
+    for each in given:
+        each._rank("np.einsum")
+    return einsum(_Steps(apply), given, equation)
+
+
+def _sort(apply: Callable[..., Any], a: Any, axis: int | None = -1, *, place: int = 0) -> Any:
+    """The elements, or for `place` 1 where they stood, of equal ones the first in front."""
+    x = _expression(apply, a)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    size = x.shape[_axis("np.sort", axis, x._rank("np.sort"))]
+    return apply("top_k", x, k=size, axis=axis, largest=False)[place]
+
+
+def _norm(apply: Callable[..., Any], x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Of vectors the sum of the magnitudes (order 1), or the root of the sum of the squares (2), which is a matrix's too."""
+    is_one_axis = axis is not None and not isinstance(axis, (tuple, list))
+    of_vectors = is_one_axis or _expression(apply, x)._rank("np.linalg.norm") == 1
+    if ord not in ((None, 1, 2) if of_vectors else (None, "fro")):
+        raise _none(f"norm of order {ord!r}", "np.linalg")
+    axes = (axis,) if is_one_axis else axis
+    return apply("l1_norm" if ord == 1 else "l2_norm", x, axes=axes, keepdims=keepdims)
+
+
+def _result_type(apply: Callable[..., Any], *operands: Any) -> np.dtype:
+    dtypes = [each.dtype if isinstance(each, ArrayMethods) else each for each in operands]
+    if any(dtype is None for dtype in dtypes):
+        raise InferenceError("np.result_type: the type of an expression is not known yet")
+    return np.result_type(*(dtype.numpy if isinstance(dtype, DType) else dtype for dtype in dtypes))
+
+
 def _var(apply: Callable[..., Any], a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
     a = _expression(apply, a)
     apart = a - a.mean(axis=axis, keepdims=True)
@@ -615,4 +673,9 @@ FUNCTIONS |= {
     np.pad: _pad,
     np.shape: _shape,
     np.ndim: _ndim,
+    np.einsum: _einsum,
+    np.sort: _sort,
+    np.argsort: functools.partial(_sort, place=1),
+    np.linalg.norm: _norm,
+    np.result_type: _result_type,
 }

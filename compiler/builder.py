@@ -20,7 +20,8 @@ import numpy as np
 
 from ..formats import dims
 from ..formats.calling import public
-from ..formats.dims import Dim
+from ..formats.dims import Dim, SymbolicDim
+from ..formats.dtypes import DType
 from ..formats.errors import InferenceError, SubscriptError, UnknownNameError
 from ..formats.limits import DIMENSION
 from ..formats.names import near
@@ -51,7 +52,7 @@ from .user_lines import line_of_user
 if TYPE_CHECKING:
     from .operator_types import ModelOperators
 
-Operand = Union["Expression", np.ndarray, np.generic, float, int, bool]
+Operand = Union["Expression", np.ndarray, np.generic, float, int, bool, SymbolicDim]
 _TYPES = (TensorType, TupleType, FunctionType, DataType, TypeVariable)
 
 
@@ -161,6 +162,15 @@ class Expression(ArrayMethods, Node):
             )
         return _indexed(self, index if isinstance(index, tuple) else (index,))
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise InferenceError(
+            "an expression is a value, and nothing is assigned to its parts; op.where(condition, new, x), op.concat, "
+            "op.put_along_axis and op.scatter_nd make another one"
+        )
+
+    def __delitem__(self, index: Any) -> None:
+        self[index] = None
+
     def __iter__(self) -> Iterator[Expression]:
         fields = _fields(self)
         if fields is None:
@@ -233,12 +243,12 @@ def _index_part(part: Any) -> Any:
         return slice(*(None if each is None else _slice_bound(each) for each in (part.start, part.stop, part.step)))
     if isinstance(part, np.integer):
         return int(part)
-    if isinstance(part, (Expression, np.ndarray, list)):
-        made = part if isinstance(part, Expression) else constant(part)
+    if isinstance(part, (Expression, np.ndarray, list, SymbolicDim)):
+        made = constant(part) if isinstance(part, (np.ndarray, list)) else expression(part)
         if made.dtype is None or made.dtype.is_integer:
             return made
     raise InferenceError(
-        f"a tensor is indexed by integers, slices, ..., None and tensors of integers, not by {part!r}; see op.where"
+        f"a tensor is indexed by integers, slices, ..., None and tensors of integers, not by {check.told(part)}; see op.where"
     )
 
 
@@ -302,17 +312,40 @@ def _is_sized(value: Expression, axis: int) -> bool:
 
 
 @public
-def var(name: str, shape: Sequence[int | str | Dim] | Type | None = (), dtype: object = "float32") -> Expression:
-    """A variable: a tensor of this shape (strings are symbolic dimensions), or of any type given in place of the shape."""
+def var(
+    name: str, shape: Sequence[int | str | Dim] | Type | DataTypeBuilder | str | None = (), dtype: object = "float32"
+) -> Expression:
+    """A variable: a tensor of this shape (strings are symbolic dimensions), or of any type given in place of the shape: a type,
+    its text, such as "fn(float32[n]) -> float32[n]", or a data type without parameters."""
     check.text("var: name", name)
-    is_type = shape is None or isinstance(shape, _TYPES)
-    type_: Any = shape if is_type else tensor(dtype, check.shape(f"var({name!r}): shape", shape))
+    is_type = shape is None or isinstance(shape, (*_TYPES, DataTypeBuilder)) or check.is_text_of_type(shape)
+    where = f"var({name!r}): shape"
+    type_: Any = None
+    if shape is not None:
+        type_ = _type_of(where, shape) if is_type else tensor(dtype, check.shape(where, shape))
     return Expression(atom=ir.Var(name, type_), type=type_)
+
+
+def _type_of(where: str, given: Any) -> Type:
+    """A type where one is expected: its text is read, and a data type without parameters stands for itself. Raises
+    InferenceError, ParseError."""
+    if isinstance(given, DataTypeBuilder):
+        return given()
+    if isinstance(given, str):
+        from .text import parse_type
+
+        given = parse_type(given)
+        check.no_element_type(where, given)
+    if not isinstance(given, _TYPES):
+        raise check.refuse(where, 'a type, or its text, such as "float32[n]"', given)
+    return given
 
 
 @public
 def constant(value: object, dtype: Any = None) -> Expression:
     """A tensor known now."""
+    if isinstance(value, SymbolicDim):
+        raise InferenceError(f"constant: {value} is a size that only a run tells; as an operand it is an int64 scalar")
     return _constant("constant", value, dtype)
 
 
@@ -346,9 +379,7 @@ def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
     """
     check.text("import_: name", name)
     if isinstance(type, str):
-        from .text import parse_type
-
-        type = parse_type(type)  # type: ignore[assignment]
+        type = _type_of(f"import {name!r}", type)  # type: ignore[assignment]
     if not isinstance(type, FunctionType):
         raise InferenceError(f"import {name!r}: expected the type of a function, {type} came")
     callee = Expression(atom=ir.GlobalRef(""), type=type)
@@ -368,13 +399,21 @@ def import_(name: str, type: FunctionType | str) -> Callable[..., Expression]:
 
 
 def expression(value: Operand, where: str = "a value") -> Expression:
-    """The value as an expression: arrays and numbers are constants. `where` says in messages what it is for."""
+    """The value as an expression: arrays and numbers are constants, sizes int64. `where` says in messages what it is for."""
     if isinstance(value, Expression):
         return value
+    if isinstance(value, SymbolicDim):
+        return _size(value)
     if isinstance(value, ConstructorFunction):
         name = value.constructor.name
         raise InferenceError(f"{where}: the constructor {name} came; {name}(…) makes a value")
     return _constant(where, value)
+
+
+def _size(dim: SymbolicDim, dtype: DType | None = None) -> Expression:
+    """A size that a run tells, as a scalar: int64, or of the element type that a number would have in its place."""
+    size = op.reshape(op.shape_tensor(dims=(dim,)), shape=())
+    return size if dtype is None or dtype is DType.int64 else op.cast(size, dtype=dtype)
 
 
 def _arguments(values: Sequence[Operand], types: Sequence[Type]) -> tuple[Expression, ...]:
@@ -425,17 +464,28 @@ def _result_types(operator: Operator, operands: Sequence[Expression], attributes
     try:
         return operator.result_types([operand.type for operand in operands], attributes)  # type: ignore[misc]
     except InferenceError as error:
-        if type(error) is not InferenceError or error.message.startswith(f"{operator.name}:"):
+        if type(error) is not InferenceError:
             raise
-        raise InferenceError(f"{operator.name}: {error.message}") from None
+        begin = "" if error.message.startswith(f"{operator.name}:") else f"{operator.name}: "
+        raise InferenceError(f"{begin}{error.message}{_how_to_convert(operands)}") from None
+
+
+def _how_to_convert(operands: Sequence[Expression]) -> str:
+    """The end of the message where operands are numbers of several element types: nothing is converted in silence."""
+    dtypes = dict.fromkeys(operand.dtype for operand in operands if operand.dtype and not operand.dtype.is_string)
+    if len(dtypes) < 2 or DType.bool in dtypes:
+        return ""
+    wanted = next((dtype for dtype in dtypes if dtype.is_float), next(iter(dtypes)))
+    return f"; nothing is converted in silence: .astype({wanted.name!r}) makes one of the other"
 
 
 def _operands(operator: Operator, args: Sequence[Operand], attributes: Attributes) -> tuple[Expression, ...]:
-    """The operands as expressions; numbers take the element type that `dtype_of_numbers` says."""
+    """The operands as expressions; numbers, lists of numbers and symbolic sizes take the element type that `dtype_of_numbers`
+    says."""
     where = [f"{operator.name}: {operator.input_name(number)}" for number in range(len(args))]
-    if not any(isinstance(arg, (bool, int, float)) for arg in args):
+    numbers = list(map(_number_like, args))
+    if not any(number is not None for number in numbers):
         return tuple(map(expression, args, where))
-    numbers = [arg if isinstance(arg, (bool, int, float)) else None for arg in args]
     others = [
         expression(arg, place) if number is None else None
         for arg, number, place in zip(args, numbers, where, strict=True)
@@ -446,8 +496,30 @@ def _operands(operator: Operator, args: Sequence[Operand], attributes: Attribute
         types: list[Any] = [None if other is None else other.type for other in others]
         dtype = dtype_of_numbers(operator, types, numbers, attributes)
         atoms = [None if n is None else number_as(n, dtype or default_dtype(n)) for n in numbers]
-    pairs = zip(others, atoms, strict=True)
-    return tuple(Expression(atom=atom, type=atom.type) if atom else other for other, atom in pairs)  # type: ignore[misc]
+    triples = zip(others, atoms, args, strict=True)
+    return tuple(other if atom is None else _of_number(arg, atom) for other, atom, arg in triples)  # type: ignore[misc]
+
+
+def _number_like(value: Any) -> bool | int | float | None:
+    """A number of the kind of an operand that takes its element type from the others; None for another operand."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, SymbolicDim):
+        return 1
+    numbers = list(check.numbers_of(value)) if isinstance(value, (list, tuple)) else []
+    if not numbers or None in numbers or all(isinstance(number, bool) for number in numbers):
+        return None
+    kind = float if any(isinstance(number, float) for number in numbers) else int
+    return max((kind(number) for number in numbers if number is not None), key=abs)
+
+
+def _of_number(value: Any, atom: ir.Constant) -> Expression:
+    """The operand that `_number_like` saw a number in, of the element type of the constant that was made of that number."""
+    if isinstance(value, SymbolicDim):
+        return _size(value, atom.type.dtype)
+    if isinstance(value, (list, tuple)):
+        return _constant("a list of numbers", value, atom.type.dtype)
+    return Expression(atom=atom, type=atom.type)
 
 
 def _weak(number: bool | int | float) -> ir.Constant:
@@ -518,15 +590,19 @@ class FunctionExpression(Expression):
 
 @public
 def function(
-    params: Sequence[Expression], body: Operand | Callable[..., Any], result_type: Type | None = None, name: str = ""
+    params: Sequence[Expression],
+    body: Operand | Callable[..., Any],
+    result_type: Type | str | DataTypeBuilder | None = None,
+    name: str = "",
 ) -> FunctionExpression:
-    """A function of variables: the body is an expression over them, or a Python function that makes one of them."""
+    """A function of variables: the body is an expression over them, or a Python function that makes one of them. A function that
+    calls itself says its result's type: `TensorType("int64")`, its text `"int64[]"`, or a data type."""
     params = check.several("function: params", params, "variables, made by var()")
     variables = _variables(params)
     if not isinstance(name, str):
         raise check.refuse("function: name", "a string", name)
-    if result_type is not None and not isinstance(result_type, _TYPES):
-        raise check.refuse("function: result_type", "a type", result_type)
+    if result_type is not None:
+        result_type = _type_of("function: result_type", result_type)
     if _is_python_function(body):
         check.arity("function: the body", body, len(params))  # type: ignore[arg-type]
         body = body(*params)  # type: ignore[operator]
@@ -551,10 +627,16 @@ def function(
 def if_(condition: Operand, then: Any, otherwise: Any) -> Expression:
     """`then` if the scalar condition is not zero, else `otherwise`; only that one is computed."""
     branches = (_result(then, "if_: then"), _result(otherwise, "if_: otherwise"))
+    chooses = expression(condition, "if_: the condition")
+    if isinstance(chooses.type, TensorType) and chooses.type.rank:
+        raise InferenceError(
+            f"if_: the condition: expected a scalar, {chooses.type} came; .any() and .all() make one of it, "
+            "and op.where chooses element by element"
+        )
     type_ = branches[0].type if branches[0].type == branches[1].type else None
     return Expression(
         lambda atoms, blocks: ir.If(atoms[0], *blocks),
-        (expression(condition, "if_: the condition"),),
+        (chooses,),
         branches,
         type=type_,
         name="chosen",
@@ -683,6 +765,10 @@ class ConstructorFunction:
     def __init__(self, definition: DataTypeDefinition, constructor: Constructor) -> None:
         self.definition, self.constructor = definition, constructor
 
+    def __repr__(self) -> str:
+        fields = ", ".join(map(str, self.constructor.fields))
+        return f"<constructor {self.definition.name}.{self.constructor.name}({fields})>"
+
     def __call__(self, *args: Operand) -> Expression:
         name, case = self.definition.name, self.constructor.name
         if len(args) != len(self.constructor.fields):
@@ -705,14 +791,17 @@ class DataTypeBuilder:
         self.definition = definition
         self._constructors = {case.name: ConstructorFunction(definition, case) for case in definition.constructors}
 
-    def __call__(self, *arguments: Type) -> DataType:
+    def __call__(self, *arguments: Type | str | DataTypeBuilder) -> DataType:
         name, parameters = self.definition.name, self.definition.parameters
         if len(arguments) != len(parameters):
             raise InferenceError(f"{name} takes {len(parameters)} types, {len(arguments)} came")
-        for argument in arguments:
-            if not isinstance(argument, _TYPES):
-                raise check.refuse(f"{name}(…)", "a type", argument)
-        return DataType(name, arguments)
+        return DataType(name, tuple(_type_of(f"{name}(…)", argument) for argument in arguments))
+
+    def __repr__(self) -> str:
+        return f"<{self.definition}>"
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._constructors)
 
     def __getattr__(self, name: str) -> ConstructorFunction:
         try:
@@ -726,7 +815,7 @@ class DataTypeBuilder:
 
 @public
 def data_type(text: str) -> DataTypeBuilder:
-    """A data type from its text: `data_type("List[a] = Nil | Cons(a, List[a])")`. Raises ParseError."""
+    """A data type from its text: `data_type("List[a] = Nil | Cons(a, List[a])")`. Raises ParseError, InferenceError."""
     from .text import parse_data_type
 
     check.text("data_type: text", text, "text such as 'List[a] = Nil | Cons(a, List[a])'")
@@ -735,6 +824,7 @@ def data_type(text: str) -> DataTypeBuilder:
         raise InferenceError(
             f"data_type: {text!r} has no constructors; expected text such as 'List[a] = Nil | Cons(a, List[a])'"
         )
+    check.constructors(definition)
     return DataTypeBuilder(definition)
 
 
@@ -753,18 +843,20 @@ def _clauses(clauses: Any) -> list[tuple[Any, Any]]:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise check.refuse(f"match_: clause {number}", "a pair of a pattern and a value or function", pair)
         if not isinstance(pair[0], _PATTERNS):
-            raise check.refuse(f"match_: the pattern of clause {number}", "a constructor, as List.Cons", pair[0])
-    return pairs
+            expected = "a constructor, as List.Cons, or ... for all that no clause before fits"
+            raise check.refuse(f"match_: the pattern of clause {number}", expected, pair[0])
+    return [(ir.Wildcard() if pattern is ... else pattern, body) for pattern, body in pairs]
 
 
-_PATTERNS = (ConstructorFunction, ir.Wildcard, ir.Bind, ir.ConstructorPattern, ir.TuplePattern)
+_PATTERNS = (ConstructorFunction, ir.Wildcard, ir.Bind, ir.ConstructorPattern, ir.TuplePattern, type(...))
 
 
 @public
 def match_(value: Expression, clauses: Mapping[Any, Any] | Sequence[tuple[Pattern, Any]]) -> Expression:
     """The first clause whose pattern fits. A clause is a value, or a Python function of the variables that its pattern binds.
 
-    A constructor as a pattern binds all its fields, named like the function's parameters.
+    A constructor as a pattern binds all its fields, named like the function's parameters; `...` fits every value. A value that no
+    clause fits ends the call in an ExecutionError.
     """
     value = expression(value, "match_: value")
     pairs = _clauses(clauses)

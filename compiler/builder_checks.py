@@ -6,7 +6,7 @@ A mistake is refused on the line that makes it, not where something tries to use
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,16 @@ from ..formats import dims
 from ..formats.dtypes import DType
 from ..formats.errors import DTypeError, InferenceError
 from ..formats.limits import DIMENSION
-from ..formats.types import UNKNOWN, ShapeDim
+from ..formats.types import (
+    UNKNOWN,
+    DataType,
+    DataTypeDefinition,
+    FunctionType,
+    ShapeDim,
+    TupleType,
+    Type,
+    TypeVariable,
+)
 from .anf import Node
 
 _SHOWN = 40  # characters of a value in a message
@@ -136,3 +145,51 @@ def arity(where: str, body: Callable[..., Any], count: int) -> None:
         name = getattr(body, "__name__", "it")
         came = "1 argument" if count == 1 else f"{count} arguments"
         raise InferenceError(f"{where}: {name}{signature} cannot take {came}") from None
+
+
+def is_text_of_type(value: Any) -> bool:
+    """Whether it is a text that can only be a type's: a name alone may be a size's."""
+    return isinstance(value, str) and ("[" in value or "(" in value)
+
+
+def no_element_type(where: str, type_: Type) -> None:
+    """Raises InferenceError where the name of an element type stands for a type."""
+    for name in _words(type_):
+        if name in DType.__members__:
+            raise InferenceError(f"{where}: {name} is an element type; the type of a scalar is {name}[]")
+
+
+def _words(type_: Type) -> Iterator[str]:
+    """The names of data types in a type, and of its variables."""
+    if isinstance(type_, (DataType, TypeVariable)):
+        yield type_.name
+    parts: Iterable[Type] = ()
+    if isinstance(type_, DataType):
+        parts = type_.arguments
+    elif isinstance(type_, TupleType):
+        parts = type_.fields
+    elif isinstance(type_, FunctionType):
+        parts = (*type_.params, type_.result)
+    for part in parts:
+        yield from _words(part)
+
+
+def constructors(definition: DataTypeDefinition) -> None:
+    """Raises InferenceError for a data type whose constructors are not told apart, or whose fields have no type."""
+    where = f"data_type: {definition.name}"
+    seen: set[str] = set()
+    for case in definition.constructors:
+        if case.name in seen:
+            raise InferenceError(f"{where} has two constructors {case.name}")
+        seen.add(case.name)
+        for field in case.fields:
+            no_element_type(f"{where}: {case.name}", field)
+
+
+def numbers_of(values: Iterable[Any]) -> Iterator[bool | int | float | None]:
+    """Python's numbers in lists of lists; None for anything else."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from numbers_of(value)
+        else:
+            yield value if type(value) in (bool, int, float) else None

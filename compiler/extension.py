@@ -17,8 +17,15 @@ from typing import Any, TypeVar, Union
 
 import numpy as np
 
-from ..formats.calling import public, users_module
-from ..formats.errors import CompileError, ExecutionError, InferenceError, TreadleError, UnknownAttributeError
+from ..formats.calling import public, raised, told, users_module
+from ..formats.errors import (
+    CompileError,
+    ExecutionError,
+    InferenceError,
+    ParseError,
+    TreadleError,
+    UnknownAttributeError,
+)
 from ..formats.extensions import EXTENSIONS, Extension
 from ..formats.types import FunctionType, TensorType, TupleType, Type
 from .kernels.own import OWN, OwnKernel
@@ -32,6 +39,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 Infer = Union[str, Callable[..., Any]]
 
 _KINDS = {bool: Kind.BOOL, int: Kind.INT, float: Kind.FLOAT, str: Kind.STRING, tuple: Kind.INTS}
+_EXAMPLE = 'write it as "fn(float32[n, 3], float32[3]) -> float32[n]", or as a function of TensorTypes'
 _KINDS_BY_NAME = {kind.__name__: found for kind, found in _KINDS.items()}
 
 
@@ -85,7 +93,7 @@ def operator(
     register(
         name,
         " ".join(names),
-        _inference(name, infer),
+        _inference(name, infer, names),
         _evaluation(name, reference),
         Fusion.OPAQUE,
         (doc or inspect.getdoc(reference) or f"an operator of {provider}").rstrip("."),
@@ -172,13 +180,24 @@ def _told(function: Callable[..., Any]) -> bytes:
         return code.co_code + repr(code.co_consts).encode() if code else repr(function).encode()
 
 
-def _inference(name: str, infer: Infer) -> Callable[..., Any]:
+def _inference(name: str, infer: Infer, names: Sequence[str]) -> Callable[..., Any]:
     if isinstance(infer, str):
         from .text import parse_type
 
-        type_ = parse_type(infer)
+        try:
+            type_ = parse_type(infer)
+        except ParseError as error:
+            raise CompileError(f"operator {name!r}: infer: {error}\n{_EXAMPLE}") from error
         if not isinstance(type_, FunctionType) or not all(isinstance(each, TensorType) for each in _flat(type_)):
-            raise CompileError(f"operator {name!r}: infer: expected the type of a function of tensors, {infer!r} came")
+            raise CompileError(
+                f"operator {name!r}: infer: expected the type of a function of tensors, {infer!r} came; {_EXAMPLE}"
+            )
+        if len(names) != len(type_.params) and not any(each.startswith("*") for each in names):
+            raise CompileError(
+                f"operator {name!r}: {infer} does not have an input for each of "
+                f"{', '.join(each.rstrip('?') for each in names)}; parameters of the reference that are no tensors are "
+                "attributes, and stand behind *"
+            )
         return lambda inputs, **_: _matched(type_, inputs)
     if not callable(infer):
         raise CompileError(
@@ -190,11 +209,11 @@ def _inference(name: str, infer: Infer) -> Callable[..., Any]:
         try:
             results = infer(*inputs, **_those(attributes, asked))
         except UnknownAttributeError as error:  # of a type: the fault is the function's
-            raise InferenceError(f"{name}: its infer raised AttributeError: {error}") from error
+            raise InferenceError(f"{name}: its infer raised {raised(error, infer)}") from error
         except TreadleError:
             raise
         except Exception as error:
-            raise InferenceError(f"{name}: its infer raised {type(error).__name__}: {error}") from error
+            raise InferenceError(f"{name}: its infer raised {raised(error, infer)}") from error
         each = results if isinstance(results, tuple) else (results,)
         if not each or not all(isinstance(result, TensorType) for result in each):
             raise InferenceError(f"{name}: its infer gave {results!r}; expected a TensorType, or a tuple of them")
@@ -216,7 +235,8 @@ def _matched(type_: FunctionType, inputs: Sequence[TensorType]) -> Any:
     for param, came in zip(type_.params, inputs, strict=True):
         wanted = substituted(param, sizes)
         if wanted != came:
-            raise mismatch(f"{param}" + (f", here {wanted}," if wanted != param else ""), came)
+            is_sized = isinstance(param, TensorType) and param.rank == came.rank and wanted != param
+            raise mismatch(f"{param} (here {wanted})" if is_sized else param, came)
     result = substituted(type_.result, sizes)
     return result.fields if isinstance(result, TupleType) else result
 
@@ -230,7 +250,12 @@ def _evaluation(name: str, reference: Callable[..., Any]) -> Callable[..., Any]:
         except (TreadleError, MemoryError, IndexError):
             raise
         except Exception as error:
-            raise ExecutionError(f"{name}: its reference raised {type(error).__name__}: {error}") from error
+            raise ExecutionError(f"{name}: its reference raised {raised(error, reference)}") from error
+        for each in results if isinstance(results, (tuple, list)) else (results,):
+            if not isinstance(each, (np.ndarray, np.generic, int, float)):
+                raise ExecutionError(
+                    f"{name}: its reference gave {told(each)}; expected an array, or a tuple of arrays"
+                )
         return tuple(results) if isinstance(results, list) else results
 
     return evaluated

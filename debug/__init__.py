@@ -55,10 +55,13 @@ __all__ = [
 def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
+        from ..formats.elsewhere import elsewhere
         from ..formats.errors import UnknownAttributeError
         from ..formats.names import near
 
-        raise UnknownAttributeError(f"module {__name__!r} has no attribute {name!r}{near(name, __all__)}")
+        raise UnknownAttributeError(
+            f"module {__name__!r} has no attribute {name!r}", lambda: elsewhere("debug", name) or near(name, __all__)
+        )
     value = getattr(importlib.import_module(home, __name__), name)
     globals()[name] = value
     return value

@@ -7,7 +7,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from ..formats.calling import public
 from ..formats.disassembly import dis
@@ -65,7 +68,7 @@ def diff(a: Any, b: Any) -> Difference:
     found = Difference()
     found.signatures = list(_only(_signatures(a), _signatures(b)))
     found.metadata = list(_only(_metadata(a), _metadata(b)))
-    found.constants = list(_counted(_constants(a), _constants(b)))
+    found.constants = list(_counted(_constants(a), _constants(b), _readers(a) | _readers(b)))
     found.primitives = list(_counted(_primitives(a), _primitives(b)))
     mine, others = ({function.name for function in each.program.functions} for each in (a, b))
     for name in sorted(mine & others):
@@ -93,10 +96,21 @@ def _only(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[str]:
 
 
 def _constants(executable: Executable) -> Counter[str]:
-    return Counter(
-        f"{array.dtype.name}[{', '.join(map(str, array.shape))}] {hashlib.sha256(array.tobytes()).hexdigest()[:_DIGITS]}"
-        for array in executable.constants
-    )
+    return Counter(map(_constant, executable.constants))
+
+
+def _constant(array: np.ndarray) -> str:
+    digest = hashlib.sha256(array.tobytes()).hexdigest()[:_DIGITS]
+    return f"{array.dtype.name}[{', '.join(map(str, array.shape))}] {digest}"
+
+
+def _readers(executable: Executable) -> dict[str, str]:
+    """The model nodes that load each constant: which layer differs."""
+    nodes: dict[str, dict[str, None]] = {}
+    for each in dis(executable):
+        if each.opname == "load_const" and each.node:
+            nodes.setdefault(_constant(each.argval["const"]), {})[each.node] = None
+    return {text: f"  of {', '.join(map(repr, names))}" for text, names in nodes.items()}
 
 
 def _primitives(executable: Executable) -> Counter[str]:
@@ -106,9 +120,10 @@ def _primitives(executable: Executable) -> Counter[str]:
     )
 
 
-def _counted(a: Counter[str], b: Counter[str]) -> Iterator[str]:
+def _counted(a: Counter[str], b: Counter[str], notes: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
     for sign, rest in (("-", a - b), ("+", b - a)):
-        yield from (f"{sign} {text}" + (f" ({count} times)" if count > 1 else "") for text, count in rest.items())
+        for text, count in rest.items():
+            yield f"{sign} {text}{f' ({count} times)' if count > 1 else ''}{notes.get(text, '')}"
 
 
 def _instructions(executable: Executable, function: str) -> list[str]:

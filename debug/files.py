@@ -5,21 +5,31 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
+from ..formats.calling import told
 from ..formats.errors import ArgumentError, naming
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 _LONGEST = 80  # characters of a name of a file, of the 255 bytes that file systems take
 
 
+def path_of(path: Any, what: str) -> Path:
+    """Raises ArgumentError for what is no path."""
+    try:
+        return Path(path)
+    except TypeError:
+        raise ArgumentError(f"{what}: expected a path, {told(path)} came") from None
+
+
 def new_folder(path: str | os.PathLike, what: str, overwrite: bool = False) -> Path:
     """Makes a folder. Raises ArgumentError for one that is not empty, unless it is to be overwritten, and FileError."""
-    folder = Path(path)
+    folder = path_of(path, f"{what}: folder")
     with naming(f"{what} in {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
         if not overwrite and any(folder.iterdir()):
             raise ArgumentError(
-                f"{what}: the folder {str(folder)!r} is not empty; name a new one, or say overwrite=True"
+                f"{what}: the folder {str(folder)!r} is not empty; name a new one, or say overwrite=True (--overwrite)"
             )
     return folder
 

@@ -16,7 +16,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
@@ -28,6 +27,8 @@ from ..formats.executable import Executable
 from ..formats.isa import Kind, Role
 from ..formats.program import Function
 from ..formats.types import TensorType, Type
+from .files import path_of
+from .subject import executable_of
 
 _CALL, _CONSTANT, _RETURN = "call", "load_const", "ret"
 _Value = tuple[int, int]  # a node's number, and which of its results; parameters are the results of node -1
@@ -58,16 +59,14 @@ class Graph:
 
 
 @public
-def save_graph(model: Executable, path: str | os.PathLike, *, function: str | None = None) -> None:
-    """Writes the graph of each function, or of one. A path ends in `.netron.json` or `.explorer.json`. Raises ArgumentError,
-    UnknownFunctionError, and FileError."""
-    target = Path(path)
+def save_graph(model: Any, path: str | os.PathLike, *, function: str | None = None) -> None:
+    """Writes the graph of each function, or of one, of an executable, of a file of one, or of a model, which is compiled. A path
+    ends in `.netron.json` or `.explorer.json`. Raises ArgumentError, UnknownFunctionError, FileError, CompileError."""
+    target = path_of(path, "save_graph: path")
     writer = next((write for suffix, write in _WRITERS.items() if target.name.endswith(suffix)), None)
     if writer is None:
         raise ArgumentError(f"save_graph: the path {str(target)!r} ends in neither {' nor '.join(_WRITERS)}")
-    if not isinstance(model, Executable):
-        raise ArgumentError(f"save_graph: expected an Executable, a {type(model).__name__} came")
-    content = json.dumps(writer(target.name, graphs(model, function)))
+    content = json.dumps(writer(target.name, graphs(executable_of(model, "save_graph"), function)))
     with naming(f"the graph in {str(target)!r}"):
         target.write_text(content)
 

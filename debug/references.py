@@ -100,7 +100,8 @@ def _of_onnxruntime(model: Any, feeds: Mapping[str, np.ndarray]) -> Reference:
         import onnxruntime
     except ModuleNotFoundError:
         raise MissingPackageError(
-            'compare(against="onnxruntime") needs onnxruntime: pip install onnxruntime; against="reference" does without'
+            'compare(against="onnxruntime") needs onnxruntime: pip install onnxruntime; against="reference" does without, '
+            "and so does an executable, which treadle.compile makes of a model"
         ) from None
     proto = _proto(model)
     results = [info.name for info in proto.graph.output]

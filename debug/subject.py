@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats import dims
+from ..formats.calling import told
 from ..formats.errors import ArgumentError
 from ..formats.executable import SUFFIX, Executable, load
 from ..formats.names import near
@@ -80,6 +81,7 @@ def subject(
     """`model` is an executable or the path of one; or what `treadle.compile` takes, which is compiled; or a Subject."""
     if isinstance(model, Subject):
         return model
+    model = _of_machine(model)
     if isinstance(model, Executable):
         return Subject(model, None, function, trust_native)
     if isinstance(model, (str, os.PathLike)) and is_executable(Path(model)):
@@ -90,9 +92,17 @@ def subject(
     return Subject(executable, model, function, False, opt_level, tuple(without))
 
 
+def _of_machine(model: Any) -> Any:
+    """The executable of a machine; anything else as it is."""
+    from ..vm.machine import VirtualMachine
+
+    return model.executable if isinstance(model, VirtualMachine) else model
+
+
 def executable_of(model: Any, what: str) -> Executable:
-    """An executable itself, loaded from a file, or compiled without kernels. Raises ArgumentError for what is none and becomes
-    none, which `what` asked for, and what loading and compiling raise."""
+    """An executable itself or a machine's, loaded from a file, or compiled without kernels. Raises ArgumentError for what is none
+    and becomes none, which `what` asked for, and what loading and compiling raise."""
+    model = _of_machine(model)
     if isinstance(model, Executable):
         return model
     if isinstance(model, (str, os.PathLike)) and is_executable(Path(model)):
@@ -100,9 +110,7 @@ def executable_of(model: Any, what: str) -> Executable:
     from ..compiler import ir
 
     if not isinstance(model, (str, os.PathLike, bytes, ir.Module)) and not hasattr(model, "SerializeToString"):
-        raise ArgumentError(
-            f"{what}: expected an Executable, a model, or a file of either, a {type(model).__name__} came"
-        )
+        raise ArgumentError(f"{what}: expected an Executable, a model, or a file of either, {told(model)} came")
     from ..compiler.driver import compile
 
     return compile(model, embed_native=False, progress=False)

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..formats.calling import public
@@ -24,6 +23,7 @@ from ..formats.errors import ArgumentError, naming
 from ..vm.hooks import Event, InstrumentAction
 from ..vm.parts_log import Part, TickClock
 from ..vm.threads import pool
+from .files import path_of
 from .flow import Step
 from .statistics import Stats, Watch
 from .subject import arguments, subject
@@ -162,7 +162,7 @@ def save_trace(
 ) -> None:
     """Writes the timeline of one call to a file: .json for Chrome's format, .pftrace for Perfetto's. Raises ArgumentError for
     another ending, FileError, and what running raises."""
-    file = Path(path)
+    file = path_of(path, "save_trace: path")
     if file.suffix not in _WRITERS:
         raise ArgumentError(f"trace: {file.name!r} must end with {' or '.join(_WRITERS)}")
     content = _WRITERS[file.suffix](record(model, feeds, function=function, **options))

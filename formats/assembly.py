@@ -26,7 +26,7 @@
 results, the type table. Any word may name a constant or label. Comments start with #.
 """
 
-from .assembly_parser import parse_assembly
+from .assembly_parser import naming_lines, parse_assembly
 from .assembly_printer import print_assembly
 
-__all__ = ["parse_assembly", "print_assembly"]
+__all__ = ["naming_lines", "parse_assembly", "print_assembly"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from .bytecode import CodeBuilder, Label, code_array, int_register
 from .constants import aligned
 from .disassembly import LAYOUTS, Operand
 from .dtypes import DType
+from .errors import VerificationError
 from .isa import BY_NAME, Field, Kind
 from .names import near
 from .program import Function, Import, Program, SourceLocation
@@ -29,6 +31,23 @@ def parse_assembly(text: str, *, folder: str | os.PathLike | None = None) -> Pro
     Raises ParseError with line, column and the line itself; FormatError for tables that do not agree.
     """
     return _Parser(text, folder).program()
+
+
+@contextlib.contextmanager
+def naming_lines(text: str, *, folder: str | os.PathLike | None = None) -> Iterator[None]:
+    """Within this, a VerificationError of an instruction of the program of that text shows the instruction's line too."""
+    try:
+        yield
+    except VerificationError as error:
+        if error.function is None or error.instruction is None:
+            raise
+        parser = _Parser(text, folder)
+        parser.program()
+        at = parser.places[error.function, error.instruction]
+        line, shown = text.count("\n", 0, at) + 1, text[at:].partition("\n")[0].partition("#")[0].rstrip()
+        message = f"line {line}, `{shown[:80]}`: {error.message.removeprefix(f'{error.layer}: ')}"
+        where = {"function": error.function, "instruction": error.instruction, "node": error.node}
+        raise VerificationError(message, layer=error.layer, **where) from None
 
 
 class _Prototype(NamedTuple):
@@ -56,6 +75,7 @@ class _Parser(TableParser):
         self.calls: list[tuple[str, int, int, int]] = []  # name, place in the text, function, word: known at the end
         self.code: list[list[int]] = []
         self.locations: list[SourceLocation] = []
+        self.places: dict[tuple[str, int], int] = {}  # function, instruction → where it begins in the text
 
     def program(self) -> Program:
         self.read_sections(
@@ -145,7 +165,7 @@ class _Parser(TableParser):
     def func(self) -> None:
         prototype = self.prototype()
         code = CodeBuilder()
-        body = _Body(self, code, len(self.functions))
+        body = _Body(self, code, prototype.name, len(self.functions))
         body.parse()
         words, _ = code.finish()
         counts = body.derived_counts(len(prototype.param_names)) | prototype.counts
@@ -200,8 +220,9 @@ class _Parser(TableParser):
 class _Body:
     """The instructions of one function."""
 
-    def __init__(self, parser: _Parser, code: CodeBuilder, function: int) -> None:
-        self.parser, self.scanner, self.code, self.function = parser, parser.scanner, code, function
+    def __init__(self, parser: _Parser, code: CodeBuilder, name: str, function: int) -> None:
+        self.parser, self.scanner, self.code, self.name, self.function = parser, parser.scanner, code, name, function
+        self.count = 0  # of instructions
         self.labels: dict[str, Label] = {}
         self.label_uses: dict[str, int] = {}  # name → place in the text
         self.highest = {"r": -1, "i": -1}  # registers
@@ -252,6 +273,8 @@ class _Body:
         self.references = []
         fields = {operand.field.name: self.operand(operand) for operand in LAYOUTS[name]}
         offset = self.code.emit(name, **fields)
+        self.parser.places[self.name, self.count] = start
+        self.count += 1
         for field, function, place in self.references:
             self.parser.calls.append((function, place, self.function, offset + BY_NAME[name].places()[field]))
         if name == "frame_tensor":

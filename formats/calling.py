@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import ArgumentError, TreadleError, UnknownAttributeError
 from .names import near
@@ -19,6 +22,8 @@ from .names import near
 _F = TypeVar("_F", bound=Callable[..., Any])
 _C = TypeVar("_C", bound=type)
 _ROOT = __name__.partition(".")[0]
+_BETWEEN = ("contextlib", "functools")  # modules whose wrappers stand between Treadle's functions and their callers
+BY_NAME = "; arguments by name are given as f(**feeds), and as kwargs=feeds of machine.call"  # to who gave a mapping
 _SCRIPTS = (f"{_ROOT}.tests.", f"{_ROOT}.examples.")
 
 
@@ -63,7 +68,7 @@ def misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     owner = _is_method(function) and bool(parameters)
     parameters, args = parameters[owner:], args[owner:]
     name = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
-    return ArgumentError(f"{name}: {_misfit(parameters, args, kwargs)}")
+    return ArgumentError(f"{name}: {_misfit(name, parameters, args, kwargs)}")
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
@@ -71,7 +76,7 @@ def _is_method(function: Callable[..., Any]) -> bool:
     return next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
 
 
-def _misfit(parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def _misfit(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     kinds = inspect.Parameter
     by_position = [each for each in parameters if each.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
     by_name = [each.name for each in parameters if each.kind in (kinds.KEYWORD_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
@@ -79,7 +84,9 @@ def _misfit(parameters: list[inspect.Parameter], args: tuple[Any, ...], kwargs: 
     unknown = next((key for key in kwargs if key not in by_name), None)
     if unknown is not None and not takes_any:
         there = f"; there {'are' if len(by_name) > 1 else 'is'} {', '.join(by_name)}" if by_name else "; it takes none"
-        return f"{unknown!r} is no parameter{near(unknown, by_name) or there}"
+        from .elsewhere import parameter_elsewhere
+
+        return f"{unknown!r} is no parameter{parameter_elsewhere(name, unknown) or near(unknown, by_name) or there}"
     if len(args) > len(by_position) and not any(each.kind is kinds.VAR_POSITIONAL for each in parameters):
         only = [each.name for each in parameters if each.kind is kinds.KEYWORD_ONLY]
         further = f"; by name: {', '.join(only)}" if only else ""
@@ -102,14 +109,21 @@ class Suggesting:
 
     __slots__ = ()
 
-    def __getattr__(self, name: str) -> Any:
-        kind = type(self).__name__
-        if name.startswith("_"):  # protocols ask for these, and want no sentence
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-        raise UnknownAttributeError(f"{kind} has no attribute {name!r}{self._instead_of(name)}")
+    if not TYPE_CHECKING:  # a checker is to refuse what there is not
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            if name.startswith("_"):  # protocols ask for these, and want no sentence
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+            raise UnknownAttributeError(f"{kind} has no attribute {name!r}", lambda: self._instead_of(name))
 
     def _instead_of(self, name: str) -> str:
         """The end of the message: what may have been meant."""
+        from .elsewhere import elsewhere  # who makes no mistake does not pay for it
+
+        for kind in type(self).__mro__:
+            if meant := elsewhere(kind.__name__, name):
+                return meant
         return near(name, [each for each in dir(self) if not each.startswith("_")])
 
 
@@ -128,9 +142,26 @@ def told(value: object) -> str:
     return f"{'an' if kind[:1].lower() in tuple('aeiou') else 'a'} {kind}"
 
 
+def raised(error: BaseException, function: Callable[..., Any]) -> str:
+    """What a function of a user's raised, in a message: with the last line of its file that was run."""
+    code = getattr(inspect.unwrap(function), "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if _is_of(frame.f_code, code)]
+    place = f" ({os.path.basename(code.co_filename)}:{lines[-1]})" if code is not None and lines else ""
+    kind = "AttributeError" if isinstance(error, UnknownAttributeError) else type(error).__name__
+    return f"{kind}: {error}{place}"
+
+
+def _is_of(code: CodeType, other: CodeType | None) -> bool:
+    return other is not None and code.co_filename == other.co_filename
+
+
 def is_own(module: str) -> bool:
     """Whether a module, by its name, is one of Treadle's; tests and examples are users'."""
     return module.startswith(f"{_ROOT}.") and not module.startswith(_SCRIPTS)
+
+
+def _is_users(module: str) -> bool:
+    return not is_own(module) and module not in _BETWEEN
 
 
 def users_module() -> str:
@@ -144,6 +175,6 @@ def users_module() -> str:
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """A warning on the user's line, however deep in Treadle it is given."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and is_own(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and not _is_users(frame.f_globals.get("__name__", "")):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)

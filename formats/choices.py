@@ -16,7 +16,11 @@ class Choices(EnumMeta):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise UnknownAttributeError(f"{cls.__name__} has no {name!r}{near(name, cls.__members__)}")
+        instead_of = cls.__dict__.get("instead_of")  # where a class knows better
+        raise UnknownAttributeError(
+            f"{cls.__name__} has no {name!r}",
+            lambda: near(name, cls.__members__) if instead_of is None else instead_of(name),
+        )
 
     def __call__(cls, *values: Any, **options: Any) -> Any:
         if len(values) != 1 or options:

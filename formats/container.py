@@ -26,6 +26,7 @@ import mmap
 import os
 import stat
 import struct
+import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
-            file.writelines(_blocks(pieces))
+            write_behind(file, blocks(pieces))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
@@ -117,9 +118,10 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     _sync_folder(target.parent)
 
 
-def _blocks(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    """The same bytes in blocks of one size; the last one is shorter. A block is overwritten by the next."""
-    block, filled = memoryview(bytearray(_BLOCK)), 0
+def blocks(pieces: Iterable[Buffer]) -> Iterator[memoryview]:
+    """The same bytes in blocks of one size; the last one is shorter. A block is overwritten by the next but one."""
+    block, other = memoryview(bytearray(_BLOCK)), memoryview(bytearray(_BLOCK))
+    filled = 0
     for piece in pieces:
         for rest in read_once(piece):
             while len(rest):
@@ -128,8 +130,38 @@ def _blocks(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
                 rest, filled = rest[count:], filled + count
                 if filled == _BLOCK:
                     yield block
-                    filled = 0
+                    block, other, filled = other, block, 0
     yield block[:filled]
+
+
+def write_behind(file: BinaryIO, parts: Iterable[Buffer]) -> None:
+    """Write the parts, each in a second thread while the next is made, which may overwrite the last but one."""
+    failures: list[BaseException] = []
+    writing: threading.Thread | None = None
+
+    def write(part: Buffer) -> None:
+        try:
+            file.write(part)
+        except BaseException as error:
+            failures.append(error)
+
+    def settle() -> None:
+        if writing is not None:
+            writing.join()
+        if failures:
+            raise failures[0]
+
+    try:
+        for part in parts:
+            settle()
+            try:
+                writing = threading.Thread(target=write, args=(part,))
+                writing.start()
+            except RuntimeError:  # the system starts no thread, or Python ends: this one writes
+                writing = None
+                write(part)
+    finally:
+        settle()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -221,6 +253,10 @@ def check_source(source: object) -> None:
     if not isinstance(source, (str, os.PathLike, bytes, bytearray, memoryview)):
         kind = type(source).__name__
         raise ArgumentError(f"expected a path or the bytes of a file, a value of type {kind} came")
+    if isinstance(source, str) and "\n" in source:
+        raise ArgumentError(
+            "expected a path or the bytes of a file, a text of several lines came; treadle.Executable.from_text takes assembly"
+        )
 
 
 def named(path: str | os.PathLike, what: str = "path") -> str:

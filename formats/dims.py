@@ -15,10 +15,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Union
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
 
 from . import limits
-from .errors import LimitError, ParseError
+from .calling import Suggesting, told
+from .errors import InferenceError, LimitError, ParseError
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,39 @@ Atom = Union[Variable, Opaque]
 Monomial = tuple[Atom, ...]  # a product, atoms sorted by their text; () is the constant 1
 
 
+def _arithmetic(sign: str, compute: Callable[[SymbolicDim, Dim], Dim]) -> Callable[[SymbolicDim, Any], Any]:
+    """An operator on two sizes. What else computes with sizes, as expressions do, says so itself."""
+
+    def operator(self: SymbolicDim, other: Any) -> Any:
+        if isinstance(other, (int, SymbolicDim, np.integer)):
+            return compute(self, other if isinstance(other, SymbolicDim) else int(other))
+        return _not_a_size(self, sign, other)
+
+    return operator
+
+
+def _of_a_run(sign: str, function: str) -> Callable[[SymbolicDim, Any], Any]:
+    """An operator whose result is no size: only a run can tell it, and an operator of the program computes it."""
+
+    def operator(self: SymbolicDim, other: Any) -> Any:
+        if isinstance(other, (int, float, SymbolicDim, np.generic)):
+            raise InferenceError(
+                f"{sign} of {self}, a size that a run tells: {function} takes it as an operand, an int64 scalar"
+            )
+        return _not_a_size(self, sign, other)
+
+    return operator
+
+
+def _not_a_size(dim: SymbolicDim, sign: str, other: object) -> Any:
+    if isinstance(other, Suggesting):  # an expression
+        return NotImplemented
+    raise InferenceError(
+        f"{sign} of {dim}, a size that a run tells, and {told(other)}: sizes compute with integers and sizes; as an operand of "
+        "an operator a size is a number like others"
+    )
+
+
 @dataclass(frozen=True, eq=True)
 class SymbolicDim:
     """A polynomial that is not a constant: ((monomial, coefficient), …), sorted, no coefficient 0."""
@@ -75,36 +111,30 @@ class SymbolicDim:
             raise AttributeError(f"the dimension {self} is no variable, and has no name")
         return str(self)
 
-    def __add__(self, other: Dim) -> Dim:
-        return add(self, other)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Dim) -> Dim:
-        return multiply(self, other)
-
-    __rmul__ = __mul__
+    __add__ = __radd__ = _arithmetic("+", lambda self, other: add(self, other))
+    __mul__ = __rmul__ = _arithmetic("*", lambda self, other: multiply(self, other))
+    __sub__ = _arithmetic("-", lambda self, other: add(self, multiply(other, -1)))
+    __rsub__ = _arithmetic("-", lambda self, other: add(other, multiply(self, -1)))
+    __floordiv__ = _arithmetic("//", lambda self, other: floordiv(self, other))
+    __rfloordiv__ = _arithmetic("//", lambda self, other: floordiv(other, self))
+    __mod__ = _arithmetic("%", lambda self, other: modulo(self, other))
+    __rmod__ = _arithmetic("%", lambda self, other: modulo(other, self))
+    __truediv__ = __rtruediv__ = _of_a_run("/", "op.divide")
+    __pow__ = __rpow__ = _of_a_run("**", "op.pow")
+    __lt__, __le__ = _of_a_run("<", "op.less"), _of_a_run("<=", "op.less_equal")
+    __gt__, __ge__ = _of_a_run(">", "op.greater"), _of_a_run(">=", "op.greater_equal")
 
     def __neg__(self) -> Dim:
         return multiply(self, -1)
 
-    def __sub__(self, other: Dim) -> Dim:
-        return add(self, multiply(other, -1))
+    if not TYPE_CHECKING:  # what raises always is no number to a type checker
 
-    def __rsub__(self, other: Dim) -> Dim:
-        return add(other, multiply(self, -1))
+        def __index__(self) -> int:
+            raise InferenceError(
+                f"the size {self._text} is known when the program runs; here it is a symbol, not an integer"
+            )
 
-    def __floordiv__(self, other: Dim) -> Dim:
-        return floordiv(self, other)
-
-    def __rfloordiv__(self, other: Dim) -> Dim:
-        return floordiv(other, self)
-
-    def __mod__(self, other: Dim) -> Dim:
-        return modulo(self, other)
-
-    def __rmod__(self, other: Dim) -> Dim:
-        return modulo(other, self)
+        __int__ = __float__ = __index__
 
     @cached_property
     def _text(self) -> str:
@@ -352,6 +382,13 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     return total
 
 
+def asks_a_run(shape: Iterable[Dim], other: Iterable[Dim]) -> bool:
+    """Whether only a run can tell if two shapes of one rank are the same. Numbers are equal, or never equal, which the inference
+    of the operator that takes them says."""
+    pairs = zip(shape, other, strict=True)
+    return any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
+
+
 def is_variable(dim: Dim) -> bool:
     """True for a dimension that is one variable and nothing else."""
     return (
@@ -478,11 +515,16 @@ def parse(text: str) -> Dim:
     return result
 
 
+def has_large_coefficient(dim: Dim) -> bool:
+    """Whether a coefficient is larger than those of a file may be."""
+    return any(abs(coefficient) > limits.DIMENSION for coefficient in _terms(dim).values())
+
+
 def _check_size(dim: Dim) -> None:
     terms = _terms(dim)
     if len(terms) > limits.DIM_TERMS or any(len(monomial) > limits.RANK for monomial in terms):
         raise ParseError(f"a dimension of more than {limits.DIM_TERMS} terms or {limits.RANK} factors")
-    if any(abs(coefficient) > limits.DIMENSION for coefficient in terms.values()):
+    if has_large_coefficient(dim):
         raise ParseError(f"a dimension's coefficient exceeds {limits.DIMENSION}")
 
 

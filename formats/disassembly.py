@@ -1,16 +1,18 @@
 """Shows bytecode: `dis` in the manner of Python's own, and the text of operands, which the assembler shares.
 
+print(treadle.dis(executable, "main"))
 for instruction in treadle.dis(executable):
     print(instruction.offset, instruction.opname, instruction.argrepr)
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .bytecode import Decoded, Value, function_words, jump_target, scan
-from .calling import public
+from .calling import public, told
 from .dtypes import DType
 from .errors import ArgumentError, DTypeError, UnknownFunctionError
 from .isa import BY_NAME, Field, Kind, Operation
@@ -47,18 +49,42 @@ class Instruction(NamedTuple):
         return f"{text:70}  # {self.node}" if self.node else text.rstrip()
 
 
+class Listing(tuple[Instruction, ...]):
+    """Instructions, one behind the other; as text a line each, under the names of their functions."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        parts = [
+            f"@{name}\n" + "\n".join(map(str, instructions))
+            for name, instructions in itertools.groupby(self, lambda each: each.function)
+        ]
+        return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        names = ", ".join(dict.fromkeys(each.function for each in self))
+        return f"<{len(self)} instructions of {names or 'no function'}>"
+
+    def _repr_html_(self) -> str:
+        from .html import preformatted
+
+        return preformatted(str(self))
+
+
 @public
-def dis(executable: Executable | Program, function: str | None = None) -> Iterator[Instruction]:
+def dis(executable: Executable | Program, function: str | None = None) -> Listing:
     """The instructions of all functions, or of one. Raises UnknownFunctionError, and FormatError for malformed code."""
     program = executable if isinstance(executable, Program) else getattr(executable, "program", None)
     if not isinstance(program, Program):
-        raise ArgumentError(f"dis(executable): expected an Executable, a {type(executable).__name__} came")
+        raise ArgumentError(
+            f"dis(executable): expected an Executable, {told(executable)} came; treadle.load reads a file"
+        )
     if function is not None and all(f.name != function for f in program.functions):
         names = ", ".join(f.name for f in program.functions)
         raise UnknownFunctionError(
             f"there is no function {function!r}; the executable has {names}{near(function, (f.name for f in program.functions))}"
         )
-    return _instructions(program, [f for f in program.functions if function is None or f.name == function])
+    return Listing(_instructions(program, [f for f in program.functions if function is None or f.name == function]))
 
 
 def _instructions(program: Program, functions: Sequence[Function]) -> Iterator[Instruction]:

@@ -223,8 +223,14 @@ class DType(Enum, metaclass=Choices):
         ):  # NumPy reads texts with a parser of its own
             known = ", ".join(dtype.name for dtype in DType)
             raise DTypeError(
-                f"no tensor element type {value!r}; Treadle has {known}{near(value, DType.__members__)}"
+                f"no tensor element type {value!r}; Treadle has {known}{DType.instead_of(value)}"
             ) from None
+
+    @staticmethod
+    def instead_of(name: object) -> str:
+        """`; did you mean float16?`, the end of a message about an element type that there is not."""
+        meant = _OTHER_NAMES.get(name.lower().removeprefix("torch.")) if isinstance(name, str) else None
+        return f"; did you mean {meant}?" if meant else near(name, DType.__members__)
 
     @classmethod
     def _missing_(cls, value: object) -> "DType":
@@ -246,6 +252,28 @@ class DType(Enum, metaclass=Choices):
             return _BY_ONNX[code]
         except KeyError:
             raise DTypeError(f"tensors of ONNX's element type {code} are not supported") from None
+
+
+_OTHER_NAMES = {  # of the element types, at other places; those that NumPy knows, as i4 for 4 bytes, have its meaning
+    other: meant
+    for meant, others in {
+        "float16": "fp16 f16 half",
+        "bfloat16": "bf16 brainfloat",
+        "float32": "fp32 f32 single",
+        "float64": "fp64 f64 double",
+        "float8_e4m3fn or float8_e5m2": "fp8 float8 e4m3 e5m2 float8_e4m3",
+        "float4_e2m1fn": "fp4 float4 nf4",
+        "int8": "qint8",
+        "uint8": "quint8",
+        "int16": "i16 short",
+        "int32": "i32",
+        "int64": "i64 long",
+        "int4 or uint4": "q4 int4x2",
+        "bool": "boolean",
+        "string": "str text object",
+    }.items()
+    for other in others.split()
+}
 
 
 _BY_CODE = {dtype.code: dtype for dtype in DType}

@@ -8,7 +8,7 @@ for programs that want them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class TreadleError(Exception):
@@ -46,7 +46,24 @@ class TreadleError(Exception):
 
 
 class UnknownAttributeError(TreadleError, AttributeError):
-    """An object, or a module, of Treadle's has no attribute of that name."""
+    """An object, or a module, of Treadle's has no attribute of that name.
+
+    `meant()` gives the end of the message, what may have been meant: it is called when the message is read, since
+    `hasattr` and `getattr` with a default never read it.
+    """
+
+    def __init__(self, message: str, meant: Callable[[], str] | None = None) -> None:
+        super().__init__(message)
+        self._meant = meant
+
+    def __str__(self) -> str:
+        if self._meant is not None:
+            self.message += self._meant()
+            self.args, self._meant = (self.message,), None
+        return super().__str__()
+
+    def __reduce__(self) -> tuple[type[UnknownAttributeError], tuple[str]]:
+        return type(self), (str(self),)
 
 
 # ---- files ----
@@ -131,6 +148,10 @@ class CompileError(TreadleError):
     """A program cannot be compiled."""
 
 
+class KernelError(CompileError):
+    """The kernel of an operator that a user has defined is not one that can be compiled."""
+
+
 class InferenceError(CompileError, TypeError):
     """Types or shapes in a program do not agree."""
 
@@ -168,7 +189,9 @@ class ModelError(CompileError, ValueError):
 
 
 class UnknownOperatorError(CompileError, LookupError):
-    """An executable needs operators that nobody has defined in this process."""
+    """An executable needs operators that nobody has defined in this process; `modules` are said to define them."""
+
+    modules: tuple[str, ...] = ()
 
 
 class LinkerError(CompileError, RuntimeError):
@@ -227,6 +250,10 @@ class UnknownFunctionError(ExecutionError, AttributeError, KeyError):
 
 class UnknownOutputError(ArgumentError, AttributeError, KeyError):
     """A call has no result of that name."""
+
+
+class UnknownPortError(ArgumentError, KeyError):
+    """A function has no parameter, or no result, of that name."""
 
 
 class UnknownGlobalFunctionError(UnknownFunctionError, ValueError):

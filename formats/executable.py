@@ -13,17 +13,17 @@ import importlib
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 import numpy as np
 
 from .. import formats
 from . import container, host_work, limits, schema, sections
-from .calling import Suggesting, mapping, public, public_class
+from .calling import Suggesting, mapping, public, public_class, told
 from .codec import Buffer
 from .constants import aligned_copy, constant_bytes, constant_type
 from .constants_file import ConstantsFile, add_constants, beside
@@ -34,8 +34,9 @@ from .library import Library
 from .mapped import is_private, release
 from .names import near
 from .origin import Origin, Stamp, absolute, stamp_of_file
-from .ports import Port, inputs_of, outputs_of
+from .ports import Ports, inputs_of, outputs_of
 from .program import Function, LateBoundConstant, Native, NativeKernel, Program, SourceLocation
+from .readable import Words
 from .tuning import Tuning
 from .types import TensorType
 from .weights import WeightTable
@@ -141,8 +142,18 @@ class Executable(Suggesting):
             return
         container.save(path, self._pieces(self._native))
 
-    def save(self) -> tuple[bytes, bytes]:
-        """The executable in two parts, (code, lib): everything but native code, and native code."""
+    @overload
+    def save(self) -> tuple[bytes, bytes]: ...
+
+    @overload
+    def save(self, path: str | os.PathLike) -> None: ...
+
+    def save(self, path: str | os.PathLike | None = None) -> tuple[bytes, bytes] | None:
+        """Write the file, as `export_library` does. Without a path, as in TVM: the executable in two parts, (code, lib):
+        everything but native code, and native code."""
+        if path is not None:
+            self.export_library(path)
+            return None
         contents = sections.encode(self._program, self._late_bound, self._native, self._tuning, self._weights)
         library = {_LIBRARY: contents.pop(_LIBRARY, [schema.NATIVE.encode([], _LIBRARY)])}
         return b"".join(container.layout(contents, _REQUIRED)), b"".join(container.layout(library, {_LIBRARY: True}))
@@ -279,6 +290,21 @@ class Executable(Suggesting):
         """The functions that can be called by name: all but those that closures are made of."""
         return [function.name for function in self._program.functions if not function.captured]
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of its functions."""
+        return iter(self.globals)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.globals
+
+    def __getitem__(self, name: str) -> NoReturn:
+        """An executable is data, and runs nothing. Raises ArgumentError, which says what does."""
+        raise ArgumentError(f"an executable is data; treadle.VirtualMachine(executable)[{name!r}] is a function")
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Likewise."""
+        raise ArgumentError('an executable is data; treadle.VirtualMachine(executable)["main"](…) calls a function')
+
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
         """The constant pool: read-only arrays, memory-mapped when they come from a file."""
@@ -292,7 +318,7 @@ class Executable(Suggesting):
     @property
     def lib(self) -> Library:
         """The primitives, and `get_source` of their kernels."""
-        return Library(self._program.primitives, self.tuning)
+        return Library(self._program.primitives, self.tuning, self._program.metadata)
 
     def function(self, name: str) -> Function:
         """Raises UnknownFunctionError."""
@@ -304,11 +330,11 @@ class Executable(Suggesting):
         message = f"there is no function {name!r}; the executable has {', '.join(self.globals) or 'none'}{hint}"
         raise UnknownFunctionError(message)
 
-    def inputs(self, name: str = "main") -> tuple[Port, ...]:
+    def inputs(self, name: str = "main") -> Ports:
         """The parameters of a function: names, element types, shapes. Raises UnknownFunctionError."""
         return inputs_of(self.function(name))
 
-    def outputs(self, name: str = "main") -> tuple[Port, ...]:
+    def outputs(self, name: str = "main") -> Ports:
         """The result of a function, or the fields of its tuple, as the model calls them. Raises UnknownFunctionError."""
         return outputs_of(self.function(name))
 
@@ -318,18 +344,28 @@ class Executable(Suggesting):
         return list(function.param_names[: len(function.param_names) - function.captured])
 
     @property
-    def bytecode(self) -> str:
+    def bytecode(self) -> Words:
         """The instructions of all functions, for people; `as_text` is the form that can be assembled again."""
         from .disassembly import print_bytecode
 
-        return print_bytecode(self._program)
+        return Words(print_bytecode(self._program))
 
     @property
-    def stats(self) -> str:
+    def stats(self) -> Words:
         """What the executable consists of, for people."""
         from .report import statistics_text
 
-        return statistics_text(self)
+        return Words(statistics_text(self))
+
+    @classmethod
+    def from_text(cls, text: str, *, folder: str | os.PathLike | None = None) -> Executable:
+        """The executable of assembly, as `as_text` and `treadle dis` write it; `folder` is where files lie that the text names.
+        It has no native code yet. Raises ParseError; a machine, which verifies, raises VerificationError."""
+        from .assembly import parse_assembly
+
+        if not isinstance(text, str):
+            raise ArgumentError(f"Executable.from_text: expected assembly, {told(text)} came")
+        return cls(parse_assembly(text, folder=folder))
 
     def as_text(self, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
         """The program as assembly, which `assembly.parse_assembly` reads back. Large constants are written as base64, into

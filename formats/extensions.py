@@ -7,6 +7,7 @@ that leaves it out is refused all the same, where its primitives are checked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from .errors import UnknownOperatorError
 from .primitive import Primitive
 
 _KEY = "operator "  # what comes before an operator's name in the metadata
+_MODULE = r"(?!__main__$)[^\W\d]\w*(\.[^\W\d]\w*)*"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def needs(primitives: Iterable[Primitive]) -> dict[str, str]:
 
 def check_present(metadata: Mapping[str, str]) -> None:
     """Raises UnknownOperatorError, which lists every operator that is needed and is not here, or in another version."""
-    lacking = []
+    lacking, modules = [], set()
     for key, wanted in metadata.items():
         if not key.startswith(_KEY):
             continue
@@ -57,10 +59,14 @@ def check_present(metadata: Mapping[str, str]) -> None:
         known = EXTENSIONS.get(name)
         if known is None:
             lacking.append(f"{name} ({wanted})")
+            modules.add(wanted.partition(" of ")[2])
         elif wanted.split(" of ")[0] != f"version {known.version}":
             lacking.append(f"{name} ({wanted}; here is {known.needed})")
     if lacking:
-        raise UnknownOperatorError(
-            f"the executable needs operators that are not known here: {', '.join(lacking)}; import the module that defines "
-            "them, with treadle.operator, before the machine is made"
+        named = tuple(sorted(each for each in modules if re.fullmatch(_MODULE, each)))
+        what = f"import {', '.join(named)}" if named else "import the module that defines them, with treadle.operator,"
+        error = UnknownOperatorError(
+            f"the executable needs operators that are not known here: {', '.join(lacking)}; {what} before it is run"
         )
+        error.modules = named
+        raise error

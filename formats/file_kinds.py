@@ -14,6 +14,7 @@ HEAD_BYTES = 4096  # of a file that are looked at
 
 _OF_TVM = bytes.fromhex("1514422fde25d2")  # what executables of TVM's machines have in common behind their first byte
 _EXPORT = "export the model to ONNX, which treadle.compile takes"
+_ORIGINAL = "treadle.compile takes the ONNX model that it was made of"
 _BUILT = "a framework exports its models to ONNX; treadle.function and treadle.Module build others"
 _LOADED_BY_NAME = "treadle.load takes one that export_library made, under a name that ends in .so, .dylib, .dll or .o"
 _PARAMETERS = "treadle.load_params takes it"
@@ -39,6 +40,10 @@ def _has(pattern: bytes) -> Callable[[bytes], object]:
 
 def _is_safetensors(head: bytes) -> bool:
     return head[8:9] == b"{" and 2 <= struct.unpack("<Q", head[:8])[0] < 1 << 32
+
+
+def _is_image(head: bytes) -> bool:
+    return head.startswith((b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*")) or head[8:12] == b"WEBP"
 
 
 def _is_npz(head: bytes) -> bool:
@@ -75,14 +80,38 @@ KINDS = (
         _LOADED_BY_NAME,
         _starts(b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"!<arch>\n"),
     ),
+    FileKind("tar", "an archive (tar)", "unpack it first", lambda head: head[257:262] == b"ustar"),
+    FileKind(
+        "compressed",
+        "a compressed file",
+        "unpack it first",
+        _starts(b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
+    ),
+    FileKind("image", "an image", "a program takes its pixels, as an array", _is_image),
     FileKind("hdf5", "an HDF5 file, as Keras saves models", _EXPORT, _starts(b"\x89HDF\r\n\x1a\n")),
     FileKind("tflite", "a TensorFlow Lite model", _EXPORT, lambda head: head[4:8] == b"TFL3"),
+    FileKind("ort", "a model in onnxruntime's own format (.ort)", _ORIGINAL, lambda head: head[4:8] == b"ORTM"),
     FileKind("gguf", "a GGUF file, as llama.cpp has them", _EXPORT, _starts(b"GGUF")),
     FileKind(
         "pickle",
         "a pickle, which could run anything; Treadle reads none",
         _EXPORT,
         _starts(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+    ),
+    FileKind(
+        "git lfs",
+        "a pointer of git-lfs, in the place of the file itself",
+        "`git lfs pull` fetches that",
+        _starts(b"version https://git-lfs"),
+    ),
+    FileKind("html", "a web page, as a download that failed leaves it", "", _has(rb"(?i)\A\s*<(!doctype html|html)\b")),
+    FileKind("openvino", "the description of an OpenVINO model (.xml)", _ORIGINAL, _has(rb"<net\s[^>]*\bversion=")),
+    FileKind("xml", "an XML text", "", _has(rb"\A\s*<\?xml\b")),
+    FileKind(
+        "onnx text",
+        "an ONNX model as text",
+        "onnx.parser.parse_model makes a model of it, which treadle.compile takes",
+        _has(rb"\A\s*<\s*ir_version\s*:"),
     ),
     FileKind(
         "graph json",
@@ -101,7 +130,7 @@ KINDS = (
     FileKind(
         "assembly",
         "assembly text",
-        "`treadle as` makes an executable of it",
+        "`treadle as`, or treadle.Executable.from_text, makes an executable of it",
         lambda head: _function(head) and _instructions(head),
     ),
     FileKind("ir", "a text of the IR", "treadle.compile takes it, under a name that ends in .ir", _function),

@@ -8,12 +8,14 @@ data Ranked[r0, …] = Rank0(r0) | Rank1(r1) | …     an array of any rank: how
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .errors import ExecutionError
+from .strings import ELEMENT, listed, to_texts
 from .types import Constructor, DataType, DataTypeDefinition, TensorType, TypeVariable
 
 _A, _K, _V = map(TypeVariable, "akv")
@@ -58,10 +60,32 @@ def _are_ranked(types: list[Any]) -> bool:
 
 
 def as_dicts(keys: np.ndarray, values: np.ndarray) -> dict | list[dict]:
-    """Maps as Python has them. Raises ExecutionError where a key lacks a value."""
-    if len(keys) != values.shape[-1]:
-        raise ExecutionError(f"maps of {len(keys)} keys have {values.shape[-1]} values")
-    names = keys.tolist()
+    """Maps as Python has them, of arrays or of string tensors' elements. Raises ExecutionError where a key lacks a value."""
+    count = len(keys)
+    if count != values.shape[-1]:
+        raise ExecutionError(f"maps of {count} keys have {values.shape[-1]} values")
+    names = listed(keys)
     if values.ndim == 1:
-        return dict(zip(names, values.tolist(), strict=True))
-    return [dict(zip(names, row, strict=True)) for row in values.tolist()]
+        return dict(zip(names, listed(values), strict=True))
+    rows = values.tolist() if values.dtype != ELEMENT else to_texts(values).tolist()
+    if 0 < count <= _MOST_WRITTEN:
+        return _dicts(count)(names, rows)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+_MOST_WRITTEN = 64  # keys of a dict that is written out
+
+
+@functools.lru_cache(_MOST_WRITTEN)
+def _dicts(count: int) -> Callable[[list, list[list]], list[dict]]:
+    """What makes a dict of so many names for each row: written out, `{k0: v0, k1: v1}` takes a fifth of the time of
+    `dict(zip(names, row))` (three keys: 0.14 and 0.7 us)."""
+    keys, values = ([f"{letter}{place}" for place in range(count)] for letter in "kv")
+    items = ", ".join(f"{key}: {value}" for key, value in zip(keys, values, strict=True))
+    scope: dict[str, Any] = {}
+    exec(
+        f"def make(names, rows):\n    [{', '.join(keys)}] = names\n"
+        f"    return [{{{items}}} for [{', '.join(values)}] in rows]",
+        scope,
+    )
+    return scope["make"]

@@ -96,9 +96,16 @@ class Operation:
     meaning: str
     roles: frozenset[Role] = frozenset()
     ends_block: bool = field(init=False)  # control never reaches the instruction behind it
+    written: tuple[int, ...] = field(init=False)  # the places of the fields of registers that are written
+    read: tuple[int, ...] = field(init=False)  # and read
+    labels: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ends_block", Role.ENDS in self.roles)
+        places = {at: each for at, each in enumerate(self.fields) if each.kind in (Kind.REF, Kind.INT, Kind.DIM)}
+        object.__setattr__(self, "written", tuple(at for at, each in places.items() if each.is_written))
+        object.__setattr__(self, "read", tuple(at for at, each in places.items() if not each.is_written))
+        object.__setattr__(self, "labels", tuple(at for at, e in enumerate(self.fields) if e.kind is Kind.LABEL))
         object.__setattr__(self, "_positions", {each.name: at for at, each in enumerate(self.fields)})
 
     def has(self, name: str) -> bool:

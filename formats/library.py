@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .. import formats
 from .calling import Suggesting, public_class
 from .errors import FormatError, TreadleError, UnknownFunctionError
+from .extensions import check_present
 from .names import near
 from .primitive import Primitive, PrimitiveDefinition
 from .tuning import Tuning
@@ -19,8 +20,11 @@ FORMS = ("python", "llvm", "asm")
 class Library(Suggesting):
     """The primitives of an executable by name: `lib.names`, `lib["conv_relu_0"]`, `lib.get_source("conv_relu_0", "asm")`."""
 
-    def __init__(self, primitives: tuple[Primitive, ...], tuning: Tuning) -> None:
-        self._tuning = tuning
+    def __init__(
+        self, primitives: tuple[Primitive, ...], tuning: Tuning, metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """`metadata` are those of the executable, which say what operators of users it needs."""
+        self._tuning, self._metadata = tuning, metadata or {}
         self._primitives = {primitive.name: primitive.definition for primitive in primitives}
 
     @property
@@ -50,13 +54,14 @@ class Library(Suggesting):
         it is compiled.
 
         Imports the compiler. Raises UnknownFunctionError, FormatError for an unknown form, CompileError for a primitive
-        that has no kernel.
+        that has no kernel, UnknownOperatorError where operators of users are not known here.
         """
         definition = self[name]
         if not isinstance(fmt, str) or fmt not in FORMS:
             raise FormatError(f"no source form {fmt!r}; there are {', '.join(FORMS)}{near(fmt, FORMS)}")
         if not formats.kernel_sources:
             raise TreadleError("formats alone cannot show sources; import treadle")
+        check_present(self._metadata)
         return importlib.import_module(formats.kernel_sources).get_source(definition, fmt, self._tuning)
 
     def __repr__(self) -> str:

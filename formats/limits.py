@@ -44,6 +44,7 @@ TEXT_BYTES = 1 << 33  # of an assembly or IR text
 # Models write weights that are all alike as one number and a shape, VGG-19 one of 411 MB; others are padded to whole blocks.
 FOLDED_BYTES = 1 << 29
 FOLDED_TIMES = 8
+FOLDED_TEXT_BYTES = 1 << 16  # of the texts that compiling makes of others by one operator
 FOLDED_BYTES_IN_ALL = 1 << 30  # of what is folded while one model is compiled, and 16 for each byte of its weights
 
 TABLE_BYTES = 1 << 28  # a section other than code, constants and native code

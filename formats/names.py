@@ -8,12 +8,17 @@ _MOST = 3  # names that are suggested
 
 
 def near(name: object, known: Iterable[object]) -> str:
-    """`; did you mean main?`, the end of a message about a name that there is not; "" where nothing is like it."""
+    """`; did you mean main?`, the end of a message about a name that there is not; "" where nothing is like it. What other tools
+    call one of the known names comes before what is only written like one."""
     if not isinstance(name, str):
         return ""
     import difflib  # who makes no mistake does not pay for it
 
+    from .elsewhere import own_words
+
     names = list(dict.fromkeys(each for each in known if isinstance(each, str)))
-    by_folded = {each.casefold(): each for each in reversed(names)}
-    found = difflib.get_close_matches(name.casefold(), by_folded, _MOST)
-    return f"; did you mean {' or '.join(by_folded[each] for each in found)}?" if found else ""
+    found = own_words(name, names)
+    if not found:
+        by_folded = {each.casefold(): each for each in reversed(names)}
+        found = [by_folded[each] for each in difflib.get_close_matches(name.casefold(), by_folded, _MOST)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""

@@ -26,7 +26,7 @@ NONE = np.zeros(0, np.uint64)  # the numbers of no texts
 _lock = threading.Lock()
 _numbers: dict[str, int] = {"": 0}
 _texts: dict[int, str] = {0: ""}
-_holders: dict[int, int] = {0: 1}  # how many hold a text
+_others: dict[int, int] = {}  # how many hold a text beside one, where any do
 _gone: deque[set[int]] = deque()  # what holders that are gone have held: they may go while the lock is held
 _last = 0
 
@@ -55,37 +55,40 @@ class Texts:
         number = _numbers.get(text) if type(text) is str else None
         if number is not None and (number in self._held or number == 0):
             return number
-        return self._taken(text)
+        return self._taken([text])[0]
 
-    def _taken(self, text: str) -> int:
+    def _taken(self, texts: list[str]) -> list[int]:
         global _last
-        if not isinstance(text, str):
-            raise DTypeError(f"expected a text, a {type(text).__name__} came")
-        text = str(text)  # not np.str_
-        size = _size(text)
+        found, held, nbytes = [], self._held, 0
         with _lock:
             _forget()
-            number = _numbers.get(text)
-            if number is None:
-                number = _last = _last + 1
-                _numbers[text], _texts[number], _holders[number] = number, text, 0
-            if number not in self._held:
-                _holders[number] += 1
-                self._held.add(number)
-                self.nbytes += _OVERHEAD + size
-        return number
+            try:
+                for text in texts:
+                    if type(text) is not str:
+                        text = _text(text)
+                    number = _numbers.get(text)
+                    if number is None or (number and number not in held):
+                        nbytes += _OVERHEAD + _size(text)
+                        if number is None:
+                            number = _last = _last + 1
+                            _numbers[text], _texts[number] = number, text
+                        else:
+                            _others[number] = _others.get(number, 0) + 1
+                        held.add(number)
+                    found.append(number)
+            finally:
+                self.nbytes += nbytes
+        return found
 
     def numbers(self, array: np.ndarray) -> np.ndarray:
         """The elements of an array of texts as those of a string tensor. Raises DTypeError, LimitError."""
-        number = self.number
-        made = np.fromiter((number(text) for text in array.reshape(-1).tolist()), np.uint64, array.size)
-        return made.view(ELEMENT).reshape(array.shape)
+        return np.array(self._taken(array.reshape(-1).tolist()), np.uint64).view(ELEMENT).reshape(array.shape)
 
     def keep(self, other: Texts) -> None:
         """Holds what another one holds."""
         with _lock:
             for number in other._held - self._held:
-                _holders[number] += 1
+                _others[number] = _others.get(number, 0) + 1
                 self._held.add(number)
         self.nbytes = max(self.nbytes, other.nbytes)
 
@@ -101,10 +104,18 @@ def _forget() -> None:
     """Takes away texts that nobody holds any more. The lock is held."""
     while _gone:
         for number in _gone.popleft():
-            _holders[number] -= 1
-            if not _holders[number]:
-                del _holders[number]
+            if number not in _others:
                 del _numbers[_texts.pop(number)]
+            elif _others[number] == 1:
+                del _others[number]
+            else:
+                _others[number] -= 1
+
+
+def _text(text: object) -> str:
+    if not isinstance(text, str):
+        raise DTypeError(f"expected a text, a {type(text).__name__} came")
+    return str(text)  # not np.str_
 
 
 def _size(text: str) -> int:
@@ -152,14 +163,26 @@ def to_texts(array: np.ndarray) -> np.ndarray:
     """The elements of a string tensor as an array of Python's texts; any other array as it is. Raises ExecutionError."""
     if array.dtype != ELEMENT:
         return array
-    made = np.empty(array.size, object)
+    made = np.array(listed(array), object)
+    return made if array.ndim == 1 else made.reshape(array.shape)
+
+
+def listed(array: np.ndarray) -> list:
+    """The elements of an array in a row, as Python has them; those of a string tensor are texts. Raises ExecutionError."""
+    flat = array if array.ndim == 1 else array.reshape(-1)
+    if array.dtype != ELEMENT:
+        return flat.tolist()
     try:
-        made[:] = [_texts[number] for number in array.reshape(-1).view(np.uint64).tolist()]
+        return [_texts[number] for number in flat.view(np.uint64).tolist()]
     except KeyError as error:
         raise ExecutionError(
             f"the element {error.args[0]} of a string tensor is no text: nothing was written there"
         ) from None
-    return made.reshape(array.shape)
+
+
+def longest(array: np.ndarray) -> int:
+    """Characters of the longest text of a string tensor; 0 of any other array."""
+    return max(map(len, to_texts(array).reshape(-1)), default=0) if array.dtype == ELEMENT else 0
 
 
 # ---- as files have them ----

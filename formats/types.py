@@ -9,10 +9,11 @@ a                    a type variable (in generic data types and functions; never
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Union
 
-from . import dims
+from . import dims, limits
 from .calling import Suggesting, public_class
 from .dims import Dim
 from .dtypes import DType
@@ -64,6 +65,20 @@ class TensorType(Suggesting):
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+def size_problem(type_: TensorType) -> str:
+    """What is wrong with a shape whose extents or bytes could overflow anywhere; "" if nothing is. Unknown and symbolic
+    dimensions count as 1."""
+    if len(type_.shape) > limits.RANK:
+        return f"has rank {type_.rank}; at most {limits.RANK} is allowed"
+    known = [dim for dim in type_.shape if isinstance(dim, int)]
+    if any(not 0 <= dim <= limits.DIMENSION for dim in known):
+        return f"has a dimension outside of 0 … {limits.DIMENSION}"
+    # zeros count as 1: the product of the others must not overflow either, where a kernel computes strides
+    if math.prod(max(dim, 1) for dim in known) * type_.dtype.itemsize > limits.DIMENSION:
+        return f"has more than {limits.DIMENSION} bytes"
+    return ""
 
 
 @dataclass(frozen=True)

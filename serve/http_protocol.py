@@ -31,6 +31,7 @@ class Connection(HttpToolsProtocol):
         self._quick: HttpApp | None = self.config.app if isinstance(self.config.app, HttpApp) else None
         self._pending: bytearray | None = None  # the body of a request that may be answered without a task
         self._waits_for_head = True
+        self._kept = b""  # of a head, until more of it comes
         self._silent = 0  # bytes since a head, a piece of a body or a request was over
         self._since = self.loop.time()  # when we began to wait for a head
         self._left: tuple[int, float] | None = None  # bytes of answers that were unread, and when
@@ -43,8 +44,10 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._silent += len(data)
-        if self._waits_for_head and b"pgrade:" in data:
-            data = _without_upgrade(data)
+        if self._waits_for_head:
+            data, self._kept = _whole_names(self._kept + data)
+            if b"pgrade:" in data:
+                data = _without_upgrade(data)
         super().data_received(data)
         if self._pending is not None:  # its body is not all there
             self._begin()
@@ -156,6 +159,14 @@ def _without_upgrade(data: bytes) -> bytes:
     first request. httptools would leave its body out; that a server ignores the wish is HTTP's own rule."""
     head, end, rest = data.partition(b"\r\n\r\n")
     return re.sub(rb"(?i)\r\nupgrade:", b"\r\nX-Ignored:", head) + end + rest
+
+
+def _whole_names(data: bytes) -> tuple[bytes, bytes]:
+    """What came of a head, and of its end what may be the beginning of the field that `_without_upgrade` renames."""
+    at = -1 if b"\r\n\r\n" in data else data.rfind(b"\r")
+    if at >= 0 and b"\r\nupgrade:".startswith(data[at:].lower()):
+        return data[:at], data[at:]
+    return data, b""
 
 
 async def sweep(connections: set[Any]) -> None:

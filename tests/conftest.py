@@ -2,6 +2,8 @@
 
 A serial test measures time, memory or threads, and runs while no other test does. The processes agree on that by a lock on a
 file: shared by ordinary tests, exclusive for a serial one.
+
+Hypothesis judges what programs do, not how long a busy machine takes to draw or to run an example.
 """
 
 from __future__ import annotations
@@ -19,6 +21,12 @@ from typing import Any
 import pytest
 
 BUILD_ENGINE = "from treadle.vm.core import engine; engine()"
+
+with contextlib.suppress(ImportError):  # some environments have no property tests
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("treadle")
 
 
 class Shared:
@@ -52,6 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(Shared())
+    elif hasattr(config, "workerinput"):
+        # kernels are built by one process for each that tests: as many as CPUs would start for each, and wait for each other
+        os.environ.setdefault("TREADLE_JOBS", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
     [NAME=][TYPE=]SOURCE        x=1x3x224x224xf32=@x.npy   x=@x.npy   2x3xf32=random:7   0.5
     TYPE                        sizes and an element type, joined by x: 2x3xf32, i64 (a scalar); 2x3 for the program's own type
     SOURCE                      @FILE.npy, random:SEED, one number for all elements, or all of them: 1,2,3,4
+                                @FILE.npz without a name gives each input the array of its name
 
 A name may be left out where the position says it; a type where the program's signature or the file says it.
 """
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 from ..formats import dims, limits
 from ..formats.dtypes import DType
 from ..formats.errors import TreadleError
+from ..formats.file_kinds import HEAD_BYTES, kind_of, told
 from ..formats.names import near
 from ..formats.types import TensorType, Type
 
@@ -89,7 +91,7 @@ class TensorArgument:
         return elements.reshape(shape)
 
     def _from_file(self, declared: Type | None) -> np.ndarray:
-        array = read_array(self.source[1:])
+        array = read_array(self.source[1:], self.name or "")
         dtype = self.dtype or (declared.dtype if isinstance(declared, TensorType) else None)
         if self.dtype is None and dtype is not None and dtype.numpy != array.dtype:
             raise UsageError(
@@ -223,15 +225,46 @@ def require_file(path: str | Path) -> None:
         raise UsageError(f"{what} {str(path)!r}")
 
 
-def read_array(path: str) -> np.ndarray:
-    """An .npy file. Raises UsageError for anything else; pickled objects are refused."""
+def spread(arguments: Iterable[TensorArgument]) -> Iterator[TensorArgument]:
+    """The arguments; an .npz file that is for no name alone is one for each of its arrays, by its name. Raises UsageError."""
+    for argument in arguments:
+        if argument.name is None and argument.is_file and argument.source.endswith(".npz"):
+            for name in _names_in(argument.source[1:]):
+                yield replace(argument, name=name)
+        else:
+            yield argument
+
+
+def _names_in(path: str) -> list[str]:
+    """The names of the arrays in an .npz file. Raises UsageError."""
+    require_file(path)
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return list(arrays)
+    except Exception as error:
+        raise UsageError(f"{path!r} is not a readable .npz file: {error}") from None
+
+
+def read_array(path: str, name: str = "") -> np.ndarray:
+    """An .npy file, or the array of an .npz file that has the name, or is alone. Raises UsageError for anything else; pickled
+    objects are refused."""
     require_file(path)
     try:
         array = np.load(path, allow_pickle=False)
+        if isinstance(array, np.lib.npyio.NpzFile):
+            with array as arrays:
+                names = list(arrays)
+                array = arrays[name] if name in names else arrays[names[0]] if len(names) == 1 else names
     except Exception as error:  # NumPy reads the header as Python's text: tokens, syntax, nesting, sizes may be wrong
-        raise UsageError(f"{path!r} is not a readable .npy file: {error}") from None
+        with open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+        kind = kind_of(head)
+        why = error if kind is not None and kind.name == "npy" else f"{told(head)}; numpy.save writes such files"
+        raise UsageError(f"{path!r} is not a readable .npy file: {why}") from None
     if not isinstance(array, np.ndarray):
-        raise UsageError(f"{path!r} holds several arrays; one .npy file a tensor is needed")
+        raise UsageError(
+            f"{path!r} holds {', '.join(array) or 'no array'}, and none is called {name!r}{near(name, array)}"
+        )
     return array
 
 
@@ -284,4 +317,17 @@ def byte_count(text: str) -> int:
     return int(Fraction(match.group(1)) * _UNITS[match.group(2).upper()])
 
 
+_SECONDS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "min": Fraction(60), "h": Fraction(3600)}
+_DURATION = re.compile(rf"(\d{{1,9}}(?:\.\d{{1,9}})?)\s*({'|'.join(_SECONDS)})?")
+
+
+def seconds(text: str) -> float:
+    """Seconds, also as 500ms, 90s, 2m or 1h. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is not None:
+        return float(Fraction(match.group(1)) * _SECONDS[match.group(2) or "s"])
+    return float(text)
+
+
+seconds.__name__ = "number of seconds (as 90, 500ms or 2m)"
 byte_count.__name__ = "number of bytes (as 500000, 512M or 2G)"  # what argparse says it is not

@@ -5,6 +5,7 @@ call       a small network from Python, NumPy arrays in, NumPy arrays out       
 profiler   ResNet-50 on one thread with a profiler and without, in turns: CPU time     share
 cold       a fresh process with a warm cache: import, load, first result            seconds
 compile    ResNet-50 with an empty kernel cache, and once more                      seconds
+layers     compiling a small transformer of 50, 500 and 5,000 layers                seconds, peak resident bytes
 memory     a fresh process that loads a model of the zoo and runs it once           peak resident bytes
 threads    sharing a primitive among threads, and models on 1, 2 … threads          us, ms
 models     the zoo, model by model: see tools/race.py                               ms
@@ -26,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import accuracy, decode, race, scaling, throughput
+from . import accuracy, decode, depth, race, scaling, throughput
 from .least_calls import dispatch_text
 from .paged import measure_paged
 from .serving import measure_serve
@@ -51,16 +52,17 @@ def add_commands(commands: Any) -> None:
         epilog=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    bench.add_argument("what", choices=[*sorted(_BENCHMARKS), *_OF_THE_ZOO])
+    bench.add_argument("what", choices=[*sorted(_BENCHMARKS), *_WITH_OPTIONS])
     bench.add_argument("--repeat", type=int, metavar="N", help="how often each thing is measured")
     race.add_options(bench)
+    depth.add_options(bench)
     throughput.add_options(bench)
     bench.set_defaults(command=bench_command)
 
 
 def bench_command(options: argparse.Namespace) -> int:
-    if options.what in _OF_THE_ZOO:
-        return _OF_THE_ZOO[options.what](options)
+    if options.what in _WITH_OPTIONS:
+        return _WITH_OPTIONS[options.what](options)
     measure, repeat = _BENCHMARKS[options.what]
     report = measure(options.repeat or repeat)
     if options.json:
@@ -257,9 +259,10 @@ _BENCHMARKS: dict[str, tuple[Callable[[int], dict[str, Any]], int]] = {
     "profiler": (measure_profiler, 80),
     "serve": (measure_serve, 10),
 }
-_OF_THE_ZOO: dict[str, Callable[[argparse.Namespace], int]] = {
+_WITH_OPTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
     "accuracy": accuracy.accuracy_command,
     "decode": decode.decode_command,
+    "layers": depth.layers_command,
     "memory": memory_command,
     "models": race.race_command,
     "threads": scaling.threads_command,

@@ -19,23 +19,30 @@ from ..vm import processes
 if TYPE_CHECKING:
     import onnx
 
-# Both read the inputs from a file, and print what they used. Linux's VmHWM starts at exec; ru_maxrss, which other systems
-# have, starts with what the parent held, in KiB (bytes on macOS).
+# The peak of a process' resident memory, in bytes. Linux's VmHWM starts at exec; ru_maxrss, which other systems have, starts with
+# what the parent held, in KiB (bytes on macOS).
+PEAK_BYTES = """
+import sys
+def peak_bytes():
+    try:
+        lines = open("/proc/self/status").read().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+    except OSError:
+        import resource
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+"""
+
+# Both engines read the inputs from a file, and print what they used.
 _HEAD = """
 import time; start = time.perf_counter()
 import json, sys
 import numpy as np
 feeds = dict(np.load(sys.argv[2]))
 """
-_TAIL = """
+_TAIL = f"""
 seconds = time.perf_counter() - start
-try:
-    lines = open("/proc/self/status").read().splitlines()
-    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
-except OSError:
-    import resource
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps({"seconds": seconds, "peak_bytes": peak}))
+{PEAK_BYTES}
+print(json.dumps({{"seconds": seconds, "peak_bytes": peak_bytes()}}))
 """
 _ENGINES = {
     "treadle": """

@@ -1,4 +1,4 @@
-"""The `treadle` command. Each module of `_COMMANDS` adds its commands; nothing heavy is imported before one of them runs.
+"""The `treadle` command. Each module of `_COMMANDS` adds its commands, and is imported where one of them is asked for.
 
 Exit codes: 0 all is well, 1 results differ from what was expected, 2 the command line is wrong, 3 a file or model is invalid,
 4 the program failed while it ran, or a file could not be written, 5 the program, or its compilation, passed one of its budgets.
@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ..formats.errors import (
@@ -22,21 +23,22 @@ from ..formats.errors import (
     ParseError,
     TreadleError,
     UnknownOperatorError,
+    UnsupportedOperatorError,
 )
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
-_COMMANDS = (
-    ".execute",
-    ".inspect",
-    ".operators",
-    ".profile",
-    ".debugging",
-    ".serve",
-    ".bench",
-    ".maintenance",
-    ".doctor",
-)
+_COMMANDS = {  # by module, in the order of `treadle --help`
+    ".execute": ("compile", "run"),
+    ".inspect": ("info", "stats", "verify", "dis", "as"),
+    ".operators": ("ops",),
+    ".profile": ("profile",),
+    ".debugging": ("compare", "nonfinite", "dump", "source", "diff", "graph"),
+    ".serve": ("serve",),
+    ".bench": ("bench",),
+    ".maintenance": ("warmup", "cache"),
+    ".doctor": ("doctor", "knobs"),
+}
 _DESCRIPTION = "Compile tensor programs to executables, run them, and look inside."
 
 
@@ -57,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    parser = _parser()
+    parser = _parser(arguments[0] if arguments else None)
     commands = _commands(parser)
     if not arguments:
         parser.print_help()
@@ -86,24 +88,34 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _import(names: Iterable[str]) -> None:
-    """Modules of users, which define operators and importers. Raises UsageError for one that cannot be imported."""
+    """Modules of users, which define operators and importers. Python looks for them in the working directory too, as for
+    `python -m`. Raises UsageError for one that cannot be imported."""
     for name in names:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
         try:
+            if os.sep in name or name.endswith(".py"):
+                module = ".".join(Path(name).with_suffix("").parts)
+                raise ModuleNotFoundError(f"a module's name is expected, such as {module}, not its file's")
             importlib.import_module(name)
         except Exception as error:
             from .arguments import UsageError
 
-            hint = "; PYTHONPATH says where Python looks" if isinstance(error, ModuleNotFoundError) else ""
+            is_missing = isinstance(error, ModuleNotFoundError) and error.name and name.startswith(error.name)
+            hint = "; Python looks in the working directory, and where PYTHONPATH says" if is_missing else ""
             raise UsageError(f"--import {name}: {type(error).__name__}: {error}{hint}") from error
 
 
 def _no_command(word: str, commands: Iterable[str]) -> str:
     """What to say of a first word that is none: often the file is given without one."""
+    from ..formats.elsewhere import elsewhere
     from ..formats.names import near
 
     if os.path.isfile(word):
         return f"the command is missing: `treadle run {word}` runs the program, `treadle info {word}` shows it"
-    return f"there is no command {word!r}{near(word, commands)}; `treadle --help` lists them"
+    return (
+        f"there is no command {word!r}{elsewhere('command', word) or near(word, commands)}; `treadle --help` lists them"
+    )
 
 
 def _no_option(word: str, command: argparse.ArgumentParser) -> str:
@@ -142,7 +154,9 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and not isinstance(error, TreadleError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, UnknownOperatorError):
-        return f"{text}: --import MODULE"
+        return f"{text}: {' '.join(f'--import {module}' for module in error.modules) or '--import MODULE'}"
+    if isinstance(error, UnsupportedOperatorError) and "onnx_operator" in text:
+        return f"{text}; --import MODULE names the module that has it"
     if isinstance(error, (BudgetExceededError, CompileBudgetError)) and error.budget:  # as the command line calls it
         return text.replace(f"max_{error.budget}", f"--max-{error.budget}")
     return text
@@ -161,19 +175,22 @@ def _commands(parser: argparse.ArgumentParser) -> Mapping[str, Any]:
     return next(found, {})
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(word: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands; of those of one module where `word` is one of them, for importing the others takes time."""
     from .. import __version__
 
     parser = _Parser("treadle", description=_DESCRIPTION, epilog=(__doc__ or "").partition("\n\n")[2])
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
-    for name in _COMMANDS:
+    homes = [name for name, own in _COMMANDS.items() if word in own] or _COMMANDS
+    for name in homes:
         try:
             module = importlib.import_module(name, __package__)
         except ModuleNotFoundError as error:
             if error.name != f"{__package__}{name}":
                 raise
-            _add_missing(commands, name[1:])
+            for missing in _COMMANDS[name]:
+                _add_missing(commands, missing)
         else:
             module.add_commands(commands)
     for command in commands.choices.values():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import arguments
-from .program_files import HELP, ONNX, program_file
+from .program_files import HELP, ONNX, add_opt_level, program_file
 
 if TYPE_CHECKING:
     from ..debug.comparison import Comparison
@@ -24,8 +24,6 @@ _ROWS = 40
 
 def add_commands(commands: Any) -> None:
     """Adds the commands to the command line."""
-    from .execute import add_opt_level
-
     compare = _add(commands, "compare", compare_command, "compare a model with another runtime, node by node")
     compare.add_argument(
         "--against",

@@ -19,7 +19,7 @@ from ..formats.errors import UnknownPassError
 from ..formats.names import near
 from . import arguments
 from .arguments import UsageError
-from .program_files import HELP, STANDARD_INPUT, ProgramFile, program_file, write_executable
+from .program_files import HELP, STANDARD_INPUT, ProgramFile, add_opt_level, program_file, write_executable
 
 if TYPE_CHECKING:
     from ..compiler.tune import Session, Tuned
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _BUDGETS = {
     "max_steps": (int, "instructions that the call may execute"),
-    "max_seconds": (float, "wall time that it may take"),
-    "max_memory": (int, "bytes that it may hold at once"),
+    "max_seconds": (arguments.seconds, "wall time that it may take, in seconds, or as 500ms, 2m"),
+    "max_memory": (arguments.byte_count, "bytes that it may hold at once: 500000, 512M, 2G"),
     "max_depth": (int, "frames that it may have"),
 }
 _SHOWN_ELEMENTS = 16
@@ -55,8 +55,9 @@ def add_commands(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=DIM,…",
-        help="shape of an input, numbers or names: x=n,3,224,224",
+        help="shape of an input, numbers or names: x=n,3,224,224; what the model calls by one name has one size in all inputs",
     )
+    add_dim(compile_, "what a size that the model calls by a name is: batch=8")
     compile_.add_argument(
         "--dtype", action="append", default=[], metavar="NAME=TYPE", help="element type of an input: x=float16"
     )
@@ -79,7 +80,7 @@ def add_commands(commands: Any) -> None:
     compile_.add_argument(
         "--tune",
         nargs="?",
-        type=float,
+        type=arguments.seconds,
         const=tuning.SECONDS,
         metavar="SECONDS",
         help=f"measure which variants of the kernels are the fastest on this machine (default: for {tuning.SECONDS:g} s); "
@@ -101,7 +102,10 @@ def add_commands(commands: Any) -> None:
         help="print the program after a pass; all for each",
     )
     compile_.add_argument(
-        "--max-seconds", type=float, metavar="N", help="wall time that compiling may take, tuning included"
+        "--max-seconds",
+        type=arguments.seconds,
+        metavar="N",
+        help="wall time that compiling may take, tuning included, in seconds, or as 90s, 2m",
     )
     compile_.add_argument(
         "--max-memory",
@@ -129,17 +133,6 @@ def add_commands(commands: Any) -> None:
     for name, (kind, text) in _BUDGETS.items():
         run.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=text)
     run.set_defaults(command=run_command)
-
-
-def add_opt_level(parser: argparse.ArgumentParser) -> None:
-    """The option that says how much a model is optimised."""
-    parser.add_argument(
-        "--opt-level",
-        type=int,
-        choices=(0, 1, 2),
-        default=2,
-        help="how a model is compiled: 0 with the needed passes alone, 1 without layouts, 2 with all (the default)",
-    )
 
 
 def add_dim(parser: argparse.ArgumentParser, text: str) -> None:
@@ -186,6 +179,8 @@ def compile_command(options: argparse.Namespace) -> int:
     }
     if session is not None:
         report["tuning"] = asdict(session.found)
+    from ..formats.report import size_text
+
     told = sys.stderr if str(output) == STANDARD_INPUT else sys.stdout
     if options.json:
         print(json.dumps(report), file=told)
@@ -193,7 +188,7 @@ def compile_command(options: argparse.Namespace) -> int:
         if session is not None:
             print(_tuning_text(session.found), file=told)
         print(
-            f"{output}: {report['bytes'] / 1e6:.1f} MB, {report['functions']} functions, "
+            f"{output}: {size_text(report['bytes'])}, {report['functions']} functions, "
             f"{report['primitives']} primitives, in {report['seconds']:.2f} s",
             file=told,
         )
@@ -216,7 +211,7 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
         from ..compiler.forced_sizes import forced_text
 
         batch = None if options.batch is None else Batch.of(options.batch)
-        module = file.module(options.shape, options.entry, batch, options.dtype, options.outputs)
+        module = file.module([*options.shape, *options.dim], options.entry, batch, options.dtype, options.outputs)
         for note in (batch, forced_text(module.functions[options.entry]) if options.entry in module.functions else ""):
             if note:
                 print(note, file=sys.stderr)
@@ -231,14 +226,13 @@ def _compiled(file: ProgramFile, options: argparse.Namespace, session: Session |
             decode_loop=options.decode_loop,
         )
     from ..compiler.driver import tune_kernels, with_kernels, with_known_variants
-    from ..vm.verify import verify
 
-    for name in ("shape", "dtype", "outputs", "batch", "decode_loop", "print_after"):
+    for name in ("shape", "dim", "dtype", "outputs", "batch", "decode_loop", "print_after"):
         if getattr(options, name):
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for models, which are compiled; {file.name} is {file.what}")
     executable = file.executable()
-    verify(executable.program)
+    file.verified(executable)
     if options.tuned:
         executable = with_known_variants(executable)
     if session is not None:
@@ -259,6 +253,9 @@ def _tuning_text(tuned: Tuned) -> str:
     ]
     ending = "interrupted; " if tuned.was_interrupted else ""
     rest = f", {tuned.untried} not for want of time" if tuned.untried else ""
+    if tuned.untried and not tuned.outcomes and not algorithms:
+        count = f"{tuned.untried} kernel{'s' * (tuned.untried != 1)}"
+        return f"{ending}tuned nothing: the time was too short to measure any of {count}; give --tune more seconds"
     return "\n".join(
         [
             f"{ending}tuned {len(lines)} of {len(tuned.outcomes)} measured kernels{rest}: "
@@ -341,7 +338,9 @@ def prepare_call(
     inputs; `default` makes the inputs that are not given, if there is one. Raises UsageError for what does not fit."""
     function = select_function(executable, options)
     params = dict(zip(function.param_names, function.type.params, strict=True))
-    given = arguments.match_names(list(map(arguments.parse, options.input)), function.param_names, "input")
+    given = arguments.match_names(
+        list(arguments.spread(map(arguments.parse, options.input))), function.param_names, "input"
+    )
     missing = [name for name in params if name not in given]
     if missing and default is None:
         first = missing[0]

@@ -14,8 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..formats.host_work import noted
-from .execute import add_opt_level
-from .program_files import ASSEMBLY, EXECUTABLE, HELP, ProgramFile, program_file, write_executable
+from ..formats.report import size_text
+from .program_files import (
+    ASSEMBLY,
+    EXECUTABLE,
+    HELP,
+    STANDARD_INPUT,
+    ProgramFile,
+    add_opt_level,
+    program_file,
+    write_executable,
+)
 
 if TYPE_CHECKING:
     from ..formats.executable import Executable
@@ -115,8 +124,6 @@ def _stats(options: argparse.Namespace) -> None:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    from ..vm.verify import verify
-
     file = program_file(options.file, takes_foreign=True)
     foreign = file.foreign()
     if foreign is not None:
@@ -126,7 +133,7 @@ def _verify(options: argparse.Namespace) -> None:
         return
     executable = _load(file, options)
     executable.check_constants()
-    verified = verify(executable.program)
+    verified = file.verified(executable)
     instructions = sum(len(function.instructions) for function in verified.functions)
     facts = {
         "verified": True,
@@ -204,13 +211,14 @@ def _json_listing(executable: Executable, function: str | None) -> str:
 
 
 def _assemble(options: argparse.Namespace) -> None:
-    from ..vm.verify import verify
-
     file = program_file(options.file)
     file.require({ASSEMBLY}, "`treadle as`")
     output = file.output(options.output)
     executable = file.executable()
-    verify(executable.program)
+    file.verified(executable)
     count = write_executable(executable, output)
     if options.json:
         _print_json({"file": str(output), "bytes": count})
+    elif output != Path(STANDARD_INPUT):
+        held = len(executable.globals), len(executable.primitive_ops)
+        print(f"{output}: {size_text(count)}, {held[0]} functions, {held[1]} primitives, no native code")

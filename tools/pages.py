@@ -37,7 +37,12 @@ from typing import IO, Any
 from ..vm import processes
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    *sorted(
+        path.relative_to(ROOT).as_posix() for folder in ("docs", "docs/jobs") for path in (ROOT / folder).glob("*.md")
+    ),
+)
 
 _PART = re.compile(
     r"^<!-- (?P<order>hidden|needs|varies|not run)(?::(?P<value>.*?))?\s-->$"
@@ -104,7 +109,7 @@ class Run:
                 if not may_raise:
                     raise
                 printed.write(f"{type(error).__name__}: {error}\n")
-        return printed.getvalue()
+        return _at_home(printed.getvalue())
 
     def _command(self, found: re.Match[str], varies: bool) -> str:
         command = found[1].replace("\\\n", " ")
@@ -114,7 +119,7 @@ class Run:
         done = processes.run_program(
             ["bash", "-c", command], capture_output=True, text=True, timeout=_SECONDS, env=_variables()
         )
-        printed = "" if varies else done.stdout + done.stderr
+        printed = "" if varies else _at_home(done.stdout + done.stderr)
         return f"$ {found[1]}\n{found[2] if varies else _cut(printed, found[2])}"
 
     def _serve(self, command: str) -> None:
@@ -140,6 +145,12 @@ def _variables() -> dict[str, str]:
         "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', '')}",
         "COLUMNS": "120",
     }
+
+
+def _at_home(text: str) -> str:
+    """Paths as readers have them."""
+    home = str(Path.home())
+    return text.replace(f"{home}{os.sep}", f"~{os.sep}") if home != os.sep else text
 
 
 def _cut(printed: str, shown: str) -> str:

@@ -6,6 +6,8 @@ nothing, as of a damaged file. Every command that takes a program takes it from 
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ..compiler import ir
     from ..compiler.batch import Batch
     from ..formats.executable import Executable
+    from ..vm.verify import Verified
     from .foreign import RelaxFile, RelayFile
 
 STANDARD_INPUT = "-"
@@ -34,6 +37,17 @@ _LOOKED_INTO = "`treadle info`, `dis`, `stats` and `verify` look into those of T
 _ADVICE = {  # what the command line does with a file that is no program
     "npy": "an array is an argument of a program: `treadle run PROGRAM --input NAME=@FILE`",
 }
+
+
+def add_opt_level(parser: argparse.ArgumentParser) -> None:
+    """The option that says how much a model is optimised."""
+    parser.add_argument(
+        "--opt-level",
+        type=int,
+        choices=(0, 1, 2),
+        default=2,
+        help="how a model is compiled: 0 with the needed passes alone, 1 without layouts, 2 with all (the default)",
+    )
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,18 @@ class ProgramFile:
 
         return Executable(parse_assembly(self.text(), folder=self.folder))
 
+    def verified(self, executable: Executable) -> Verified:
+        """What the verifier finds out of this file's executable. Raises VerificationError, which of assembly has the line."""
+        from ..formats.assembly import naming_lines
+        from ..vm.library import check_definitions
+        from ..vm.verify import verify
+
+        is_text = self.kind == ASSEMBLY
+        with naming_lines(self.text(), folder=self.folder) if is_text else contextlib.nullcontext():
+            verified = verify(executable.program)
+        check_definitions(executable.program)
+        return verified
+
     def foreign(self) -> RelaxFile | RelayFile | None:
         """What it holds of one of TVM's machines; None for a program of ours, and where there is none."""
         if self.kind not in _OF_TVM:
@@ -222,7 +248,17 @@ def _shape_argument(text: str) -> tuple[str, list[int | str]]:
     name, separator, dims = text.rpartition("=")
     if not separator or not name:
         raise UsageError(f"--shape {text!r}: write NAME=DIM,DIM,…")
-    return name, [int(dim) if dim.strip().isdigit() else dim.strip() for dim in dims.split(",") if dim.strip()]
+    sizes = [size.strip() for size in _separated(dims.strip())]
+    return name, [int(size) if size.isdigit() else size for size in sizes if size]
+
+
+def _separated(sizes: str) -> list[str]:
+    """Sizes between commas, in brackets or not, or between the `x` that an argument's type has: n,3,224 [n, 3, 224] nx3x224."""
+    if sizes.startswith(("[", "(")) and sizes.endswith(("]", ")")):
+        sizes = sizes[1:-1]
+    parts = sizes.split("x")
+    by_x = "," not in sizes and len(parts) > 1 and all(part.isdigit() for part in parts[1:])
+    return parts if by_x and (parts[0].isdigit() or len(parts) > 2) else sizes.split(",")
 
 
 def _dtype_argument(text: str) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .arguments import UsageError
-from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, program_file, write_executable
+from .program_files import EXECUTABLE, HELP, STANDARD_INPUT, add_opt_level, program_file, write_executable
 
 SUFFIX = ".trdl"
 _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf")
@@ -26,8 +26,6 @@ _NEEDED = ("uvicorn", "starlette", "prometheus_client", "grpc", "google.protobuf
 
 def add_commands(commands: Any) -> None:
     """Adds `serve` to the command line."""
-    from .execute import add_opt_level
-
     serve = commands.add_parser("serve", help="serve a folder of executables, or one program, over HTTP and gRPC")
     serve.add_argument("models", help=f"a folder with NAME.trdl, or NAME/VERSION/model.trdl; or {HELP}")
     add_opt_level(serve)

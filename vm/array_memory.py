@@ -63,8 +63,8 @@ _accounts: list[Account] = []  # that nobody uses now; arrays that were made on 
 @contextlib.contextmanager
 def bounded(most: int) -> Iterator[Account | None]:
     """Arrays that this thread makes meanwhile have no more than so many bytes together. None where NumPy cannot be told."""
-    functions = _functions()
-    if functions is None:
+    set_handler = handler_setter()
+    if set_handler is None:
         yield None
         return
     with _lock:
@@ -73,17 +73,17 @@ def bounded(most: int) -> Iterator[Account | None]:
             _accounts.remove(free)
     account = free or Account()
     account.words[ARRAYS.MOST], account.words[ARRAYS.REFUSED] = most, 0
-    before = functions(account.capsule)
+    before = set_handler(account.capsule)
     try:
         yield account
     finally:
-        functions(before)
+        set_handler(before)
         with _lock:
             _accounts.append(account)
 
 
 @once
-def _functions() -> Any:
+def handler_setter() -> Any:
     """NumPy's function that sets the handler and gives the one before; None where it is not what we know."""
     table = numpy_functions()
     if not table:

@@ -112,42 +112,83 @@ def unpin_arrays(context):
 
 @native
 def take_arrays(context):
-    """The result of a call, a tensor or a tuple of tensors, as a new array or a new tuple of arrays, which Python owns; the
-    result's reference is given up. None if a tensor needs a closer look. 0 where Python has raised an error."""
+    """The result of a call as Python owns it: a tensor is a new array, a tuple or data value a new tuple of its fields, which are
+    tensors or, of the result's own fields, tuples and data values of tensors. The result's reference is given up. None where
+    something needs a closer look. 0 where Python has raised an error."""
     layout, reference = load(context, CONTEXT.PYTHON), load(context, CONTEXT.RESULT_REF)
     result = described(reference)
     if load(result, OBJECT.KIND) == KIND.TENSOR:
         if is_plain(layout, reference) == 1:
             store(context, CONTEXT.RESULT_REF, 0)
             return array_of(context, layout, reference, load(context, CONTEXT.RESULT))
-    elif counted(reference) and load(result, OBJECT.REFERENCES) == 1:
+    elif is_alone(reference):
         fields = 0
-        while fields < load(result, OBJECT.COUNT) and is_plain(layout, load(result, OBJECT.ITEMS + fields)) == 1:
+        while fields < load(result, OBJECT.COUNT):
+            field = load(result, OBJECT.ITEMS + fields)
+            if is_plain(layout, field) == 0 and is_plain_record(layout, field) == 0:
+                break
             fields += 1
         if fields == load(result, OBJECT.COUNT):
             store(context, CONTEXT.RESULT_REF, 0)
-            arrays = tuple_of(context, layout, result)
-            release(context, reference)
-            return arrays
+            return tuple_of(context, layout, reference)
     call_function(load(layout, PYTHON.RETAIN), load(layout, PYTHON.NONE), 0)
     return load(layout, PYTHON.NONE)
 
 
 @native
+def is_alone(reference):
+    """Whether nothing else refers to an object of the heap."""
+    return counted(reference) and load(described(reference), OBJECT.REFERENCES) == 1
+
+
+@native
 def is_plain(layout, reference):
-    """1 for a tensor of one of NumPy's types that is copied, or has its elements for itself."""
+    """1 for a tensor that is copied, or has its elements for itself, and whose elements NumPy has a type for."""
     address = described(reference)
     if load(address, OBJECT.KIND) != KIND.TENSOR:
         return 0
     if load(load(layout, PYTHON.DESCRIPTORS), load(address, OBJECT.TAG)) == 0:
         return 0
-    is_alone = counted(reference) and load(address, OBJECT.REFERENCES) == 1 and load(address, OBJECT.OWNER) == 0
-    return 1 if is_alone or size_of(address) <= COPIED_BYTES else 0
+    has_elements = is_alone(reference) and load(address, OBJECT.OWNER) == 0
+    return 1 if has_elements or size_of(address) <= COPIED_BYTES else 0
 
 
 @native
-def tuple_of(context, layout, record):
-    """A tuple of arrays, to which the record's fields go."""
+def is_plain_record(layout, reference):
+    """1 for a tuple or data value of such tensors, to which nothing else refers."""
+    address = described(reference)
+    if load(address, OBJECT.KIND) != KIND.DATA or not is_alone(reference):
+        return 0
+    for k in range(load(address, OBJECT.COUNT)):
+        if is_plain(layout, load(address, OBJECT.ITEMS + k)) == 0:
+            return 0
+    return 1
+
+
+@native
+def tuple_of(context, layout, reference):
+    """A tuple of a record's fields, arrays and tuples of arrays; takes over the reference, also when it fails."""
+    record = described(reference)
+    count = load(record, OBJECT.COUNT)
+    made = call_python(load(layout, PYTHON.NEW_TUPLE), count, 0, 0, 0, 0, 0, 0, 0)
+    for k in range(count):
+        if made == 0:
+            break
+        field = load(record, OBJECT.ITEMS + k)
+        store(record, OBJECT.ITEMS + k, 0)
+        if load(described(field), OBJECT.KIND) == KIND.TENSOR:
+            value = array_of(context, layout, field, load(described(field), OBJECT.DATA))
+        else:
+            value = tuple_of_arrays(context, layout, field)
+        made = with_item(layout, made, k, value)
+    release(context, reference)
+    return made
+
+
+@native
+def tuple_of_arrays(context, layout, reference):
+    """As `tuple_of`, of a record of tensors alone."""
+    record = described(reference)
     count = load(record, OBJECT.COUNT)
     made = call_python(load(layout, PYTHON.NEW_TUPLE), count, 0, 0, 0, 0, 0, 0, 0)
     for k in range(count):
@@ -156,11 +197,18 @@ def tuple_of(context, layout, record):
         field = load(record, OBJECT.ITEMS + k)
         store(record, OBJECT.ITEMS + k, 0)
         array = array_of(context, layout, field, load(described(field), OBJECT.DATA))
-        if array == 0:
-            call_function(load(layout, PYTHON.RELEASE), made, 0)
-            made = 0
-        else:
-            call_python(load(layout, PYTHON.SET_ITEM), made, k, array, 0, 0, 0, 0, 0)
+        made = with_item(layout, made, k, array)
+    release(context, reference)
+    return made
+
+
+@native
+def with_item(layout, made, place, value):
+    """A new tuple with one more item, which it takes over; 0, and no tuple, where there is no such item."""
+    if value == 0:
+        call_function(load(layout, PYTHON.RELEASE), made, 0)
+        return 0
+    call_python(load(layout, PYTHON.SET_ITEM), made, place, value, 0, 0, 0, 0, 0)
     return made
 
 

@@ -84,7 +84,8 @@ def _not_apart(function: Function) -> ArgumentError:
 def check_type(place: str, dtype: DType, shape: tuple[int, ...], type_: object, fits: bool = True) -> None:
     """Raises ArgumentError for a tensor that a bound call cannot read or write, as one of another type."""
     if not isinstance(type_, TensorType) or not type_.is_static:
-        raise ArgumentError(f"{place}: a bound call needs tensors of static types, this is {type_}")
+        fixed = "; treadle.compile(…, shapes={name: sizes}) fixes sizes" if isinstance(type_, TensorType) else ""
+        raise ArgumentError(f"{place}: a bound call needs tensors of static types, this is {type_}{fixed}")
     if not fits or dtype is not type_.dtype or shape != type_.shape:
         raise ArgumentError(f"{place}: expected {type_} in C order, {dtype.name}[{', '.join(map(str, shape))}] came")
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..formats.calling import Suggesting, public_class
+import numpy as np
+
+from ..formats.calling import Suggesting, public_class, told
 from ..formats.errors import ArgumentError
 from .layout import MAX_THREADS
 
 DEFAULT_DEPTH = 200_000  # frames
 BOUNDS = ("max_steps", "max_seconds", "max_memory", "max_depth", "threads")  # of a machine, and of its calls
+OF_A_CALL = (*BOUNDS, "cancel")  # what a call takes beside its arguments
+_UNITS = {"max_steps": "instructions", "max_seconds": "seconds", "max_memory": "bytes", "max_depth": "frames"}
+_MOST = 1 << 61  # no call comes so far, and what it holds before fits into a word beside it
 
 
 @public_class
@@ -24,7 +30,12 @@ class CancelToken(Suggesting):
         self.cancelled = False
         self._stops: dict[int, Callable[[], None]] = {}  # of the calls that run, by their contexts' addresses
 
+    def __repr__(self) -> str:
+        running = f" of {len(self._stops)} running calls" if self._stops else ""
+        return f"<CancelToken{running}: {'cancelled' if self.cancelled else 'not cancelled'}>"
+
     def cancel(self) -> None:
+        """Ends the calls that run with this token, and each that begins with it from now on. It stays so."""
         self.cancelled = True
         for stop in list(self._stops.values()):
             stop()
@@ -54,10 +65,12 @@ class Budget:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in BOUNDS[:-1]:
+        for name, unit in _UNITS.items():
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
-                raise ArgumentError(f"{name}={value!r}: expected a number that is not negative, or None")
+            if type(value) is not int or not 0 <= value <= _MOST:
+                object.__setattr__(self, name, _amount(name, value, unit))
+        if self.cancel is not None and not isinstance(self.cancel, CancelToken):
+            raise ArgumentError(f"cancel: expected a treadle.CancelToken, {told(self.cancel)} came")
         if self.threads is not None:
             check_threads(f"threads={self.threads!r}", self.threads)
 
@@ -67,11 +80,24 @@ class Budget:
         return self == Budget(max_depth=self.max_depth, threads=self.threads)
 
     def but(self, **changes: Any) -> Budget:
-        """This budget with some bounds changed; those that are None stay."""
+        """This budget with some bounds changed; those that are None stay. Raises ArgumentError."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+def _amount(name: str, value: Any, unit: str) -> float | None:
+    """A bound that is no count of Python's: None, seconds, or a count as NumPy has it, or as 1e9. Raises ArgumentError."""
+    if value is None:
+        return DEFAULT_DEPTH if name == "max_depth" else None
+    whole = name != "max_seconds"
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if is_number and value >= 0 and (not whole or (value < math.inf and value == int(value))):
+        return min(int(value), _MOST) if whole else float(value)
+    raise ArgumentError(
+        f"{name}={value!r}: expected a {'whole ' * whole}number of {unit} that is not negative, or None"
+    )
 
 
 def check_threads(given: str, count: Any) -> None:
     """Raises ArgumentError for what is no number of threads; `given` is how the user wrote it."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= MAX_THREADS:
         raise ArgumentError(f"{given}: expected a number from 1 to {MAX_THREADS}")

@@ -15,16 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import limits
+from ..formats.calling import BY_NAME, told
 from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError, naming
 from ..formats.names import near
-from ..formats.types import TensorType, TupleType
+from ..formats.strings import Texts
+from ..formats.text_entries import TextParameter, bytes_of, entry_of
+from ..formats.types import TensorType
 from . import core, library
-from .budgets import Budget
+from .budgets import OF_A_CALL, Budget
 from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
 from .failures import Place, error
 from .hooks import HookedCode, Listener
-from .host import go_on, perform
+from .host import HostCall, go_on, perform
 from .image import Image
 from .imports import Imported, call_imported
 from .in_process import InProcess
@@ -64,6 +68,7 @@ class Calls(InProcess):
         self._engine = core.engine()
         self._idle: list[Context] = []
         self._evaluators: dict[int, library.Evaluate] = {}
+        self._host_calls: dict[int, HostCall] = {}
         self._imports = imports
         WATCH.await_signals()
         _machines.add(self)
@@ -217,9 +222,11 @@ class Calls(InProcess):
         into a new one. `otherwise` is called with arguments that need a closer look. None for a function of other things."""
         if not self._takes_arrays(number):
             return None
+        if self._texts_of(number):
+            return self._bytes_callable(number, otherwise) or self._text_callable(number, otherwise)
         shape, dtype, take = self._made(number)
         idle, call_arrays, empty = self._idle, self._engine.call_arrays, np.empty
-        in_place, returned, unusual = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL
+        in_place, returned, unusual, host = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL, TRAP.HOST
 
         @entrance
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -231,6 +238,8 @@ class Calls(InProcess):
                 context = self._enter(self._budget)
             result = empty(shape, dtype)
             trap = call_arrays(context.address, number, id(args), id(result))
+            if trap == host:
+                trap = self._past_host(context)
             if trap == in_place:
                 idle.append(context)
                 return tensor_of(result)
@@ -245,9 +254,82 @@ class Calls(InProcess):
 
         return call
 
+    def _texts_of(self, number: int) -> list[int]:
+        """Which parameters of a function are string tensors."""
+        params = self.image.program.functions[number].type.params
+        return [at for at, type_ in enumerate(params) if isinstance(type_, TensorType) and type_.dtype.is_string]
+
+    def _text_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """As `array_callable`, of a function that takes texts too: the engine is given arrays of their numbers."""
+        shape, dtype, take = self._made(number)
+        idle, call_arrays, empty, places = self._idle, self._engine.call_arrays, np.empty, self._texts_of(number)
+        count = len(self.image.program.functions[number].type.params)
+        in_place, returned, unusual, host = TRAP.IN_PLACE, TRAP.RETURNED, TRAP.UNUSUAL, TRAP.HOST
+
+        @entrance
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs or self.hooked is not None or len(args) != count:
+                return otherwise(*args, **kwargs)
+            texts, given = Texts(), list(args)
+            for at in places:
+                array = args[at]
+                if type(array) is not np.ndarray or array.dtype != object:
+                    return otherwise(*args)
+                try:
+                    given[at] = texts.numbers(array)
+                except TreadleError:
+                    return otherwise(*args)  # its message names the parameter
+            values = tuple(given)
+            try:
+                context = idle.pop()
+            except IndexError:
+                context = self._enter(self._budget)
+            context.texts, result = texts, empty(shape, dtype)
+            trap = call_arrays(context.address, number, id(values), id(result))
+            if trap == host:
+                trap = self._past_host(context)
+            if trap in (returned, in_place):
+                value = take(context) if trap == returned else tensor_of(result)
+            elif trap != unusual:
+                return self._finish_arrays(context, trap, number, result)
+            context.texts = None
+            idle.append(context)
+            return otherwise(*args) if trap == unusual else value
+
+        return call
+
+    def _bytes_callable(self, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
+        """As `array_callable`, of a function that has a twin which takes the bytes of texts; None for any other."""
+        entry = entry_of(self.image.program, number)
+        call_twin = None if entry is None else self.array_callable(entry[0], _unusual)
+        if entry is None or call_twin is None:
+            return None
+        types, words = self.image.program.functions[number].type.params, entry[1]
+        shapes = [
+            None if word is None else tuple(dim if isinstance(dim, int) else None for dim in type_.shape)  # type: ignore[union-attr]
+            for word, type_ in zip(words, types, strict=True)
+        ]
+        count = len(types)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs or self.hooked is not None or len(args) != count:
+                return otherwise(*args, **kwargs)
+            given: list[Any] = []
+            try:
+                for array, shape, word in zip(args, shapes, words):  # noqa: B905 (their number is known)
+                    if word is None:
+                        given.append(array)
+                    else:
+                        given += _bytes_of(array, shape, word)
+                return call_twin(*given)
+            except _UnusualError:
+                return otherwise(*args)  # it looks closer, and names the parameter
+
+        return call
+
     def saved_callable(self, number: int, values: tuple, otherwise: Callable[..., Any]) -> Callable[[], Any] | None:
         """As `array_callable`, of arguments that are always these."""
-        if not self._takes_arrays(number):
+        if not self._takes_arrays(number) or self._texts_of(number):
             return None
         shape, dtype, take = self._made(number)
         idle, call_arrays, empty, address_of_values = self._idle, self._engine.call_arrays, np.empty, id(values)
@@ -282,18 +364,29 @@ class Calls(InProcess):
 
     def _made(self, number: int) -> tuple[Any, np.dtype, Callable[[Context], Any]]:
         """Shape and element type of the array that the engine is given to write a result into, and what takes other results."""
-        take = self._results.taker(number, arrays=self._gives_arrays(number))
+        take = self._results.taker(number, arrays=python_layout().makes_arrays)
         if not self.image.makes_result_in_place(number):
             return (0,), np.dtype(np.uint8), take
         result_type = self.image.program.functions[number].type.result
         assert isinstance(result_type, TensorType)
         return result_type.shape, result_type.dtype.numpy, take
 
-    def _gives_arrays(self, number: int) -> bool:
-        """Whether the engine may make arrays of a function's result."""
-        result = self.image.program.functions[number].type.result
-        fields = result.fields if isinstance(result, TupleType) else (result,)
-        return python_layout().makes_arrays and all(isinstance(field, TensorType) for field in fields)
+    @entrance
+    def _past_host(self, context: Context) -> int:
+        """Does host operators, from the one that a call without bounds stands on, until another trap comes, which it gives."""
+        context.clock = _UNBOUNDED
+        try:
+            trap: int = TRAP.HOST
+            while trap == TRAP.HOST:
+                perform(context, self._evaluators, self._host_calls)
+                trap = self._engine.run(context.address)
+        except BaseException:
+            self._leave(context)
+            raise
+        context.clock = None
+        if trap in _DONE:  # which `call_arrays` does where no operator of the host's lies between
+            self._engine.unpin_arrays(context.address)
+        return trap
 
     def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray | None) -> Any:
         """The rest of a call that did not simply return its result in place."""
@@ -376,7 +469,7 @@ class Calls(InProcess):
 
     def _handle(self, context: Context, trap: int, clock: _Clock | None) -> None:
         if trap == TRAP.HOST:
-            perform(context, self._evaluators)
+            perform(context, self._evaluators, self._host_calls)
             context.clock.look()
         elif trap == TRAP.IMPORT:
             call_imported(context, self._imports, self._results)
@@ -490,6 +583,45 @@ class _Clock:
         return Place.current(self._context).where() if self._is_running else {}
 
 
+class _UnusualError(Exception):
+    """Arguments need a closer look."""
+
+
+def _unusual(*_: Any, **__: Any) -> Any:
+    raise _UnusualError
+
+
+def _bytes_of(array: Any, shape: tuple[int | None, ...] | None, word: TextParameter) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of an array of texts, of a shape of which some sizes are known. Raises _UnusualError."""
+    if type(array) is not np.ndarray or array.dtype != object or shape is None or array.ndim != len(shape):
+        raise _UnusualError
+    for size, wanted in zip(array.shape, shape):  # noqa: B905 (both have the rank)
+        if wanted is not None and size != wanted:
+            raise _UnusualError
+    try:
+        texts = array.reshape(-1).tolist() or ([""] if word.is_never_empty else [])
+        text, ends = bytes_of(texts, word.case)
+    except (TypeError, UnicodeEncodeError):
+        raise _UnusualError from None
+    if len(text) > limits.ELEMENT_BYTES:
+        raise _UnusualError
+    return text, ends
+
+
+class _Unbounded:
+    """The clock of calls that have no bounds of time, while they do host operators."""
+
+    max_memory, may_end = None, False
+
+    def look(self) -> None:
+        """Nothing has to be looked at."""
+
+    close = look
+
+
+_UNBOUNDED = _Unbounded()
+
+
 def _start_error(trap: int, context: Context, number: int) -> TreadleError:
     """The error of a call for whose first frame there is no room."""
     function = context.image.program.functions[number]
@@ -503,15 +635,37 @@ def _start_error(trap: int, context: Context, number: int) -> TreadleError:
     return BudgetExceededError("the first frame passes max_depth", budget="depth", function=function.name)
 
 
+def arguments(function: str, values: Any) -> Sequence[Any]:
+    """The arguments that a function of the machine takes in one sequence. Raises ArgumentError for what is none, and for an
+    array, which would be taken apart."""
+    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
+        return values
+    how = _how_by_name([values]) or ("; a list of one is [x]" if hasattr(values, "__array__") else "")
+    raise ArgumentError(f"{function}: args: expected a list of arguments, {told(values)} came{how}")
+
+
+def _how_by_name(args: Sequence[Any]) -> str:
+    """The end of the message where a mapping came among arguments that are tensors."""
+    return BY_NAME if any(isinstance(arg, Mapping) for arg in args) else ""
+
+
+def _instead_of(function: str, name: str, names: Sequence[str]) -> str:
+    """What may have been meant by an argument that a function of the program has not."""
+    if name in OF_A_CALL:
+        return f"; bounds of one call are given as in machine.call({function!r}, [{', '.join(names)}], {name}=…)"
+    return near(name, names)
+
+
 def bound(function: str, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
     """One value for each parameter. Raises ArgumentError."""
     if not kwargs and len(args) == len(names):
         return args
     if len(args) > len(names):
-        raise ArgumentError(f"{function}({', '.join(names)}): {len(names)} arguments expected, {len(args)} came")
+        expected = f"{len(names)} argument{'s' * (len(names) != 1)} expected"
+        raise ArgumentError(f"{function}({', '.join(names)}): {expected}, {len(args)} came{_how_by_name(args)}")
     for name in kwargs:
         if name not in names[len(args) :]:
-            reason = "is given twice" if name in names else f"is no parameter{near(name, names)}"
+            reason = "is given twice" if name in names else f"is no parameter{_instead_of(function, name, names)}"
             raise ArgumentError(f"{function}({', '.join(names)}): {name!r} {reason}")
     missing = [name for name in names[len(args) :] if name not in kwargs]
     if missing:

@@ -7,11 +7,12 @@ belong to the caller. Values nest to any depth: nothing here recurses on data va
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..formats.calling import BY_NAME
 from ..formats.constants import aligned_copy
 from ..formats.dtypes import DType
 from ..formats.errors import (
@@ -30,8 +31,9 @@ from ..formats.strings import ELEMENT, Texts, is_text, to_numbers, to_texts
 from ..formats.types import DataType, DataTypeDefinition, FunctionType, TensorType, TupleType, Type, erase_dims
 from . import core
 from .context import Context, outside
+from .heap_size import block_bytes
 from .image import Image
-from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP
+from .layout import CONTEXT, COPIED_BYTES, KIND, OBJECT, OBJECT_HEAD, TRAP, WORD
 from .memory import Elements, pinned, set_word, tensor_shape, word, words
 from .outputs import naming_results
 from .tensor import Tensor, tensor_of
@@ -107,18 +109,21 @@ class Arguments:
         if static:
             return static
         code = DType.of(array.dtype).code
-        view = self._checked(self._engine.new_view(self._context.address, code, array.ndim, array.ctypes.data, 0))
+        view = self._engine.new_view(self._context.address, code, array.ndim, array.ctypes.data, 0)
+        self._checked(view, OBJECT_HEAD + WORD * array.ndim + 1)
         _set_items(view, array.shape)
         return view
 
     def _copied(self, array: np.ndarray) -> int:
-        return new_tensor(self._context, array, lambda address: self._checked(address, array.nbytes))
+        head = OBJECT_HEAD + WORD * array.ndim + 63 & -64
+        return new_tensor(self._context, array, lambda address: self._checked(address, head + array.nbytes))
 
-    def _checked(self, address: int, size: int = OBJECT_HEAD) -> int:
+    def _checked(self, address: int, size: int) -> int:
         """The address of a new object of so many bytes. Raises OutOfMemoryError, BudgetExceededError."""
         if address == -TRAP.MEMORY:
             left = max(0, self._context.words[CONTEXT.MAX_LIVE] - self._context.words[CONTEXT.LIVE])
-            message = f"it does not fit into the memory budget: it takes {size} bytes, {left} are left"
+            takes = block_bytes(size)
+            message = f"it does not fit into the memory budget: it takes {takes} bytes, {left} are left"
             raise BudgetExceededError(f"{self._place()}: {message}; raise max_memory", budget="memory")
         if address < 0:
             raise OutOfMemoryError(f"{self._place()}: the system has no memory for it")
@@ -185,7 +190,8 @@ class Arguments:
             return np.asarray(memoryview(value))
         except TypeError:
             kind = type(value).__name__
-            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {kind} came") from None
+            how = BY_NAME if isinstance(value, Mapping) else ""
+            raise ArgumentError(f"{self._place()}: expected {type_}, a value of type {kind} came{how}") from None
 
     def _known(self, array: np.ndarray, type_: TensorType) -> np.ndarray:
         try:
@@ -245,7 +251,8 @@ class Arguments:
 
     def _record(self, type_: Type, tag: int, fields: list[int]) -> int:
         number = self._context.image.type_number(type_)
-        made = self._checked(self._engine.new_record(self._context.address, KIND.DATA, tag, number, len(fields)))
+        made = self._engine.new_record(self._context.address, KIND.DATA, tag, number, len(fields))
+        self._checked(made, OBJECT_HEAD + WORD * len(fields) + 1)
         _set_items(made, fields)
         return made
 
@@ -389,6 +396,16 @@ def closure_type(program: Program, function: int) -> FunctionType:
 
 # ---- out ----
 
+_Form = Callable[[Any], Any]
+
+
+def _tensor_of_texts(array: np.ndarray) -> Tensor:
+    return tensor_of(to_texts(array))
+
+
+def _maps_of_arrays(arrays: tuple[np.ndarray, np.ndarray]) -> dict | list[dict]:
+    return as_dicts(*arrays)
+
 
 class Results:
     """Makes Python's values of an image's native ones. Those that are read or called later hold `invoke`, which calls a closure:
@@ -401,19 +418,36 @@ class Results:
         self._engine = core.engine()
 
     def taker(self, number: int, arrays: bool = False) -> Callable[[Context], Any]:
-        """`take`, or `take_arrays`, of a function's results: several get their names."""
-        naming, take = self._image.naming, self.take_arrays if arrays else self.take
+        """`take` of a function's results: several get their names. With `arrays`, the engine makes arrays where it can."""
+        naming, take = self._image.naming, self.take
         if number not in naming:
             naming[number] = naming_results(self._image.program.functions[number])
         named = naming[number]
+        form = self._form_of(self._image.program.functions[number].type.result) if arrays else None
+        if form is not None:
+            return lambda context: self.take_arrays(context, form, named)
         return take if named is None else lambda context: named(take(context))
 
-    def take_arrays(self, context: Context) -> Any:
-        """`take` for a tensor or a tuple of tensors, faster where the engine makes the arrays."""
+    def take_arrays(self, context: Context, form: _Form, named: Callable[[Any], Any] | None) -> Any:
+        """`take` of a result that the engine makes arrays of, and `form` a value of these."""
         made = self._engine.take_arrays(context.address)
-        if made is None:
-            return self.take(context)
-        return tuple(map(tensor_of, made)) if type(made) is tuple else tensor_of(made)
+        value = self.take(context) if made is None else form(made)
+        return value if named is None else named(value)
+
+    def _form_of(self, type_: Type, is_field: bool = False) -> _Form | None:
+        """What makes a value of a type of the engine's arrays, or tuples of arrays; None where `take` knows more of it."""
+        if isinstance(type_, TensorType):
+            return _tensor_of_texts if type_.dtype.is_string else tensor_of
+        if isinstance(type_, DataType) and self._image.forms.get(str(erase_dims(type_))) == "Maps":
+            return _maps_of_arrays
+        if not isinstance(type_, TupleType) or is_field:
+            return None
+        forms = [self._form_of(field, is_field=True) for field in type_.fields]
+        if None in forms:
+            return None
+        if all(form is tensor_of for form in forms):
+            return lambda made: tuple(map(tensor_of, made))
+        return lambda made: tuple([form(part) for form, part in zip(forms, made, strict=True)])  # type: ignore[misc]
 
     def take(self, context: Context) -> Any:
         """The result of a call that has returned, whose reference becomes Python's."""

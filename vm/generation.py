@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Union
 
 import numpy as np
 
-from ..formats.calling import Suggesting, public, public_class
+from ..formats.calling import Suggesting, public, public_class, told
 from ..formats.errors import ArgumentError
 from ..formats.executable import Executable
 from ..formats.ports import Port
-from .machine import VirtualMachine
+from .machine import CancelToken, VirtualMachine
 
 Choose = Callable[[np.ndarray], np.ndarray]  # float logits of a batch, [batch, vocabulary] → token ids, [batch]
 
@@ -68,6 +69,10 @@ class Roles:
                 f"generate: {function}: cannot tell what {', '.join(map(repr, strange))} is; expected token ids "
                 f"({', '.join(_IDS[:3])} …), attention_mask, position_ids, and past… with a present… for each among the outputs: "
                 f"{', '.join(port.name for port in outputs)}"
+            )
+        if (dtype := names[ids].dtype) is None or np.dtype(dtype).kind not in "iu":
+            raise ArgumentError(
+                f"generate: {function}({ids}): a decoder takes token ids, integers; {names[ids].type} is declared"
             )
         free = [number for number, port in enumerate(outputs) if not _PRESENT.match(port.name)]
         logits = next(
@@ -142,35 +147,48 @@ def generate(
     *,
     max_new_tokens: int,
     sampler: Sampler | Choose | None = None,
-    temperature: float = 0.0,
+    temperature: float | None = None,
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int | None = None,
     stop: Sequence[int] | Sequence[Sequence[int]] = (),
     attention_mask: Any = None,
     function: str = "main",
+    cancel: CancelToken | None = None,
 ) -> Iterator[Any]:
     """The tokens that a decoder puts behind a prompt, one by one, as they are made.
 
     ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], for
               which arrays [batch] come
     sampler   a Sampler, or a function of logits [batch, vocabulary] that gives ids [batch]; without it the numbers behind it
-              make one: by default the likeliest token is taken
+              make one: by default the likeliest token is taken. A temperature that is not given is 1 beside top_k, top_p or seed
     stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
               A row of a batch that has ended repeats its last token until all have
     attention_mask  [batch, length], 0 where a prompt that is shorter than others is filled up in front
+    cancel    ends the text from another thread; the machine's bounds hold for each token
 
     A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
     function that is no decoder, and for what is no prompt, at once, not with the first token.
     """
+    if not isinstance(model, (VirtualMachine, Executable)):
+        raise ArgumentError(
+            f"generate: model: expected a machine or an executable, {told(model)} came; treadle.compile and treadle.load give one"
+        )
     machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
     roles = Roles.of(machine.inputs(function), machine.outputs(function), function)
     prompt = np.asarray(ids)
     is_single = prompt.ndim == 1
     prompt = prompt[None] if is_single else prompt
-    if prompt.ndim != 2 or prompt.dtype.kind not in "iu" or not prompt.size:
+    if prompt.ndim == 2 and not prompt.size:
+        raise ArgumentError(
+            "generate: ids: the prompt has no token; a decoder begins with one, such as the tokenizer's bos"
+        )
+    if prompt.ndim != 2 or prompt.dtype.kind not in "iu":
         came = f"{prompt.dtype}{list(np.shape(ids))}"
-        raise ArgumentError(f"generate: ids: expected integers [length] or [batch, length], {came} came")
+        text = "; a tokenizer makes them of text" if prompt.dtype.kind in "US" else ""
+        raise ArgumentError(f"generate: ids: expected integers [length] or [batch, length], {came} came{text}")
+    if prompt.min() < 0:
+        raise ArgumentError(f"generate: ids: expected token ids, which are not negative, {prompt.min()} came")
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, {max_new_tokens!r} came")
     mask = np.ones(prompt.shape, np.int64) if attention_mask is None else np.asarray(attention_mask)
@@ -180,11 +198,33 @@ def generate(
         )
     if attention_mask is not None and not roles.mask:
         raise ArgumentError(f"generate: attention_mask: {function} takes none")
-    if sampler is None:
-        sampler = Sampler(temperature, top_k, top_p, seed)
-    choose = sampler.chooser() if isinstance(sampler, Sampler) else sampler
-    decoder = _Decoder(machine[function], roles, function, len(prompt))
+    choose = _chooser(sampler, temperature, top_k, top_p, seed)
+    call: Callable[..., Any] = machine[function]
+    if cancel is not None:
+        call = partial(_cancellable, machine, function, cancel)
+    decoder = _Decoder(call, roles, function, len(prompt))
     return _tokens(decoder, prompt, mask, choose, max_new_tokens, _stops(stop), is_single)
+
+
+def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Choose:
+    """What chooses the tokens. Raises ArgumentError."""
+    restricts = top_k != 0 or top_p != 1 or seed is not None
+    if sampler is None:
+        return Sampler(float(restricts) if temperature is None else temperature, top_k, top_p, seed).chooser()
+    if restricts or temperature is not None:
+        raise ArgumentError(
+            "generate: sampler: expected it alone; temperature, top_k, top_p and seed are a Sampler's own"
+        )
+    if isinstance(sampler, Sampler):
+        return sampler.chooser()
+    if isinstance(sampler, type) or not callable(sampler):
+        came = f"the class {sampler.__name__}" if isinstance(sampler, type) else told(sampler)
+        raise ArgumentError(f"generate: sampler: expected a treadle.Sampler, or a function of logits, {came} came")
+    return sampler
+
+
+def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **inputs: Any) -> Any:
+    return machine.call(function, (), inputs, cancel=cancel)
 
 
 def _stops(stop: Any) -> list[tuple[int, ...]]:
@@ -244,9 +284,10 @@ class _Decoder:
         if shape and not isinstance(port.shape[0], int):
             shape[0] = batch
         if 0 not in shape[1:]:
+            shapes = f"shapes={{{port.name!r}: {(*port.shape[:-2], 'past', *port.shape[-1:])}, …}}"
             raise ArgumentError(
                 f"generate: {self._function}({port.name}): the cache is {port.type}, of a fixed length; it must be empty before "
-                "the first token, so one dimension is to be symbolic: compile the model with shapes={…}"
+                f"the first token, so one dimension is to be symbolic: compile the model with {shapes}"
             )
         return np.zeros(shape, port.dtype)
 

@@ -251,6 +251,13 @@ class _Writer:
             self._refuse(f"r{record} is no tuple that is made here", instruction)
         self._registers[dst] = value[index]
 
+    def _call_host(self, instruction: Decoded, number: int, *_: object) -> NoReturn:
+        """New tensors, whose sizes the operator finds: those of texts as bytes, for instance."""
+        operators = ", ".join(
+            dict.fromkeys(node.operator for node in self._program.primitives[number].definition.nodes)
+        )
+        self._refuse(f"the host makes tensors in it whose sizes a run finds ({operators})", instruction)
+
     def _invoke(self, instruction: Decoded, dst: int, number: int, arguments: tuple[int, ...]) -> None:
         function, frame = self._program.functions[number], self._open[-1]
         if any(each.function is function for each in self._open):

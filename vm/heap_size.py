@@ -7,6 +7,13 @@ from .memory import words
 from .values import NativeReference
 
 
+def block_bytes(size: int) -> int:
+    """What an object of `size` bytes counts in the memory budget: as `heap.allocate` rounds it, to one of four sizes between two
+    powers of two."""
+    power = (size - 1).bit_length() - 1
+    return ((size - 1 >> power - 2) & 3) + 5 << power - 2
+
+
 def heap_bytes(native: NativeReference, most: int) -> int:
     """Bytes of all objects that a value leads to, each counted once; those of the program's constants are not. Stops soon after
     `most`: a list of a million cells takes about a second."""

@@ -7,18 +7,19 @@ the listeners are told again. Without listeners nothing is different.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, scan
-from ..formats.calling import public_class
+from ..formats.calling import Suggesting, public_class, told
 from ..formats.choices import Choices
 from ..formats.dtypes import DType
-from ..formats.errors import ArgumentError
+from ..formats.errors import ArgumentError, ShapeError
 from ..formats.isa import OPERATIONS, Operation, Role, with_role
+from ..formats.names import near
 from ..formats.primitive import Primitive
 from ..formats.readable import brief
 from ..formats.types import TensorType
@@ -46,6 +47,7 @@ class InstrumentAction(IntEnum, metaclass=Choices):
 
 
 NO_OP, SKIP_RUN = InstrumentAction
+_OVER: Any = None  # in place of the context of an event that is over
 
 
 class Site:
@@ -86,7 +88,7 @@ class Site:
         return self.image.program.imports[self.instruction.word("imported")].name
 
 
-class Event:
+class Event(Suggesting):
     """An instruction about to be executed, or just executed, in a running call. Valid while the listener runs."""
 
     __slots__ = ("_context", "_frame", "_written", "site")
@@ -100,8 +102,17 @@ class Event:
         # held before is not for a listener to see
         self._written: tuple[int, ...] | None = ()
 
+    def __repr__(self) -> str:
+        node = f" from {self.node!r}" if self.node else ""
+        what = self.operation.name if self.name == self.operation.name else f"{self.operation.name} {self.name}"
+        return f"<Event {what} in {self.function}{node}>"
+
     @property
     def _place(self) -> Place:
+        if self._context is _OVER:
+            raise ArgumentError(
+                f"{self!r} is over: what it tells of tensors can be asked while the listener runs; keep copies of these"
+            )
         site = self.site
         return Place(self._context, site.function, site.number, site.instruction.offset, self._frame)
 
@@ -117,6 +128,11 @@ class Event:
     def function(self) -> str:
         """The name of the function whose instruction it is."""
         return self.site.function.name
+
+    @property
+    def name(self) -> str:
+        """Of the primitive, or of the function that is called; of other instructions that of the operation."""
+        return self.primitive.name if self.primitive else self.callee or self.imported or self.operation.name
 
     @property
     def node(self) -> str | None:
@@ -139,7 +155,13 @@ class Event:
         return self.site.imported
 
     def registers(self, field: str) -> tuple[int, ...]:
-        """The registers that a field names."""
+        """The registers that a field names: "inputs", "outputs" of a call; `operation.fields` has those of any instruction.
+        Raises ArgumentError."""
+        if not isinstance(field, str) or not self.operation.has(field):
+            known = [each.name for each in self.operation.fields]
+            raise ArgumentError(
+                f"registers: {self.operation.name} has no field {field!r}; there are {', '.join(known)}{near(field, known)}"
+            )
         value = self.instruction.values[self.operation.position(field)]
         return value if isinstance(value, tuple) else (value,)
 
@@ -148,6 +170,14 @@ class Event:
         """The registers of a call's tensors: inputs, then outputs."""
         outputs = "outputs" if self.operation.has("outputs") else "dst"
         return self.registers("inputs") + self.registers(outputs)
+
+    def inputs(self) -> list[np.ndarray]:
+        """Copies of the tensors that a call of a primitive reads."""
+        return [self.tensor(register) for register in self.registers("inputs")]
+
+    def outputs(self) -> list[np.ndarray]:
+        """Copies of the tensors that a call of a primitive writes: zeros before it has."""
+        return [self.tensor(register) for register in self.registers("outputs")]
 
     def describe(self, register: int) -> str:
         """The element type and shape of the tensor in a reference register, as "float32[2, 3]". Raises ArgumentError where the
@@ -191,8 +221,14 @@ class Event:
         return np.zeros_like(view) if is_blank else view.copy()
 
     def set_tensor(self, register: int, value: np.ndarray) -> None:
-        """Overwrites the elements of a tensor that the instruction writes into."""
-        self._view(register)[...] = value
+        """Overwrites the elements of a tensor that the instruction writes into. Raises ArgumentError, ShapeError."""
+        view = self._view(register)
+        try:
+            view[...] = value
+        except (TypeError, ValueError):
+            came = f"shape {list(np.shape(value))}" if isinstance(value, np.ndarray) else told(value)
+            kind = ShapeError if isinstance(value, np.ndarray) and value.dtype.kind != "O" else ArgumentError
+            raise kind(f"set_tensor: r{register} is {self.describe(register)}, {came} came") from None
         if self._written is not None:
             self._written += (register,)
 
@@ -213,8 +249,14 @@ class Event:
         """The instruction has been executed."""
         self._written = None
 
+    def end(self) -> None:
+        """The listeners have been told: what memory holds from now on is nobody's."""
+        self._context = _OVER
+
     def _view(self, register: int) -> np.ndarray:
         place = self._place
+        if isinstance(register, bool) or not isinstance(register, (int, np.integer)):
+            raise ArgumentError(f"expected the number of a register, as registers gives them; {told(register)} came")
         reference = place.reference(register) if 0 <= register < place.function.ref_registers else 0
         if not reference or word(reference & ~1, OBJECT.KIND) != KIND.TENSOR:
             raise ArgumentError(f"r{register} holds no tensor here", **place.where())
@@ -224,22 +266,48 @@ class Event:
 
 @public_class
 class Listener:
-    """Is told what happens. Override what you want to know; `operations` says of which instructions (None: of all)."""
+    """Is told what happens, by the methods that you override.
 
-    operations: frozenset[str] | None = None
-    wants_parts = False  # whether threads note which parts of kernels they do: `Event.parts`
+    `operations` are the names of the instructions that it is told of, `{"call"}` for calls of primitives; None: all.
+    `wants_parts` says whether threads note which parts of kernels they do, for `Event.parts`. What a method raises ends the call.
+    """
+
+    operations: Collection[str] | None = None
+    wants_parts = False
 
     def __init__(self) -> None:
         """Takes nothing; subclasses take what they like."""
 
     def before(self, event: Event) -> InstrumentAction | None:
-        """An instruction is about to be executed."""
+        """An instruction is about to be executed. `SKIP_RUN` skips a call of a primitive."""
 
     def after(self, event: Event) -> None:
         """It was executed. After an invoke the callee is about to begin; a ret of the outermost frame has no after."""
 
     def error(self, failure: Exception) -> None:
         """The call fails: with an error of the machine's, or with what a function of Python's raised that it has imported."""
+
+
+def wanted(listener: Listener) -> frozenset[str] | None:
+    """Its `operations`. Raises ArgumentError for what are no names of instructions."""
+    names, where = listener.operations, f"{type(listener).__name__}.operations"
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ArgumentError(f"{where}: expected None, or a set of names of instructions, {brief(names)} came")
+    known = [operation.name for operation in OPERATIONS]
+    for name in names:
+        if name not in known:
+            raise ArgumentError(
+                f"{where}: there is no instruction {brief(name)}{near(name, known)}; "
+                "primitives and functions are known by event.name, in listeners to {'call'} and {'invoke'}"
+            )
+    return frozenset(names)
+
+
+def action(value: Any) -> InstrumentAction:
+    """What a listener, or an instrument, wants done. Raises ArgumentError for anything else than None and an action."""
+    return NO_OP if value is None else InstrumentAction(value)
 
 
 CALLS = with_role(Role.WORKS)
@@ -263,8 +331,8 @@ class Instrument(Listener):
         for output in outputs:
             output[...] = 0  # one that overwrites an input is no other
         assert event.primitive is not None
-        action = self._callback(event.primitive, event.primitive.name, True, None, *inputs, *outputs)
-        if action != SKIP_RUN:
+        given = self._callback(event.primitive, event.primitive.name, True, None, *inputs, *outputs)
+        if action(given) is not SKIP_RUN:
             return NO_OP
         for register, output in zip(event.registers("outputs"), outputs, strict=True):
             event.set_tensor(register, output)
@@ -292,37 +360,40 @@ class HookedCode(InProcess):
         self._words = image.code.copy()
         # by bytes from the start of the code, as the program counter has them; a site has no listeners, who may keep it
         self._sites: dict[int, tuple[Site, tuple[Listener, ...]]] = {}
-        wanted = {operation.name: self._wanting(operation) for operation in OPERATIONS}
+        wishes = [(listener, wanted(listener)) for listener in self.listeners]
+        told_of = {
+            operation.name: tuple(each for each, names in wishes if names is None or operation.name in names)
+            for operation in OPERATIONS
+        }
         for number, function in enumerate(image.program.functions):
             for instruction in scan(function_words(image.program, function)):
                 operation = instruction.operation
-                if wanted[operation.name]:
+                if told_of[operation.name]:
                     at = function.start + instruction.offset
-                    self._sites[at * WORD] = Site(image, number, instruction), wanted[operation.name]
+                    self._sites[at * WORD] = Site(image, number, instruction), told_of[operation.name]
                     self._words[at] = HOOK_OPCODE
         self.address = self._words.ctypes.data
-
-    def _wanting(self, operation: Operation) -> tuple[Listener, ...]:
-        """The listeners that are told of instructions of a kind."""
-        return tuple(each for each in self.listeners if each.operations is None or operation.name in each.operations)
 
     def step(self, context: Context, run_one: Callable[[Context], int]) -> int:
         """Executes the instruction that trapped, with its listeners told. Returns what `run_one`, which executes one
         instruction, returns: the trap that ends the call, or -1 when it goes on."""
         site, listeners = self._sites[context.words[CONTEXT.PC]]
         event, skips = Event(context, site), False
-        for listener in listeners:  # each is told, also when an earlier one skips
-            skips |= listener.before(event) == SKIP_RUN
-        if skips and site.operation.has("outputs"):
-            event.skipped()
-            context.words[CONTEXT.PC] += site.instruction.size * WORD
-            return -1
-        trap = self._run_original(context, run_one)
-        event.executed()
-        if site.operation.name != "ret":
-            for listener in listeners:
-                listener.after(event)
-        return trap
+        try:
+            for listener in listeners:  # each is told, also when an earlier one skips
+                skips |= action(listener.before(event)) is SKIP_RUN
+            if skips and site.operation.has("outputs"):
+                event.skipped()
+                context.words[CONTEXT.PC] += site.instruction.size * WORD
+                return -1
+            trap = self._run_original(context, run_one)
+            event.executed()
+            if site.operation.name != "ret":
+                for listener in listeners:
+                    listener.after(event)
+            return trap
+        finally:
+            event.end()
 
     def _run_original(self, context: Context, run_one: Callable[[Context], int]) -> int:
         if context.parts_log is not None:

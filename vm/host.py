@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Union
 
 import numpy as np
@@ -34,7 +35,7 @@ from .context import UNLIMITED, Context
 from .convert import new_tensor, release
 from .failures import Place, error, memory_error
 from .layout import CONTEXT, OBJECT, TRAP, WORD
-from .memory import set_word, word
+from .memory import Elements, set_word, word, words
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond
@@ -43,32 +44,98 @@ _SHORT = 1 << 16  # where nothing but Ctrl-C can end the call
 Shape = tuple[Union[int, None], ...]  # None: a dimension that depends on elements
 
 
-def perform(context: Context, evaluators: dict[int, library.Evaluate]) -> None:
-    """Does the call or call_host that the context stands on, and moves it behind. Raises what the operator raises."""
-    place = Place.current(context)
-    instruction = place.instruction
-    number, inputs = instruction.word("prim"), instruction.list("inputs")
-    makes_results = instruction.operation.has("dst")
-    outputs = instruction.list("dst" if makes_results else "outputs")
-    primitive = context.image.program.primitives[number]
-    sizes = [place.integer(operand) for operand in instruction.list("dims")]
-    shapes = _shapes(place, primitive.name, primitive.definition, sizes)
-    _check_room(place, primitive.definition, shapes)
-    arrays = [place.array(register) for register in inputs]
+@dataclass(frozen=True)
+class HostCall:
+    """An instruction that calls a host primitive: what is the same each time."""
+
+    number: int  # of the primitive
+    name: str
+    definition: PrimitiveDefinition
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dims: tuple[int, ...]
+    makes_results: bool
+    size: int  # words
+    types: tuple[TensorType, ...]  # of all values
+    shapes: tuple[Shape, ...] | None  # of these, where they are always the same
+    has_texts: bool
+
+    @staticmethod
+    def at(place: Place) -> HostCall:
+        instruction = place.instruction
+        makes_results = instruction.operation.has("dst")
+        primitive = place.context.image.program.primitives[instruction.word("prim")]
+        definition = primitive.definition
+        types = definition.values
+        return HostCall(
+            instruction.word("prim"),
+            primitive.name,
+            definition,
+            instruction.list("inputs"),
+            instruction.list("dst" if makes_results else "outputs"),
+            instruction.list("dims"),
+            makes_results,
+            instruction.size,
+            types,
+            None if definition.variables else _shapes(types, {}),
+            any(type_.dtype.is_string for type_ in types),
+        )
+
+    def shapes_for(self, sizes: Sequence[int], context: Context) -> tuple[Shape, ...]:
+        """The shapes of all values as far as they are known."""
+        if self.shapes is not None:
+            return self.shapes
+        values = dict(zip(self.definition.variables, sizes, strict=True))
+        try:
+            return _shapes(self.types, values)
+        except ZeroDivisionError:
+            message = f"primitive {self.name}: a dimension is divided by zero for {values}"
+            raise ExecutionError(message, **Place.current(context).where()) from None
+
+
+def _shapes(types: Sequence[TensorType], values: Mapping[str, int]) -> tuple[Shape, ...]:
+    return tuple(
+        tuple(
+            dim if isinstance(dim, int) else None if dim is UNKNOWN else dims.evaluate(dim, values)  # type: ignore[arg-type]
+            for dim in type_.shape
+        )
+        for type_ in types
+    )
+
+
+def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: dict[int, HostCall]) -> None:
+    """Does the call or call_host that the context stands on, and moves it behind. Raises what the operator raises.
+
+    `evaluators` of primitives, and `calls` by the place of their instruction, are those that were met before.
+    """
+    at = context.words[CONTEXT.PC]
+    call = calls.get(at)
+    if call is None:
+        call = calls[at] = HostCall.at(Place.current(context))
+    registers, integers = context.registers()
+    sizes = [operand if operand >= 0 else word(integers, ~operand) for operand in call.dims]
+    shapes = call.shapes_for(sizes, context)
+    _check_room(context, call, shapes)
+    arrays = [_read(registers, register, type_) for register, type_ in zip(call.inputs, call.types, strict=False)]
     elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
-    results = _evaluate(place, number, arrays, sizes, evaluators, elements)
+    results = _evaluate(context, call, arrays, sizes, evaluators, elements)
     if context.texts is not None:
-        _check_room(place, primitive.definition, shapes)
-    types = primitive.definition.values
-    expected = [(types[value], shapes[value]) for value in primitive.definition.outputs]
-    _check(primitive.name, results, expected, place)
-    for register, result in zip(outputs, results, strict=True):
-        if makes_results:
-            _set_register(place, register, result)
+        _check_room(context, call, shapes)
+    _check(context, call, results, shapes)
+    for register, result in zip(call.outputs, results, strict=True):
+        if call.makes_results:
+            _set_register(context, registers, register, result)
         else:
-            place.array(register)[...] = result
-    context.words[CONTEXT.PC] += instruction.size * WORD
+            Place.current(context).array(register)[...] = result
+    context.words[CONTEXT.PC] += call.size * WORD
     context.words[CONTEXT.FUEL] -= 1
+
+
+def _read(registers: int, register: int, type_: TensorType) -> np.ndarray:
+    """The tensor in a register, in place, for the operator to read."""
+    data, reference = words(registers + 2 * register * WORD, 2)
+    shape = words((reference & ~1) + WORD * OBJECT.ITEMS, type_.rank)
+    return Elements(data, type_.dtype.numpy, shape, writeable=False).array()
 
 
 def go_on(context: Context) -> None:
@@ -94,45 +161,39 @@ def _extent(place: Place, register: int) -> tuple[int, int]:
 
 
 def _evaluate(
-    place: Place,
-    number: int,
+    context: Context,
+    call: HostCall,
     arrays: list[np.ndarray],
     sizes: list[int],
     evaluators: dict[int, library.Evaluate],
     elements: int,
 ) -> list[np.ndarray]:
     """What an operator gives, of which so many elements go in, come out or are computed on the way."""
-    context = place.context
-    primitive = context.image.program.primitives[number]
-    words = context.words
-    room = words[CONTEXT.MAX_LIVE] - max(0, words[CONTEXT.LIVE])
-    is_bounded = words[CONTEXT.MAX_LIVE] != UNLIMITED
-
-    texts = any(type_.dtype.is_string for type_ in primitive.definition.values)
-    held = held_by(context.holder()) if texts else contextlib.nullcontext()
+    most = context.words[CONTEXT.MAX_LIVE]
+    is_bounded = most != UNLIMITED
+    room = most - max(0, context.words[CONTEXT.LIVE])
+    held = held_by(context.holder()) if call.has_texts else contextlib.nullcontext()
 
     def evaluate() -> list[np.ndarray] | None:
         """None where the arrays would pass the memory budget."""
         with np.errstate(all="ignore"), bounded(room) if is_bounded else contextlib.nullcontext() as account, held:
             try:
-                return [np.asarray(result) for result in evaluators[number](arrays, sizes)]
+                return [np.asarray(result) for result in evaluators[call.number](arrays, sizes)]
             except MemoryError:
                 if account is not None and account.was_refused:
                     return None
                 raise
 
-    for array in arrays:
-        array.flags.writeable = False
     try:
-        if number not in evaluators:
-            evaluators[number] = library.compiler().evaluator(primitive.definition)
+        if call.number not in evaluators:
+            evaluators[call.number] = library.compiler().evaluator(call.definition)
         results = _aside(context, evaluate) if _is_long(context, elements) else evaluate()
     except (BudgetExceededError, CancelledError):
         raise
     except Exception as failure:
         kind = next(ours for theirs, ours in _KINDS if isinstance(failure, theirs))
         reason = failure.message if isinstance(failure, TreadleError) else str(failure)
-        raise kind(f"primitive {primitive.name}: {reason}", **place.where()) from failure
+        raise kind(f"primitive {call.name}: {reason}", **Place.current(context).where()) from failure
 
     if results is None:
         raise error(context, TRAP.MEMORY)
@@ -163,58 +224,45 @@ _KINDS: tuple[tuple[type[Exception], type[ExecutionError]], ...] = (
 )
 
 
-def _shapes(place: Place, name: str, definition: PrimitiveDefinition, sizes: Sequence[int]) -> list[Shape]:
-    """The shapes of a definition's values as far as they are known."""
-    values = dict(zip(definition.variables, sizes, strict=True))
-    try:
-        return [
-            tuple(None if dim is UNKNOWN else dims.evaluate(dim, values) for dim in type_.shape)  # type: ignore[arg-type]
-            for type_ in definition.values
-        ]
-    except ZeroDivisionError:
-        message = f"primitive {name}: a dimension is divided by zero for {values}"
-        raise ExecutionError(message, **place.where()) from None
-
-
-def _check_room(place: Place, definition: PrimitiveDefinition, shapes: Sequence[Shape]) -> None:
+def _check_room(context: Context, call: HostCall, shapes: Sequence[Shape]) -> None:
     """NumPy's memory is not the engine's, but counts for the budget all the same."""
-    context = place.context
-    types = definition.values[len(definition.params) :]
+    if context.words[CONTEXT.MAX_LIVE] == UNLIMITED:
+        return
+    inner = slice(len(call.definition.params), None)
     texts = 0 if context.texts is None else context.texts.nbytes
     needed = texts + sum(
         math.prod(1 if dim is None else max(0, dim) for dim in shape) * type_.dtype.itemsize
-        for type_, shape in zip(types, shapes[len(definition.params) :], strict=True)
+        for type_, shape in zip(call.types[inner], shapes[inner], strict=True)
     )
     if context.words[CONTEXT.LIVE] + needed > context.words[CONTEXT.MAX_LIVE]:
-        raise memory_error(place, needed)
+        raise memory_error(Place.current(context), needed)
 
 
-def _check(name: str, results: list[np.ndarray], expected: list[tuple[TensorType, Shape]], place: Place) -> None:
+def _check(context: Context, call: HostCall, results: list[np.ndarray], shapes: Sequence[Shape]) -> None:
     """The verifier relies on what a definition says of its results; an operator that breaks its word stops here."""
-    good = len(results) == len(expected) and all(
-        result.dtype == type_.dtype.numpy
-        and result.ndim == len(shape)
-        and all(dim is None or dim == actual for dim, actual in zip(shape, result.shape, strict=True))
-        for result, (type_, shape) in zip(results, expected, strict=True)
+    outputs = call.definition.outputs
+    good = len(results) == len(outputs) and all(
+        result.dtype == call.types[value].dtype.numpy
+        and result.ndim == len(shapes[value])
+        and all(dim is None or dim == actual for dim, actual in zip(shapes[value], result.shape, strict=True))
+        for result, value in zip(results, outputs, strict=True)
     )
     if not good:
         came = ", ".join(f"{result.dtype}{list(result.shape)}" for result in results)
-        wanted = ", ".join(str(type_) for type_, _ in expected)
-        raise ExecutionError(f"primitive {name} gave {came} in place of {wanted}", **place.where())
+        wanted = ", ".join(str(call.types[value]) for value in outputs)
+        where = Place.current(context).where()
+        raise ExecutionError(f"primitive {call.name} gave {came} in place of {wanted}", **where)
 
 
-def _set_register(place: Place, register: int, value: np.ndarray) -> None:
-    context = place.context
-
+def _set_register(context: Context, registers: int, register: int, value: np.ndarray) -> None:
     def checked(address: int) -> int:
         if address < 0:
             raise error(context, -address)
         return address
 
     made = new_tensor(context, value, checked)
-    refs = context.registers()[0]
-    old = word(refs, 2 * register + 1)
-    set_word(refs, 2 * register, word(made, OBJECT.DATA))
-    set_word(refs, 2 * register + 1, made)
+    old = word(registers, 2 * register + 1)
+    set_word(registers, 2 * register, word(made, OBJECT.DATA))
+    set_word(registers, 2 * register + 1, made)
     if old:
         release(context, old)

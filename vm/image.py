@@ -78,14 +78,13 @@ class Image(InProcess):
             return self._type_numbers[type_]
 
     def _array_words(self, facts: VerifiedFunction) -> np.ndarray | None:
-        """What `call_arrays` compares arguments with; None for a function that it cannot call."""
+        """What `call_arrays` compares arguments with; None for a function that it cannot call: a closure's has other arguments
+        than its type says, but where all of them are captured."""
         params = facts.function.type.params
-        if facts.function.captured or not all(isinstance(type_, TensorType) for type_ in params):
+        if facts.function.captured not in (0, len(params)) or not all(
+            isinstance(type_, TensorType) for type_ in params
+        ):
             return None
-        result = facts.function.type.result
-        results = result.fields if isinstance(result, TupleType) else (result,)
-        if any(isinstance(type_, TensorType) and type_.dtype.is_string for type_ in (*params, *results)):
-            return None  # users' arrays are of texts, the engine's of numbers
         words = np.zeros((len(params) or 1, PARAMETER.WORDS), np.int64)
         for row, type_, escapes in zip(words, params, facts.escaping, strict=False):
             assert isinstance(type_, TensorType)
@@ -227,8 +226,10 @@ def _argument_words(verified: Verified) -> int:
 def _result_place(program: Program, facts: VerifiedFunction) -> int:
     """Where the function makes its one result, a tensor; -1 when it is not that simple, and for a large one."""
     result = facts.function.type.result
-    if not isinstance(result, TensorType) or (result.is_static and result.nbytes >= LARGE):
-        return -1  # for a large one, the heap has memory whose pages are there already
+    if not isinstance(result, TensorType) or result.dtype.is_string or (result.is_static and result.nbytes >= LARGE):
+        return (
+            -1
+        )  # callers want texts, not numbers of them; for a large one, the heap has memory whose pages are there already
     places = result_places(program, facts.function, facts.instructions)
     return places[0] if places else -1
 

@@ -1,7 +1,8 @@
 """What Treadle relies on that Numba, llvmlite, NumPy and CPython promise to nobody: in one table, with a probe for each.
 
-`treadle doctor` runs the probes. What NumPy and CPython keep inside has a slower way around it, which `python_layout.py` takes by
-itself; Numba's has none, and what breaks is named. A test compares `NAMES` with what the modules of this package import.
+`treadle doctor` runs the probes, which build no engine. What NumPy and CPython keep inside has a slower way around it, which
+`python_layout.py` takes by itself; Numba's has none, and what breaks is named. A test compares `NAMES` with what the modules of
+this package import.
 """
 
 from __future__ import annotations
@@ -117,24 +118,25 @@ def _successor(x):  # type: ignore[no-untyped-def]  # Numba compiles it
 
 
 def _layouts() -> str:
-    from .python_layout import python_layout
+    from .python_layout import without_engine
 
-    return "" if python_layout().works else "objects are laid out otherwise than expected"
+    return "" if without_engine().works else "objects are laid out otherwise than expected"
 
 
 def _functions() -> str:
-    from .python_layout import python_layout
+    from .python_layout import without_engine
 
     return (
-        "" if python_layout().makes_arrays else "the functions that make arrays and tuples are not where they should be"
+        ""
+        if without_engine().makes_arrays
+        else "the functions that make arrays and tuples are not where they should be"
     )
 
 
 def _handlers() -> str:
-    from .array_memory import bounded
+    from .array_memory import handler_setter
 
-    with bounded(1 << 20) as account:
-        return "" if account is not None else "the functions that set who gives arrays their memory are not there"
+    return "" if handler_setter() else "the functions that set who gives arrays their memory are not there"
 
 
 def _python_functions() -> str:

@@ -199,7 +199,7 @@ def link(
                     built = compiler().build(lacking, variants=wanted, names=names, seconds=max_build_seconds)
                 except InferenceError:
                     with dims.bounded(_NAMING_STEPS):
-                        _name_malformed(program)
+                        check_definitions(program)
                     raise
                 found |= zip(missing, built, strict=True)
     addresses = _load({kernel.object_key: kernel.code for kernel in found.values() if kernel is not None})
@@ -211,8 +211,8 @@ def link(
 _NAMING_STEPS = 200_000  # of arithmetic on symbolic dimensions
 
 
-def _name_malformed(program: Program) -> None:
-    """Raises InferenceError for the first primitive whose definition is malformed, with its name."""
+def check_definitions(program: Program) -> None:
+    """Raises InferenceError for the first primitive whose definition is malformed, with its name. Linking says the same."""
     for primitive in program.primitives:
         try:
             compiler().evaluator(primitive.definition)

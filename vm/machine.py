@@ -21,14 +21,14 @@ from ..formats.constants import aligned_copy
 from ..formats.errors import ArgumentError, NotPicklableError, UnknownFunctionError, naming
 from ..formats.executable import Executable
 from ..formats.names import near
-from ..formats.ports import Port
+from ..formats.ports import Ports
 from ..formats.types import TensorType
 from . import knobs, library
-from .budgets import BOUNDS, DEFAULT_DEPTH, Budget, CancelToken
-from .calls import Calls, bound
+from .budgets import BOUNDS, DEFAULT_DEPTH, OF_A_CALL, Budget, CancelToken
+from .calls import Calls, arguments, bound
 from .device import Device, cpu
 from .device import device as device_of
-from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener
+from .hooks import NO_OP, SKIP_RUN, Instrument, InstrumentAction, Listener, wanted
 from .image import Image
 from .imports import find_imports
 from .layout import MAX_THREADS
@@ -43,6 +43,23 @@ if TYPE_CHECKING:
     from .profile import MetricCollector, Profile
 
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
+
+
+class _Bound:
+    """A bound of a machine, which can be read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.__doc__ = f"The `{name}` that the machine was made with: of each call that is given no other."
+
+    def __get__(self, machine: VirtualMachine | None, kind: type) -> Any:
+        return self if machine is None else getattr(machine._budget, self.name)
+
+    def __set__(self, machine: VirtualMachine, value: Any) -> None:
+        raise ArgumentError(
+            f"{self.name} of a machine is set when it is made, VirtualMachine(exe, {self.name}=…), or for one call: "
+            f"machine.call(name, arguments, {self.name}=…)"
+        )
 
 
 @public_class
@@ -174,16 +191,20 @@ class VirtualMachine(Suggesting):
     def _instead_of(self, name: str) -> str:
         if name in self:
             return f"; the program's function of that name is machine[{name!r}]"
+        if not name.startswith("_") and hasattr(type(self.executable), name):
+            return f"; its executable has it: machine.executable.{name}"
         return super()._instead_of(name)
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
 
-    def inputs(self, name: str = "main") -> tuple[Port, ...]:
+    max_steps, max_seconds, max_memory, max_depth, threads = map(_Bound, BOUNDS)
+
+    def inputs(self, name: str = "main") -> Ports:
         """The parameters of a function: names, element types, shapes. Raises UnknownFunctionError."""
         return self.executable.inputs(name)
 
-    def outputs(self, name: str = "main") -> tuple[Port, ...]:
+    def outputs(self, name: str = "main") -> Ports:
         """The result of a function, or the fields of its tuple, as the model calls them. Raises UnknownFunctionError."""
         return self.executable.outputs(name)
 
@@ -213,6 +234,10 @@ class VirtualMachine(Suggesting):
         """Calls "main"."""
         return self.invoke("main", *args, **kwargs)
 
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls "main"."""
+        return self.invoke("main", *args, **kwargs)
+
     def call(
         self,
         name: str | Closure | SavedCall,
@@ -232,7 +257,7 @@ class VirtualMachine(Suggesting):
         Raises BudgetExceededError or CancelledError when a bound is passed; the machine can be used afterwards.
         """
         if args.__class__ is not tuple and args.__class__ is not list and args is not None:
-            args = _sequence("call: args", args)
+            args = arguments("call", args)
         if kwargs is not None:
             mapping("call: kwargs", kwargs, "arguments by name")
         bounds = {"max_steps": max_steps, "max_seconds": max_seconds, "max_memory": max_memory, "max_depth": max_depth}
@@ -367,12 +392,13 @@ class VirtualMachine(Suggesting):
 
     @contextlib.contextmanager
     def listening(self, *listeners: Listener) -> Iterator[None]:
-        """Within this, listeners are told of all calls of this machine that begin, in any thread. Raises ArgumentError for what
-        is no `treadle.Listener`."""
+        """`with machine.listening(listener, …):` tells listeners of all calls of this machine that begin in the block, in any
+        thread. Raises ArgumentError for what is no `treadle.Listener`, and for operations that there are not."""
         for each in listeners:
             if not isinstance(each, Listener):
                 came = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
                 raise ArgumentError(f"listening: expected a treadle.Listener, {came} came")
+            wanted(each)
         self._listen(add=listeners)
         try:
             yield
@@ -403,9 +429,15 @@ class VirtualMachine(Suggesting):
     def profile_call(
         self, name: str, args: Sequence[Any] | None = None, *, collectors: Sequence[MetricCollector] = (), **bounds: Any
     ) -> Profile:
-        """`profile`, with the bounds of `call` for each of the two calls."""
+        """`profile`, with the bounds of `call` for each of the two calls. Raises ArgumentError for others."""
+        for each in bounds:
+            if each not in OF_A_CALL:
+                raise ArgumentError(
+                    f"profile_call: {each!r} is no parameter; there are {', '.join(OF_A_CALL)}{near(each, OF_A_CALL)}"
+                )
         number = self._number(name)
-        values = self._bind(number, (self._stateful.inputs(name) or ()) if args is None else args, {})
+        given = (self._stateful.inputs(name) or ()) if args is None else arguments("profile_call", args)
+        values = self._bind(number, given, {})
         return self._profiled(number, values, self._budget.but(**bounds), collectors)
 
     def _profiled(
@@ -445,9 +477,10 @@ class VirtualMachine(Suggesting):
         try:
             return self._functions[name]
         except (KeyError, TypeError):
+            asked = repr(name) if isinstance(name, str) else f"with {told(name)} for a name"
             known = ", ".join(self._functions) or "none"
             raise UnknownFunctionError(
-                f"there is no function {name!r}; the executable has {known}{near(name, self._functions)}"
+                f"there is no function {asked}; the executable has {known}{near(name, self._functions)}"
             ) from None
 
     def _bind(self, number: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
@@ -494,14 +527,6 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
         thread.join()
     if raised:
         raise raised.pop()  # else it would hold the frame that holds it
-
-
-def _sequence(what: str, values: Any) -> Sequence[Any]:
-    """Arguments that came in some other sequence. Raises ArgumentError for what is none, and for an array, which would be taken
-    apart."""
-    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
-        return values
-    raise ArgumentError(f"{what}: expected a list of arguments, {told(values)} came")
 
 
 def _build_seconds(seconds: float | None) -> float:

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
+from ..formats.calling import public
 from ..formats.errors import ArgumentError, CheckError, IndexOutOfRangeError, UnknownOutputError
 from ..formats.names import near
 from ..formats.ports import inputs_of, outputs_of
@@ -62,6 +63,21 @@ class Outputs(tuple):
             raise CheckError("results that hold several elements are compared one by one, by np.array_equal") from None
 
     __hash__ = tuple.__hash__
+
+    @public
+    def keys(self) -> tuple[str, ...]:
+        """The names, so that `dict(results)` and `f(**results)` take results by name."""
+        return self._fields
+
+    @public
+    def values(self) -> tuple[Any, ...]:
+        """The results."""
+        return tuple(self)
+
+    @public
+    def items(self) -> tuple[tuple[str, Any], ...]:
+        """Pairs of names and results."""
+        return tuple(zip(self._fields, self, strict=True))
 
     def __contains__(self, value: object) -> bool:
         """Whether it is the name of a field, or one of the fields themselves: tensors are not compared."""

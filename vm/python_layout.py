@@ -26,7 +26,17 @@ _NEW_FROM_DESCRIPTOR, _SET_BASE_OBJECT = 94, 282
 
 @once
 def python_layout() -> Any:
-    """Its `words` are those of PYTHON, at `address`. `works`: arguments may be read; `makes_arrays`: the functions are there."""
+    """Its `words` are those of PYTHON, at `address`. `works`: arguments may be read; `makes_arrays`: the functions are there.
+    The engine, one of whose functions is among them, is built for it."""
+    layout = without_engine()
+    if layout.makes_arrays:
+        layout.words[PYTHON.DROP] = ctypes.cast(core.engine().drop_owned, ctypes.c_void_p).value or 0
+    return layout
+
+
+@once
+def without_engine() -> Any:
+    """The same, but for the engine's own function: it says what works before there is an engine."""
     block = (ctypes.c_int64 * PYTHON.WORDS)()
     head = object.__basicsize__
     block[PYTHON.ITEMS], block[PYTHON.LENGTH] = tuple.__basicsize__, head
@@ -36,9 +46,8 @@ def python_layout() -> Any:
     block[PYTHON.BASE], block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 32, head + 40, head + 48
     descriptors = (ctypes.c_int64 * (1 + max(dtype.code for dtype in DType)))()
     for dtype in DType:
-        if (
-            dtype.is_numpys
-        ):  # arrays of others are made by Python: the package of their types is imported when there is one
+        # arrays of others are made by Python: the package of their types is imported when there is one
+        if dtype.is_numpys or dtype.is_string:
             descriptors[dtype.code] = id(dtype.numpy)
     block[PYTHON.DESCRIPTORS], block[PYTHON.NONE] = ctypes.addressof(descriptors), id(None)
     works = _looks_right(block) and _has_locks(block)
@@ -105,7 +114,6 @@ def _has_functions(layout: Any) -> bool:
         return False
     python = ctypes.pythonapi
     functions = {
-        PYTHON.DROP: core.engine().drop_owned,
         PYTHON.NEW_TUPLE: python.PyTuple_New,
         PYTHON.SET_ITEM: python.PyTuple_SetItem,
         PYTHON.NEW_CAPSULE: python.PyCapsule_New,

@@ -17,7 +17,7 @@ from ..formats.executable import Executable
 from .benchmark import BenchmarkResult, check_options
 from .bound import check_type, results_of
 from .budgets import Budget, CancelToken
-from .calls import bound
+from .calls import arguments, bound
 from .device import Device
 from .machine import VirtualMachine
 from .outputs import describe, output_number
@@ -132,7 +132,7 @@ class RemoteMachine(VirtualMachine):
         if isinstance(name, Closure):
             return self._call_closure(name, args or (), budget)
         number = self._number(name)
-        values = None if args is None else self._bind(number, args, kwargs or {})
+        values = None if args is None else self._bind(number, arguments("call", args), kwargs or {})
         return self._remote.function(name, values, budget)
 
     def invoke_closure(self, closure: Closure, *args: Any) -> Any:
@@ -223,7 +223,7 @@ class RemoteMachine(VirtualMachine):
         self, name: str, args: Sequence[Any] | None = None, *, collectors: Sequence[MetricCollector] = (), **bounds: Any
     ) -> Profile:
         """A profile of a call with these bounds, made at the server."""
-        values = None if args is None else self._bind(self._number(name), args, {})
+        values = None if args is None else self._bind(self._number(name), arguments("profile_call", args), {})
         return self._profile(name, values, self._budget.but(**bounds), collectors)
 
     def _profile(

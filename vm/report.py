@@ -110,6 +110,11 @@ class Report(Suggesting):
         ]
         return Report(calls, self.device_metrics, self.configuration)
 
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{_text(name)}: {_text(value)}" for name, value in self.configuration.items())
+        count = len(self.calls)
+        return f"<{type(self).__name__} of {count} row{'s' * (count != 1)}{f' ({facts})' if facts else ''}: print it>"
+
     def _repr_html_(self) -> str:
         from ..formats.html import heading, table, together
 

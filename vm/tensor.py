@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..formats import limits
-from ..formats.calling import public_class
+from ..formats.calling import Suggesting, public_class
 from ..formats.constants import aligned_copy, aligned_empty
 from ..formats.dtypes import DType
 from ..formats.errors import (
@@ -63,7 +63,7 @@ def _of_array(name: str) -> Callable[..., Any]:
 
 
 @public_class
-class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
+class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
     """A tensor on a device. `numpy()` and DLPack share its memory; it stays alive as long as any of them.
 
     It computes and compares, elementwise, as an array of NumPy's does, and has no hash either. What is computed of it, and parts
@@ -149,6 +149,10 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin):
     @_telling
     def __getitem__(self, place: Any) -> Any:
         """A part, or an element, as NumPy has it."""
+        if isinstance(place, str):
+            raise IndexOutOfRangeError(
+                f"{_shown((self,))}[{place!r}]: a tensor has no names; a function that has one result gives the tensor itself"
+            )
         return self._array[place]
 
     @_telling

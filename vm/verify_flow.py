@@ -33,8 +33,18 @@ from ..formats.dtypes import DType
 from ..formats.isa import OPERATIONS
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Function, Program
-from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type, erase_dims
-from .verify_tables import constant_type, size_problem
+from ..formats.types import (
+    UNKNOWN,
+    DataType,
+    FunctionType,
+    ShapeDim,
+    TensorType,
+    TupleType,
+    Type,
+    erase_dims,
+    size_problem,
+)
+from .verify_tables import constant_type
 from .verify_values import Values
 from .verify_work import Refusal, Work
 

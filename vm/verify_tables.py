@@ -7,7 +7,6 @@ before the cache has one, or evaluated.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -19,7 +18,7 @@ from ..formats.dtypes import DType
 from ..formats.errors import DTypeError
 from ..formats.primitive import AttributeValue, PrimitiveDefinition, form_problem
 from ..formats.program import Program
-from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
+from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type, size_problem
 from .verify_work import Refusal, Work
 
 LAYER = "tables"
@@ -53,20 +52,6 @@ def check_tables(program: Program, work: Work) -> None:
 def constant_type(array: np.ndarray) -> TensorType:
     """The type of a constant that `check_tables` passed."""
     return TensorType(DType.of(array.dtype), array.shape)
-
-
-def size_problem(type_: TensorType) -> str:
-    """What is wrong with a shape whose extents or bytes could overflow anywhere; "" if nothing is. Unknown and symbolic
-    dimensions count as 1."""
-    if len(type_.shape) > limits.RANK:
-        return f"has rank {type_.rank}; at most {limits.RANK} is allowed"
-    known = [dim for dim in type_.shape if isinstance(dim, int)]
-    if any(not 0 <= dim <= limits.DIMENSION for dim in known):
-        return f"has a dimension outside of 0 … {limits.DIMENSION}"
-    # zeros count as 1: the product of the others must not overflow either, where a kernel computes strides
-    if math.prod(max(dim, 1) for dim in known) * type_.dtype.itemsize > limits.DIMENSION:
-        return f"has more than {limits.DIMENSION} bytes"
-    return ""
 
 
 def _check_size(type_: TensorType, what: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import treadle
 from treadle.compiler import ir
 from treadle.compiler.builder import (
     Module,
@@ -249,3 +250,22 @@ def test_one_variable_may_be_a_parameter_of_several_functions() -> None:
     y = x()
     module = Module(main=function([y], global_function("g")(y)), g=function([y], y * 2.0))
     assert_equal(evaluate(infer_types(module), "main", floats(2, 8)), floats(2, 8) * 2)
+
+
+def test_an_expression_of_a_parameter_stays_in_its_function():
+    x, y = var("x", ()), var("y", ())
+    for build, expected in (
+        (lambda e: function([x], function([x], x * 2 + 1)(x * 2)), 5),
+        (lambda e: function([x], function([y], e + y)(e)), 4),
+        (lambda e: function([y], function([x], e + 1)(y)), 3),
+    ):
+        assert treadle.VirtualMachine(treadle.compile(build(x * 2), progress=False))(1.0).tolist() == expected
+    for build in (
+        lambda e: function([x], function([x], e + 1)(e)),
+        lambda e: function([x], function([y], function([x], e + 1)(y) + e)(x)),
+        lambda e: function([y], function([y], function([x], e + 1)(y) + e)(y)),
+    ):
+        with pytest.raises(
+            InferenceError, match="is an expression of 'x', and is used in a function that has this variable"
+        ):
+            treadle.compile(build(x * 2), progress=False)

@@ -25,6 +25,7 @@ from treadle.formats.errors import (
     CompileError,
     IndexOutOfRangeError,
     InferenceError,
+    ModelError,
     UnsupportedOperatorError,
 )
 from treadle.formats.extensions import EXTENSIONS
@@ -194,6 +195,7 @@ REFUSED = {
     "3 + 4": "an expression whose value nobody uses",
     "y = x[0]\ny = 1.0": "y is float32, and cannot become float64",
     "out[0] = min(x[0], 1.0)": "minimum",
+    "s = 0\nfor i in range(3):\n    s += x[i]": "s is int64, and cannot become float64",
 }
 
 
@@ -206,10 +208,13 @@ def test_a_kernel_of_what_kernels_do_not_know_is_refused(tmp_path: Path, text: s
 
     refused = operator("refused", infer=same, reference=lambda x: x, kernel=refused_kernel.kernel)
     with pytest.raises(
-        CompileError, match=r"operator 'refused': (line \d+ of its kernel: |its kernel cannot be compiled: )"
+        CompileError,
+        match=r"operator 'refused': line \d+ of its kernel(: | cannot be compiled: )",
     ) as caught:
         run(refused, np.ones(3, "f"))
     assert REFUSED[text] in str(caught.value)
+    if "cannot be compiled" in str(caught.value):
+        assert f"line {1 + len(text.splitlines())} of its kernel" in str(caught.value)
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -224,6 +229,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"kernel": lambda *x: None}, "made by def"),
     ({"kernel": _rotated_kernel}, "which is no attribute"),
     ({"reference": lambda: 1}, "names of its inputs"),
+    ({"infer": "float32[n] -> float32[n]"}, "operator 'wrong': infer: line 1, column 12.*\n.*\n.*\nwrite it as"),
+    ({"infer": "fn(float32[n]) -> float32[n]", "reference": lambda x, beta=1.0: x}, "for each of x, beta; .* behind"),
+    ({"infer": "fn(float32[n], float32[n]) -> float32[n]"}, "does not have an input for each of x; "),
 ]
 
 
@@ -242,10 +250,39 @@ def test_what_infer_and_reference_do_wrong_is_said_with_the_operators_name():
             run(operator("wrong", infer=infer, reference=lambda x: x), x)
     with pytest.raises(treadle.TreadleError, match="wrong"):
         run(operator("wrong", infer=same, reference=lambda x: x.astype("f8")), x)
-    with pytest.raises(treadle.TreadleError, match=r"wrong: its reference raised ZeroDivisionError"):
+    with pytest.raises(
+        treadle.TreadleError, match=r"wrong: its reference raised ZeroDivisionError: .* \(test_exten.*:\d+\)"
+    ):
         run(operator("wrong", infer=same, reference=lambda x: 1 // 0), x)
+    with pytest.raises(treadle.TreadleError, match=r"wrong: its reference gave None; expected an array"):
+        run(operator("wrong", infer=same, reference=lambda x: None), x)
+    halves = operator("wrong", infer="fn(float32[n, 3], float32[3]) -> float32[n]", reference=lambda x, y: x @ y)
+    with pytest.raises(
+        InferenceError, match=r"expected float32\[n, 3\] \(here float32\[2, 3\]\), but float32\[2, 4\] came"
+    ):
+        halves(np.ones((2, 4), "f"), np.ones(3, "f"))
+    with pytest.raises(InferenceError, match=r"expected float32\[n, 3\], but float32\[2\] came"):
+        halves(np.ones(2, "f"), np.ones(3, "f"))
     with pytest.raises(InferenceError, match="expected float32"):
         run(operator("wrong", infer="fn(float32[n, n]) -> float32[n]", reference=lambda x: x[0]), np.ones((2, 3), "f"))
+
+
+SCALE, LIMIT = 3.0, np.float32(5)
+
+
+def test_a_kernel_knows_the_numbers_around_it():
+    offset = 2
+
+    def scaled(x, out):
+        for i in range(len(x)):
+            out[i] = min(x[i], LIMIT) * SCALE + offset
+
+    made = operator("around", infer=same, reference=lambda x: np.minimum(x, 5) * 3 + 2, kernel=scaled)
+    assert run(made, np.float32([1, 9])).tolist() == [5, 17]
+    offset = 4
+    assert run(made, np.float32([1, 9])).tolist() == [5, 17]  # as it was defined
+    made = operator("around", infer=same, reference=lambda x: np.minimum(x, 5) * 3 + 4, kernel=scaled)
+    assert run(made, np.float32([1, 9])).tolist() == [7, 19]
 
 
 def _twice_kernel(x, out):
@@ -293,7 +330,11 @@ def test_an_executable_names_every_operator_that_is_not_there(tmp_path: Path):
 
     assert python(compiling).returncode == 0
     missing = python(running).stderr
-    assert "halved (version 2 of my_operators), tripled (version 2 of my_operators); import the module" in missing
+    assert (
+        "halved (version 2 of my_operators), tripled (version 2 of my_operators); import my_operators before" in missing
+    )
+    source = "import treadle; treadle.load('a.trdl').lib.get_source(treadle.load('a.trdl').lib.names[0])"
+    assert "; import my_operators before it is run" in python(source).stderr
     assert "1.5" in python(f"import my_operators; {running}").stdout
     (tmp_path / "my_operators.py").write_text(OPERATORS.replace("version=2", "version=3"))
     assert (
@@ -336,10 +377,23 @@ def test_an_importer_of_a_node_of_ones_own():
         onnx_operator("MyGelu", domain="my.domain", since=2)(lambda x: treadle.if_(op.sum(x) > 0.0, x, -x))
         with pytest.raises(UnsupportedOperatorError, match="operators alone are supported"):
             treadle.compile(model("x"))
-        onnx_operator("MyGelu", domain="my.domain", since=2)(lambda x: None)
-        with pytest.raises(CompileError, match="gave None"):
+        for wrong, message in (
+            (lambda x: None, "its importer gave None"),
+            (lambda x: 1 // 0, r"its importer raised ZeroDivisionError: .* \(test_extension.py:\d+\)"),
+            (lambda x: x.numpy(), "its importer raised AttributeError"),
+        ):
+            onnx_operator("MyGelu", domain="my.domain", since=2)(wrong)
+            with pytest.raises(CompileError, match=message) as caught:
+                treadle.compile(model("x"))
+            assert caught.value.node == "gelu_3"
+        with pytest.raises(ModelError, match="MyGelu: the node has 2 inputs, the operator takes x"):
+            treadle.compile(model("x", "y0"))
+        onnx_operator("MyGellu", domain="my.domain")(_my_gelu)
+        importers_of("my.domain", "MyGelu").clear()
+        with pytest.raises(UnsupportedOperatorError, match=r"no importer of this operator; .*; did you mean MyGellu\?"):
             treadle.compile(model("x"))
     finally:
+        importers_of("my.domain", "MyGellu").clear()
         importers_of("my.domain", "MyGelu").clear()
 
 
@@ -383,12 +437,18 @@ class Broken:
         return self.result(module)
 
 
+def _unnamed(module: ir.Module) -> Any:
+    return module.nothing
+
+
 @pytest.mark.parametrize(
     ("placed", "message"),
     [
         (lambda: after("no_such_pass", TanhIsIdentity()), "beside 'no_such_pass', which does not run; these do: infer_types"),
         (lambda: after("fuse", Broken(lambda module: None)), "the pass 'broken': expected a Module, NoneType came"),
         (lambda: after("fuse", Broken(lambda module: module.nothing)), "the pass 'broken' raised AttributeError"),
+        (lambda: after("fuse", _unnamed), r"the pass '_unnamed' raised AttributeError: .* \(test_extension.py:\d+\)"),
+        (lambda: after("fuze", TanhIsIdentity()), r"name_shapes, fuse; did you mean fuse\?"),
         (lambda: TanhIsIdentity(), "expected what treadle.after and treadle.before give"),
     ],
 )  # fmt: skip

@@ -51,7 +51,8 @@ MISUSES = [
     ('function([x], "x")', "function: the body's result: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),  # noqa: E501
     ('function([x], {1: 2})', "function: the body's result: expected an expression, an array or a number, a dict came; results by name are a tuple: tuple_(…)"),  # noqa: E501
     ('function([x], lambda a: [a, None])', "function: the body's result, value 1: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
-    ('function([x], x, result_type="float32[2]")', "function: result_type: expected a type, 'float32[2]' came"),
+    ('function([x], x, result_type="float32")', 'function: result_type: float32 is an element type; the type of a scalar is float32[]'),  # noqa: E501
+    ('function([x], x, result_type=3)', 'function: result_type: expected a type, or its text, such as "float32[n]", 3 came'),
     ('function([x], x, name=3)', 'function: name: expected a string, 3 came'),
     ('function(None, x)', 'function: params: expected a list of variables, made by var(), None came'),
     ('function(3, x)', 'function: params: expected a list of variables, made by var(), 3 came'),
@@ -79,11 +80,11 @@ MISUSES = [
     ('match_(L.Nil(), {})', 'match_: there are no clauses; expected clauses, pairs of a pattern and a value or function'),
     ('match_(L.Nil(), {L.Nil: None})', "match_: a clause's result: expected an expression, an array or a number, None came; a Python function that makes it must return it"),  # noqa: E501
     ('match_(L.Nil(), {L.Cons: lambda a: a})', 'match_: the clause of Cons takes 1 variables, but there are 2'),
-    ('match_(L.Nil(), {"Nil": x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, 'Nil' came"),
+    ('match_(L.Nil(), {"Nil": x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, or ... for all that no clause before fits, 'Nil' came"),  # noqa: E501
     ('match_(L.Nil(), [L.Nil])', 'match_: clause 0: expected a pair of a pattern and a value or function, a ConstructorFunction came'),  # noqa: E501
     ('match_(L.Nil(), L.Nil)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, a ConstructorFunction came'),  # noqa: E501
     ('match_("x", {L.Nil: x})', "match_: value: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),  # noqa: E501
-    ('match_(L.Nil(), {L.Nil(): x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, an expression, 'nil', came"),  # noqa: E501
+    ('match_(L.Nil(), {L.Nil(): x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, or ... for all that no clause before fits, an expression, 'nil', came"),  # noqa: E501
     ('match_(L.Nil(), [(L.Nil, x, x)])', 'match_: clause 0: expected a pair of a pattern and a value or function, a tuple came'),
     ('match_(L.Nil(), 3)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, 3 came'),
     ('match_shape("x", (2,))', "match_shape: value: expected an expression, 'x' came"),
@@ -140,7 +141,7 @@ MISUSES = [
     ('op.conv(x)', 'conv takes x, weight, bias?, but 1 input came'),
     ('op.cast(x, "float64")', 'cast takes x, but 2 inputs came; attributes are given by name: dtype=…'),
     ('op.nope(x)', "there is no operator 'nope'; dir(op) lists them"),
-    ('op.transpose(x)', "there is no operator 'transpose'; did you mean conv_transpose?; dir(op) lists them"),
+    ('op.transpose(x)', "there is no operator 'transpose'; op.permute_dims(x, axes=…); dir(op) lists them"),
     ('x["a"]', "a tensor is indexed by integers, slices, ..., None and tensors of integers, not by 'a'; see op.where"),
     ('x[5]', 'value: index 5 is out of range for axis 0 of 2 elements: it is float32[2, 3]'),
     ('x[1.5]', 'a tensor is indexed by integers, slices, ..., None and tensors of integers, not by 1.5; see op.where'),
@@ -185,8 +186,9 @@ MISUSES = [
     ('compile(M, print_after=3)', 'print_after=3: expected a list of passes'),
     ('compile(M, without=3)', 'without=3: expected a list of passes'),
     ('compile(M, passes=3)', 'passes=3: expected a list of passes'),
-    ('compile(M, passes=["a"])', 'passes: expected what treadle.after and treadle.before give, str came'),
-    ('after("fold_constants", 3)', 'expected a pass, which has a name and is called with a module, int came'),
+    ('compile(M, passes=["a"])',
+     'passes: expected what treadle.after and treadle.before give, a str came; for instance treadle.after("simplify", my_pass)'),
+    ('after("fold_constants", 3)', 'expected a pass, which has a name and is called with a module, an int came'),
     ('before("fold_constants", int)', 'expected a pass, which has a name and is called with a module, the class int came'),
     ('compile(M, tune="a")', "tune='a': expected seconds, 0 or more, or a Session"),
     ('compile(M, tune=-1)', 'tune=-1: expected seconds, 0 or more, or a Session'),
@@ -203,9 +205,30 @@ MISUSES = [
     ('VirtualMachine(3)', 'VirtualMachine(exe): expected an Executable, a int came; see treadle.load'),
     ('VirtualMachine(M)', 'VirtualMachine(exe): expected an Executable, a Module came; see treadle.load'),
     ('VirtualMachine("a.trdl")', 'VirtualMachine(exe): expected an Executable, a str came; see treadle.load'),
-    ('dis(3)', 'dis(executable): expected an Executable, a int came'),
-    ('list(dis(3))', 'dis(executable): expected an Executable, a int came'),
+    ('dis(3)', 'dis(executable): expected an Executable, an int came; treadle.load reads a file'),
+    ('list(dis(3))', 'dis(executable): expected an Executable, an int came; treadle.load reads a file'),
     ('Executable(3)', 'Executable(program): expected a Program, a int came; treadle.load reads a file'),
+    (
+        "if_(x > 0, x, -x)",
+        "if_: the condition: expected a scalar, bool[2, 3] came; .any() and .all() make one of it, and op.where chooses element "
+        "by element",
+    ),
+    ("x.relu()", "Expression has no attribute 'relu'; op.relu(x) is the operator"),
+    ("x.permute(1, 0)", "Expression has no attribute 'permute'; op.permute_dims(x, axes=…)"),
+    ("M['mian']", "there is no function 'mian'; the module has main; did you mean main?"),
+    ("M.main", "Module has no attribute 'main'; the function of that name is module['main']"),
+    ("M.__setitem__('g', 3)", "a module does not change: treadle.Module(module, g=…) is one with another function"),
+    ("compile(M, progress=False).inputs()['z']", "there is no port 'z'; there are x"),
+    ("compile(M, progress=False).inputs().x", "Ports has no attribute 'x'; the port of that name is ports['x']"),
+    (
+        "compile(VirtualMachine(compile(M, progress=False)))",
+        "cannot compile a VirtualMachine; expected a path, the bytes of an ONNX file, an onnx.ModelProto or a Module; "
+        "machine.executable is what was compiled",
+    ),
+    (
+        "VirtualMachine(compile(M, progress=False)).profile(np.ones(2))",
+        "there is no function with a ndarray for a name; the executable has main",
+    ),
 ]
 # fmt: on
 
@@ -250,6 +273,12 @@ KEYWORDS = (
     "device",
     "shapes",
     "nope",
+    "max_steps",
+    "max_seconds",
+    "max_memory",
+    "max_depth",
+    "threads",
+    "cancel",
 )
 
 

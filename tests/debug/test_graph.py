@@ -7,7 +7,7 @@ import json
 import pytest
 import treadle
 from treadle.debug.graph import graphs
-from treadle.formats.errors import ArgumentError, UnknownFunctionError
+from treadle.formats.errors import ArgumentError, MissingFileError, UnknownFunctionError
 from treadle.tools.cli import main
 
 
@@ -61,8 +61,10 @@ def test_model_explorer_is_given_edges_between_nodes(branching, tmp_path):
 def test_what_cannot_be_written_is_named(branching, tmp_path):
     with pytest.raises(ArgumentError, match=r"ends in neither \.netron\.json nor \.explorer\.json"):
         treadle.debug.save_graph(branching, tmp_path / "model.json")
-    with pytest.raises(ArgumentError, match="expected an Executable, a str came"):
-        treadle.debug.save_graph("model.trdl", tmp_path / "model.netron.json")
+    with pytest.raises(MissingFileError, match=r"none\.trdl cannot be read"):
+        treadle.debug.save_graph("none.trdl", tmp_path / "model.netron.json")
+    with pytest.raises(ArgumentError, match=r"save_graph: .*, an int came"):
+        treadle.debug.save_graph(3, tmp_path / "model.netron.json")
     with pytest.raises(UnknownFunctionError, match="mian"):
         treadle.debug.save_graph(branching, tmp_path / "model.netron.json", function="mian")
 

@@ -24,6 +24,13 @@ def test_dis_says_what_each_instruction_means() -> None:
     assert [instruction.is_jump_target for instruction in instructions] == [False] * 8 + [True]
 
 
+def test_a_listing_is_printed_by_functions() -> None:
+    listing = dis(examples.executable())
+    assert str(listing).startswith(f"@main\n{listing[0]}\n{listing[1]}\n")
+    assert str(listing).count("\n\n@keep\n") == 1
+    assert repr(listing) == f"<{len(listing)} instructions of main, keep>"
+
+
 def test_dis_of_an_unknown_function_names_the_known_ones() -> None:
     with pytest.raises(UnknownFunctionError, match="the executable has main, keep"):
         dis(examples.executable(), "f")

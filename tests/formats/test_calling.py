@@ -1,6 +1,7 @@
 """What public functions and classes have in common: calls that do not fit, attributes that there are not, warnings' lines."""
 
 import inspect
+import pickle
 import warnings
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import debug, errors
+from treadle.formats import calling, choices
 from treadle.formats.calling import public, public_class, warn_user
 
 
@@ -79,6 +81,12 @@ def test_every_public_name_tells_a_wrong_call():
             lambda: treadle.Virtualmachine,
             "module 'treadle' has no attribute 'Virtualmachine'; did you mean VirtualMachine?",
         ),
+        (lambda: treadle.relu, "module 'treadle' has no attribute 'relu'; there is treadle.op.relu"),
+        (lambda: treadle.compare, "module 'treadle' has no attribute 'compare'; there is treadle.debug.compare"),
+        (
+            lambda: treadle.BudgetExceededError,
+            "module 'treadle' has no attribute 'BudgetExceededError'; there is treadle.errors.BudgetExceededError",
+        ),
         (lambda: debug.compar, "module 'treadle.debug' has no attribute 'compar'; did you mean compare or Comparison?"),
         (lambda: treadle.DType.float33, "DType has no 'float33'; did you mean float32 or float64 or float16?"),
         (
@@ -114,7 +122,7 @@ def test_numpys_errors_of_a_tensor_name_it():
             errors.IndexOutOfRangeError,
             "float32[2, 3]: index 5 is out of bounds for axis 0 with size 2",
         ),
-        (lambda: tensor["a"], errors.IndexOutOfRangeError, "float32[2, 3]: only integers, slices"),
+        (lambda: tensor["a"], errors.IndexOutOfRangeError, "float32[2, 3]['a']: a tensor has no names"),
         (lambda: bool(tensor), errors.CheckError, "float32[2, 3]: the truth value of 6 elements is ambiguous"),
         (lambda: tensor + "a", errors.ArgumentError, "float32[2, 3]: ufunc 'add'"),
         (lambda: tensor.sum(axis=4), errors.IndexOutOfRangeError, "float32[2, 3]: axis 4 is out of bounds"),
@@ -135,3 +143,18 @@ def test_a_warning_points_at_the_user():
         warnings.simplefilter("always")
         names["deep"]()  # type: ignore[operator]
     assert Path(told[0].filename).name == Path(__file__).name
+
+
+def test_what_was_meant_is_looked_for_when_somebody_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hasattr` is a question, not a mistake: it was answered with a sentence, which took longer than a call of a machine."""
+    looked: list[str] = []
+    for module in (calling, choices):
+        monkeypatch.setattr(module, "near", lambda name, known: looked.append(name) or "; did you mean this?")
+    assert not hasattr(treadle.CancelToken(), "cancl")
+    assert getattr(treadle.DType, "float33", None) is None
+    assert not looked
+    with pytest.raises(AttributeError) as raised:
+        treadle.CancelToken().cancl  # noqa: B018
+    assert str(raised.value) == str(raised.value) == "CancelToken has no attribute 'cancl'; did you mean this?"
+    assert looked == ["cancl"]
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)

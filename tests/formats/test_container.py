@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -251,3 +252,22 @@ def test_what_cannot_be_read_or_written_is_an_error_of_ours(tmp_path):
     with pytest.raises(FileError, match="while saving") as caught:
         save(tmp_path / "no" / "folder.trdl", [b""])
     assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_a_file_is_written_where_no_thread_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    data = np.random.default_rng(1).bytes(5 << 20)
+    container.save(tmp_path / "file", [data[:3], data[3:]])
+    assert (tmp_path / "file").read_bytes() == data
+
+
+def test_a_file_is_written_when_python_ends(tmp_path: Path) -> None:
+    code = (
+        "import atexit, sys; from treadle.formats import container; "
+        "atexit.register(lambda: container.save(sys.argv[1], [bytes(5 << 20)]))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], check=True)
+    assert (tmp_path / "file").read_bytes() == bytes(5 << 20)

@@ -1,11 +1,13 @@
 """TVM's text for element types, and the three numbers behind it."""
 
+import contextlib
 import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from treadle.formats import dtypes
 from treadle.formats.data_type import DataType, DataTypeCode
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import DTypeError, FormatError
@@ -79,3 +81,22 @@ def test_text_that_numpy_cannot_read_is_no_element_type(text: str) -> None:
 def test_numbers_that_no_type_has(text: str) -> None:
     with pytest.raises(FormatError, match="bits are 1 to"):
         DataType(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("fp16", "float16"), ("BF16", "bfloat16"), ("f32", "float32"), ("torch.half", "float16"), ("q4", "int4 or uint4")],
+)
+def test_other_names_of_element_types_say_which_is_meant(name: str, meant: str) -> None:
+    with pytest.raises(DTypeError, match=f"did you mean {meant}[?]"):
+        DType.of(name)
+    if name.isidentifier():
+        with pytest.raises(AttributeError, match=f"DType has no '{name}'; did you mean {meant}[?]"):
+            getattr(DType, name)
+
+
+def test_the_types_that_other_names_mean_are_there() -> None:
+    assert {each for meant in dtypes._OTHER_NAMES.values() for each in meant.split(" or ")} <= DType.__members__.keys()
+    for name, meant in dtypes._OTHER_NAMES.items():
+        with contextlib.suppress(DTypeError):
+            assert DType.of(name).name == meant, name

@@ -25,6 +25,7 @@ def test_looking_inside() -> None:
     assert executable.constants[0].dtype == np.float32
     assert "Constants (#1, 8 B): [float32[2]]" in executable.stats
     assert "Primitive ops (#1): [add_0]" in executable.stats
+    assert (executable.stats(), executable.bytecode()) == (executable.stats, executable.bytecode)  # methods elsewhere
     assert "call            add_0 (r0, r1) -> (r2) [2]" in executable.bytecode
     assert executable.as_text() == examples.TEXT
 

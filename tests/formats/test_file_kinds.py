@@ -1,6 +1,8 @@
 """A file that is given to the wrong function is told for what it is, with the function that takes it."""
 
+import lzma
 import pickle
+import tarfile
 import zipfile
 
 import numpy as np
@@ -45,6 +47,18 @@ def files(tmp_path_factory):
     (folder / "tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(60))
     (folder / "gguf").write_bytes(b"GGUF" + bytes(60))
     (folder / "safetensors").write_bytes((10).to_bytes(8, "little") + b'{"w":{}}  ')
+    with tarfile.open(folder / "tar", "w") as archive:
+        archive.add(folder / "json", "model.json")
+    (folder / "compressed").write_bytes(lzma.compress(b"x"))
+    (folder / "image").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(20))
+    (folder / "ort").write_bytes(b"\x18\0\0\0ORTM" + bytes(60))
+    (folder / "git lfs").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4\n")
+    (folder / "html").write_text("\n<!DOCTYPE html>\n<html><title>Not found</title></html>")
+    (folder / "openvino").write_text('<?xml version="1.0"?>\n<net name="Model0" version="11">\n</net>')
+    (folder / "xml").write_text('<?xml version="1.0"?>\n<a/>')
+    (folder / "onnx text").write_text(
+        '<ir_version: 8, opset_import: ["" : 17]>\ng (float[2] x) => (float[2] y) { y = Relu(x) }'
+    )
     (folder / "empty").write_bytes(b"")
     return folder
 
@@ -60,8 +74,11 @@ def test_a_file_is_recognised_by_how_it_begins(files, kind):
         ("onnx", "is not a Treadle file: it starts with .*; it is an ONNX model: treadle.compile takes it"),
         ("params", "it is a file of TVM's parameters: treadle.load_params takes it"),
         ("zip", "it is a zip archive, as PyTorch and Keras save models: export the model to ONNX"),
-        ("assembly", "it is assembly text: `treadle as` makes an executable of it"),
+        ("assembly", "it is assembly text: `treadle as`, or treadle.Executable.from_text, makes an executable of it"),
         ("relay or relax", "it is TVM's: treadle.tvm.runtime.load_module takes it"),
+        ("git lfs", "it is a pointer of git-lfs, in the place of the file itself: `git lfs pull` fetches that"),
+        ("html", "it is a web page, as a download that failed leaves it"),
+        ("openvino", r"it is the description of an OpenVINO model \(.xml\): treadle.compile takes the ONNX model"),
     ],
 )
 def test_load_says_what_it_was_given(files, name, message):

@@ -63,3 +63,10 @@ def test_names_that_do_not_fit_are_refused(names: tuple[str, ...]):
     wrong = replace(program, functions=(replace(program.functions[0], result_names=names),))
     with pytest.raises(FormatError, match="results"):
         sections.encode(wrong)
+
+
+def test_a_port_suggests_what_it_has() -> None:
+    x = treadle.var("x", (2,))
+    port = treadle.compile(treadle.function([x], x), progress=False).inputs()["x"]
+    with pytest.raises(AttributeError, match="Port has no attribute 'shapes'; did you mean shape"):
+        port.shapes  # noqa: B018

@@ -1,5 +1,7 @@
 """The laws of the formats: what is written is read back, as bytes and as text."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from treadle.formats.assembly import parse_assembly, print_assembly
@@ -66,6 +68,14 @@ def test_two_parts_make_the_executable_again() -> None:
     assert not Executable.load_exec(code).native
     with pytest.raises(ValueError, match="has no section 'globals'"):
         load(lib)
+
+
+def test_what_save_writes_is_what_export_library_writes(tmp_path: Path) -> None:
+    program = parse_assembly("func @main(x: float32[]) -> float32[] {\n ret r0\n}")
+    executable = Executable(program)
+    executable.save(tmp_path / "a.trdl")
+    executable.export_library(tmp_path / "b.trdl")
+    assert (tmp_path / "a.trdl").read_bytes() == (tmp_path / "b.trdl").read_bytes() == executable.as_bytes()
 
 
 @pytest.mark.parametrize("source", [5, None, 1.5, ["model.trdl"]])

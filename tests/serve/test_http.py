@@ -356,6 +356,19 @@ def test_a_client_that_would_rather_speak_http2_is_answered(folder: Path, start:
         assert client.ask("GET", "/v2", **wish)[0] == 200
 
 
+def test_that_wish_may_come_in_pieces(folder: Path, start: Callable[..., Any]):
+    body = json.dumps({"inputs": [tensor(X)]}).encode()
+    head = f"POST /v2/models/rows/infer HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    port = start().http_port
+    for cut in range(head.index(b"\r\nUpgrade"), head.index(b"h2c")):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for part in (head[:cut], head[cut:] + body):
+                connection.sendall(part)
+                time.sleep(0.02)
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200"), cut
+
+
 def test_a_server_that_stops_finishes_what_runs(folder: Path, start: Callable[..., Any]):
     models.folder(folder, slow=models.slow(3_000_000))
     server = start()

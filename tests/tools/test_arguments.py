@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.tools.arguments import UsageError, byte_count, match_names, mismatch, parse
+from treadle.tools.arguments import UsageError, byte_count, match_names, mismatch, parse, seconds, spread
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,14 @@ def test_random_is_reproducible() -> None:
 def test_mistakes(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(text).load(tensor("float32", ("n", 3)))
+
+
+def test_a_file_that_is_no_array_is_told_for_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(
+        UsageError, match=r"it is an image: a program takes its pixels, as an array; numpy\.save writes"
+    ):
+        parse(f"x=@{tmp_path}/x.npy").load()
 
 
 def test_files(tmp_path: Path) -> None:
@@ -156,3 +164,31 @@ def test_numbers_of_bytes_may_have_a_unit(text, count):
             byte_count(text)
     else:
         assert byte_count(text) == count
+
+
+def test_an_npz_file_gives_each_input_the_array_of_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "feeds.npz"
+    np.savez(path, x=np.float32([1, 2]), y=np.float32([3]))
+    found = match_names(list(spread([parse(f"@{path}")])), ["y", "x"], "input")
+    assert {name: argument.load().tolist() for name, argument in found.items()} == {"x": [1, 2], "y": [3]}
+    assert parse(f"x=@{path}").load().tolist() == [1, 2]
+    with pytest.raises(UsageError, match=r"feeds\.npz' holds x, y, and none is called 'z'"):
+        parse(f"z=@{path}").load()
+    alone = tmp_path / "alone.npz"
+    np.savez(alone, np.float32([5]))
+    assert parse(f"z=@{alone}").load().tolist() == [5]
+    (tmp_path / "wrong.npz").write_bytes(b"nothing")
+    with pytest.raises(UsageError, match=r"not a readable \.npz file"):
+        list(spread([parse(f"@{tmp_path / 'wrong.npz'}")]))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("90", 90), ("1.5", 1.5), ("500ms", 0.5), ("2m", 120), (" 2 min", 120), ("1h", 3600), ("1e2", 100), ("s", None)],
+)
+def test_numbers_of_seconds_may_have_a_unit(text, count):
+    if count is None:
+        with pytest.raises(ValueError, match="could not convert"):
+            seconds(text)
+    else:
+        assert seconds(text) == count

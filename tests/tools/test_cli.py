@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import parser
-from treadle.tools import digits, doctor
+from treadle.tools import cli, digits, doctor
 from treadle.tools.cli import main
 from treadle.vm.native import ObjectCache
 
@@ -128,14 +128,16 @@ def test_a_module_that_knows_a_models_operators_is_imported(folder: Path, monkey
     (folder / "knows_plus.py").write_text(
         "import treadle\n@treadle.onnx_operator('Plus', domain='own')\ndef plus(a, b):\n    return a + b\n"
     )
-    monkeypatch.syspath_prepend(folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     assert main(["compile", f"{folder}/plus.onnx", "-o", f"{folder}/plus.trdl", "--no-kernels"]) == 3
     options = ["--no-kernels", "--import", "knows_plus"]
     assert main(["compile", f"{folder}/plus.onnx", "-o", f"{folder}/plus.trdl", *options]) == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [(None, "No module named 'my_module'; PYTHONPATH"), ("1 / 0", "ZeroDivision")]
+    ("text", "why"),
+    [(None, "No module named 'my_module'; Python looks in the working directory"), ("1 / 0", "ZeroDivision")],
 )
 def test_a_module_that_cannot_be_imported_is_usage(
     text: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
@@ -145,6 +147,11 @@ def test_a_module_that_cannot_be_imported_is_usage(
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["knobs", "--import", "my_module"]) == 2
     assert f"--import my_module: {why}" in capsys.readouterr().err.replace("ModuleNotFoundError: ", "")
+
+
+def test_a_file_in_place_of_a_module_is_told_its_name(capsys: pytest.CaptureFixture) -> None:
+    assert main(["knobs", "--import", "mine/operators.py"]) == 2
+    assert "a module's name is expected, such as mine.operators, not its file's" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback(folder: Path) -> None:
@@ -202,6 +209,7 @@ def test_doctor_looks_and_builds_nothing(tmp_path: Path) -> None:
     found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert found["engine"]["value"].startswith("not built yet")
     assert not done.stderr
+    assert sum(file.stat().st_size for file in (tmp_path / "new").rglob("*") if file.is_file()) < 10_000  # no engine
 
 
 def test_doctor_tries_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,6 +245,13 @@ def test_the_digits_model_needs_no_data_to_compile(folder: Path) -> None:
 def treadle(*arguments: str, **options: object) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "treadle", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+
+
+def test_each_module_adds_the_commands_that_the_table_says() -> None:
+    for name, own in cli._COMMANDS.items():
+        added = cli._commands(cli._parser(own[0]))
+        assert tuple(added) == own, name
+    assert list(cli._commands(cli._parser())) == [each for own in cli._COMMANDS.values() for each in own]
 
 
 def test_without_a_command_the_help_is_shown() -> None:

@@ -12,7 +12,7 @@ COUNT = 60
 
 
 def test_hostile_models_are_refused_or_compiled() -> None:
-    tally, findings = fuzz_models.run(seed=22, first=0, count=COUNT, told=lambda _: None)
+    tally, findings = fuzz_models.run(seed=22, first=0, count=COUNT, told=lambda _: None, with_cases=False)
     assert not findings
     assert sum(tally.values()) == COUNT
     assert tally["compiled"]
@@ -20,14 +20,14 @@ def test_hostile_models_are_refused_or_compiled() -> None:
 
 
 def test_a_model_is_a_function_of_its_number() -> None:
-    assert [fuzz_models.make_model(0, number) for number in range(9)] == [
-        fuzz_models.make_model(0, n) for n in range(9)
+    assert [fuzz_models.make_model(0, number, False) for number in range(9)] == [
+        fuzz_models.make_model(0, n, False) for n in range(9)
     ]
 
 
 def test_a_process_that_is_lost_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_models.sys, "executable", "false")
-    tally, findings = fuzz_models.run(seed=0, first=0, count=2, told=lambda _: None)
+    tally, findings = fuzz_models.run(seed=0, first=0, count=2, told=lambda _: None, with_cases=False)
     assert tally["finding"] == 2
     assert "exit status" in findings[0]
 

@@ -11,6 +11,7 @@ from treadle.formats.assembly import parse_assembly
 from treadle.formats.errors import FormatError, VerificationError
 from treadle.formats.executable import Executable, load
 from treadle.tools import inspect
+from treadle.tools.cli import main
 
 TEXT = """\
 const c0 float32[100] = base64 {
@@ -96,8 +97,10 @@ def test_verify_finds_what_loading_does_not(model: Path, tmp_path: Path) -> None
 
 def test_assembled_text_is_verified(tmp_path: Path) -> None:
     (tmp_path / "bad.tasm").write_text(TEXT.replace("ret r1", "ret r9").replace("refs=2", "refs=9"))
-    with pytest.raises(VerificationError, match="instruction"):
-        treadle("as", tmp_path / "bad.tasm")
+    line = TEXT[: TEXT.index("ret r1")].count("\n") + 1
+    for command in ("as", "verify"):
+        with pytest.raises(VerificationError, match=rf"code: line {line}, `ret r9`: src of ret: .*instruction \d+"):
+            treadle(command, tmp_path / "bad.tasm")
     assert not (tmp_path / "bad.trdl").exists()
 
 
@@ -105,3 +108,28 @@ def test_looking_inside_imports_no_compiler() -> None:
     code = "import sys, treadle.tools.inspect, treadle.formats.report, treadle.vm.verify; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numba", "llvmlite", "onnx", "treadle.compiler.ir"} & set(modules)
+
+
+def test_as_says_what_it_wrote_and_verifies_what_primitives_compute(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """\
+prim relu(%0: float32[2]) -> float32[2] {
+  %1 = relu(%0) : float32[2]
+  return %1
+}
+
+func @main(x: float32[2]) -> float32[2] {
+  alloc_tensor r1, float32[2]
+  call relu (r0) -> (r1)
+  ret r1
+}
+"""
+    Path("right.tasm").write_text(text)
+    assert main(["as", "right.tasm"]) == 0
+    assert "1 functions, 1 primitives, no native code" in capsys.readouterr().out
+    Path("wrong.tasm").write_text(text.replace("relu(%0)", "rellu(%0)"))
+    assert main(["as", "wrong.tasm"]) == 3
+    assert "there is no operator 'rellu'; did you mean relu" in capsys.readouterr().err
+    assert not Path("wrong.trdl").exists()
+    again = Executable.from_text(text).as_text()
+    assert Executable.from_text(again).as_text() == again

@@ -12,6 +12,7 @@ import treadle
 from onnx import parser
 from treadle.formats.file_kinds import kind_of_whole
 from treadle.tools.cli import main
+from treadle.tools.program_files import _shape_argument
 from treadle.tools.serve import served_folder
 
 MODEL = '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, 2] x) => (float[n, 2] y) { y = Add(x, x) }'
@@ -208,3 +209,20 @@ def test_a_file_that_replaces_a_served_one_is_served(files, tmp_path):
 def test_info_says_what_a_file_is(files, kind, what, capsys):
     assert main(["info", str(files / kind)]) == 0
     assert capsys.readouterr().out.startswith(f"{files / kind}: {what} executable, format 1, ")
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("x=n,3,224", ["n", 3, 224]),
+        ("x=[n, 3, 224]", ["n", 3, 224]),
+        ("x=1x3x224", [1, 3, 224]),
+        ("x=nx3x224", ["n", 3, 224]),
+        ("x=1x3", [1, 3]),
+        ("x=max4", ["max4"]),
+        ("max_len=128", [128]),
+        ("x=", []),
+    ],
+)
+def test_shapes_are_written_as_types_are_too(text, sizes):
+    assert _shape_argument(text)[1] == sizes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import re
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import treadle
-from treadle.formats.errors import BudgetExceededError, CancelledError, OutOfMemoryError
+from treadle.formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError
 from treadle.vm.budgets import CancelToken
 from treadle.vm.context import live_bytes
 from treadle.vm.convert import Results
@@ -135,6 +136,55 @@ def test_arguments_count_as_memory(machine):
         vm.call("main", (np.zeros(1 << 20, np.int8),), max_memory=1 << 19)
 
 
+@pytest.mark.parametrize("name", ["max_steps", "max_seconds", "max_memory", "max_depth"])
+def test_a_bound_is_a_number_that_is_not_negative(vm, name):
+    for given in ("1GB", -1, True, float("nan"), [1], *((1.5, float("inf")) if name != "max_seconds" else ())):
+        with pytest.raises(ArgumentError, match=f"{name}=.*expected a"):
+            vm.call("depth", (1,), **{name: given})
+    for given in (1e6, np.int64(1_000_000), np.float32(1e6), 1 << 63, 1 << 70, 1e300, None):
+        assert vm.call("depth", (1,), **{name: given}).item() == 1
+
+
+def test_what_is_no_token_is_refused(vm):
+    for given in (threading.Event(), lambda: True, 1):
+        with pytest.raises(ArgumentError, match=r"cancel: expected a treadle\.CancelToken"):
+            vm.call("depth", (1,), cancel=given)
+
+
+def test_a_machine_tells_its_bounds_and_keeps_them(machine):
+    vm = machine(PROGRAM, max_seconds=2, max_memory=1 << 30)
+    assert (vm.max_seconds, vm.max_memory, vm.max_steps) == (2, 1 << 30, None)
+    with pytest.raises(ArgumentError, match=r"machine\.call\(name, arguments, max_seconds=…\)"):
+        vm.max_seconds = 3
+
+
+def test_a_bound_given_to_a_function_says_where_it_belongs(vm):
+    for name in ("max_seconds", "cancel"):
+        with pytest.raises(ArgumentError, match=rf"machine\.call\('depth', \[n\], {name}=…\)"):
+            vm["depth"](1, **{name: 1})
+    with pytest.raises(ArgumentError, match=r"profile_call: 'max_second' is no parameter.*did you mean max_seconds"):
+        vm.profile_call("depth", (1,), max_second=1)
+
+
+def test_a_token_says_what_it_is():
+    token = CancelToken()
+    assert repr(token) == "<CancelToken: not cancelled>"
+    token.cancel()
+    assert repr(token) == "<CancelToken: cancelled>"
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 2, 3, 4), (1000,)])
+def test_what_an_argument_takes_is_the_least_budget_that_it_fits_into(machine, shape):
+    vm = machine("func @main(x: int8[*]) -> int8[*] {\n  ret r0\n}".replace("*", ", ".join("abcd"[: len(shape)])))
+    with pytest.raises(BudgetExceededError, match=r"takes \d+ bytes, 8 are left") as raised:
+        vm.call("main", (np.zeros(shape, np.int8),), max_memory=8)
+    takes = int(re.findall(r"takes (\d+)", str(raised.value))[0])
+    with pytest.raises(BudgetExceededError, match=rf"takes {takes} bytes, {takes - 1} are left"):
+        vm.call("main", (np.zeros(shape, np.int8),), max_memory=takes - 1)
+    with pytest.raises(BudgetExceededError, match="the first frame takes"):  # what it has no room for is the next thing
+        vm.call("main", (np.zeros(shape, np.int8),), max_memory=takes)
+
+
 def test_depth(vm):
     assert vm["depth"](100_000).item() == 100_000
     with pytest.raises(BudgetExceededError, match="more than 50 calls are nested") as raised:
@@ -204,7 +254,7 @@ def test_a_result_that_ctrl_c_keeps_from_being_taken_is_released(shape, monkeypa
     module = treadle.Module(main=treadle.function([x], treadle.tuple_(y, y + 1.0)), one=treadle.function([x], y))
     vm = treadle.VirtualMachine(treadle.compile(module, entry=("main", "one"), progress=False))
 
-    def interrupted(self, context):
+    def interrupted(self, *args):
         raise KeyboardInterrupt
 
     for name in ("take", "take_arrays"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import op
-from treadle.formats.errors import ArgumentError, CompileError
+from treadle.formats.errors import ArgumentError, CancelledError, CompileError
 from treadle.vm.generation import Roles, Sampler, generate
 
 WORDS, WIDTH, LONGEST = 23, 8, 64
@@ -160,7 +160,14 @@ def test_the_loop_in_the_executable_makes_the_same_text(looping: treadle.Virtual
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ids": [0.5]}, "ids: expected integers"),
-    ({"ids": []}, "ids: expected integers"),
+    ({"ids": []}, "the prompt has no token"),
+    ({"ids": np.zeros((1, 0), int)}, "the prompt has no token"),
+    ({"ids": [3, -1]}, "not negative, -1 came"),
+    ({"ids": "hello"}, "a tokenizer makes them of text"),
+    ({"sampler": "greedy"}, "sampler: expected a treadle.Sampler, or a function of logits, a str came"),
+    ({"sampler": Sampler}, "the class Sampler came"),
+    ({"sampler": Sampler(), "top_k": 3}, "sampler: expected it alone"),
+    ({"model": "decoder.onnx"}, "model: expected a machine or an executable, a str came"),
     ({"ids": np.zeros((1, 2, 3), int)}, "ids: expected integers"),
     ({"max_new_tokens": -1}, "max_new_tokens: expected a whole number"),
     ({"max_new_tokens": 2.0}, "max_new_tokens: expected a whole number"),
@@ -177,7 +184,38 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_is_wrong_is_said_before_the_first_token(machine: treadle.VirtualMachine, number: int):
     change, message = WRONG[number]
     with pytest.raises(ArgumentError, match=message):
-        generate(machine, **({"ids": PROMPT, "max_new_tokens": 3} | change))
+        generate(**({"model": machine, "ids": PROMPT, "max_new_tokens": 3} | change))
+
+
+@pytest.mark.parametrize("given", [{"top_k": 5}, {"top_p": 0.99}, {}])
+def test_what_only_chance_needs_asks_for_chance(machine: treadle.VirtualMachine, given: dict[str, Any]):
+    def texts(**temperature: float) -> set[tuple[int, ...]]:
+        return {
+            tuple(generate(machine, PROMPT, max_new_tokens=12, seed=seed, **given, **temperature)) for seed in range(4)
+        }
+
+    assert texts() == texts(temperature=1.0)
+    assert len(texts()) > 1
+    assert texts(temperature=0.0) == {tuple(generate(machine, PROMPT, max_new_tokens=12))}
+
+
+def test_a_token_ends_a_text(machine: treadle.VirtualMachine):
+    token = treadle.CancelToken()
+    text = generate(machine, PROMPT, max_new_tokens=10, cancel=token)
+    first = next(text)
+    token.cancel()
+    with pytest.raises(CancelledError):
+        next(text)
+    assert first == next(generate(machine, PROMPT, max_new_tokens=1))
+
+
+def test_a_cache_of_a_fixed_length_is_told_how_to_become_symbolic():
+    ids, past = treadle.var("input_ids", (1, "length"), "int64"), treadle.var("past.0", (1, 2, 16, 4))
+    logits = treadle.op.cast(treadle.op.expand_dims(ids, axes=(2,)), dtype="float32")
+    results = treadle.tuple_(treadle.named("logits", logits), treadle.named("present.0", past * 1.0))
+    executable = treadle.compile(treadle.function([ids, past], results), progress=False)
+    with pytest.raises(ArgumentError, match=r"shapes=\{'past.0': \(1, 2, 'past', 4\), …\}"):
+        generate(executable, PROMPT, max_new_tokens=1)
 
 
 def test_a_function_that_is_no_decoder_is_told_apart():
@@ -208,10 +246,8 @@ def test_a_function_that_is_no_decoder_is_told_apart():
 def test_exporters_names_of_caches_are_paired(past: str, present: str):
     from treadle.formats.ports import Port
 
-    type_ = treadle.TensorType(treadle.DType.float32, (1, 2, 3))
-    roles = Roles.of(
-        [Port("input_ids", type_), Port(past, type_)], [Port(present, type_), Port("logits", type_)], "main"
-    )
+    ids, type_ = treadle.TensorType(treadle.DType.int64, (1, 2)), treadle.TensorType(treadle.DType.float32, (1, 2, 3))
+    roles = Roles.of([Port("input_ids", ids), Port(past, type_)], [Port(present, type_), Port("logits", type_)], "main")
     assert (roles.cache, roles.logits) == (((past, 0),), 1)
 
 

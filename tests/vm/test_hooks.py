@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError
+from treadle.formats.errors import ArgumentError, BudgetExceededError, ExecutionError, TreadleError
 from treadle.vm.hooks import CALLS, NO_OP, SKIP_RUN, Instrument, Listener
 
 pytestmark = pytest.mark.usefixtures("no_leak")
@@ -80,6 +80,97 @@ def test_what_is_no_listener_is_refused(vm, what):
 def test_what_is_no_instrument_is_refused(vm):
     with pytest.raises(ArgumentError, match="set_instrument: expected a function or None, a str came"):
         vm.set_instrument("print")
+
+
+@pytest.mark.parametrize("operations", ["call", 3, ["conv"], {"calls"}, {None}])
+def test_what_names_no_instructions_is_refused_when_listening_begins(vm, operations):
+    recorder = Recorder(operations)
+    with pytest.raises(ArgumentError, match=r"Recorder\.operations"), vm.listening(recorder):
+        pass
+    assert np.array_equal(vm["main"](X), X * 4)
+    assert recorder.events == []
+
+
+def test_an_event_says_what_it_is(vm):
+    seen = []
+
+    class Watcher(Listener):
+        def after(self, event):
+            seen.append((repr(event), event.name))
+
+    with vm.listening(Watcher()):
+        vm["main"](X)
+    assert seen[0] == ("<Event frame_tensor in main>", "frame_tensor")
+    assert seen[1] == ("<Event call double in main from 'Add_0'>", "double")
+    assert seen[2] == ("<Event invoke half in main>", "half")
+
+
+def test_an_event_gives_what_a_call_reads_and_writes(vm):
+    seen = []
+
+    class Watcher(Listener):
+        operations = CALLS
+
+        def before(self, event):
+            seen.append([each.tolist() for each in event.outputs()])
+
+        def after(self, event):
+            seen.append([each.tolist() for each in (*event.inputs(), *event.outputs())])
+
+    with vm.listening(Watcher()):
+        vm["main"](X)
+    assert seen == [[[0, 0]], [[1, 2], [2, 4]], [[0, 0]], [[2, 4], [4, 8]]]
+
+
+def test_an_event_ends_with_its_listener(vm):
+    kept = []
+
+    class Keeper(Listener):
+        operations = CALLS
+
+        def after(self, event):
+            kept.append(event)
+
+    with vm.listening(Keeper()):
+        vm["main"](X)
+    assert kept[0].node == "Add_0"
+    for ask in (kept[0].outputs, lambda: kept[0].tensor(1), lambda: kept[0].set_tensor(1, X), lambda: kept[0].shape(0)):
+        with pytest.raises(ArgumentError, match="is over"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda event: event.registers("output"), "call has no field 'output'.*did you mean outputs"),
+        (lambda event: event.tensor("x"), "expected the number of a register.*a str came"),
+        (lambda event: event.set_tensor(1, np.zeros(3)), r"r1 is float32\[2\], shape \[3\] came"),
+        (lambda event: event.set_tensor(1, "x"), r"r1 is float32\[2\], a str came"),
+        (lambda event: event.output, "Event has no attribute 'output'; did you mean outputs"),
+    ],
+)
+def test_what_an_event_cannot_do_is_told(vm, ask, message):
+    class Watcher(Listener):
+        operations = CALLS
+
+        def before(self, event):
+            ask(event)
+
+    with vm.listening(Watcher()), pytest.raises(TreadleError, match=message):
+        vm["main"](X)
+
+
+@pytest.mark.parametrize("given", ["SKIP", 2, X])
+def test_what_is_no_action_is_refused(vm, given):
+    class Watcher(Listener):
+        def before(self, event):
+            return given
+
+    with vm.listening(Watcher()), pytest.raises(ArgumentError, match=r"NO_OP.*SKIP_RUN"):
+        vm["main"](X)
+    vm.set_instrument(lambda *_: given)
+    with pytest.raises(ArgumentError, match=r"NO_OP.*SKIP_RUN"):
+        vm["main"](X)
 
 
 def test_every_instruction_is_seen(vm):

@@ -132,3 +132,11 @@ def test_parameters_that_python_cannot_write_are_taken_by_position(vm):
 def test_a_saved_call_has_no_parameters(vm):
     vm.save_function("one", "twice", X, np.float32(2))
     assert not inspect.signature(vm["twice"]).parameters
+
+
+def test_results_are_a_mapping_by_name_too():
+    results = outputs_class(("a", "b"))(1, 2)
+    assert dict(results) == {"a": 1, "b": 2}
+    assert {**results} == {"a": 1, "b": 2}
+    assert list(results.items()) == [("a", 1), ("b", 2)]
+    assert outputs_class(("values", "indices"))(1, 2).values == 1  # a name of the model's comes first

@@ -151,6 +151,11 @@ def test_a_profiler_does_little_at_each_instruction(machine) -> None:
                 sys.setprofile(None)
         return count
 
+    class Elsewhere(Listener):
+        """A call that is listened to is prepared by Python, whatever it runs."""
+
+        operations = frozenset({"fatal"})
+
     instructions = 4
     assert calls((Profiler(),)) - calls((Recorder(),)) <= 6 * instructions
-    assert calls((Recorder(),)) - calls(()) <= 20 * instructions
+    assert calls((Recorder(),)) - calls((Elsewhere(),)) <= 20 * instructions

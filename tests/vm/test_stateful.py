@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
 from treadle.vm.device import Device, cpu
 from treadle.vm.tensor import Tensor
 from treadle.vm.values import DataValue
+
+from .. import timing
 
 PROGRAM = """
 prim add(%0: float32[2, 2], %1: float32[2, 2]) -> float32[2, 2] {
@@ -193,22 +193,17 @@ def test_the_names_of_functions(vm):
 # ---- what it costs ----
 
 
+@pytest.mark.serial
 def test_a_call_of_what_is_kept_costs_no_more_than_a_call(machine):
     vm = machine("func @main(x: float32[2, 2], y: float32[2, 2]) -> float32[2, 2] {\n  ret r0\n}")
     vm.set_input("main", X, Y)
     vm.save_function("main", "saved", X, Y)
     direct, saved = vm["main"], vm["saved"]
-    ways = {"direct": lambda: direct(X, Y), "saved": saved, "stateful": lambda: vm.invoke_stateful("main")}
-    seconds = {way: min(timed(call) for _ in range(7)) for way, call in ways.items()}
-    assert seconds["stateful"] < 2 * seconds["direct"]
-    assert seconds["saved"] < 1.5 * seconds["direct"]
-
-
-def timed(call):
-    start = time.perf_counter()
-    for _ in range(500):
-        call()
-    return time.perf_counter() - start
+    spent = timing.seconds(
+        {"direct": lambda: direct(X, Y), "saved": saved, "stateful": lambda: vm.invoke_stateful("main")}
+    )
+    assert spent["stateful"] < 2 * spent["direct"]
+    assert spent["saved"] < 1.5 * spent["direct"]
 
 
 # ---- how a machine is made ----

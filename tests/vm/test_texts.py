@@ -191,3 +191,46 @@ func @main() -> string[64]  refs=1 ints=0 frame=0 {
 def test_a_number_that_no_text_has_is_a_named_error() -> None:
     with pytest.raises(ExecutionError, match="the element 18446744073709551615 of a string tensor is no text"):
         strings.to_texts(np.full(1, -1, np.int64).view(strings.ELEMENT))
+
+
+STATIC = """
+func @main(a: string[2], x: float32[2]) {
+  above = greater(x, float32(0.0))
+  chosen = where(above, a, string("none"))
+  chosen
+}
+
+func @labels(x: float32[2]) {
+  above = greater(x, float32(0.0))
+  chosen = where(above, string("yes"), string("no"))
+  chosen
+}
+"""
+
+
+def test_texts_of_known_shapes_go_in_and_come_out_as_texts() -> None:
+    vm = treadle.VirtualMachine(treadle.compile(parse_module(STATIC), entry=("main", "labels"), progress=False))
+    x = np.float32([1, -1])
+    for number in range(3):
+        name = f"a text of call {number}"
+        for found in (vm["main"](texts(name, "b"), x), vm["main"](a=texts(name, "b"), x=x)):
+            assert found.numpy().tolist() == [name, "none"]
+        assert vm["labels"](x).numpy().tolist() == ["yes", "no"]
+
+
+def test_texts_of_a_call_are_let_go_when_its_results_are(machine: treadle.VirtualMachine) -> None:
+    before = len(strings._texts)
+    for number in range(100):
+        name = f"a text that only call {number} has"
+        assert machine["main"](texts(name), texts("b"))[2].numpy().tolist() == [name, "b"]
+    gc.collect()
+    strings.Texts().number("another one, which clears what is gone")
+    assert len(strings._texts) <= before + 3
+
+
+def test_wrong_texts_are_refused_by_name_and_the_next_call_works(machine: treadle.VirtualMachine) -> None:
+    with pytest.raises(DTypeError, match=r"main\(b\)"):
+        machine["main"](texts("a"), np.array([3], object))
+    with pytest.raises(ShapeError):
+        machine["main"](texts("a"), np.array([["b"]], object))
+    assert machine["main"](texts("a"), texts("a"))[0].numpy().tolist() == [True]

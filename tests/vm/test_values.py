@@ -166,7 +166,7 @@ def test_closures(vm):
     assert vm.invoke_closure(closure, 2).item() == 42
     assert closure(3).item() == 43
     assert vm["apply"](closure, 4).item() == 44
-    with pytest.raises(ArgumentError, match=r"plus\(x\): 1 arguments expected, 2 came"):
+    with pytest.raises(ArgumentError, match=r"plus\(x\): 1 argument expected, 2 came"):
         closure(1, 2)
 
 

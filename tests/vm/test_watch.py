@@ -40,6 +40,7 @@ def walk_own(node: ast.AST):
 def test_every_function_that_runs_native_code_is_known_to_the_watch(machine) -> None:
     vm = machine("func @main(x: float32[2]) -> float32[2] {\n  ret r0\n}\n")
     assert vm._calls.array_callable(0, lambda: None) is not None  # each makes one of them
+    assert vm._calls._text_callable(0, lambda: None) is not None
     assert vm._calls.saved_callable(0, (), lambda: None) is not None
     assert vm._calls.bound_callable(0) is not None
     known = {f"{code.co_name} {line_of(code)}" for code in watch._ENTRANCES}

@@ -43,8 +43,8 @@ class NDArray(Tensor):
         """A tensor of the machine's over the same memory; one that lies at a server stays there."""
         if isinstance(tensor, NDArray):
             return tensor
-        at_server = getattr(tensor, "as_kind", None)
-        return NDArray(tensor.array) if at_server is None else at_server(NDArray.remote_class())
+        as_kind = getattr(type(tensor), "as_kind", None)  # of those that lie at a server
+        return NDArray(tensor.array) if as_kind is None else as_kind(tensor, NDArray.remote_class())
 
     @staticmethod
     def remote_class() -> Any:

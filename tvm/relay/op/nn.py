@@ -290,7 +290,7 @@ def upsampling(
     data = transformed(data, layout, "NCHW")
     data, shape = shape_of(data)
     sizes = [
-        dims.multiply(dim, int(scale)) if float(scale).is_integer() else round(dim * scale)  # type: ignore[operator]
+        dims.multiply(dim, int(scale)) if float(scale).is_integer() else round(dim * scale)
         for dim, scale in zip(shape[2:], (scale_h, scale_w), strict=True)
     ]
     mode = "align_corners" if align_corners else "asymmetric"

@@ -1,0 +1,105 @@
+"""Functions of texts that have a twin of bytes, as the metadata name them.
+
+    "text_entries": "main lower - upper1"
+
+A name, then a word for each parameter: what becomes of its texts, or "-" where it stays as it is. A parameter of texts is two of
+the twin's: their bytes in UTF-8, one behind the other, and where each ends. The words are the case that texts get, with 1 behind
+it where no texts count as an empty one. Metadata are nobody's promise: a machine looks at the types of both functions; what the
+twin computes is the program's own affair.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .dtypes import DType
+from .program import Function, Program
+from .types import UNKNOWN, TensorType
+
+NOTE = "text_entries"  # the metadata's key
+SUFFIX = ".of_bytes"  # of the twin's name
+CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "upper": str.upper}
+
+
+class TextParameter(NamedTuple):
+    """What becomes of the texts of a parameter."""
+
+    case: str
+    is_never_empty: bool  # no texts count as an empty one
+
+
+class TextEntry(NamedTuple):
+    function: str
+    parameters: tuple[TextParameter | None, ...]
+
+
+def note(entries: Sequence[TextEntry]) -> dict[str, str]:
+    """What the metadata say of them."""
+    lines = [" ".join([entry.function, *map(_word, entry.parameters)]) for entry in entries]
+    return {NOTE: "\n".join(lines)} if lines else {}
+
+
+def _word(parameter: TextParameter | None) -> str:
+    return "-" if parameter is None else parameter.case + "1" * parameter.is_never_empty
+
+
+def entry_of(program: Program, number: int) -> tuple[int, tuple[TextParameter | None, ...]] | None:
+    """The number of a function's twin, and what becomes of its parameters, if the types of both agree."""
+    function = program.functions[number]
+    for line in program.metadata.get(NOTE, "").split("\n"):
+        name, *words = line.split(" ")
+        if name != function.name or any(word != "-" and word.removesuffix("1") not in CASES for word in words):
+            continue
+        parameters = tuple(
+            None if word == "-" else TextParameter(word.removesuffix("1"), word.endswith("1")) for word in words
+        )
+        for twin, each in enumerate(program.functions):
+            if each.name == name + SUFFIX and _agree(function, each, parameters):
+                return twin, parameters
+    return None
+
+
+def _agree(function: Function, twin: Function, parameters: Sequence[TextParameter | None]) -> bool:
+    """Whether the twin takes what the function takes, as bytes, and gives the same type."""
+    if len(parameters) != len(function.type.params) or twin.type.result != function.type.result:
+        return False
+    types = list(function.type.params)
+    names = [
+        str(dim) for type_ in types if isinstance(type_, TensorType) for dim in type_.shape if not isinstance(dim, int)
+    ]
+    expected: list[object] = []
+    given = list(twin.type.params)
+    for type_, parameter in zip(types, parameters, strict=True):
+        if parameter is None:
+            expected.append(type_)
+            continue
+        if not isinstance(type_, TensorType) or not type_.dtype.is_string or len(given) < len(expected) + 2:
+            return False
+        ends = given[len(expected) + 1]
+        # a size that parameters share is compared by the twin, or not at all
+        if not isinstance(ends, TensorType) or any(
+            dim is UNKNOWN or (names.count(str(dim)) > 1 and ends.shape != (dim,))
+            for dim in type_.shape
+            if not isinstance(dim, int)
+        ):
+            return False
+        count = UNKNOWN if parameter.is_never_empty else next((dim for dim in ends.shape if dim is not UNKNOWN), None)
+        if count is None or (count is not UNKNOWN and count not in type_.shape):
+            return False
+        expected += [TensorType(DType.uint8, (UNKNOWN,)), TensorType(DType.int64, (count,))]
+    return expected == given
+
+
+def bytes_of(texts: Sequence[str], case: str) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of texts in another case, in UTF-8, one text behind the other, and where each ends. Raises TypeError for what is
+    no text, UnicodeEncodeError for lone surrogates."""
+    if case != "none":
+        texts = list(map(CASES[case], texts))
+    whole = "".join(texts)
+    encoded = whole.encode()
+    sizes = map(len, texts) if len(encoded) == len(whole) else (len(text.encode()) for text in texts)
+    return np.frombuffer(encoded, np.uint8), np.array(list(itertools.accumulate(sizes)), np.int64)
