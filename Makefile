@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test conformance serve-test cluster-test converters-test exporters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+# Python's bytecode is kept, whatever the environment says: some thousand processes of the tests import Treadle.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo test conformance serve-test cluster-test converters-test tensorflow-test exporters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -30,6 +33,10 @@ cluster-test: $(VENV)/cluster/ready $(VENV)/mlserver/ready
 # models as the converters of scikit-learn, LightGBM and XGBoost write them, against these libraries
 converters-test: $(VENV)/converters/ready
 	$(VENV)/converters/bin/python -m pytest tests/converters
+
+# models as tf2onnx and Keras write them, against TensorFlow
+tensorflow-test: $(VENV)/tensorflow/ready
+	$(VENV)/tensorflow/bin/python -m pytest tests/converters/test_tensorflow.py
 
 # models as torch's exporters write them
 exporters-test: $(VENV)/exporters/ready
@@ -62,6 +69,7 @@ bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench compile
 	$(VENV)/bin/treadle bench accuracy
 	$(VENV)/bin/treadle bench models --report docs/benchmarks.md
+	$(VENV)/bin/treadle bench layers --report docs/benchmarks.md
 
 fuzz: $(VENV)/ready
 	$(RUN) -m treadle.tools.fuzz
@@ -97,7 +105,7 @@ $(VENV)/uv/ready:
 	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	touch $@
 
-ENVIRONMENTS := serve cluster mlserver docs converters exporters
+ENVIRONMENTS := serve cluster mlserver docs converters tensorflow exporters
 $(ENVIRONMENTS:%=$(VENV)/%/ready): $(VENV)/%/ready: pyproject.toml | $(VENV)/uv/ready
 	$(PYTHON) -m venv --clear --without-pip $(VENV)/$*
 	$(VENV)/uv/bin/uv pip install --quiet --python $(VENV)/$*/bin/python --editable '.[$*-test]'

@@ -20,6 +20,7 @@ TOOLS = {
     "least_calls",
     "machine_limits",
     "maintenance",
+    "operators",
     "profile",
     "program_files",
     "roofline",

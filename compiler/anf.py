@@ -6,10 +6,11 @@ branch stays in that branch. Nothing here recurses, so a graph may be of any dep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..formats.errors import InferenceError
 from ..formats.types import DataTypeDefinition, FunctionType, Type
 from . import ir
 
@@ -21,6 +22,7 @@ class Node:
     make: Callable[[tuple[ir.Atom, ...], tuple[ir.Block, ...]], ir.Expr] | None = None
     operands: tuple[Node, ...] = ()
     bodies: tuple[Node, ...] = ()  # the results of its blocks
+    params: tuple[ir.Var, ...] = ()  # of a function, which its body may use
     atom: ir.Atom | None = None
     type: Type | None = None  # where it is known before inference
     name: str = "value"  # what the variable that holds it is called
@@ -36,6 +38,7 @@ class _Scope:
 
     parent: _Scope | None
     depth: int
+    params: tuple[ir.Var, ...] = ()  # of a function, whose body it is
     bindings: list[ir.Binding] = field(default_factory=list)
 
 
@@ -67,7 +70,8 @@ def postorder(root: Node) -> list[Node]:
 
 
 def normalize(result: Node) -> ir.Block:
-    """The block that computes `result`."""
+    """The block that computes `result`. Raises InferenceError for an expression of a function's parameter that would have to be
+    placed outside of that function."""
     order = postorder(result)
     root = _Scope(None, 0)
     homes: dict[Node, _Scope] = {result: root}
@@ -78,11 +82,12 @@ def normalize(result: Node) -> ir.Block:
 
     for node in reversed(order):  # a node comes behind all that use it
         home = homes[node]
-        inner[node] = [_Scope(home, home.depth + 1) for _ in node.bodies]
+        inner[node] = [_Scope(home, home.depth + 1, node.params) for _ in node.bodies]
         for operand in node.operands:
             use(operand, home)
         for body, scope in zip(node.bodies, inner[node], strict=True):
             use(body, scope)
+    _check_parameters(order, homes, inner)
 
     atoms: dict[Node, ir.Atom] = {}
     names = _Names(order)
@@ -98,6 +103,35 @@ def normalize(result: Node) -> ir.Block:
         homes[node].bindings.append(ir.Binding(var, value, node.origin))
         atoms[node] = var
     return ir.Block(tuple(root.bindings), atoms[result])
+
+
+def _check_parameters(order: Sequence[Node], homes: Mapping[Node, _Scope], inner: Mapping[Node, list[_Scope]]) -> None:
+    """Raises InferenceError for an expression that is used where its variable is the parameter of one function, and placed where
+    it is that of another one, or of none: it would have the wrong value."""
+    params = {param for node in order for param in node.params}
+    if not params:
+        return
+    used: dict[Node, frozenset[ir.Var]] = {}  # parameters of functions within that a node's value depends on
+    for node in order:
+        own = {node.atom} if isinstance(node.atom, ir.Var) and node.atom in params else set()
+        found = own.union(*(used[each] for each in (*node.operands, *node.bodies)))
+        used[node] = frozenset(found.difference(node.params)) if node.bodies else frozenset(found)
+        scopes = [homes[node]] * len(node.operands) + inner[node]
+        for each, scope in zip((*node.operands, *node.bodies), scopes, strict=True):
+            for var in used[each]:
+                if each.make is not None and _binder(scope, var) is not _binder(homes[each], var):
+                    where = f" of {each.origin}" if each.origin else ""
+                    raise InferenceError(
+                        f"{each.name}{where} is an expression of {var.name!r}, and is used in a function that has this variable "
+                        "as a parameter and outside of that; give one of them another variable"
+                    )
+
+
+def _binder(scope: _Scope | None, var: ir.Var) -> _Scope | None:
+    """The body of the innermost function around that has the variable as a parameter."""
+    while scope is not None and var not in scope.params:
+        scope = scope.parent
+    return scope
 
 
 class _Names:

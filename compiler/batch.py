@@ -40,8 +40,10 @@ class Batch(Suggesting):
         """Raises CompileError for what is neither the name of a size nor a Batch."""
         batch = value if isinstance(value, cls) else cls(value) if isinstance(value, str) else None
         if batch is None or not _is_name(batch.symbol):
+            number = str(getattr(batch, "symbol", value)).isdigit()
+            fixed = f"; a size that does not change is one of a shape: shapes={{name: ({value}, …)}}" if number else ""
             raise CompileError(
-                f'batch={value!r}: expected a name for the size of the batch, such as "n", or a treadle.Batch'
+                f'batch={value!r}: expected a name for the size of the batch, such as "n", or a treadle.Batch{fixed}'
             )
         if batch.size is not None and (type(batch.size) is not int or batch.size < 1):
             raise CompileError(f"batch: size {batch.size!r} is no size of a batch; expected an integer, 1 or more")

@@ -103,7 +103,8 @@ class _Loop:
         shape = [dim if isinstance(dim, int) or dim == self._batch else 0 for dim in type_.shape]
         if 0 not in shape:
             raise CompileError(
-                f"decode_loop: the cache {type_} is of a fixed length; it must be empty before the first token"
+                f"decode_loop: the cache {type_} is of a fixed length; it must be empty before the first token, so one "
+                "dimension is to be symbolic: shapes={…} of `compile` name it"
             )
         return shape
 

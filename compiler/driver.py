@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import formats
+from ..formats import text_entries
 from ..formats.calling import public, told, warn_user
 from ..formats.dtypes import DType
 from ..formats.errors import CompileError, InferenceError, MiscompilationError, VerificationError, naming
@@ -47,6 +48,7 @@ from .operators.winograd import WinogradChoice, best_tiles
 from .passes import Options, Timings, pipeline, run
 from .passes.placed import Placed, with_placed
 from .passes.rewriting import Rewriter
+from .passes.text_entries import entries_of
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def compile(
     *,
     params: Mapping[str, np.ndarray] | None = None,
     entry: str | Sequence[str] | None = None,
-    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    shapes: Mapping[str, Sequence[int | str | None] | int | str] | None = None,
     target: Target | None = None,
     opt_level: int = OPT_LEVEL,
     print_after: Iterable[str] = (),
@@ -98,13 +100,15 @@ def compile(
     params        arrays for parameters of the entry function, by name: they become constants
     entry         the functions that are called from outside; what they do not reach is left out. By default "main", of a dict
                   all of its functions
-    shapes        of an ONNX model's inputs, by name, in place of the model's own; a string is a symbolic dimension
+    shapes        of an ONNX model's inputs, by name, in place of the model's own; a string is a symbolic dimension. What is said
+                  of an axis that the model calls by a name holds for all axes of that name; the name itself may be given a size,
+                  too: {"sequence_length": 128}
     dtypes        element types of an ONNX model's inputs, by name, in place of the model's own
     outputs       names of values of an ONNX model that are the results, in place of its own; nodes and inputs that these do not
                   depend on are left out
     target        the CPU that kernels are made for, by default this one
     opt_level     0: what code generation needs, 1: simplification and fusion, 2: layouts too
-    print_after   names of passes; the module behind each is printed
+    print_after   names of passes; the module behind each is printed, large constants left out
     progress      a progress bar while kernels are built
     embed_native  whether the executable carries the kernels' native code
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
@@ -193,7 +197,8 @@ def _check_options(
             raise CompileError(f"{name}: these are for ONNX models; the variables of a Module have their own")
     for name, value in passes.items():
         if isinstance(value, str) or not isinstance(value, Iterable):
-            raise CompileError(f"{name}={value!r}: expected a list of passes")
+            example = f", such as {[value]}" if isinstance(value, str) else ""
+            raise CompileError(f"{name}={value!r}: expected a list of passes{example}")
     is_number = isinstance(tune, (int, float)) and not isinstance(tune, bool) and tune >= 0
     if tune is not None and not hasattr(tune, "deadline") and not is_number:
         raise CompileError(f"tune={tune!r}: expected seconds, 0 or more, or a Session")
@@ -246,8 +251,8 @@ def compile_module(
     bounds.step("code generation")
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})
     program = generated.program
-    hosted = host_primitives(program, target)
-    if noted := needs(program.primitives) | note(hosted):
+    hosted = host_primitives(program, options.supports)
+    if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)):
         program = dataclasses.replace(program, metadata={**program.metadata, **noted})
         generated = dataclasses.replace(generated, program=program)
     bounds.step("verification")
@@ -377,6 +382,10 @@ def _instead_of(model: Any) -> str:
 
     if isinstance(model, Node):
         return "; function([x, …], expression) makes a function of an expression"
+    if isinstance(model, Executable):
+        return "; an executable is compiled already: treadle.VirtualMachine(executable) runs it"
+    if isinstance(getattr(model, "executable", None), Executable):
+        return "; machine.executable is what was compiled"
     if callable(getattr(model, "read", None)):
         return "; of an open file, compile what .read() gives"
     if callable(model):

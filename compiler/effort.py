@@ -14,7 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from ..formats import limits
+import numpy as np
+
+from ..formats import limits, strings
 from ..formats.errors import CompileError
 from ..formats.types import TensorType
 from . import bounds
@@ -27,11 +29,18 @@ BASE_UNITS = 6_000_000_000
 UNITS_A_BYTE = 4000
 NODE_UNITS = 100_000  # to import a node, measured: 50 to 100 us
 ROUND_UNITS = 500_000  # to import a round of a loop, its nodes aside
+GRADIENT_UNITS = 10 * NODE_UNITS  # to import a node once more, and to take it backwards
+CLAUSE_UNITS = 10_000_000  # to import and compile what a node makes of one rank of a tensor that may have several
 ELEMENT_UNITS = 10  # to evaluate an elementwise operator by NumPy, exp or erf: 3 to 20 ns an element
+
+TEXT_UNITS = 2000  # to look at a character of a text: a regular expression takes a microsecond or two
 
 # Bytes of constants that folding may make in place of operators, all together
 BASE_BYTES = limits.FOLDED_BYTES_IN_ALL
 BYTES_A_BYTE = 16  # weights are cast, transposed, padded and packed, one after the other
+
+PRINTED = 25  # characters of a number
+TEXT_BYTES = 100  # a character may become a text, an object of Python's
 
 # Units that evaluating one operator may take: what takes longer is left to the program, where calls are bounded. What goes
 # through large weights takes longer, by as much for each of their bytes.
@@ -98,15 +107,19 @@ def spend(units: int, what: str) -> None:
         effort = effort.parent
 
 
-def take(units: int, nbytes: int) -> bool:
-    """Counts work that may be left undone, and memory; False, and nothing is counted, where too little is left."""
-    efforts = []
+def _all() -> Iterator[Effort]:
+    """The attempts that are going on, then the whole compilation."""
     effort = _current.get()
     while effort is not None:
-        if units > effort.units or nbytes > effort.bytes:
-            return False
-        efforts.append(effort)
+        yield effort
         effort = effort.parent
+
+
+def take(units: int, nbytes: int) -> bool:
+    """Counts work that may be left undone, and memory; False, and nothing is counted, where too little is left."""
+    efforts = list(_all())
+    if any(units > effort.units or nbytes > effort.bytes for effort in efforts):
+        return False
     for each in efforts:
         each.units -= units
         each.bytes -= nbytes
@@ -118,14 +131,34 @@ def may_fold(
     inputs: Sequence[TensorType],
     results: Sequence[TensorType],
     attributes: Any,
+    arrays: Sequence[np.ndarray],
     free_bytes: int = limits.FOLDED_BYTES,
 ) -> bool:
-    """Whether an operator on constants of these types may be evaluated now. Then it has been counted."""
+    """Whether an operator on constants of these types, and elements, may be evaluated now. Then it has been counted."""
     if operator.varies or not may_grow(inputs, results, free_bytes):
+        return False
+    scratch = operator.scratch * sum(elements(type_) for type_ in results if type_.is_static)
+    if scratch > min((effort.bytes for effort in _all()), default=scratch):
+        return False
+    if operator.takes_texts and not _may_make_texts(inputs, results, attributes, arrays):
         return False
     units = evaluation_units(operator, inputs, results, attributes)
     most = max(FOLD_UNITS, FOLD_UNITS_A_BYTE * _bytes(inputs))
     return units <= most and take(units, _bytes(results))
+
+
+def _may_make_texts(
+    inputs: Sequence[TensorType], results: Sequence[TensorType], attributes: Any, arrays: Sequence[np.ndarray]
+) -> bool:
+    """The same for texts: an element's bytes are not its type's. Each result has at most what the longest texts have together,
+    and a number as many characters as it is printed by."""
+    longest = sum(
+        strings.longest(array) if type_.dtype.is_string else PRINTED
+        for array, type_ in zip(arrays, inputs, strict=True)
+    ) + sum(len(value) for _, value in attributes if isinstance(value, str))
+    count = max((elements(type_) for type_ in (*inputs, *results) if type_.is_static), default=1)
+    nbytes = count * longest
+    return nbytes <= limits.FOLDED_TEXT_BYTES and take(TEXT_UNITS * nbytes, TEXT_BYTES * nbytes)
 
 
 def may_grow(

@@ -95,11 +95,23 @@ def evaluate_definition(
     definition: PrimitiveDefinition, arrays: Sequence[np.ndarray], dims: Sequence[int]
 ) -> list[np.ndarray]:
     """The outputs of a primitive, new arrays. `dims` are the values of its variables."""
-    bound = dict(zip(definition.variables, dims, strict=True))
-    values = list(arrays)
-    for node in definition.nodes:
-        values += apply_operator(node.operator, [values[index] for index in node.inputs], node.attributes, bound)
-    return [values[index] for index in definition.outputs]
+    return evaluator_of(definition)(arrays, dims)
+
+
+def evaluator_of(
+    definition: PrimitiveDefinition,
+) -> Callable[[Sequence[np.ndarray], Sequence[int]], list[np.ndarray]]:
+    """`evaluate_definition` of one definition, for many calls."""
+    nodes = [(Application(node.operator, node.attributes), node.inputs) for node in definition.nodes]
+
+    def evaluate(arrays: Sequence[np.ndarray], dims: Sequence[int]) -> list[np.ndarray]:
+        bound = dict(zip(definition.variables, dims, strict=True))
+        values = list(arrays)
+        for apply, inputs in nodes:
+            values += apply([values[index] for index in inputs], bound)
+        return [values[index] for index in definition.outputs]
+
+    return evaluate
 
 
 def apply_operator(
@@ -109,19 +121,40 @@ def apply_operator(
 
     Raises ShapeError where the inputs do not fit.
     """
-    operator = lookup(name)
-    concrete = tuple((key, _concrete(value, dims)) for key, value in attributes)
-    try:
-        expected = operator.result_types([_type_of(array) for array in arrays], concrete)
-    except InferenceError as error:
-        raise ShapeError(f"{name}: {error.message}") from None
-    results = operator.evaluate(arrays, concrete)
-    for result, type_ in zip(results, expected, strict=True):
-        if not _fits(result, type_):
-            raise ExecutionError(
-                f"{name}: expected a result {type_}, but {_type_of(result)} came; the operator is wrong"
-            )
-    return results
+    return Application(name, attributes)(arrays, dims)
+
+
+class Application:
+    """An operator with its attributes, for many calls. Attributes that hold for all calls are looked at once, and inference is
+    asked where inputs have other types than in the call before."""
+
+    def __init__(self, name: str, attributes: Attributes) -> None:
+        self._operator, self._attributes = lookup(name), attributes
+        self._is_symbolic = bool(PrimitiveDefinition.variables_of((), tuple(value for _, value in attributes)))
+        # types that came, what inference gave for them, and all attributes by name
+        self._last: tuple[Any, tuple[TensorType, ...], Mapping[str, Any]] = (None, (), {})
+
+    def __call__(self, arrays: Sequence[np.ndarray], dims: Mapping[str, int]) -> list[np.ndarray]:
+        """The results. Raises ShapeError where the inputs do not fit."""
+        attributes, operator = self._attributes, self._operator
+        if self._is_symbolic:
+            attributes = tuple((key, _concrete(value, dims)) for key, value in attributes)
+        came = [(array.dtype, array.shape) for array in arrays]
+        known, expected, bound = self._last
+        if came != known or self._is_symbolic:
+            try:
+                expected = operator.result_types([_type_of(array) for array in arrays], attributes)
+                bound = operator.bind(attributes)
+            except InferenceError as error:
+                raise ShapeError(f"{operator.name}: {error.message}") from None
+            self._last = came, expected, bound
+        results = operator.evaluate(arrays, attributes, bound)
+        for result, type_ in zip(results, expected, strict=True):
+            if not _fits(result, type_):
+                raise ExecutionError(
+                    f"{operator.name}: expected a result {type_}, but {_type_of(result)} came; the operator is wrong"
+                )
+        return results
 
 
 def _concrete(value: Any, dims: Mapping[str, int]) -> Any:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from ..formats import host_work
 from ..formats.errors import TreadleError
 from ..formats.host_work import HostPrimitive
-from ..formats.primitive import Primitive
+from ..formats.primitive import Primitive, PrimitiveDefinition
 from ..formats.program import Program
 from .kernels.lower import supports
-from .kernels.target import Target, host
+from .kernels.target import host
 
 
-def host_primitives(program: Program, target: Target | None = None) -> list[HostPrimitive]:
-    """Those of a program, in its order."""
-    target = target or host()
-    return host_work.host_primitives(program, lambda primitive: _has_kernel(primitive, target))
+def host_primitives(
+    program: Program, has_kernel: Callable[[PrimitiveDefinition], bool] | None = None
+) -> list[HostPrimitive]:
+    """Those of a program, in its order. `has_kernel` may remember what passes asked; by default templates say it for this CPU."""
+    asked = has_kernel or partial(supports, target=host())
+    return host_work.host_primitives(program, lambda primitive: _answer(asked, primitive))
 
 
 def loop_warning(found: list[HostPrimitive]) -> str:
@@ -23,8 +28,8 @@ def loop_warning(found: list[HostPrimitive]) -> str:
     return f"the host evaluates in each round of a loop, which may be slow: {'; '.join(slow)}" if slow else ""
 
 
-def _has_kernel(primitive: Primitive, target: Target) -> bool:
+def _answer(has_kernel: Callable[[PrimitiveDefinition], bool], primitive: Primitive) -> bool:
     try:
-        return supports(primitive.definition, target)
+        return has_kernel(primitive.definition)
     except TreadleError:  # an operator that is not defined here, a template's fault
         return False

@@ -15,13 +15,17 @@ parameters of the global function they appear in, or by a `MatchShape`. Builders
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any, NoReturn, Union
 
 import numpy as np
 
+from ..formats.calling import Suggesting
 from ..formats.dtypes import DType
+from ..formats.errors import InferenceError, UnknownFunctionError
+from ..formats.names import near
 from ..formats.primitive import Attributes, PrimitiveDefinition
 from ..formats.readable import Readable, brief
 from ..formats.types import DataTypeDefinition, FunctionType, ShapeDim, TensorType, Type
@@ -312,7 +316,7 @@ class Block(Readable):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Module(Readable):
+class Module(Readable, Suggesting):
     """Global functions by name, in order, the data types that they use, and the functions of Python's that they import."""
 
     functions: Mapping[str, Function]
@@ -322,32 +326,63 @@ class Module(Readable):
         return f"of {len(self.functions)} functions: {', '.join(self.functions)}"
 
     def __str__(self) -> str:
-        """The text of the module, large constants left out (`printer.py`)."""
+        """The text of the module, large constants left out."""
+        return self.as_text(elide=True)
+
+    def as_text(self, *, constants_file: str | os.PathLike | None = None, elide: bool = False) -> str:
+        """The text of the module, which `treadle.compile` takes from a file whose name ends in .ir. Large constants are base64,
+        or in a file of their own, or, for reading only, left out."""
         from .printer import print_module
 
-        return print_module(self, elide=True)
+        return print_module(self, constants_file=constants_file, elide=elide)
 
     imports: Mapping[str, FunctionType] = field(default_factory=dict)
 
+    def __getitem__(self, name: str) -> Function:
+        """The function of that name. Raises UnknownFunctionError."""
+        if isinstance(name, str) and name in self.functions:
+            return self.functions[name]
+        known = ", ".join(self.functions) or "none"
+        raise UnknownFunctionError(
+            f"there is no function {brief(name)!r}; the module has {known}{near(name, self.functions)}"
+        )
 
-def blocks_of(expr: Expr) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[str]:
+        """The names of the functions."""
+        return iter(self.functions)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.functions
+
+    def __setitem__(self, name: str, function: Any) -> NoReturn:
+        """A module stays as it is. Raises InferenceError, which says how another one is made."""
+        raise InferenceError(f"a module does not change: treadle.Module(module, {name}=…) is one with another function")
+
+    def _instead_of(self, name: str) -> str:
+        return (
+            f"; the function of that name is module[{name!r}]" if name in self.functions else super()._instead_of(name)
+        )
+
+
+def blocks_of(expr: Expr) -> tuple[Block, ...]:
     """The blocks that lie directly in an expression."""
+    if isinstance(expr, _WITHOUT_BLOCKS):
+        return ()
     if isinstance(expr, Function):
-        yield expr.body
-    elif isinstance(expr, If):
-        yield from (expr.then, expr.otherwise)
-    elif isinstance(expr, Match):
-        yield from (block for _, block in expr.clauses)
-    elif isinstance(expr, Loop):
-        yield from (expr.condition, expr.body)
+        return (expr.body,)
+    if isinstance(expr, If):
+        return (expr.then, expr.otherwise)
+    if isinstance(expr, Match):
+        return tuple(block for _, block in expr.clauses)
+    return (expr.condition, expr.body) if isinstance(expr, Loop) else ()
 
 
 def atoms_of(expr: Expr) -> tuple[Atom, ...]:
     """The atoms that an expression uses itself, not those in its blocks."""
-    if isinstance(expr, (Var, Constant, GlobalRef)):
-        return (expr,)
-    if isinstance(expr, (OperatorCall, PrimitiveCall, ImportCall, Construct)):
+    if isinstance(expr, _WITH_ARGUMENTS):
         return expr.args
+    if isinstance(expr, _ATOMS):
+        return (expr,)
     if isinstance(expr, Call):
         return (expr.callee, *expr.args)
     if isinstance(expr, MakeTuple):
@@ -365,18 +400,24 @@ def atoms_of(expr: Expr) -> tuple[Atom, ...]:
     return ()
 
 
+_WITH_ARGUMENTS = (OperatorCall, PrimitiveCall, ImportCall, Construct)
+_ATOMS = (Var, Constant, GlobalRef)
+_WITHOUT_BLOCKS = (*_WITH_ARGUMENTS, *_ATOMS, Call, MakeTuple, GetItem, MakeClosure, MatchShape)
+
+
 def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable[[Block], Block]) -> Expr:
-    """The same expression with its atoms and its blocks replaced."""
+    """The same expression with its atoms and its blocks replaced: itself where no atom becomes another."""
+    if isinstance(expr, _WITH_ARGUMENTS):
+        args = tuple(map(change, expr.args))
+        return expr if args == expr.args else dataclasses.replace(expr, args=args)
+    if isinstance(expr, _ATOMS):
+        return change(expr)
 
     def many(atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
         return tuple(map(change, atoms))
 
-    if isinstance(expr, (Var, Constant, GlobalRef)):
-        return change(expr)
     changes: dict[str, Any]
-    if isinstance(expr, (OperatorCall, PrimitiveCall, ImportCall, Construct)):
-        changes = {"args": many(expr.args)}
-    elif isinstance(expr, Call):
+    if isinstance(expr, Call):
         changes = {"callee": change(expr.callee), "args": many(expr.args)}
     elif isinstance(expr, MakeTuple):
         changes = {"fields": many(expr.fields)}
@@ -403,6 +444,10 @@ def map_atoms(expr: Expr, change: Callable[[Atom], Atom], change_block: Callable
         }
     else:
         changes = {"value": change(expr.value)}
+    if all(
+        new == getattr(expr, name) for name, new in changes.items()
+    ):  # atoms and blocks are equal to themselves alone
+        return expr
     return dataclasses.replace(expr, **changes)
 
 

@@ -1,92 +1,92 @@
-"""Liveness: at which instructions of a function each register holds a value that is still wanted.
+"""Liveness: at which places of a function's code each register holds a value that is still wanted.
 
-Sets are integers used as bit masks: of registers (bit = the register's serial) or of positions in the code. Two registers
-may share a place if and only if their masks of positions have no bit in common.
+It is kept by register, as spans: long code, where each register lives for a short while, takes room for each register once. Two
+registers may share a place if and only if the spans of their positions do not meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from .spans import Spans, contains, runs, union
 from .virtual import Instruction, Item, Label, Register, VirtualFunction
 
 
 @dataclass(frozen=True)
 class Liveness:
-    live_in: tuple[int, ...]  # by position, the registers that are wanted before the item there
-    live_out: tuple[int, ...]  # and after it
-    positions: tuple[int, ...]  # by register, where it is read, written, or waits to be read
+    wanted: tuple[
+        Spans, ...
+    ]  # by register's serial, points of the code: 2 p is before the item at position p, 2 p + 1 behind it
+    positions: tuple[Spans, ...]  # by register's serial, where it is read, written, or waits to be read
+    before: Mapping[Item, frozenset[Register]]  # of labels and jumps, what is wanted there
 
+    def is_wanted(self, register: Register, position: int) -> bool:
+        """Whether the value is read at `position` or later, before another is written."""
+        return contains(self.wanted[register.serial], 2 * position)
 
-def bits(mask: int) -> Iterator[int]:
-    """The numbers of the bits that are set, from low to high."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def _mask(registers: Iterator[Register]) -> int:
-    mask = 0
-    for register in registers:
-        mask |= 1 << register.serial
-    return mask
+    def ends(self, register: Register) -> Iterator[int]:
+        """The positions behind which the value is wanted no more."""
+        return ((end - 1) // 2 for _, end in runs(self.wanted[register.serial]))
 
 
 def analyse(function: VirtualFunction) -> Liveness:
-    """Backward data flow: a pass over straight code, one more for each level of loops.
-
-    A mask has a bit for each register up to the last: of long code few are kept, and no others at once.
-    """
-    items = function.items
-    live_in, live_out = [0] * len(items), [0] * len(items)
-    at_label = {item: 0 for item in items if isinstance(item, Label)}
-    changed = True
-    while changed:
-        changed = False
-        live = 0
-        for position in range(len(items) - 1, -1, -1):
-            item = items[position]
-            live_out[position] = live = _wanted_after(item, live, at_label)
-            if isinstance(item, Instruction):
-                live = (live & ~_mask(item.writes())) | _mask(item.reads())
-            live_in[position] = live
-            if isinstance(item, Label) and at_label[item] != live:
-                at_label[item] = live
-                changed = True
-    busy = _busy(function, live_in, live_out)
-    return Liveness(tuple(live_in), tuple(live_out), _transpose(busy, len(function.registers)))
+    """Backward data flow: a pass over straight code, one more for each level of loops."""
+    before: dict[Item, frozenset[Register]] = {item: frozenset() for item in function.items if isinstance(item, Label)}
+    while (found := _Pass(function, before)).has_news:
+        pass
+    wanted = found.spans
+    positions = [_positions(points) for points in wanted]
+    for param in function.params:  # arguments arrive in all of the parameters' registers, wanted or not
+        positions[param.serial] = union(positions[param.serial], (0, 1))
+    return Liveness(wanted, tuple(positions), before)
 
 
-def _busy(function: VirtualFunction, live_in: list[int], live_out: list[int]) -> Iterator[int]:
-    """The registers that are not free, by position; at last none."""
-    entry = _mask(iter(function.params))  # arguments arrive in all of the parameters' registers, wanted or not
-    for item, before, after in zip(function.items, live_in, live_out, strict=True):
-        written = _mask(item.writes()) if isinstance(item, Instruction) else 0
-        yield before | after | written | entry
-        entry = 0
-    yield 0
+def _positions(points: Spans) -> Spans:
+    """The positions that points belong to."""
+    found: Spans = ()
+    for start, end in runs(points):
+        found = union(found, (start // 2, (end + 1) // 2))
+    return found
 
 
-def _wanted_after(item: Item, next_live: int, at_label: dict[Label, int]) -> int:
-    if isinstance(item, Label):
-        return next_live
-    live = 0 if item.operation.ends_block else next_live
-    for target in item.targets():
-        live |= at_label[target]
-    return live
+class _Pass:
+    """One pass from the end of the code to its start, with what earlier ones found to be wanted at labels."""
 
-
-def _transpose(busy: Iterator[int], registers: int) -> tuple[int, ...]:
-    positions = [0] * registers
-    start = [0] * registers
-    previous = 0
-    for position, now in enumerate(busy):
-        for serial in bits(now ^ previous):
-            if now >> serial & 1:
-                start[serial] = position
+    def __init__(self, function: VirtualFunction, before: dict[Item, frozenset[Register]]) -> None:
+        self.has_news = False  # of what is wanted at a label that was jumped to
+        self._ends: dict[Register, int] = {}  # of what is wanted at the moment, the end of its run
+        self._borders: list[list[int]] = [[] for _ in function.registers]  # from high to low
+        for position in range(len(function.items) - 1, -1, -1):
+            item = function.items[position]
+            if isinstance(item, Label):
+                self.has_news |= self._ends.keys() != before[item]
             else:
-                positions[serial] |= (1 << position) - (1 << start[serial])
-        previous = now
-    return tuple(positions)
+                self._instruction(item, 2 * position, [before[target] for target in item.targets()])
+            if isinstance(item, Label) or next(item.targets(), None) is not None:
+                before[item] = frozenset(self._ends)
+        self._close(list(self._ends), 0)
+        self.spans = tuple(tuple(reversed(borders)) for borders in self._borders)
+
+    def _instruction(self, item: Instruction, point: int, at_targets: list[frozenset[Register]]) -> None:
+        after = frozenset[Register]().union(*at_targets)
+        if item.operation.ends_block:
+            self._close(self._ends.keys() - after, point + 2)
+        self._open(after, point + 2)
+        written = dict.fromkeys(item.writes())
+        self._open(written, point + 2)
+        self._close(written, point + 1)
+        self._open(item.reads(), point + 1)
+
+    def _open(self, registers: Iterable[Register], end: int) -> None:
+        for register in registers:
+            self._ends.setdefault(register, end)
+
+    def _close(self, registers: Iterable[Register], start: int) -> None:
+        for register in registers:
+            end = self._ends.pop(register)
+            borders = self._borders[register.serial]
+            if borders and borders[-1] == end:
+                borders[-1] = start
+            else:
+                borders += end, start

@@ -10,17 +10,20 @@ last use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..formats import limits
 from ..formats.errors import CompileError
 from ..formats.isa import Kind, Role, with_role
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import TensorType
-from .liveness import Liveness, analyse, bits
+from .liveness import Liveness, analyse
 from .operators.table import lookup
 from .parts import parts_of
+from .spans import Spans, intersection, runs, union
 from .virtual import Instruction, Item, Label, Register, VirtualFunction, instruction
 
 # What may be done with a tensor in the frame's memory; any other use shares it beyond the frame.
@@ -55,8 +58,8 @@ class _Buffer:
 
     position: int
     register: Register
-    aliases: int = 0  # registers, as a mask
-    lifetime: int = 0  # positions, as a mask; of a buffer that hosts others, theirs too
+    aliases: list[Register] = field(default_factory=list)
+    lifetime: Spans = ()  # positions; of a buffer that hosts others, theirs too
     private: bool = True  # never seen outside of its function
     in_frame: bool = False
     is_carried: bool = False  # wanted where it is not made yet: by the next round of a loop
@@ -71,14 +74,23 @@ class _Buffer:
 
     @property
     def root(self) -> _Buffer:
-        return self if self.host is None else self.host.root
+        """The buffer that hosts this one's host, and so on. From now on it is this one's host, too: chains stay short."""
+        guests: list[_Buffer] = []
+        root = self
+        while root.host is not None:
+            guests.append(root)
+            root = root.host
+        for guest in reversed(guests[:-1]):
+            guest.start += guest.host.start  # type: ignore[union-attr]
+            guest.host = root
+        return root
 
     @property
     def place(self) -> int:
         """The offset in the root's memory."""
-        return 0 if self.host is None else self.host.place + self.start
+        return 0 if self.root is self else self.start
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Bytes in the frame."""
         return -(-self.type.nbytes // limits.ALIGNMENT) * limits.ALIGNMENT
@@ -109,7 +121,6 @@ def plan(function: VirtualFunction, definition_of: Callable[[int], PrimitiveDefi
         dst, type_ = allocation.operand("dst"), allocation.operand("type")
         place = buffer.root.offset + buffer.place
         function.items[buffer.position] = instruction("frame_tensor", dst, type_, place, origin=allocation.origin)
-    del liveness, sources  # long code: masks of all registers at all positions, which are made anew now
     _insert_kills(function)
     return MemoryReport(
         function.name,
@@ -147,14 +158,14 @@ def _find_buffers(function: VirtualFunction, liveness: Liveness) -> tuple[list[_
     _spread(sources, moves, foreign)
     for register, held in sources.items():
         for buffer in held:
-            buffer.aliases |= 1 << register.serial
-            buffer.lifetime |= liveness.positions[register.serial]
+            buffer.aliases.append(register)
+            buffer.lifetime = union(buffer.lifetime, liveness.positions[register.serial])
             buffer.private &= register not in escaped
     for buffer in buffers:
         # one that is still seen when it is made again (a loop's variable) needs new memory for each round
-        carried = liveness.live_in[buffer.position] & buffer.aliases
+        carried = any(liveness.is_wanted(register, buffer.position) for register in buffer.aliases)
         buffer.in_frame = buffer.private and buffer.type.is_static and not carried
-        buffer.is_carried = buffer.lifetime & (1 << buffer.position) - 1 != 0
+        buffer.is_carried = buffer.lifetime[0] < buffer.position
     for register in foreign:
         sources.pop(register, None)
     return buffers, sources
@@ -239,7 +250,7 @@ def _take_in(whole: _Buffer, places: _Places) -> None:
 
 def _lay(buffer: _Buffer, host: _Buffer, start: int) -> None:
     buffer.host, buffer.start = host, start
-    host.root.lifetime |= buffer.lifetime
+    host.root.lifetime = union(host.root.lifetime, buffer.lifetime)
 
 
 # ---- writing in place ----
@@ -291,10 +302,12 @@ def _take_over(
 ) -> bool:
     """Gives `new`, written at `position`, the memory of `old`, if that is seen by nobody else or later."""
     root = old.root
-    between = (1 << position + 1) - (1 << new.position)
     if old is new or new.host is not None or root is new or not old.private:
         return False
-    if liveness.live_out[position] & old.aliases or root.lifetime & new.lifetime & ~between:
+    if any(liveness.is_wanted(register, position + 1) for register in old.aliases):
+        return False
+    both = intersection(root.lifetime, new.lifetime)
+    if both and (both[0] < new.position or both[-1] > position + 1):
         return False
     if old.in_frame and new.in_frame and old.size == new.size:
         _lay(new, old, 0)
@@ -313,13 +326,53 @@ def _take_over(
 
 def _place(buffers: Sequence[_Buffer]) -> int:
     """Offsets in the frame, the largest buffers first, each in the smallest gap that fits it. Returns the frame's bytes."""
-    placed: list[_Buffer] = []  # by offset
+    placed = _Placed(max((buffer.lifetime[-1] for buffer in buffers), default=0))
     for buffer in sorted(buffers, key=lambda b: (-b.size, b.position)):
-        rivals = [other for other in placed if other.lifetime & buffer.lifetime]
-        buffer.offset = _best_gap(rivals, buffer.size)
-        at = next((i for i, other in enumerate(placed) if other.offset > buffer.offset), len(placed))
-        placed.insert(at, buffer)
-    return max((buffer.offset + buffer.size for buffer in placed), default=0)
+        buffer.offset = _best_gap(placed.rivals(buffer), buffer.size)
+        placed.add(buffer)
+    return max((buffer.offset + buffer.size for buffer in buffers), default=0)
+
+
+class _Placed:
+    """Buffers that have their offsets, by the positions of their lifetimes: a tree of halves, in which a run of positions is few
+    nodes. Two runs meet where one begins in the other."""
+
+    def __init__(self, positions: int) -> None:
+        self._leaves = 1 << positions.bit_length()
+        self._covering: dict[int, list[_Buffer]] = {}  # by node, those that live in all of it
+        self._starts: list[tuple[int, int, _Buffer]] = []  # by position, a number that differs, whose run begins there
+        self._order: dict[_Buffer, int] = {}
+
+    def add(self, buffer: _Buffer) -> None:
+        self._order[buffer] = len(self._order)
+        for start, end in runs(buffer.lifetime):
+            insort(self._starts, (start, self._order[buffer], buffer))
+            for node in self._nodes(start, end):
+                self._covering.setdefault(node, []).append(buffer)
+
+    def rivals(self, buffer: _Buffer) -> list[_Buffer]:
+        """Those that live while it does, by offset, and in the order in which they were placed."""
+        found: set[_Buffer] = set()
+        for start, end in runs(buffer.lifetime):
+            first, last = bisect_left(self._starts, (start,)), bisect_left(self._starts, (end,))
+            found.update(each for _, _, each in self._starts[first:last])
+            node = self._leaves + start
+            while node:
+                found.update(self._covering.get(node, ()))
+                node //= 2
+        return sorted(found, key=lambda each: (each.offset, self._order[each]))
+
+    def _nodes(self, start: int, end: int) -> Iterator[int]:
+        """The largest nodes whose leaves are all in a run."""
+        first, last = self._leaves + start, self._leaves + end
+        while first < last:
+            if first % 2:
+                yield first
+                first += 1
+            if last % 2:
+                last -= 1
+                yield last
+            first, last = first // 2, last // 2
 
 
 def _best_gap(rivals: Sequence[_Buffer], size: int) -> int:
@@ -343,52 +396,46 @@ def _insert_kills(function: VirtualFunction) -> None:
     mortal = _mortal_registers(function)
     matters = _where_release_matters(function.items)
     jumps = _jumps_by_label(function.items)
+    last_wanted: dict[int, list[Register]] = {}
+    for register in function.registers:
+        for position in liveness.ends(register) if register in mortal else ():
+            last_wanted.setdefault(position, []).append(register)
     items: list[Item] = []
     for position, item in enumerate(function.items):
         items.append(item)
         if not matters[position]:
             continue
         if isinstance(item, Label):
-            held = -1 if jumps[item] and _ends_block(function.items, position - 1) else 0
-            for jump in jumps[item]:
-                held &= liveness.live_in[jump]
-            dead = held & ~liveness.live_in[position]
+            comes_by_jumps = _ends_block(function.items, position - 1)
+            dead = _dead_at(item, jumps[item], liveness) if comes_by_jumps else []
         else:
-            dead = _dead_after(liveness, position, item)
-        if dead & mortal:
-            items.append(instruction("kill", tuple(function.registers[serial] for serial in bits(dead & mortal))))
+            dead = [] if item.operation.ends_block else last_wanted.get(position, [])
+            handed_on = set(item.reads() if item.name == "move" else ())
+            dead = [register for register in dead if register not in handed_on]
+        if released := tuple(register for register in dead if register in mortal):
+            items.append(instruction("kill", released))
     function.items = items
 
 
-def _dead_after(liveness: Liveness, position: int, item: Instruction) -> int:
-    if item.operation.ends_block:
-        return 0
-    held = liveness.live_in[position]
-    for register in item.writes():
-        held |= 1 << register.serial
-    if item.name == "move":  # hands its source on
-        for register in item.reads():
-            held &= ~(1 << register.serial)
-    return held & ~liveness.live_in[position + 1]
+def _dead_at(label: Label, jumps: Sequence[Instruction], liveness: Liveness) -> list[Register]:
+    """What is held wherever control comes from, and wanted no more."""
+    held = frozenset[Register].intersection(*(liveness.before[jump] for jump in jumps)) if jumps else frozenset()
+    return sorted(held - liveness.before[label], key=lambda register: register.serial)
 
 
-def _mortal_registers(function: VirtualFunction) -> int:
-    """The reference registers that may hold a value on the heap, as a mask."""
-    mortal = 0
-    for register in function.params:
-        mortal |= 1 << register.serial
+def _mortal_registers(function: VirtualFunction) -> set[Register]:
+    """The reference registers that may hold a value on the heap."""
+    mortal = set(function.params)
     changed = True
     while changed:
-        before = mortal
+        before = len(mortal)
         for item in function.items:
             if isinstance(item, Label) or item.name in _IMMORTAL:
                 continue
-            if item.name in _ALIASES and not any(mortal >> r.serial & 1 for r in item.reads() if r.kind is Kind.REF):
+            if item.name in _ALIASES and not any(register in mortal for register in item.reads()):
                 continue
-            for register in item.writes():
-                if register.kind is Kind.REF:
-                    mortal |= 1 << register.serial
-        changed = mortal != before
+            mortal.update(register for register in item.writes() if register.kind is Kind.REF)
+        changed = len(mortal) != before
     return mortal
 
 
@@ -412,12 +459,12 @@ def _where_release_matters(items: Sequence[Item]) -> list[bool]:
     return matters
 
 
-def _jumps_by_label(items: Sequence[Item]) -> dict[Label, list[int]]:
-    jumps: dict[Label, list[int]] = {item: [] for item in items if isinstance(item, Label)}
-    for position, item in enumerate(items):
+def _jumps_by_label(items: Sequence[Item]) -> dict[Label, list[Instruction]]:
+    jumps: dict[Label, list[Instruction]] = {item: [] for item in items if isinstance(item, Label)}
+    for item in items:
         if isinstance(item, Instruction):
             for target in item.targets():
-                jumps[target].append(position)
+                jumps[target].append(item)
     return jumps
 
 

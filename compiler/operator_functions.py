@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..formats.elsewhere import elsewhere
 from ..formats.errors import UnknownNameError
 from ..formats.names import near
 from .operators import TABLE, Operator
@@ -29,6 +30,11 @@ LOWERED = frozenset(
 )
 
 Apply = Callable[[Operator, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def is_operator(name: str) -> bool:
+    """Whether `treadle.op` has it."""
+    return name in TABLE and name not in LOWERED
 
 
 class LoweredOperators:
@@ -59,7 +65,8 @@ class LoweredOperators:
         return f"<{self._where}: {len(dir(self))} operators; dir({self._where}) lists them>"
 
     def _unknown(self, name: str) -> str:
-        return f"there is no operator {name!r}{near(name, dir(self))}; dir({self._where}) lists them"
+        meant = elsewhere("op", name) or near(name, dir(self))
+        return f"there is no operator {name!r}{meant}; dir({self._where}) lists them"
 
 
 class Operators(LoweredOperators):

@@ -357,6 +357,30 @@ class ModelOperators:
         columns: of the result
         """
 
+    def count_text_ngrams(
+        self,
+        text: Operand,
+        ends: Operand,
+        moves: Operand,
+        tokens: Operand,
+        letters: Operand,
+        edges: Operand,
+        columns: Operand,
+        /,
+        *,
+        width: int,
+        least: int = 1,
+        most: int = 1,
+        skips: int = 0,
+    ) -> Expression:
+        """count_text_ngrams(text, ends, moves, tokens, letters, edges, columns): how often each text, of those whose bytes end at `ends`, has each n-gram of tables; operators/text_counts.py tells of these.
+
+        width: columns of the result
+        least: characters of the shortest tokens that count
+        most: tokens of the longest n-grams
+        skips: how many tokens may be skipped between two of an n-gram, always as many
+        """
+
     def coupled_probabilities(self, pairs: Operand, /, *, classes: int) -> Expression:
         """coupled_probabilities(pairs): [N, classes]: probabilities of classes that agree best with those of pairs [N, pairs], of the first class of each.
 
@@ -681,6 +705,15 @@ class ModelOperators:
         keepdims: reduced axes stay, with size 1
         """
 
+    def max_of_regions(
+        self, x: Operand, rois: Operand, /, *, size: Sequence[int] | np.ndarray, scale: float = 1.0
+    ) -> Expression:
+        """max_of_regions(x, rois): [R, C, *size]: of each region [image, x, y, x, y] of x [N, C, H, W], parted into bins of whole pixels, the greatest in each; 0 in bins outside.
+
+        size: bins down and across
+        scale: of a region's numbers to pixels
+        """
+
     def max_pool(
         self,
         x: Operand,
@@ -841,7 +874,7 @@ class ModelOperators:
         size: _Dimension,
         mode: Literal["nearest", "linear", "cubic"] | str = "nearest",
         scale: float | None = None,
-        coordinates: Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"] | str = "half_pixel",
+        coordinates: Literal["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "align_corners", "asymmetric"] | str = "half_pixel",
         rounding: Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] | str = "round_prefer_floor",
         cubic: float = -0.75,
         exclude_outside: bool = False,
@@ -991,6 +1024,9 @@ class ModelOperators:
     def softsign(self, x: Operand, /) -> Expression:
         """softsign(x): x / (1 + |x|)."""
 
+    def solve(self, a: Operand, b: Operand, /) -> Expression:
+        """solve(a, b): x [n, m] of which the product a [n, n] times x is b [n, m]."""
+
     def split(self, x: Operand, /, *, axis: int = 0, sizes: Sequence[_Dimension] | np.ndarray) -> Expression:
         """split(x): x parted along an axis: a result for each size.
 
@@ -1061,6 +1097,21 @@ class ModelOperators:
 
     def tanh(self, x: Operand, /) -> Expression:
         """tanh(x): hyperbolic tangent."""
+
+    def text_bytes(
+        self,
+        x: Operand,
+        stopwords: Operand | None = None,
+        /,
+        *,
+        case: Literal["none", "lower", "upper"] | str = "none",
+        is_case_sensitive: bool = False,
+    ) -> Expression:
+        """text_bytes(x, stopwords?): the bytes of texts in UTF-8, one text behind the other, and where each ends; with stop words, as normalize_texts has them.
+
+        case: the case that texts get
+        is_case_sensitive: whether stop words are told from others by their case
+        """
 
     def tile(self, x: Operand, /, *, repetitions: Sequence[_Dimension] | np.ndarray) -> Expression:
         """tile(x): x side by side along each axis.

@@ -44,8 +44,13 @@ class _Rebuilding:
         self.fresh: dict[ir.Var, ir.Var] = {}
 
     def function(self, function: ir.Function, result: Type | None) -> ir.Function:
+        around = {
+            var: self.fresh[var] for var in function.params if var in self.fresh
+        }  # which a function within may hide
         params = tuple(map(self.var, function.params))
-        return dataclasses.replace(function, params=params, body=self.block(function.body), result_type=result)
+        made = dataclasses.replace(function, params=params, body=self.block(function.body), result_type=result)
+        self.fresh.update(around)
+        return made
 
     def var(self, var: ir.Var) -> ir.Var:
         self.fresh[var] = ir.Var(var.name, self.types.get(var, var.type))

@@ -18,7 +18,8 @@ from typing import BinaryIO
 import numpy as np
 
 from ..formats import mapped
-from ..formats.constants import constant_bytes
+from ..formats.constants import aligned_array, aligned_copy, constant_bytes, copy_elements
+from ..formats.container import blocks, write_behind
 from ..formats.errors import FileError
 
 LEAST_BYTES = 1 << 18  # of an array that is worth a mapping of its own, of which systems allow some 65,000
@@ -33,19 +34,31 @@ class _Spill:
     def kept(self, array: np.ndarray) -> np.ndarray:
         if self.file is None:
             self.file = tempfile.TemporaryFile(dir=self.folder, prefix=".treadle-")  # noqa: SIM115  (`close` closes it)
-        data = constant_bytes(array)
         start = -(-self.end // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self.file.seek(start)
-        for part in mapped.read_once(data):
-            self.file.write(part)
+        write_behind(self.file, _parts(array))
         self.file.flush()
-        self.end = start + len(data)
-        mapping = mapped.PrivateMapping(self.file.fileno(), len(data), access=mmap.ACCESS_READ, offset=start)
+        self.end = start + array.nbytes
+        mapping = mapped.PrivateMapping(self.file.fileno(), array.nbytes, access=mmap.ACCESS_READ, offset=start)
         return np.frombuffer(mapping, np.uint8).view(array.dtype).reshape(array.shape)
 
     def close(self) -> None:
         if self.file is not None:
             self.file.close()  # it has no name: it is gone with the last mapping
+
+
+def _parts(array: np.ndarray) -> Iterator[memoryview]:
+    """The bytes of an array as a constant; each part overwrites the last but one."""
+    if array.flags.c_contiguous:
+        yield from blocks([constant_bytes(array)])
+        return
+    step = max(1, len(array) * mapped.CHUNK // array.nbytes)
+    rows, other = (aligned_array((step, *array.shape[1:]), array.dtype) for _ in range(2))
+    for start in range(0, len(array), step):
+        part = array[start : start + step]
+        copy_elements(rows[: len(part)], part)
+        yield constant_bytes(rows[: len(part)])
+        rows, other = other, rows
 
 
 _current: ContextVar[_Spill | None] = ContextVar("spill", default=None)
@@ -64,13 +77,13 @@ def spilling(folder: str | os.PathLike) -> Iterator[None]:
 
 
 def kept(array: np.ndarray, *, is_last: bool = False) -> np.ndarray:
-    """The same elements, in the file if there is one, and they are many. What lies in another file stays there until it is known
-    to be one of the constants in the end (`is_last`). Raises FileError where the file cannot hold them."""
+    """The same elements, C-contiguous, in the file if there is one, and they are many. What lies in another file stays there
+    until it is known to be one of the constants in the end (`is_last`). Raises FileError where the file cannot hold them."""
     spill = _current.get()
     mapping = mapped.owner(array)
     is_there = isinstance(mapping, mapped.PrivateMapping) or (mapping is not None and not is_last)
-    if spill is None or array.nbytes < LEAST_BYTES or is_there:
-        return array
+    if spill is None or array.nbytes < LEAST_BYTES or (is_there and array.flags.c_contiguous):
+        return array if array.flags.c_contiguous else aligned_copy(array)
     try:
         return spill.kept(array)
     except OSError as error:

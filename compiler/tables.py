@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from ..formats import dims, limits
+from ..formats import dims, limits, mapped
 from ..formats.constants import constant_bytes, gather
 from ..formats.container import crc32
 from ..formats.dims import Dim, SymbolicDim
@@ -15,6 +15,8 @@ from ..formats.primitive import AttributeValue, Primitive, PrimitiveDefinition, 
 from ..formats.types import FunctionType, Type, erase_dims, substitute_dims
 from . import ir, spill
 from .definitions import abstracted
+
+_SAMPLES, _SAMPLED = 16, 4096  # of a constant's bytes, parts that are looked at before others
 
 _Entry = TypeVar("_Entry", bound=Hashable)
 
@@ -45,7 +47,8 @@ class Tables:
         self._holders: dict[int, list[ir.Constant]] = {}  # those of the module that lie at a place
         self.weights: dict[int, ir.Weight] = {}  # constants that may become others, by their places
         self._weight_places: dict[ir.Weight, int] = {}
-        self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and checksum
+        self._constants_like: dict[tuple, list[int]] = {}  # by dtype, shape and some of the bytes
+        self._checksums: dict[int, int] = {}  # of constants that others are like
 
     def imported(self, name: str) -> tuple[int, FunctionType]:
         """The place of an import, and its type."""
@@ -64,14 +67,27 @@ class Tables:
         if isinstance(constant, ir.Weight):
             return self._weight(constant, array)
         elements = constant_bytes(array)
-        key = (array.dtype.name, array.shape, crc32([elements]))
-        alike = self._constants_like.setdefault(key, [])
-        for index in alike:
-            if self._constants[index] is array or constant_bytes(self._constants[index]) == elements:
-                return index
-        alike.append(len(self._constants))
-        self._constants.append(array)
-        return alike[-1]
+        alike = self._constants_like.setdefault((array.dtype.name, array.shape, _sample(elements)), [])
+        found = next((index for index in alike if self._constants[index] is array), None)
+        if found is None and alike:
+            checksum = crc32([elements])
+            equal = (index for index in alike if self._checksum(index) == checksum and self._is_equal(index, elements))
+            found = next(equal, None)
+        if found is None:
+            found = len(self._constants)
+            alike.append(found)
+            self._constants.append(array)
+        return found
+
+    def _checksum(self, index: int) -> int:
+        """Of all bytes of a constant."""
+        if index not in self._checksums:
+            self._checksums[index] = crc32([constant_bytes(self._constants[index])])
+        return self._checksums[index]
+
+    def _is_equal(self, index: int, elements: memoryview) -> bool:
+        other = constant_bytes(self._constants[index])
+        return bool(np.array_equal(np.frombuffer(other, np.uint8), np.frombuffer(elements, np.uint8)))
 
     def _weight(self, weight: ir.Weight, array: np.ndarray) -> int:
         """Others may be equal today, and not tomorrow."""
@@ -116,6 +132,14 @@ class Tables:
             count = used[base] = used.get(base, -1) + 1
             named.append(Primitive(f"{base}_{count}" if count else base, definition))
         return tuple(named)
+
+
+def _sample(elements: memoryview) -> int:
+    """A checksum of some of the bytes: constants of the same shape rarely have the same."""
+    step = max(_SAMPLED, len(elements) // _SAMPLES)
+    checksum = crc32([elements[start : start + _SAMPLED] for start in range(0, len(elements), step)])
+    mapped.release(elements)  # systems map more around what is read
+    return checksum
 
 
 def _describe(definition: PrimitiveDefinition) -> str:

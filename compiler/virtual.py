@@ -42,10 +42,10 @@ class Instruction:
         return self.operation.name
 
     def reads(self) -> Iterator[Register]:
-        return self._registers(written=False)
+        return self._registers(self.operation.read)
 
     def writes(self) -> Iterator[Register]:
-        return self._registers(written=True)
+        return self._registers(self.operation.written)
 
     def operand(self, field: str) -> Operand:
         """What stands in a field."""
@@ -58,7 +58,7 @@ class Instruction:
         return operand  # type: ignore[return-value]
 
     def targets(self) -> Iterator[Label]:
-        return (operand for operand in self.operands if isinstance(operand, Label))
+        return (self.operands[place] for place in self.operation.labels)  # type: ignore[misc]
 
     def replace(self, old: Register, new: Register) -> None:
         """Puts `new` in the place of every use of `old`."""
@@ -70,10 +70,13 @@ class Instruction:
 
         self.operands = tuple(map(swap, self.operands))
 
-    def _registers(self, written: bool) -> Iterator[Register]:
-        for form, operand in zip(self.operation.fields, self.operands, strict=True):
-            if form.is_written == written:
-                for element in operand if isinstance(operand, tuple) else (operand,):
+    def _registers(self, places: tuple[int, ...]) -> Iterator[Register]:
+        for place in places:
+            operand = self.operands[place]
+            if isinstance(operand, Register):
+                yield operand
+            elif isinstance(operand, tuple):
+                for element in operand:
                     if isinstance(element, Register):
                         yield element
 

@@ -35,14 +35,14 @@ def computed(operator: str, *args: ir.Constant, **attributes: Any) -> ir.Constan
         raise CompileError(
             f"{operator} of {', '.join(map(str, types))} would make a constant of {made}, which is too large"
         )
-    (result,) = results_of(call, entry.evaluate([arg.array for arg in args], call.attributes))
+    (result,) = results_of(call, entry.views([arg.array for arg in args], call.attributes))
     return result
 
 
 def results_of(call: ir.OperatorCall, arrays: list[np.ndarray]) -> list[ir.Constant]:
     """Constants of the results of an operator on constants."""
     weights = [arg for arg in call.args if isinstance(arg, ir.Weight)]
-    arrays = [spill.kept(ir.frozen(array)) for array in arrays]
+    arrays = [spill.kept(array) for array in arrays]
     for arg in call.args:
         if isinstance(arg, ir.Constant):
             mapped.release(arg.array)  # what it is made of is rarely asked for again
@@ -214,5 +214,5 @@ def _check_work(node: PrimitiveNode, inputs: Sequence[np.ndarray]) -> None:
         raise InferenceError(
             f"{node.operator} of {', '.join(map(str, types))} does not give {', '.join(map(str, node.results))}"
         )
-    if not effort.may_fold(operator, types, node.results, node.attributes):
+    if not effort.may_fold(operator, types, node.results, node.attributes, inputs):
         raise CompileError(f"weights are made by {node.operator} of {', '.join(map(str, types))}, which takes too long")

@@ -154,6 +154,13 @@ def test_a_command_for_developers_says_where_it_is(site: Path, tmp_path: Path) -
     assert said.endswith("2\n")
 
 
+def test_the_list_of_operators_is_installed(site: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    listed = python(site, "-m", "treadle", "ops", cwd=tmp_path)
+    assert {"MatMul", "ai.onnx.ml.TreeEnsemble"} <= {line.split()[0] for line in listed.splitlines()}
+    assert set(re.findall(r"  (native|host) ", listed)) == {"native", "host"}  # how they run lies beside, as data
+
+
 def test_the_demo_runs_when_installed(site: Path, tmp_path: Path) -> None:
     assert "accuracy" in python(site, "-m", "treadle.tools.demo", cwd=tmp_path)
 
@@ -213,6 +220,11 @@ def test_a_full_disk_under_the_cache_is_done_without(site: Path, tmp_path: Path)
         run_example(site, tmp_path / "work", TREADLE_CACHE=str(disk))
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_who_imports_a_subpackage_does_not_import_the_compiler() -> None:
+    code = "import sys; from treadle import tools, cluster; sys.exit('treadle.compiler' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_errors_are_imported_from_one_module_by_either_name() -> None:

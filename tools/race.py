@@ -74,18 +74,18 @@ class Race:
 
 def add_options(bench: argparse.ArgumentParser) -> None:
     """What the command line takes for `models` besides what all benchmarks take."""
-    group = bench.add_argument_group("models, accuracy and memory")
+    group = bench.add_argument_group("models, accuracy, memory and layers")
     group.add_argument("--only", type=_names, default=(), metavar="MODEL,…", help="models of the zoo (default: all)")
     group.add_argument("--against", type=_names, default=RIVALS, metavar="ENGINE,…", help="rivals (default: all)")
-    group.add_argument("--threads", type=_counts, default=(1, 2), metavar="N,…", help="thread counts (default: 1,2)")
-    group.add_argument("--report", metavar="FILE", help="write a page in Markdown that describes the machine too")
+    group.add_argument("--threads", type=counts, default=(1, 2), metavar="N,…", help="thread counts (default: 1,2)")
+    group.add_argument("--report", metavar="FILE", help="write a page in Markdown, or its part")
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in text.split(",") if name)
 
 
-def _counts(text: str) -> tuple[int, ...]:
+def counts(text: str) -> tuple[int, ...]:
     counts = tuple(map(int, _names(text)))
     if not counts or min(counts) < 1:
         raise argparse.ArgumentTypeError("numbers from 1 on are expected")
@@ -118,17 +118,15 @@ def told(found: Iterable[_T], line: Callable[[_T], str], options: argparse.Names
     return kept
 
 
-def run_races(
-    models: Sequence[str], rivals: Sequence[str], thread_counts: Iterable[int], rounds: int
-) -> Iterator[Race]:
+def run_races(models: Sequence[str], rivals: Sequence[str], threadcounts: Iterable[int], rounds: int) -> Iterator[Race]:
     """Races the models of these names, or all. Raises UsageError for a name that is not in the zoo, or no engine's."""
-    return each_count(zoo_entries(models), rivals, thread_counts, partial(_race, rounds=rounds))
+    return each_count(zoo_entries(models), rivals, threadcounts, partial(_race, rounds=rounds))
 
 
 def each_count(
     entries: Sequence[Entry],
     rivals: Sequence[str],
-    thread_counts: Iterable[int],
+    threadcounts: Iterable[int],
     measure: Callable[[Entry, Sequence[str], int], _T],
 ) -> Iterator[_T]:
     """What is measured of each model with us and the rivals on each count of threads, which is put back in the end."""
@@ -138,7 +136,7 @@ def each_count(
     before = get_num_threads()
     try:
         for entry in entries:
-            for threads in thread_counts:
+            for threads in threadcounts:
                 yield measure(entry, (OURS, *rivals), threads)
     finally:
         set_num_threads(before)

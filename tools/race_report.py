@@ -6,7 +6,8 @@ import importlib.metadata
 import math
 import os
 import platform
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .race import OURS, WRONG, Measurement, Race
@@ -54,14 +55,33 @@ def summary(races: Sequence[Race]) -> Iterator[str]:
 
 
 def write(path: str, races: Sequence[Race]) -> None:
-    """The page, with a table for each number of threads."""
+    """The page, with a table for each number of threads; what other benchmarks have written into it stays."""
+    written_here = re.compile(r"|\d+ threads?")
+    others = [text for heading, text in _sections(path).items() if not written_here.fullmatch(heading)]
     parts = [_PAGE, *(f"- {text}\n" for text in machine(list(races[0].engines) if races else []))]
     for threads in sorted({race.threads for race in races}):
         here = [race for race in races if race.threads == threads]
         parts.append(f"\n## {threads} thread{'s' * (threads > 1)}\n\n")
         parts += [f"{text}\n" for text in _table(here)]
         parts += [f"\n{text}\n" for text in summary(here)]
-    Path(path).write_text("".join(parts), encoding="utf-8")
+    Path(path).write_text("".join((*parts, *others)), encoding="utf-8")
+
+
+def write_section(path: str, heading: str, lines: Iterable[str]) -> None:
+    """One section of the page, which says what machine it is from; the others stay."""
+    text = "\n".join((f"\n## {heading}\n", *lines, "", *(f"- {each}" for each in machine([])), ""))
+    sections = {**_sections(path), heading: text}
+    Path(path).write_text("".join(sections.values()), encoding="utf-8")
+
+
+def _sections(path: str) -> dict[str, str]:
+    """The parts of a page by their headings; what stands above them has the heading ""."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    above, *parts = re.split(r"(?=^\n## )", text, flags=re.MULTILINE)
+    return {"": above} | {part.splitlines()[1].removeprefix("## "): part for part in parts}
 
 
 def _table(races: Sequence[Race]) -> Iterator[str]:

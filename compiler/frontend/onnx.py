@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...formats import dims
+from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import (
     DTypeError,
@@ -27,7 +28,7 @@ from ...formats.errors import (
 )
 from ...formats.host_values import DEFINITIONS
 from ...formats.names import near
-from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType
+from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, size_problem
 from .. import effort, ir
 from ..batch import Batch
 from ..weights import Weights
@@ -54,6 +55,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_sampling,
     onnx_sequences,
     onnx_shapes,
+    onnx_squeeze,
     onnx_texts,
     onnx_training,
     onnx_unique,
@@ -61,11 +63,13 @@ from . import (  # noqa: F401  (they register importers)
 from .onnx_batch import BatchBuilder, Place, batch_builder
 from .onnx_choice import Graph, chosen
 from .onnx_file import ModelFile, ModelSource, read_model
+from .onnx_given_shapes import given_shapes
 from .onnx_gradient import gradients
-from .onnx_held import by_rank, choose, dtype_of, with_sequences
+from .onnx_held import by_length, by_rank, choose, dtype_of, with_sequences
 from .onnx_host_values import made, parameter
 from .onnx_loops import LOOPS
-from .onnx_table import attribute_value, find
+from .onnx_order import in_order
+from .onnx_table import attribute_value, find, names_in
 from .onnx_tensors import element_type, to_array
 from .onnx_training import DOMAIN as TRAINING
 from .onnx_values import (
@@ -86,7 +90,7 @@ from .onnx_values import (
 if TYPE_CHECKING:
     import onnx
 
-Shapes = Mapping[str, Sequence["int | str"]]
+Shapes = Mapping[str, Any]
 
 _FUNCTION_NESTING = 16
 _LATEST = 1 << 31  # opset version
@@ -135,6 +139,11 @@ def from_onnx(
             return importer.module(shapes or {}, entry)
     except UnicodeDecodeError as error:  # protobuf decodes names when they are looked at
         raise _not_utf8(error) from None
+    except InferenceError as error:
+        if not dtypes:
+            raise
+        hint = "dtypes are those of inputs alone: what the model holds, and asks its nodes for, stays as it is"
+        raise InferenceError(f"{error.message}; {hint}", node=error.node) from None
     except (TreadleError, ModuleNotFoundError):
         raise
     except Exception as error:
@@ -176,11 +185,7 @@ class _ModelImporter:
         scope = _Scope()
         weights = {tensor.name for tensor in self.graph.initializer}
         inputs = [info for info in self.graph.input if info.name not in weights]
-        unknown = shapes.keys() - {info.name for info in inputs}
-        if unknown:
-            known = ", ".join(repr(info.name) for info in inputs)
-            hint = near(min(unknown), (info.name for info in inputs))
-            raise ModelError(f"shapes are given for {sorted(unknown)}, but the model's inputs are {known}{hint}")
+        shapes = given_shapes(inputs, shapes)
         inputs = [info for info in inputs if self._is_supported(info, shapes, scope)]
         batched: Mapping[str, int] = {}
         if self.batch is not None:
@@ -237,15 +242,25 @@ class _ModelImporter:
         bound = {str(dim) for shape in parsed for dim in shape if dim is not UNKNOWN and dims.is_variable(dim)}  # type: ignore[arg-type]
         for name in sorted(bound):
             self.g.new_dimension(name)
-        params = []
+        alike: dict[str, Dim] = {}  # by their texts, other dimensions: those of one text are one
+
+        def usable(dim: ShapeDim, text: int | str, place: str) -> Dim:
+            if dim is not UNKNOWN and bound.issuperset(dims.variables(dim)):  # type: ignore[arg-type]
+                return dim  # type: ignore[return-value]
+            if not text:
+                return self.g.new_dimension(place)
+            key = str(text if dim is UNKNOWN else dim)
+            if key not in alike:
+                alike[key] = self.g.new_dimension(str(text))
+            return alike[key]
+
+        params: list[ir.Var] = []
         for (info, dtype, texts), shape in zip(declared, parsed, strict=True):
-            usable = [
-                dim
-                if dim is not UNKNOWN and bound.issuperset(dims.variables(dim))  # type: ignore[arg-type]
-                else self.g.new_dimension(str(text) if text else f"{info.name}_dim{axis}")
-                for axis, (text, dim) in enumerate(zip(texts, shape, strict=True))
-            ]
-            params.append(ir.Var(info.name, TensorType(dtype, tuple(usable))))
+            places = [f"{info.name}_dim{axis}" for axis in range(len(shape))]
+            type_ = TensorType(dtype, tuple(map(usable, shape, texts, places)))
+            _check_size(info.name, type_)
+            params.append(ir.Var(info.name, type_))
+        self.g.input_names = self.g.dimension_names
         return params
 
     def _initializers(self, graph: Graph, scope: _Scope, weights: Mapping[int, np.ndarray]) -> None:
@@ -304,6 +319,7 @@ class _ModelImporter:
         return results
 
     def _nodes(self, nodes: Sequence[onnx.NodeProto], scope: _Scope, origin: str = "") -> None:
+        nodes = in_order(nodes)
         later = {name for node in nodes for name in node.output}
         scope.nodes = nodes
         for node in nodes:
@@ -366,7 +382,7 @@ class _ModelImporter:
 
         def run(known: Sequence[Imported | None]) -> Sequence[Imported | None]:
             if entry is not None:
-                return entry(self.g, known, attributes)
+                return self._by_length(known, lambda inputs: entry(self.g, inputs, attributes))
             body, defaults = _standard_function(node, schema, known)
             if body is None:
                 raise UnsupportedError(self._missing(node))
@@ -385,6 +401,15 @@ class _ModelImporter:
             return by_rank(self.g, inputs, run)
         except NotImportedError:
             return [None] * self.g.output_count
+
+    def _by_length(
+        self,
+        inputs: Sequence[Imported | None],
+        run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
+    ) -> Sequence[Imported | None]:
+        if self.batch is not None:  # followed through tensors of known ranks only
+            return run(inputs)
+        return by_length(self.g, inputs, run)
 
     def _with_version(self, node: onnx.NodeProto, reason: str) -> str:
         """A reason with the domain and its version as the model imports it."""
@@ -409,7 +434,10 @@ class _ModelImporter:
         if domain not in self.opsets:
             return f"the model imports no version of the operators of {domain or 'ai.onnx'!r}"
         if find(domain, node.op_type, _LATEST) is None:
-            return "Treadle has no importer of this operator; @treadle.onnx_operator adds one"
+            return (
+                "Treadle has no importer of this operator; @treadle.onnx_operator adds one"
+                f"{near(node.op_type, names_in(domain))}"
+            )
         return f"Treadle imports it from later versions than opset {self.g.opset}; onnx.version_converter may help"
 
     def _lookup(
@@ -418,9 +446,7 @@ class _ModelImporter:
         try:
             return scope.find(name)
         except KeyError:
-            why = (
-                "made only by a later node, or by itself" if name in later else "made by no node, input or initializer"
-            )
+            why = "made in or behind a cycle of nodes" if name in later else "made by no node, input or initializer"
             raise ModelError(f"{user} uses the value {name!r}, which is {why}", node=node) from None
 
     # ---- functions and branches ----
@@ -501,6 +527,7 @@ class _ModelImporter:
         self.g.tape = tape
         try:
             for each in between:
+                effort.spend(effort.GRADIENT_UNITS, self.g.origin)
                 results = self._imported(
                     each, [inner.find(name) if name else None for name in each.input], inner, self.g.origin
                 )
@@ -623,11 +650,21 @@ def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> t
     if not tensor.HasField("shape"):
         raise ModelError(f"input {info.name!r} has no shape; give one: shapes={{{info.name!r}: (…)}}")
     dimensions = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
-    if any(isinstance(dim, int) and dim < 0 for dim in dimensions):
-        dimensions = [
-            "" if isinstance(dim, int) and dim < 0 else dim for dim in dimensions
-        ]  # -1: an old way to say that
-    return dtype, dimensions
+    return dtype, ["" if _says_nothing(dim) else dim for dim in dimensions]
+
+
+def _says_nothing(dim: int | str) -> bool:
+    """Whether it is an exporter's way to say that a size is not known: -1, None, or a text without a letter or digit ("?", "*").
+    Two of them are not one, as two of the same name are."""
+    if isinstance(dim, int):
+        return dim < 0
+    return dim in ("-1", "None") or not any(character.isalnum() for character in dim)
+
+
+def _check_size(name: str, type_: TensorType) -> None:
+    """Raises ModelError for an input that no executable can have."""
+    if problem := size_problem(type_):
+        raise ModelError(f"input {name!r}, {type_}, {problem}")
 
 
 def _parsed(dim: int | str) -> ShapeDim:

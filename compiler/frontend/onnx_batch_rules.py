@@ -225,11 +225,11 @@ def _slice(g: BatchBuilder, values: list[Value], attributes: Attributes) -> Made
 
 
 def _is_begin(start: Dim, length: Dim) -> bool:
-    return start == 0 or dims.add(start, length) == 0 or (_both_known(start, length) and start <= -length)  # type: ignore[operator]
+    return start == 0 or dims.add(start, length) == 0 or (_both_known(start, length) and start <= -length)
 
 
 def _is_end(end: Dim, length: Dim) -> bool:
-    return end == length or (_both_known(end, length) and end >= length)  # type: ignore[operator]
+    return end == length or (_both_known(end, length) and end >= length)
 
 
 def _both_known(*sizes: Dim) -> bool:
@@ -488,6 +488,7 @@ RULES |= {
     "nonzero": _refused("it lists the elements of all rows together, and how many a row has is not known"),
     "best_boxes": _refused("it lists the boxes of all images together, and how many an image has is not known"),
     "roi_align": _refused("its regions name their images by number"),
+    "max_of_regions": _refused("its regions name their images by number"),
     "scatter_nd": _refused("its indices may name elements of other rows"),
     "shape": _refused("it computes with the batch's size"),
 }

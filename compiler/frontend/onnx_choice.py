@@ -5,12 +5,13 @@ The model itself stays as it is: it may be the user's own object.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, DTypeError, ModelError
 from ...formats.names import near
+from .onnx_order import names_taken
 
 if TYPE_CHECKING:
     import onnx
@@ -64,7 +65,9 @@ def _retyped(info: onnx.ValueInfoProto, dtypes: Mapping[str, Any]) -> onnx.Value
     import onnx
 
     try:
-        code = DType.of(dtypes[info.name]).value.onnx
+        asked = dtypes[info.name]
+        is_code = isinstance(asked, int) and not isinstance(asked, bool)  # onnx.TensorProto.FLOAT16, for instance
+        code = (DType.from_onnx(asked) if is_code else DType.of(asked)).value.onnx
     except DTypeError as error:
         raise CompileError(f"dtypes[{info.name!r}]: {error.message}") from None
     if not info.type.HasField("tensor_type"):
@@ -83,11 +86,12 @@ def _info(graph: onnx.GraphProto, name: str) -> onnx.ValueInfoProto:
         if info.name == name:
             return info
     values = {made for node in graph.node for made in node.output} | {info.name for info in graph.input}
+    values |= {tensor.name for tensor in graph.initializer}
     if not name or name not in values:
         known = [info.name for info in graph.output]
-        raise ModelError(
-            f"the model has no value {name!r} to be an output; its outputs are {known}{near(name, values)}"
-        )
+        made = next((list(filter(None, node.output)) for node in graph.node if name and node.name == name), None)
+        hint = f"; {name!r} is a node, whose values are {made}" if made else near(name, values)
+        raise ModelError(f"the model has no value {name!r} to be an output; its outputs are {known}{hint}")
     return onnx.ValueInfoProto(name=name)
 
 
@@ -101,17 +105,7 @@ def _needed(graph: onnx.GraphProto, names: set[str]) -> tuple[list[onnx.NodeProt
         node = makers.get(pending.pop())
         if node is not None and id(node) not in found:
             found[id(node)] = None
-            fresh = set(_taken([node])) - needed
+            fresh = set(names_taken([node])) - needed
             needed |= fresh
             pending += fresh
     return [node for node in graph.node if id(node) in found], needed
-
-
-def _taken(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
-    """The names that nodes take, and the nodes of graphs in them, which may be those of values around these."""
-    for node in nodes:
-        yield from node.input
-        for attribute in node.attribute:
-            for graph in [attribute.g, *attribute.graphs]:
-                yield from _taken(graph.node)
-                yield from (info.name for info in graph.output)

@@ -1,7 +1,8 @@
-"""Importers of NonMaxSuppression and RoiAlign."""
+"""Importers of NonMaxSuppression, RoiAlign and MaxRoiPool."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def _non_max_suppression(
         scores = g.checked(scores, (boxes.shape[0], scores.shape[1], boxes.shape[1]))
     numbers = (g.op("reshape", number, shape=()) for number in (most, overlap, least))
     room = boxes.shape[1] if boxes.rank == 3 else 0
-    if most.elements is not None and most.elements.size == 1:
+    if isinstance(room, int) and most.elements is not None and most.elements.size == 1:
         room = minimum(room, dims.maximum(most.elements.flat[0], 0))
     best = g.op("best_boxes", boxes, scores, *numbers, centred=bool(center_point_box), room=room)
     return g.op("listed_boxes", best)
@@ -82,3 +83,13 @@ def _roi_align(
 @importer("RoiAlign", attributes_of=_aligned)
 def _roi_align_before_16(g: GraphBuilder, x: Value, rois: Value, images: Value, **rest: Any) -> Value:
     return _aligned(g, x, rois, images, False, **rest)
+
+
+@importer("MaxRoiPool")
+def _max_roi_pool(
+    g: GraphBuilder, x: Value, rois: Value, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
+) -> Value:
+    if x.dtype.itemsize < 4:  # the numbers of regions are not whole in narrow types once they are scaled
+        wide = [g.op("cast", value, dtype=DType.float32) for value in (x, rois)]
+        return g.op("cast", g.op("max_of_regions", *wide, size=tuple(pooled_shape), scale=spatial_scale), dtype=x.dtype)
+    return g.op("max_of_regions", x, rois, size=tuple(pooled_shape), scale=spatial_scale)

@@ -31,7 +31,10 @@ def evaluate_symbolically(
     function = function or TABLE.get(operator)
     if function is None or any(map(_has_symbol, attributes.values())):
         raise NotKnownError
-    return np.asarray(function(*arrays, **attributes), object)
+    result = np.asarray(function(*arrays, **attributes), object)
+    if any(isinstance(each, SymbolicDim) and dims.has_large_coefficient(each) for each in result.flat):
+        raise NotKnownError  # a bound of 2^63 and a size: a run computes it
+    return result
 
 
 def _has_symbol(value: object) -> bool:

@@ -27,7 +27,7 @@ from ...formats.types import (
     Type,
     TypeVariable,
 )
-from .. import ir
+from .. import effort, ir
 from ..operators.shapes import axis_of
 from ..prelude import called
 from ..unify import replace_dims
@@ -39,6 +39,7 @@ from .onnx_values import (
     GraphBuilder,
     HeldSequence,
     Imported,
+    LengthError,
     Maps,
     NotImportedError,
     OptionalTensor,
@@ -418,12 +419,19 @@ def length(g: GraphBuilder, sequence: HeldSequence) -> Value:
     return g.bind(ir.Call(ir.GlobalRef("sequence_length"), (sequence.atom,)), of_rank(DType.int64, 0))
 
 
+def turned(g: GraphBuilder, sequence: HeldSequence) -> HeldSequence:
+    """The last one first."""
+    type_ = type_of(sequence)
+    nothing = construct(g, type_, 0)
+    return HeldSequence(_call(g, "sequence_turned", sequence.atom, nothing, type_=type_), sequence.element)
+
+
 def element_at(g: GraphBuilder, sequence: HeldSequence, position: Value) -> Imported:
     place = _place(g, sequence, position)
     return bound(g, ir.Call(ir.GlobalRef("sequence_at"), (sequence.atom, place)), sequence.element)
 
 
-def inserted(g: GraphBuilder, sequence: HeldSequence, tensor: Value | AnyRank, position: Value | None) -> HeldSequence:
+def inserted(g: GraphBuilder, sequence: AnySequence, tensor: Value | AnyRank, position: Value | None) -> HeldSequence:
     type_ = joined(type_of(sequence), type_of(TensorSequence((tensor,))))
     wide = HeldSequence(converted(g, sequence, type_), _content(type_))
     place = _place(g, wide, position) if position is not None else g.atom(length(g, wide))
@@ -437,11 +445,36 @@ def erased(g: GraphBuilder, sequence: HeldSequence, position: Value | None) -> H
     return HeldSequence(_call(g, "sequence_erase", sequence.atom, place, type_=type_of(sequence)), sequence.element)
 
 
-def joined_tensors(g: GraphBuilder, sequence: HeldSequence, axis: int, is_new: bool) -> Value:
-    """The tensors of a sequence, joined along an axis or a new one. A run in which there are none ends."""
-    element = sequence.element
-    if not isinstance(element, TensorType):
-        raise UnsupportedError("the tensors of a sequence are joined, whose rank only a run can tell")
+def joined_tensors(g: GraphBuilder, sequence: HeldSequence, axis: int, is_new: bool) -> Imported:
+    """The tensors of a sequence, joined along an axis or a new one. A run ends in which there are none, or of several ranks."""
+    if isinstance(sequence.element, TensorType):
+        return _joined_tensors(g, sequence, sequence.element, axis, is_new)
+
+    def of_one_rank(values: Sequence[Imported | None]) -> Sequence[Imported | None]:
+        (first,) = values
+        assert isinstance(first, Value)
+        element = of_rank(first.dtype, first.rank)
+        narrow = _call(
+            g, "sequence_map", _narrowing(g, sequence.element, element), sequence.atom, type_=sequence_of(element)
+        )
+        return [_joined_tensors(g, HeldSequence(narrow, element), element, axis, is_new)]
+
+    (made,) = by_rank(g, [element_at(g, sequence, g.constant(0, DType.int64))], of_one_rank)
+    return made
+
+
+def _narrowing(g: GraphBuilder, wide: Type, element: TensorType) -> ir.Atom:
+    """A function of a tensor of any rank that ends the run where it is another one."""
+    param, tensor, found = ir.Var("element", wide), ir.Var("tensor", element), ir.Var("found", element)
+    pattern = ir.ConstructorPattern(RANKED.constructors[element.rank].name, (ir.Bind(tensor),))
+    match = ir.Match(param, ((pattern, ir.Block((), tensor)),))
+    body = ir.Block((ir.Binding(found, match, g.origin),), found)
+    function = ir.Var("narrowed")
+    g.bindings.append(ir.Binding(function, ir.Function((param,), body, result_type=element), g.origin))
+    return function
+
+
+def _joined_tensors(g: GraphBuilder, sequence: HeldSequence, element: TensorType, axis: int, is_new: bool) -> Value:
     along = axis_of(axis, element.rank + is_new)
 
     def part(atom: ir.Atom) -> Value:
@@ -518,18 +551,22 @@ def by_rank(
     place = next((place for place, value in enumerate(inputs) if isinstance(value, AnyRank)), None)
     if place is None:
         results = run(inputs)
-        found = [result for result in results if result is not None]
-        if len(found) < len(results):
+        made = [result for result in results if result is not None]
+        if len(made) < len(results):
             raise NotImportedError
-        return found
+        return made
     tensor: Any = inputs[place]
     arms, patterns, failure, names = [], [], None, g.dimension_names
     for type_ in tensor.types:
+        effort.spend(effort.CLAUSE_UNITS, g.origin)  # of several tensors, each rank with each
         var = ir.Var(g.hint, of_rank(type_.dtype, type_.rank))
         with g.block() as bindings:
             try:
-                known = [*inputs[:place], _of_type(g, var, type_), *inputs[place + 1 :]]
-                arms.append((bindings, by_rank(g, known, run)))
+                found = _of_type(g, var, type_)
+                known = [found if value is tensor else value for value in inputs]
+                results = by_rank(g, known, run)
+                _check_ranks(results)
+                arms.append((bindings, results))
             except (ModelError, InferenceError) as error:
                 failure = error
                 continue
@@ -537,6 +574,69 @@ def by_rank(
     if not arms:
         raise failure or ModelError("a tensor of no rank")
     return _met(g, arms, names, lambda blocks: ir.Match(tensor.atom, tuple(zip(patterns, blocks, strict=True))))
+
+
+def by_length(
+    g: GraphBuilder,
+    inputs: Sequence[Imported | None],
+    run: Callable[[Sequence[Imported | None]], Sequence[Imported | None]],
+) -> Sequence[Imported | None]:
+    """What a node makes of a vector whose length only a run can tell, where that is what a rank follows from, or of rows of such
+    a length: a block for each length that suits it. A run in which another one comes ends."""
+    try:
+        with g.attempt():
+            return run(inputs)
+    except LengthError as error:
+        vector = error.value
+        place = next((place for place, value in enumerate(inputs) if value is vector), None)
+        if place is None or not vector.rank:
+            raise
+    symbol, before = vector.shape[-1], vector.shape[:-1]
+    choices = g.choices(symbol)
+    arms, lengths, failure, names = [], [], None, g.dimension_names
+    for length in _RANKS if choices is None else sorted(choices):
+        effort.spend(effort.CLAUSE_UNITS, g.origin)
+        with g.block() as bindings:
+            try:
+                known = g.checked(vector, (*before, length))
+                results = by_length(g, [known if value is vector else value for value in inputs], run)
+                present = [result for result in results if result is not None]
+                if len(present) < len(results):
+                    raise NotImportedError
+                _check_ranks(present)
+            except (ModelError, InferenceError) as error:
+                failure = error
+                continue
+        arms.append((bindings, present))
+        lengths.append(length)
+    if not arms:
+        raise failure or ModelError("a vector of no length")
+    count = g.from_dims(np.array(symbol, object))
+    conditions = [g.atom(g.op("equal", count, g.constant(length, DType.int64))) for length in lengths[:-1]]
+
+    def chosen(blocks: Sequence[ir.Block]) -> ir.Expr:
+        expression: ir.Expr | None = None
+        for block, condition in zip(blocks[-2::-1], conditions[::-1], strict=True):
+            other = blocks[-1]
+            if expression is not None:
+                var = ir.Var("branch")
+                other = ir.Block((ir.Binding(var, expression, g.origin),), var)
+            expression = ir.If(condition, block, other)
+        assert expression is not None
+        return expression
+
+    if len(arms) == 1:  # a run checks
+        ((bindings, results),) = arms
+        g.bindings.extend(bindings)
+        return results
+    return _met(g, arms, names, chosen)
+
+
+def _check_ranks(results: Sequence[Imported]) -> None:
+    """Raises ModelError for tensors of more axes than one whose rank only a run can tell may have."""
+    ranks = [each.rank for each in results if isinstance(each, Value)]
+    if (most := max(ranks, default=0)) >= MOST_RANKS:
+        raise ModelError(f"a tensor of {most} axes, where only a run can tell how many there are")
 
 
 def _of_type(g: GraphBuilder, var: ir.Var, type_: TensorType) -> Value:
@@ -569,10 +669,23 @@ def _met(
         blocks.append(ir.Block((*bindings, *more), result))
     chosen = ir.Var(g.hint, TupleType(tuple(types)))
     g.bindings.append(ir.Binding(chosen, expression(blocks), g.origin))
-    return [
+    results = [
         bound(g, ir.GetItem(chosen, place), type_, _by_rank(column, names))
         for place, (type_, column) in enumerate(zip(types, columns, strict=True))
     ]
+    for made, type_, column in zip(results, types, columns, strict=True):
+        if isinstance(made, Value):
+            _note_choices(g, made, type_, column)
+    return results
+
+
+def _note_choices(g: GraphBuilder, result: Value, type_: Type, column: Sequence[Imported]) -> None:
+    """Of sizes that differ from arm to arm, and are known in each of them: all that there are."""
+    assert isinstance(type_, TensorType)
+    for axis, dim in enumerate(type_.shape):
+        found = [g.choices(value.shape[axis]) for value in column if isinstance(value, Value)]
+        if dim is UNKNOWN and None not in found:
+            g.is_one_of(result.shape[axis], frozenset[int]().union(*(each for each in found if each is not None)))
 
 
 def _outside(type_: Type, names: frozenset[str]) -> Type:

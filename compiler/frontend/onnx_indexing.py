@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections import Counter
-from collections.abc import Sequence
-
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
+from ..einsum import einsum
 from ..operators.shapes import axis_of
 from .onnx_run_time import along_axis, numbered, whole_number
 from .onnx_table import importer
 from .onnx_tensors import element_type
-from .onnx_values import GraphBuilder, Value
+from .onnx_values import GraphBuilder, LengthError, Value
 
 
 def _register_running(name: str, operator: str) -> None:
@@ -57,12 +54,16 @@ def _best(g: GraphBuilder, x: Value, k: Dim, axis: int, largest: bool = True, so
 def _gather_nd(g: GraphBuilder, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     if 0 < batch_dims <= min(x.rank, indices.rank):
         x, indices = g.same_sizes((x, indices), range(batch_dims))
+    if indices.rank and not isinstance(indices.shape[-1], int):
+        raise LengthError(indices, "indices of each place")
     return g.op("gather_nd", x, indices, batch_axes=batch_dims)
 
 
 @importer("ScatterND")
 def _scatter_nd(g: GraphBuilder, x: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
     depth = indices.shape[-1] if indices.rank else None
+    if depth is not None and not isinstance(depth, int) and (told := indices.rank - 1 + x.rank - updates.rank) >= 0:
+        depth, indices = told, g.checked(indices, (*indices.shape[:-1], told))
     if isinstance(depth, int) and updates.rank == indices.rank - 1 + x.rank - depth:
         updates = g.checked(updates, (*indices.shape[:-1], *x.shape[depth:]))
     return g.op("scatter_nd", x, indices, updates, reduction=reduction)
@@ -156,99 +157,4 @@ def _eye_like(g: GraphBuilder, x: Value, *, dtype: int | None = None, k: int = 0
 
 @importer("Einsum")
 def _einsum(g: GraphBuilder, *operands: Value, equation: str) -> Value:
-    """A product of matrices at a time, from left to right: what is summed is summed as soon as nothing else needs it."""
-    terms, result = _parsed(equation, [operand.rank for operand in operands])
-    operands, terms = zip(*map(functools.partial(_without_diagonals, g), operands, terms), strict=True)  # type: ignore[assignment]
-    value, labels = operands[0], terms[0]
-    for number, operand in enumerate(operands[1:], 1):
-        needed = set(result).union(*terms[number + 1 :])
-        value, labels = _contracted(g, value, labels, operand, terms[number], needed)
-    value, labels = _summed(g, value, labels, set(result))
-    return _permuted(g, value, labels, result)
-
-
-def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The labels of the operands' axes, and of the result's. Axes under an ellipsis get labels that are no letters."""
-    text = equation.replace(" ", "")
-    inputs, arrow, output = text.partition("->")
-    terms = inputs.split(",")
-    if len(terms) != len(ranks):
-        raise ModelError(f"Einsum: {equation!r} names {len(terms)} operands, but {len(ranks)} came")
-    hidden = max((rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term), default=0)
-    ellipsis = "".join(chr(0x2460 + i) for i in range(max(hidden, 0)))
-    for place, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
-        before, dots, behind = term.partition("...")
-        missing = rank - len(before) - len(behind)
-        if missing < 0 or (missing and not dots):
-            raise ModelError(f"Einsum: {term!r} of {equation!r} does not fit an operand of rank {rank}")
-        terms[place] = before + ellipsis[len(ellipsis) - missing :] + behind if missing else before + behind
-    if arrow:
-        return terms, output.replace("...", ellipsis)
-    counts = Counter("".join(terms))
-    letters = sorted(label for label, count in counts.items() if count == 1 and label not in ellipsis)
-    return terms, ellipsis + "".join(letters)
-
-
-def _without_diagonals(g: GraphBuilder, value: Value, labels: str) -> tuple[Value, str]:
-    """What a label that is there twice, or more often, leaves: the elements at the same place of these axes."""
-    for label in dict.fromkeys(labels):
-        while labels.count(label) > 1:
-            first = labels.index(label)
-            second = labels.index(label, first + 1)
-            others = [axis for axis in range(value.rank) if axis not in (first, second)]
-            size = value.shape[first]
-            value = g.checked(value, (*value.shape[:second], size, *value.shape[second + 1 :]))
-            moved = g.op("permute_dims", value, axes=(*others, first, second))
-            flat = g.op("reshape", moved, shape=(*moved.shape[:-2], dims.multiply(size, size)))
-            places = g.op("multiply", numbered(g, size), whole_number(g, dims.add(size, 1)))
-            value = g.op("take", flat, places, axis=-1)
-            labels = "".join(labels[axis] for axis in others) + label
-    return value, labels
-
-
-def _summed(g: GraphBuilder, value: Value, labels: str, needed: set[str]) -> tuple[Value, str]:
-    """Without the axes that nothing needs."""
-    gone = tuple(axis for axis, label in enumerate(labels) if label not in needed)
-    if not gone:
-        return value, labels
-    return g.op("sum", value, axes=gone), "".join(label for label in labels if label in needed)
-
-
-def _permuted(g: GraphBuilder, value: Value, labels: str, wanted: str) -> Value:
-    if sorted(labels) != sorted(wanted):
-        raise ModelError(f"Einsum: the result's axes {wanted!r} are not those that are left, {labels!r}")
-    order = tuple(labels.index(label) for label in wanted)
-    return value if order == tuple(range(len(order))) else g.op("permute_dims", value, axes=order)
-
-
-def _contracted(g: GraphBuilder, a: Value, of_a: str, b: Value, of_b: str, needed: set[str]) -> tuple[Value, str]:
-    """Two operands as a product of matrices [batch …, rows, depth] and [batch …, depth, columns]."""
-    a, of_a = _summed(g, a, of_a, needed | set(of_b))
-    b, of_b = _summed(g, b, of_b, needed | set(of_a))
-    batch = "".join(label for label in of_a if label in of_b and label in needed)
-    depth = "".join(label for label in of_a if label in of_b and label not in needed)
-    rows = "".join(label for label in of_a if label not in of_b)
-    columns = "".join(label for label in of_b if label not in of_a)
-    sizes = dict(zip(of_a, a.shape, strict=True))
-    b = g.checked(b, tuple(_joint(sizes.get(label, dim), dim) for label, dim in zip(of_b, b.shape, strict=True)))
-    for label, dim in zip(of_b, b.shape, strict=True):
-        sizes[label] = dim if sizes.get(label, 1) == 1 else sizes[label]
-    labels = batch + rows + columns
-
-    def parted(value: Value, own: str, *parts: str) -> Value:
-        """The operand with its axes in order, those of each part as one."""
-        moved = _permuted(g, value, own, batch + "".join(parts))
-        shape = dict(zip(own, value.shape, strict=True))
-        merged = [dims.product(shape[label] for label in part) for part in parts]
-        return g.op("reshape", moved, shape=(*(shape[label] for label in batch), *merged))
-
-    if depth:
-        product = g.op("matmul", parted(a, of_a, rows, depth), parted(b, of_b, depth, columns))
-    else:
-        product = g.op("multiply", parted(a, of_a, rows, ""), parted(b, of_b, "", columns))
-    return g.op("reshape", product, shape=tuple(sizes[label] for label in labels)), labels
-
-
-def _joint(a: Dim, b: Dim) -> Dim:
-    """What a dimension is that should be another: 1 is repeated."""
-    return b if a == 1 or b == 1 else a
+    return einsum(g, operands, equation)

@@ -20,9 +20,22 @@ from ...formats.errors import ModelError
 from ...formats.types import UNKNOWN, TensorType, TupleType, Type
 from .. import effort, ir
 from ..operators.shapes import axis_of
-from .onnx_held import bound, converted, joined, settled, type_of
+from .onnx_held import (
+    bound,
+    choose,
+    construct,
+    converted,
+    joined,
+    joined_tensors,
+    length,
+    of_rank,
+    sequence_of,
+    settled,
+    turned,
+    type_of,
+)
 from .onnx_shapes import concatenated
-from .onnx_values import GraphBuilder, Imported, UnsupportedError, Value, present, tensors_of
+from .onnx_values import GraphBuilder, HeldSequence, Imported, UnsupportedError, Value, present, tensors_of
 
 if TYPE_CHECKING:
     import onnx
@@ -46,6 +59,10 @@ class Stack:
     is_reversed: bool = False
 
 
+class _NotWrittenOutError(Exception):
+    """Rounds become a loop of the program."""
+
+
 @dataclass(frozen=True)
 class Rounds:
     """`run(number, states)` imports a round: a truth value whether to go on, the next states, and an output for each of `stacks`.
@@ -66,13 +83,11 @@ class Rounds:
         count = self._known_count()
         is_short = 0 < count * self.nodes <= _MOST_WRITTEN_OUT and self.g.origin not in self.g.kept_loops
         if is_short:
-            start, origin, hint = len(self.g.bindings), self.g.origin, self.g.hint
-            written = self._written_out_or_not(count)
-            if written is not None:
-                return written
-            del self.g.bindings[start:]
-            self.g.origin, self.g.hint = origin, hint
-            self.g.kept_loops.add(origin)  # rounds of a loop around it need not find that out again
+            try:
+                with self.g.attempt():
+                    return self._written_out(count)
+            except _NotWrittenOutError:
+                self.g.kept_loops.add(self.g.origin)  # rounds of a loop around it need not find that out again
         return self._looped()
 
     def _known_count(self) -> int:
@@ -83,23 +98,24 @@ class Rounds:
 
     # ---- written out ----
 
-    def _written_out_or_not(self, count: int) -> list[Imported] | None:
-        """None, too, if the rounds are longer than the number of their nodes tells: they call functions, or have loops inside."""
+    def _written_out(self, count: int) -> list[Imported]:
+        """Raises _NotWrittenOutError if the rounds are longer than the number of their nodes tells: they call functions, or have
+        loops inside."""
         with effort.attempting(_MOST_IMPORTED * effort.NODE_UNITS) as attempt:
             try:
-                return self._written_out(count)
+                return self._all_rounds(count)
             except effort.AttemptError as error:
                 if error.attempt is not attempt:
                     raise
-                return None
+                raise _NotWrittenOutError from None
 
-    def _written_out(self, count: int) -> list[Imported] | None:
-        """None if a round computes whether to go on."""
+    def _all_rounds(self, count: int) -> list[Imported]:
+        """Raises _NotWrittenOutError if a round computes whether to go on."""
         states, rounds = list(self.states), list[list[Value]]()
         for number in range(count):
             is_wanted, states, outputs = self.run(self.g.constant(number, DType.int64), states)
             if not _is_true(is_wanted):
-                return None
+                raise _NotWrittenOutError
             rounds.append(outputs)
         return [*states, *map(self._stacked, self.stacks, zip(*rounds, strict=True))]
 
@@ -122,16 +138,59 @@ class Rounds:
             if wider == types:
                 break
             types = wider
+        apart = [place for place, output in enumerate(outputs) if not _is_within(output.type, known)]
+        if apart:
+            return self._with_lists([output.type for output in outputs], apart, known)
         types = list(map(settled, types))
         initial = [
             state if isinstance(type_, TensorType) else bound(g, converted(g, state, type_), type_)
             for state, type_ in zip(self.states, types, strict=True)
         ]
-        empty = [self._empty(stack, output.type, known) for stack, output in zip(self.stacks, outputs, strict=True)]
+        empty = [self._empty(stack, output.type) for stack, output in zip(self.stacks, outputs, strict=True)]
         grown = [_grown_type(part.type, stack) for part, stack in zip(empty, self.stacks, strict=True)]
         last = self._loop([*types, *grown * _LEVELS], [*initial, *empty * _LEVELS])
         levels = self._levels(present(last[len(initial) :]))
         return [*last[: len(initial)], *functools.reduce(self._joined, levels)]
+
+    def _with_lists(self, types: Sequence[TensorType], apart: Sequence[int], known: frozenset[str]) -> list[Imported]:
+        """Outputs of sizes that only a round can tell, those in the places `apart`, are kept in lists, the last one first, and
+        put together when all of them are there: a run ends where they are not of one size."""
+        g, count = self.g, len(self.states)
+        elements = [of_rank(types[place].dtype, types[place].rank) for place in apart]
+        lists = [sequence_of(element) for element in elements]
+
+        def run(number: Value, values: Sequence[Imported]) -> tuple[Value, list[Imported], list[Value]]:
+            is_wanted, states, outputs = self.run(number, values[:count])
+            for place, before, element, type_ in zip(apart, values[count:], elements, lists, strict=True):
+                assert isinstance(before, HeldSequence)
+                longer = construct(g, type_, 1, converted(g, outputs[place], element), before.atom)
+                states = [*states, HeldSequence(longer, element)]
+            return is_wanted, states, [output for place, output in enumerate(outputs) if place not in apart]
+
+        nothing = [
+            HeldSequence(construct(g, type_, 0), element) for type_, element in zip(lists, elements, strict=True)
+        ]
+        stacks = tuple(stack for place, stack in enumerate(self.stacks) if place not in apart)
+        rounds = Rounds(g, run, self.count, self.is_wanted, (*self.states, *nothing), stacks, self.nodes)
+        made = rounds._looped()
+        others, outputs = iter(made[count + len(apart) :]), list[Imported]()
+        for place, (stack, type_) in enumerate(zip(self.stacks, types, strict=True)):
+            found = made[count + apart.index(place)] if place in apart else next(others)
+            outputs.append(self._of_list(found, stack, type_, known) if isinstance(found, HeldSequence) else found)
+        return [*made[:count], *outputs]
+
+    def _of_list(self, items: HeldSequence, stack: Stack, type_: TensorType, known: frozenset[str]) -> Imported:
+        """Outputs of all rounds, the last one first, put together. Of no rounds, sizes that only a round can tell are 0."""
+        g = self.g
+        shape = [dim if known.issuperset(dims.variables(dim)) else 0 for dim in type_.shape]  # type: ignore[arg-type]
+        empty = TensorType(type_.dtype, tuple(shape))
+        is_none = g.op("equal", length(g, items), g.constant(0, DType.int64))
+
+        def joined() -> list[Imported]:
+            return [joined_tensors(g, items if stack.is_reversed else turned(g, items), stack.axis, is_new=True)]
+
+        (made,) = choose(g, is_none, lambda: [self._empty(stack, empty)], joined)
+        return made
 
     def _levels(self, outputs: Sequence[_T]) -> list[list[_T]]:
         """Of the rounds' outputs those that wait together, the earliest rounds' first."""
@@ -221,12 +280,12 @@ class Rounds:
     def _all_named(self, types: Sequence[Type]) -> list[Imported]:
         return [bound(self.g, ir.Var("state", type_), type_) for type_ in types]
 
-    def _empty(self, stack: Stack, output: TensorType, known: frozenset[str]) -> Value:
+    def _empty(self, stack: Stack, output: TensorType) -> Value:
         """The outputs of no rounds yet."""
-        if any(not known.issuperset(dims.variables(dim)) for dim in output.shape):  # type: ignore[arg-type]
-            raise UnsupportedError("an output of all rounds has a size that only a round can tell")
         shape: list[Dim] = list(output.shape)  # type: ignore[arg-type]
         shape.insert(axis_of(stack.axis, output.rank + 1), 0)
+        if output.dtype.is_string:
+            return self.g.op("broadcast_to", self.g.constant("", DType.string), shape=tuple(shape))
         value = False if output.dtype is DType.bool else 0
         return self.g.op("full", shape=tuple(shape), value=value, dtype=output.dtype)
 
@@ -293,7 +352,13 @@ def _scanned(
         results = run([*values, *(_part(g, x, number, source) for x, source in zip(tensors, sources, strict=True))])
         return true, results[: len(states)], present(results[len(states) :])
 
-    count = g.from_dims(tensors[0].shape[axis_of(sources[0].axis, tensors[0].rank)])
+    along = [axis_of(source.axis, x.rank) for x, source in zip(tensors, sources, strict=True)]
+    lengths = [x.shape[axis] for x, axis in zip(tensors, along, strict=True)]
+    length = next((each for each in lengths if isinstance(each, int)), lengths[0])
+    tensors = [
+        g.checked(x, (*x.shape[:axis], length, *x.shape[axis + 1 :])) for x, axis in zip(tensors, along, strict=True)
+    ]
+    count = g.from_dims(length)
     return Rounds(g, round_, count, true, tuple(states), stacks, len(body.node)).results()
 
 
@@ -346,14 +411,18 @@ def _part(g: GraphBuilder, x: Value, number: Value, source: Stack) -> Value:
     return g.op("squeeze", cut, axes=(along,))
 
 
+def _is_within(type_: TensorType, known: frozenset[str]) -> bool:
+    """Whether dimensions of these names tell all sizes of a tensor."""
+    return all(known.issuperset(dims.variables(dim)) for dim in type_.shape)  # type: ignore[arg-type]
+
+
 def _is_true(value: Value) -> bool:
     return value.constant is not None and bool(value.constant.all())
 
 
 def _wider(state: Type, following: Type) -> Type:
-    """The type of a state before and behind a round. Dimensions that differ are not known."""
-    both = isinstance(state, TensorType) and isinstance(following, TensorType)
-    if both and (state.dtype, state.rank) != (following.dtype, following.rank):  # type: ignore[union-attr]
+    """The type of a state before and behind a round. Dimensions that differ are not known, nor is a rank that does."""
+    if isinstance(state, TensorType) and isinstance(following, TensorType) and state.dtype is not following.dtype:
         raise ModelError(f"a state of a loop is {state}, then {following}")
     return joined(state, following)
 

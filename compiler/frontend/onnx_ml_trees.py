@@ -107,9 +107,9 @@ def _nodes(
 class _Leaves:
     """The weights of leaves, each for one target: the leaf is named by its tree and its number in it."""
 
-    tree: Ints
-    number: Ints
-    target: Ints
+    tree: Ints | np.ndarray
+    number: Ints | np.ndarray
+    target: Ints | np.ndarray
     weight: np.ndarray
 
     @staticmethod
@@ -118,6 +118,13 @@ class _Leaves:
         if weight is None or not len(tree) == len(number) == len(target) == len(weight):
             raise ModelError("the lists of the leaves' trees, nodes, targets and weights differ in length")
         return _Leaves(tree, number, target, weight)
+
+    def first_of_each(self) -> _Leaves:
+        """Without what a leaf is given after its first weight. Of a path of decisions, scikit-learn's exporter lists a leaf once
+        for each class, and means the number once; so does onnxruntime where there is one target."""
+        tree, number = np.asarray(self.tree, np.int64), np.asarray(self.number, np.int64)
+        kept = np.sort(np.unique(np.stack([tree, number]), axis=1, return_index=True)[1])
+        return _Leaves(tree[kept], number[kept], np.asarray(self.target, np.int64)[kept], self.weight[kept])
 
 
 def _listed(dtype: DType, nodes: _Nodes, leaves: _Leaves) -> Forest:
@@ -214,6 +221,8 @@ def _regressor(
     nodes = _nodes(**lists)
     weights = array_of("target_weights", target_weights, target_weights_as_tensor)
     leaves = _Leaves.of(target_treeids, target_nodeids, target_ids, weights)
+    if n_targets == 1:
+        leaves = leaves.first_of_each()
     dtype = _type_of(x, nodes.threshold, leaves.weight)
     forest = _listed(dtype, nodes, leaves)
     scores = _ensemble(g, rows(g, x, dtype), forest, n_targets, aggregate_function)

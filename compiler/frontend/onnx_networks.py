@@ -11,6 +11,7 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of, maximum
+from ..operators.windows import axes as windows_along
 from . import onnx_run_time as run_time
 from .onnx_max_places import places_of_greatest
 from .onnx_run_time import is_known
@@ -151,7 +152,14 @@ def convolved(
 
 @importer("Conv", attributes_of=convolved)
 def convolution(g: GraphBuilder, x: Value, weight: Value, bias: Value | None = None, **window: Any) -> Value:
-    return convolved(g, "conv", x, weight, *([] if bias is None else [bias]), **window)
+    return convolved(g, "conv", x, weight, *_biases(g, bias, weight.shape[0]), **window)
+
+
+def _biases(g: GraphBuilder, bias: Value | None, channels: Dim) -> list[Value]:
+    """The bias, if there is one, of as many elements as there are channels; a run checks what is not known."""
+    if bias is None:
+        return []
+    return [along(g, bias, 0, channels) if bias.rank == 1 else bias]
 
 
 @importer("ConvTranspose")
@@ -175,10 +183,11 @@ def _conv_transpose(
     around: tuple[Dim, ...] | None = pads
     if output_shape is not None or auto_pad.startswith("SAME"):
         around, output_padding = _transposed_pads(x, kernel, strides, dilations, output_padding, output_shape, auto_pad)
-    inputs = [x, weight] if bias is None else [x, weight, bias]
     return g.op(
         "conv_transpose",
-        *inputs,
+        x,
+        weight,
+        *_biases(g, bias, dims.multiply(weight.shape[1], group)),
         strides=strides,
         pads=around,
         dilations=dilations,
@@ -283,7 +292,7 @@ def _global_max_pool(g: GraphBuilder, x: Value) -> Value:
     return g.op("max", x, axes=tuple(range(2, x.rank)), keepdims=True)
 
 
-@importer("LpPool", since=18)
+@importer("LpPool", since=2)
 def _lp_pool(
     g: GraphBuilder,
     x: Value,
@@ -297,21 +306,34 @@ def _lp_pool(
     strides: Ints | None = None,
 ) -> Value:
     """The p-th root of a window's sum of p-th powers; what lies outside the image counts as 0."""
+    around = _pads(x, auto_pad, pads, kernel_shape, strides, dilations)
     if ceil_mode:
-        raise UnsupportedError("windows that reach beyond the padding")
+        around = _reached(x, kernel_shape, strides, around, dilations)
     magnitudes = g.op("abs", x)
-    means = average_pool(
-        g,
+    means = g.op(
+        "average_pool",
         magnitudes if p == 1 else g.op("pow", magnitudes, g.constant(p, x.dtype)),
-        kernel_shape=kernel_shape,
-        auto_pad=auto_pad,
-        count_include_pad=1,
-        dilations=dilations,
-        pads=pads,
+        kernel=kernel_shape,
         strides=strides,
+        pads=around,
+        dilations=dilations,
+        count_include_pad=True,
     )
     sums = g.op("multiply", means, g.constant(math.prod(kernel_shape), x.dtype))
     return sums if p == 1 else g.op("pow", sums, g.constant(1 / p, x.dtype))
+
+
+def _reached(
+    x: Value, kernel: Ints, strides: Ints | None, pads: tuple[Dim, ...] | None, dilations: Ints | None
+) -> tuple[Dim, ...]:
+    """Pads that a last window does not stick out of, which may begin behind the last full one."""
+    _check_window(x, kernel_shape=kernel, strides=strides, dilations=dilations)
+    windows, ends = windows_along(kernel, strides, pads, dilations), []
+    for window, length in zip(windows, x.shape[2:], strict=True):
+        last = dims.multiply(dims.add(window.count(length, ceil_mode=True), -1), window.stride)  # type: ignore[arg-type]
+        reach = dims.add(last, window.extent)  # type: ignore[arg-type]
+        ends.append(maximum(dims.add(reach, dims.multiply(dims.add(length, window.begin), -1)), window.end))
+    return (*(window.begin for window in windows), *ends)
 
 
 @importer("GlobalLpPool")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
 
+from ...formats.calling import raised
 from ...formats.errors import CompileError
 from .. import ir
 from ..anf import postorder
@@ -25,14 +26,23 @@ class _Own:
     def __call__(self, g: GraphBuilder, *inputs: Value | None, **attributes: Any) -> tuple[Value, ...]:
         operands = [None if each is None else Expression(atom=g.atom(each), type=each.type) for each in inputs]
         given = {each.atom: value for each, value in zip(operands, inputs, strict=True) if each is not None and value}
-        results = self.function(*operands, **attributes)
+        results = self._called(g, operands, attributes)
         made: list[Value] = []
         for each in results if isinstance(results, (tuple, list)) else (results,):
             if each is None:
-                raise CompileError(f"{self.function.__name__} gave None; expected an expression, or a tuple of them")
+                raise CompileError("its importer gave None; expected an expression, or a tuple of them", node=g.origin)
             held = _imported(g, expression(each), given)
             made += held if isinstance(held, tuple) else (held,)
         return tuple(made)
+
+    def _called(self, g: GraphBuilder, operands: Sequence[Expression | None], attributes: Mapping[str, Any]) -> Any:
+        """What the function gives. Raises CompileError with its line for what is no error of the compiler's."""
+        try:
+            return self.function(*operands, **attributes)
+        except (CompileError, UnsupportedError, MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            raise CompileError(f"its importer raised {raised(error, self.function)}", node=g.origin) from error
 
 
 def _imported(g: GraphBuilder, result: Expression, given: dict[Any, Value]) -> _Held:

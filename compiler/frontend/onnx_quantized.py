@@ -140,7 +140,7 @@ def _spread(g: GraphBuilder, parameter: Value, x: Value, axis: int, block_size: 
 
 
 @importer("MatMulInteger")
-def _matmul_integer(
+def matmul_integer(
     g: GraphBuilder, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
     return product(g, a, b, *_zeros(g, _of_rows(g, a_zero), a, _zero(g, b_zero, b, -1)), operator="matmul_integer")

@@ -13,8 +13,10 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
 from . import onnx_networks as networks
-from .onnx_quantized import dequantize_linear, quantize_linear
-from .onnx_runtime import DOMAIN, times
+from .onnx_quantized import dequantize_linear, matmul_integer, quantize_linear
+from .onnx_recurrent import lstm
+from .onnx_runtime import DOMAIN, check_ranks, times
+from .onnx_runtime_attention import FILTER, attention_of_one_product
 from .onnx_shapes import concatenated
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
@@ -152,6 +154,113 @@ def _gemm(
 
 def _as_vector(g: GraphBuilder, scale: Value) -> Value:
     return scale if scale.rank else g.op("reshape", scale, shape=(1,))
+
+
+@importer("MatMulIntegerToFloat", domain=DOMAIN)
+def _matmul_integer_to_float(
+    g: GraphBuilder,
+    a: Value,
+    b: Value,
+    a_scale: Value,
+    b_scale: Value,
+    a_zero: Value | None = None,
+    b_zero: Value | None = None,
+    bias: Value | None = None,
+) -> Value:
+    """The integers' product in units of both scales' product; those of b are one for all, or one a column."""
+    product = matmul_integer(g, a, b, a_zero, b_zero)
+    unit = g.broadcast("multiply", _as_vector(g, a_scale), _as_vector(g, b_scale))
+    result = g.broadcast("multiply", g.op("cast", product, dtype=unit.dtype), unit)
+    return result if bias is None else g.broadcast("add", result, bias)
+
+
+@importer("DynamicQuantizeMatMul", domain=DOMAIN)
+def _dynamic_quantize_matmul(
+    g: GraphBuilder, a: Value, b: Value, b_scale: Value, b_zero: Value | None = None, bias: Value | None = None
+) -> Value:
+    whole, scale, zero = _dynamically_quantized(g, a)
+    return _matmul_integer_to_float(g, whole, b, scale, b_scale, zero, b_zero, bias)
+
+
+def _dynamically_quantized(g: GraphBuilder, x: Value) -> tuple[Value, Value, Value]:
+    """The tensor in 8 bits, its scale and its zero point, as ONNX's DynamicQuantizeLinear has them."""
+    nothing, steps = g.constant(0, x.dtype), g.constant(255, x.dtype)
+    axes = tuple(range(x.rank))
+    least = g.op("minimum", g.op("min", x, axes=axes, keepdims=False), nothing)
+    greatest = g.op("maximum", g.op("max", x, axes=axes, keepdims=False), nothing)
+    scale = g.op("divide", g.op("subtract", greatest, least), steps)
+    place = g.op("subtract", nothing, g.op("divide", least, scale))
+    zero = g.op("cast", g.op("round", g.op("clip", place, min=0.0, max=255.0)), dtype=DType.uint8)
+    return quantize_linear(g, x, scale, zero), scale, zero
+
+
+# ---- layers whose weights are quantised ----
+
+
+@importer("QAttention", domain=DOMAIN)
+def _attention(
+    g: GraphBuilder,
+    x: Value,
+    weights: Value,
+    bias: Value,
+    x_scale: Value,
+    weight_scale: Value,
+    mask_index: Value | None = None,
+    x_zero: Value | None = None,
+    weight_zero: Value | None = None,
+    past: Value | None = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float = FILTER,
+    past_present_share_buffer: int = 0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Value, ...]:
+    return attention_of_one_product(
+        g,
+        dequantize_linear(g, x, x_scale, x_zero),
+        dequantize_linear(g, weights, weight_scale, weight_zero, axis=1),
+        bias,
+        mask_index,
+        past,
+        num_heads=num_heads,
+        do_rotary=do_rotary,
+        mask_filter_value=mask_filter_value,
+        past_present_share_buffer=past_present_share_buffer,
+        scale=scale,
+        unidirectional=unidirectional,
+    )
+
+
+@importer("DynamicQuantizeLSTM", domain=DOMAIN, attributes_of=lstm)
+def _lstm_of_few_bits(
+    g: GraphBuilder,
+    x: Value,
+    weight: Value,
+    recurrent: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    hidden: Value | None,
+    cell: Value | None,
+    peephole: Value | None,
+    weight_scale: Value,
+    weight_zero: Value,
+    recurrent_scale: Value,
+    recurrent_zero: Value,
+    **attributes: Any,
+) -> tuple[Value, ...]:
+    """The weights lie transposed to those of LSTM. Inputs and states stay floats, which onnxruntime rounds step by step."""
+
+    def floats(weight: Value, scale: Value, zero: Value) -> Value:
+        by_place = (g.op("expand_dims", each, axes=(1,) if each.rank == 2 else (1, 2)) for each in (scale, zero))
+        return g.op("permute_dims", g.broadcast("dequantize", weight, *by_place), axes=(0, 2, 1))
+
+    check_ranks(3, W=weight, R=recurrent)
+    check_ranks(1, 2, W_scale=weight_scale, W_zero_point=weight_zero)
+    check_ranks(1, 2, R_scale=recurrent_scale, R_zero_point=recurrent_zero)
+    weights = floats(weight, weight_scale, weight_zero), floats(recurrent, recurrent_scale, recurrent_zero)
+    return lstm(g, x, *weights, bias, lengths, hidden, cell, peephole, **attributes)
 
 
 # ---- weights of a few bits ----

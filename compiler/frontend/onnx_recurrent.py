@@ -9,6 +9,7 @@ from typing import Any
 from ...formats.dims import Dim
 from ...formats.errors import ModelError
 from ..operators.recurrent import ACTIVATIONS, BLOCK
+from .onnx_networks import along
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
 
@@ -134,7 +135,7 @@ def _gru(layer: _Layer) -> tuple[Value | None, list[Value], dict[str, Any]]:
 
 def _register(
     name: str, gates: int, finish: Callable[[_Layer], tuple[Value | None, list[Value], dict[str, Any]]]
-) -> None:
+) -> Callable[..., tuple[Value, ...]]:
     @importer(name)
     def imported(
         g: GraphBuilder,
@@ -168,6 +169,7 @@ def _register(
             )
         if layout:
             x = g.op("permute_dims", x, axes=(1, 0, 2))
+        x, lengths, hidden, cell = _fitted(g, x, weight, lengths, hidden, cell, bool(layout))
         states = hidden, cell, peephole
         after = bool(linear_before_reset)
         layer = _Layer(g, gates, x, weight, recurrent, bias, lengths, *states, direction, bool(layout), after)
@@ -177,6 +179,32 @@ def _register(
         summed, inputs, own = finish(layer)
         results = g.ops(name.lower(), layer.projected(summed), layer.packed(), *inputs, **common, **own)
         return _results(layer, results)
+
+    return imported
+
+
+def _fitted(
+    g: GraphBuilder,
+    x: Value,
+    weight: Value,
+    lengths: Value | None,
+    hidden: Value | None,
+    cell: Value | None,
+    is_batch_first: bool,
+) -> tuple[Value, Value | None, Value | None, Value | None]:
+    """The inputs as tensors of one batch, x with as many features as there are weights; a run checks what is not known."""
+    batch_axis = 0 if is_batch_first else 1  # of states
+    batches = [x.shape[1], *(value.shape[0] for value in _present(lengths) if value.rank == 1)]
+    batches += [state.shape[batch_axis] for state in _present(hidden, cell) if state.rank == 3]
+    batch = next((size for size in batches if isinstance(size, int)), batches[0])
+    x = g.checked(x, (x.shape[0], batch, weight.shape[2]))
+
+    def of_batch(state: Value | None) -> Value | None:
+        return state if state is None or state.rank != 3 else along(g, state, batch_axis, batch)
+
+    if lengths is not None and lengths.rank == 1:
+        lengths = along(g, lengths, 0, batch)
+    return x, lengths, of_batch(hidden), of_batch(cell)
 
 
 def _results(layer: _Layer, results: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -190,4 +218,4 @@ def _results(layer: _Layer, results: tuple[Value, ...]) -> tuple[Value, ...]:
 
 _register("RNN", 1, _rnn)
 _register("GRU", 3, _gru)
-_register("LSTM", 4, _lstm)
+lstm = _register("LSTM", 4, _lstm)

@@ -89,7 +89,10 @@ def _places(at: _Scalars, length: Dim, size: Dim, scale: Value, how: Resampling,
         start, end = (at("multiply", edge, at("subtract", long, 1)) for edge in roi)
         reach = at("subtract", end, start)
         return at("add", spread(reach, at("multiply", reach, 0.5)), start)
-    middle = at("subtract", at("divide", at("add", places, 0.5), scale), 0.5)
+    middle = at("divide", at("add", places, 0.5), scale)
+    if how.coordinates == "tf_half_pixel_for_nn":
+        return middle
+    middle = at("subtract", middle, 0.5)
     if how.coordinates == "pytorch_half_pixel":
         return at("where", at("equal", at.size(size), 1), 0, middle)
     if how.coordinates == "half_pixel_symmetric":

@@ -115,6 +115,8 @@ def _scaled(
     regions: Sequence[Sequence[Value]] = (),
 ) -> Value:
     """x resized by factors."""
+    if scales is not None and scales.rank == 1:
+        scales = g.checked(scales, (len(axes),))
     if scales is None or scales.shape != (len(axes),):
         raise ModelError(f"{0 if scales is None else scales.shape} scales for {len(axes)} axes")
     if scales.constant is not None:
@@ -158,7 +160,7 @@ def _resized(
     def order(place: int) -> tuple[bool, int]:
         axis, size, scale, length = axes[place], sizes[place], scales[place], x.shape[axes[place]]
         are_known = isinstance(size, int) and isinstance(length, int)
-        shrinks = scale < 1 if isinstance(scale, float) else are_known and size < length  # type: ignore[operator]
+        shrinks = scale < 1 if isinstance(scale, float) else are_known and size < length
         return not shrinks, axis if shrinks else -axis
 
     wanted = DType.float32 if how.mode != "nearest" and not x.dtype.is_float else x.dtype

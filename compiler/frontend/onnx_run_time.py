@@ -2,8 +2,8 @@
 
 Sizes become dimensions: the operator `extents` makes a tensor of no elements whose dimensions they are, so that all behind it is
 typed, planned and compiled as for any symbolic size. The rank of a result never depends on numbers: it follows from how many of
-them there are, which is static. An axis is looked at through a view, [before, along, behind], in which the operator works on
-axis 1: one kernel serves every axis and rank, and nothing is moved.
+them there are, which is static, or one of few (`onnx_held.by_length`). An axis is looked at through a view, [before, along,
+behind], in which the operator works on axis 1: one kernel serves every axis and rank, and nothing is moved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
+from .. import effort
 from .onnx_values import GraphBuilder, Value
+
+_NUMBER_UNITS = 10 * effort.NODE_UNITS  # to import what is done with one of several numbers
 
 
 def is_known(*values: Value | None) -> bool:
@@ -25,9 +28,10 @@ def is_known(*values: Value | None) -> bool:
 
 
 def whole_number(g: GraphBuilder, value: Value | Dim) -> Value:
-    """An int64 scalar."""
+    """An int64 scalar. Of a vector of unknown length a run checks that it is one number."""
     if not isinstance(value, Value):
         return g.from_dims(np.array(value, object))
+    value = g.checked(value, (1,)) if value.rank == 1 and not value.type.is_static else value
     if value.type.shape != () and value.type.shape != (1,):
         raise ModelError(f"one number is needed, but {value.type} came")
     value = g.op("cast", value, dtype=DType.int64) if value.dtype is not DType.int64 else value
@@ -43,6 +47,7 @@ def vector(g: GraphBuilder, *numbers: Value | Dim) -> Value:
 def numbers_of(g: GraphBuilder, value: Value, what: str) -> list[Value]:
     """The elements of a vector of known length, as int64 scalars."""
     elements = g.known_elements(value, what)
+    effort.spend(_NUMBER_UNITS * len(elements), g.origin)
     if None not in elements:
         return [whole_number(g, element) for element in elements if element is not None]
     flat = g.op("cast", value, dtype=DType.int64)
@@ -143,19 +148,27 @@ def _others_first(g: GraphBuilder, marks: Value, rank: int) -> Value:
 def reduced(g: GraphBuilder, x: Value, axes: Value, keepdims: bool, operate: Callable[[Value, int], Value]) -> Value:
     """x reduced over axes that a run tells, one after the other; `operate(x, axis)` keeps an axis of size 1."""
     shape, one = shape_of(g, x), g.constant(1, DType.int64)
-    original, rank, count = shape, x.rank, len(g.known_elements(axes, "axes"))
+    original, rank = shape, x.rank
+    _check_count(g, axes, rank)
     for number in numbers_of(g, axes, "axes"):
         at = Axis(g, number, shape, rank)
         x, shape = operate(at.seen(x), 1), at.replaced(one)
     if keepdims:
         return g.op("reshape", x, shape=g.sizes(shape, "sizes"))
-    return g.op("reshape", x, shape=without(g, original, axes, rank, count))
+    return g.op("reshape", x, shape=without(g, original, axes, rank))
 
 
-def without(g: GraphBuilder, shape: Value, axes: Value, rank: int, count: int) -> tuple[Dim, ...]:
-    """The dimensions of a shape but for those of some axes, of which there are so many, all different."""
+def _check_count(g: GraphBuilder, axes: Value, rank: int) -> int:
+    """How many axes these are, all different. Raises ModelError where a tensor of that rank has fewer."""
+    count = len(g.known_elements(axes, "axes"))
     if count > rank:
         raise ModelError(f"{count} axes of a tensor of rank {rank}")
+    return count
+
+
+def without(g: GraphBuilder, shape: Value, axes: Value, rank: int) -> tuple[Dim, ...]:
+    """The dimensions of a shape but for those of some axes, which are all different."""
+    count = _check_count(g, axes, rank)
     order = _others_first(g, _marked(g, axes, rank), rank)
     kept = g.op("slice", order, starts=(0,), ends=(rank - count,))
     return g.sizes(g.op("take", shape, kept, axis=0), "sizes")

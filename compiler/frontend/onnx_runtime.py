@@ -27,6 +27,14 @@ def times(g: GraphBuilder, x: Value, factor: float) -> Value:
     return x if factor == 1 else g.op("multiply", x, g.constant(factor, x.dtype))
 
 
+@importer("Solve", domain=DOMAIN)
+def _solve(g: GraphBuilder, a: Value, b: Value, *, lower: int = 0, transposed: int = 0) -> Value:
+    """skl2onnx writes it into Gaussian processes that classify, as `scipy.linalg.solve` of a matrix of no special form, which
+    `lower` says nothing of."""
+    check_ranks(2, A=a, Y=b)
+    return g.op("solve", g.op("permute_dims", a, axes=(1, 0)) if transposed else a, b)
+
+
 # ---- normalisation ----
 
 

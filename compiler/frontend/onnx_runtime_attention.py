@@ -16,7 +16,7 @@ from .onnx_runtime import DOMAIN, check_ranks, times
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
 
-_FILTER = -10000.0  # what is added to scores of keys that a mask hides
+FILTER = -10000.0  # what is added to scores of keys that a mask hides
 
 
 def _refuse(**attributes: tuple[object, object]) -> None:
@@ -174,7 +174,7 @@ def _multi_head_attention(
     cache_indirection: Value | None = None,
     *,
     num_heads: int,
-    mask_filter_value: float = _FILTER,
+    mask_filter_value: float = FILTER,
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> tuple[Value, ...]:
@@ -214,7 +214,7 @@ def _multi_head_attention(
 
 
 @importer("Attention", domain=DOMAIN)
-def _attention_of_one_product(
+def attention_of_one_product(
     g: GraphBuilder,
     x: Value,
     weights: Value,
@@ -226,7 +226,7 @@ def _attention_of_one_product(
     *,
     num_heads: int,
     qkv_hidden_sizes: tuple[int, ...] = (),
-    mask_filter_value: float = _FILTER,
+    mask_filter_value: float = FILTER,
     scale: float = 0.0,
     unidirectional: int = 0,
     do_rotary: int = 0,

@@ -3,13 +3,15 @@ of the program (`onnx_held.py`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ...formats.types import TensorType, TupleType
-from .. import ir
+from .. import effort, ir
 from ..operators.shapes import axis_of
 from .onnx_held import (
     bound,
@@ -66,7 +68,10 @@ def _split(g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int =
             return _cut(g, x, along, each, split is None and not keepdims)
         if each < 1:
             raise ModelError(f"parts of {each} elements")
+        effort.spend(effort.NODE_UNITS * -(-length // each), g.origin)
         sizes: tuple[Dim, ...] = tuple(min(each, length - begin) for begin in range(0, length, each))
+    elif not split.type.is_static:
+        return _cut_by_sizes(g, x, along, split)
     else:
         sizes = g.sizes(split, "sizes")
     parts = parts_of(g, x, along, sizes) if sizes else ()
@@ -76,13 +81,44 @@ def _split(g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int =
 
 
 def _cut(g: GraphBuilder, x: Value, axis: int, each: Dim, squeeze: bool) -> HeldSequence:
-    """Parts of `each` elements along an axis, the last one of what is left: a loop from the end, since that is where a list is
-    made from."""
-    int64, length = TensorType(DType.int64, ()), g.from_dims(x.shape[axis])
-    element = of_rank(x.dtype, x.rank - squeeze)
-    type_ = sequence_of(element)
-    size = g.from_dims(each)
+    """Parts of `each` elements along an axis, the last one of what is left."""
+    length, size = g.from_dims(x.shape[axis]), g.from_dims(each)
     count = g.op("floor_divide", g.op("subtract", g.op("add", length, size), g.constant(1, DType.int64)), size)
+
+    def bounds(number: Value) -> tuple[Value, Value]:
+        begin = g.op("multiply", number, size)
+        return begin, g.op("minimum", g.op("add", begin, size), length)
+
+    return _parts(g, x, axis, count, bounds, squeeze)
+
+
+def _cut_by_sizes(g: GraphBuilder, x: Value, axis: int, split: Value) -> HeldSequence:
+    """Parts of sizes whose number only a run can tell. It ends where one is below 0, or all together are not what there is."""
+    if split.rank != 1:
+        raise ModelError(f"the sizes of the parts are a vector, but {split.type} came")
+    sizes = g.op("cast", split, dtype=DType.int64) if split.dtype is not DType.int64 else split
+    (whole,) = g.sizes(g.op("sum", sizes), "sizes")
+    x = g.checked(x, (*x.shape[:axis], whole, *x.shape[axis + 1 :]))
+    ends = g.op("cumulative_sum", sizes, axis=0)
+
+    def bounds(number: Value) -> tuple[Value, Value]:
+        end = g.op("take", ends, number, axis=0)
+        (size,) = g.sizes(g.op("take", sizes, number, axis=0), "sizes")
+        return g.op("subtract", end, g.from_dims(np.array(size, object))), end
+
+    return _parts(g, x, axis, g.from_dims(np.array(split.shape[0], object)), bounds, False)
+
+
+def _parts(
+    g: GraphBuilder,
+    x: Value,
+    axis: int,
+    count: Value,
+    bounds: Callable[[Value], tuple[Value, Value]],
+    squeeze: bool,
+) -> HeldSequence:
+    """So many parts of x along an axis: a loop from the end, since that is where a list is made from."""
+    int64, type_ = TensorType(DType.int64, ()), sequence_of(of_rank(x.dtype, x.rank - squeeze))
     left, made = ir.Var("left", int64), ir.Var("made", type_)
     zero, one = g.constant(0, DType.int64), g.constant(1, DType.int64)
     with g.block() as before:
@@ -90,8 +126,7 @@ def _cut(g: GraphBuilder, x: Value, axis: int, each: Dim, squeeze: bool) -> Held
         condition = ir.Block(tuple(before), is_left)
     with g.block() as bindings:
         fewer = g.op("subtract", Value(int64, left), one)
-        begin = g.op("multiply", fewer, size)
-        end = g.op("minimum", g.op("add", begin, size), length)
+        begin, end = bounds(fewer)
         (first,), (behind,) = g.sizes(begin, "sizes"), g.sizes(end, "sizes")
         part = g.op("slice", x, starts=(first,), ends=(behind,), axes=(axis,))
         if squeeze:
@@ -119,7 +154,7 @@ def _at(g: GraphBuilder, sequence: AnySequence, position: Value) -> Imported:
 def _insert(g: GraphBuilder, sequence: AnySequence, tensor: Imported, position: Value | None = None) -> AnySequence:
     tensor = _tensor(tensor)
     if isinstance(sequence, HeldSequence) or not _is_known(position):
-        return inserted(g, held(g, sequence), tensor, position)
+        return inserted(g, sequence, tensor, position)
     count = len(sequence.tensors)
     place = count if position is None else _place(position, count, count)
     return TensorSequence((*sequence.tensors[:place], tensor, *sequence.tensors[place:]))
@@ -144,9 +179,9 @@ def _length(g: GraphBuilder, sequence: AnySequence) -> Value:
 
 
 @importer("ConcatFromSequence")
-def _concat(g: GraphBuilder, sequence: AnySequence, *, axis: int, new_axis: int = 0) -> Value:
-    if isinstance(sequence, HeldSequence):
-        return joined_tensors(g, sequence, axis, bool(new_axis))
+def _concat(g: GraphBuilder, sequence: AnySequence, *, axis: int, new_axis: int = 0) -> Imported:
+    if isinstance(sequence, HeldSequence) or any(isinstance(tensor, AnyRank) for tensor in sequence.tensors):
+        return joined_tensors(g, held(g, sequence), axis, bool(new_axis))
     if not sequence.tensors:
         raise ModelError("the tensors of an empty sequence are joined")
     tensors = present(sequence.tensors)

@@ -77,27 +77,6 @@ def _flatten(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
     return g.op("reshape", x, shape=(dims.product(x.shape[:axis]), dims.product(x.shape[axis:])))
 
 
-@importer("Squeeze", since=13)
-def _squeeze(g: GraphBuilder, x: Value, axes: Value | None = None) -> Value:
-    if axes is not None and not is_known(axes):
-        count = len(g.known_elements(axes, "axes"))
-        return g.op("reshape", x, shape=run_time.without(g, run_time.shape_of(g, x), axes, x.rank, count))
-    return _squeezed(g, x, integers_of(axes, "axes"))
-
-
-@importer("Squeeze")
-def _squeeze_before_13(g: GraphBuilder, x: Value, *, axes: tuple[int, ...] | None = None) -> Value:
-    return _squeezed(g, x, axes)
-
-
-def _squeezed(g: GraphBuilder, x: Value, axes: tuple[int, ...] | None) -> Value:
-    if axes is None:
-        axes = tuple(axis for axis, dim in enumerate(x.shape) if dim == 1)
-    ones = {axis_of(axis, x.rank) for axis in axes}
-    x = g.checked(x, tuple(1 if axis in ones else dim for axis, dim in enumerate(x.shape)))
-    return g.op("squeeze", x, axes=axes)
-
-
 @importer("Unsqueeze", since=13)
 def _unsqueeze(g: GraphBuilder, x: Value, axes: Value) -> Value:
     if not is_known(axes):
@@ -126,28 +105,13 @@ def _expand(g: GraphBuilder, x: Value, shape: Value) -> Value:
     new: tuple[Dim, ...] = (1,) * (rank - len(target)) + target
     for axis, (a, b) in enumerate(zip(old, new, strict=True)):
         if isinstance(a, SymbolicDim) and isinstance(b, int) and b != 1:
-            x = _expanded(g, x, axis - (rank - x.rank), b)
+            x = g.stretched(x, axis - (rank - x.rank), b)
             old = (*old[:axis], b, *old[axis + 1 :])
         elif isinstance(a, SymbolicDim) and isinstance(b, SymbolicDim) and a != b:
             x = _stretched(g, x, axis - (rank - x.rank), b)
             old = (*old[:axis], x.shape[axis - rank], *old[axis + 1 :])
     result = tuple(b if a == 1 else a for a, b in zip(old, new, strict=True))
     return x if result == x.shape else g.op("broadcast_to", x, shape=result)
-
-
-def _expanded(g: GraphBuilder, x: Value, axis: int, size: int) -> Value:
-    """A tensor of that size along an axis, of one that may have 1 there as well."""
-
-    def of(size: int) -> tuple[Dim, ...]:
-        return (*x.shape[:axis], size, *x.shape[axis + 1 :])
-
-    is_one = g.op("equal", g.from_dims(np.array(x.shape[axis], object)), g.constant(1, DType.int64))
-    (made,) = g.choose(
-        is_one,
-        lambda: [g.op("broadcast_to", g.checked(x, of(1)), shape=of(size))],
-        lambda: [g.checked(x, of(size))],
-    )
-    return made
 
 
 def _stretched(g: GraphBuilder, x: Value, axis: int, wanted: SymbolicDim) -> Value:
@@ -223,6 +187,8 @@ def _concat_before_4(g: GraphBuilder, first: Value, *others: Value, axis: int = 
 def _split(
     g: GraphBuilder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
+    if split is not None and split.rank == 1:
+        split = g.checked(split, (g.output_count,))
     return parts_of(g, x, axis, None if split is None else g.sizes(split, "sizes"))
 
 
@@ -270,10 +236,19 @@ def _slice(
 def _sliced_at_run_time(
     g: GraphBuilder, x: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
 ) -> Value:
-    """One axis after the other."""
-    firsts, lasts = run_time.numbers_of(g, starts, "starts"), run_time.numbers_of(g, ends, "ends")
-    along = [g.from_dims(axis) for axis in range(len(firsts))] if axes is None else run_time.numbers_of(g, axes, "axes")
-    strides = [g.from_dims(1)] * len(firsts) if steps is None else run_time.numbers_of(g, steps, "steps")
+    """One axis after the other. All four are equally many: where that is known of one, a run checks the others."""
+    counted = [each for each in (starts, ends, axes, steps) if each is not None and each.rank == 1]
+    counts = [each.shape for each in counted if each.type.is_static]
+
+    def numbers_of(value: Value, what: str) -> list[Value]:
+        asks = bool(counts) and value.rank == 1 and not value.type.is_static
+        return run_time.numbers_of(g, g.checked(value, counts[0]) if asks else value, what)
+
+    firsts, lasts = numbers_of(starts, "starts"), numbers_of(ends, "ends")
+    if len(firsts) > x.rank:
+        raise ModelError(f"Slice: {len(firsts)} bounds for a tensor of rank {x.rank}")
+    along = [g.from_dims(axis) for axis in range(len(firsts))] if axes is None else numbers_of(axes, "axes")
+    strides = [g.from_dims(1)] * len(firsts) if steps is None else numbers_of(steps, "steps")
     if not len(firsts) == len(lasts) == len(along) == len(strides):
         raise ModelError("Slice: starts, ends, axes and steps are not equally many")
     for first, last, axis, step in zip(firsts, lasts, along, strides, strict=True):

@@ -48,6 +48,7 @@ class Importer:
         for name in attributes:
             if name not in known or known[name].kind is not inspect.Parameter.KEYWORD_ONLY:
                 raise UnsupportedError(f"attribute {name!r} is not supported")
+        self._check_count(inputs)
         try:
             bound = self.signature.bind(g, *_trimmed(inputs), **attributes)
         except TypeError as error:
@@ -59,6 +60,15 @@ class Importer:
             self._check_kind(name, value)
         results = self.function(*bound.args, **bound.kwargs)
         return results if isinstance(results, tuple) else (results,)
+
+    def _check_count(self, inputs: Sequence[Imported | None]) -> None:
+        """Raises ModelError for more inputs than the operator has."""
+        kinds = inspect.Parameter
+        _, *taken = [each for each in self.signature.parameters.values() if each.kind is not kinds.KEYWORD_ONLY]
+        names = [each.name for each in taken]
+        if len(_trimmed(inputs)) > len(names) and not any(each.kind is kinds.VAR_POSITIONAL for each in taken):
+            takes = ", ".join(names) or "none"
+            raise ModelError(f"{self.name}: the node has {len(_trimmed(inputs))} inputs, the operator takes {takes}")
 
     def _check_kind(self, name: str, value: Any) -> None:
         """Raises ModelError for a tensor where a sequence is needed, and so on."""
@@ -110,6 +120,11 @@ def _signature(function: ImporterFunction, attributes_of: Callable[..., Any] | N
 def find(domain: str, name: str, opset: int) -> Importer | None:
     """The importer for that opset version, if there is one."""
     return next((version for version in _TABLE.get((domain, name), ()) if version.since <= opset), None)
+
+
+def names_in(domain: str) -> list[str]:
+    """The names of a domain's operators that have an importer."""
+    return [name for each, name in _TABLE if each == domain and _TABLE[each, name]]
 
 
 def supported() -> list[str]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...formats import limits
 from ...formats.dtypes import DType
 from ...formats.errors import DTypeError, ModelError
 from ...formats.strings import to_numbers
+from ...formats.types import TensorType, size_problem
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +44,7 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | No
     dtype = element_type(tensor.data_type)
     bits = dtype.value.bits if dtype.value.bits < 8 else 0
     count = math.prod(tensor.dims)
-    if any(dim < 0 for dim in tensor.dims) or count > limits.DIMENSION:
+    if size_problem(TensorType(dtype, tuple(tensor.dims))):
         raise ModelError(f"tensor {tensor.name!r} has the impossible shape {list(tensor.dims)}")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         size = -(-count * bits // 8) if bits else count * dtype.itemsize

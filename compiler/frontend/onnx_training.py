@@ -12,12 +12,19 @@ from .onnx_values import GraphBuilder, Value
 DOMAIN = "ai.onnx.preview.training"
 
 
-def _groups(name: str, tensors: Sequence[Value], count: int) -> list[tuple[Value, ...]]:
-    """For each tensor that is optimised, itself, its gradient, and what is kept of it."""
+def _groups(g: GraphBuilder, name: str, tensors: Sequence[Value], count: int) -> list[list[Value]]:
+    """For each tensor that is optimised, itself, its gradient, and what is kept of it: all of the same shape."""
     if not tensors or len(tensors) % count:
         raise ModelError(f"{name}: {count} tensors for each that is optimised are needed, but {len(tensors)} came")
     size = len(tensors) // count
-    return [tuple(tensors[place + part * size] for part in range(count)) for place in range(size)]
+    groups = []
+    for group in (tensors[place::size] for place in range(size)):
+        if len({each.rank for each in group}) > 1:
+            raise ModelError(
+                f"{name}: tensors of one shape are needed, but {', '.join(str(each.type) for each in group)} came"
+            )
+        groups.append(g.same_sizes(group, range(group[0].rank)))
+    return groups
 
 
 def _ungrouped(groups: Sequence[Sequence[Value]]) -> tuple[Value, ...]:
@@ -47,11 +54,11 @@ def _adagrad(
     count: Value,
     *tensors: Value,
     decay_factor: float = 0.0,
-    epsilon: float = 0.0,
+    epsilon: float = 1e-6,
     norm_coefficient: float = 0.0,
 ) -> tuple[Value, ...]:
     results = []
-    for x, gradient, squares in _groups("Adagrad", tensors, 3):
+    for x, gradient, squares in _groups(g, "Adagrad", tensors, 3):
         decay = g.op("add", _times(g, _scalar(g, count, x.dtype), decay_factor), g.constant(1, x.dtype))
         step = g.op("divide", _scalar(g, rate, x.dtype), decay)
         slope = _regularised(g, x, gradient, norm_coefficient)
@@ -69,12 +76,12 @@ def _adam(
     *tensors: Value,
     alpha: float = 0.9,
     beta: float = 0.999,
-    epsilon: float = 0.0,
+    epsilon: float = 1e-6,
     norm_coefficient: float = 0.0,
     norm_coefficient_post: float = 0.0,
 ) -> tuple[Value, ...]:
     results = []
-    for x, gradient, mean, squares in _groups("Adam", tensors, 4):
+    for x, gradient, mean, squares in _groups(g, "Adam", tensors, 4):
         slope = _regularised(g, x, gradient, norm_coefficient)
         mean = g.op("add", _times(g, mean, alpha), _times(g, slope, 1 - alpha))
         squares = g.op("add", _times(g, squares, beta), _times(g, g.op("square", slope), 1 - beta))
@@ -112,7 +119,7 @@ def _momentum(
     if mode not in ("standard", "nesterov"):
         raise ModelError(f"Momentum: mode {mode!r} is not one of ONNX's")
     results = []
-    for x, gradient, speed in _groups("Momentum", tensors, 3):
+    for x, gradient, speed in _groups(g, "Momentum", tensors, 3):
         is_later = g.op("greater", g.op("reshape", count, shape=()), g.constant(0, count.dtype))
         factor = g.op("where", is_later, g.constant(beta, x.dtype), g.constant(1, x.dtype))
         slope = _regularised(g, x, gradient, norm_coefficient)

@@ -27,8 +27,11 @@ def _unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int =
     inner = rows.shape[1:]
     count = rows.shape[0]
     flat = rows if axis is None else g.op("reshape", rows, shape=(count, dims.product(inner)))
+    is_vector = all(dim == 1 for dim in flat.shape[1:])
     order = (
-        g.ops("top_k", flat, k=count, axis=0, largest=False)[1] if axis is None else g.op("lexicographic_order", flat)
+        g.ops("top_k", g.op("reshape", flat, shape=(count,)), k=count, axis=0, largest=False)[1]
+        if is_vector
+        else g.op("lexicographic_order", flat)
     )
     ordered = g.op("take", flat, order, axis=0)
     begins = _begins(g, ordered)

@@ -31,7 +31,9 @@ from .onnx_dims import NotKnownError, evaluate_symbolically
 
 FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
+_SAMPLES = (2, 3, 4, 5, 8, 64, 96, 224)  # sizes, to find out whether two dimensions can be equal
 _EXACT_INTEGERS = 1 << 24  # floats count as integers below this
+_LONG_DIM = 24  # parts of a dimension that gets a name: what slices, sums and products of such make stays short enough
 
 
 class NotImportedError(Exception):
@@ -42,6 +44,17 @@ class UnsupportedError(CompileError):
     """Raised by an importer: why this node is beyond what Treadle supports."""
 
 
+class LengthError(UnsupportedError):
+    """Raised where the rank of a result, or the like, follows from the last size of a tensor, which only a run can tell."""
+
+    def __init__(self, value: Value, what: str) -> None:
+        super().__init__(
+            f"how many {what} there are is known at run time only, and so would be the rank; "
+            f"fix the size of {value.type} with shapes={{…}}"
+        )
+        self.value = value
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """A tensor of the model. `atom` is None while it is known by its elements alone: see `GraphBuilder.atom`."""
@@ -49,6 +62,9 @@ class Value:
     type: TensorType
     atom: ir.Atom | None
     dims: np.ndarray | None = None  # objects: integers and SymbolicDims
+    made: tuple[str, str] | None = (
+        None  # the origin and the hint of the node whose result is known by its elements alone
+    )
 
     @property
     def constant(self) -> np.ndarray | None:
@@ -165,6 +181,10 @@ def constant(array: np.ndarray) -> Value:
     return Value(TensorType(DType.of(array.dtype), array.shape), ir.Constant(array))
 
 
+def _is_long(dim: object) -> bool:
+    return isinstance(dim, SymbolicDim) and dim.atoms > _LONG_DIM
+
+
 def scalar(array: np.ndarray, what: str) -> Any:
     """The one element of a constant. Raises ModelError if it has more, or none."""
     if array.size != 1:
@@ -194,6 +214,14 @@ class GraphBuilder:
         self._sizes: dict[Value, tuple[Dim, ...]] = {}  # of values whose elements were made dimensions
         self._parts: dict[Value, Sequence[Value]] = {}  # of vectors that were joined
         self._dimension_names: set[str] = set()
+        self._dimension_numbers: dict[str, int] = {}  # by name, the last number behind it
+        self.input_names: frozenset[str] | None = None  # of the dimensions that the inputs' shapes tell; None: of all
+        self._commons: dict[frozenset[Dim], Dim] = {}  # of two sizes that broadcast
+        self._short: dict[Dim, Dim] = {}  # names of long dimensions
+        self._within: dict[Dim, frozenset[Dim]] = {}  # the sizes that broadcast to one
+        self._choices: dict[
+            str, frozenset[int]
+        ] = {}  # by names of dimensions, all that they can be, where these are few
         self._places_given = 0
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
         self.tape: list[Noted] | None = None  # notes what is asked for: see onnx_gradient.py
@@ -215,7 +243,7 @@ class GraphBuilder:
 
     def _operator(self, operator: str, values: Sequence[Value], attributes: dict[str, Any]) -> tuple[Value, ...]:
         entry = lookup(operator)
-        canonical = entry.canonical(attributes)
+        canonical = entry.canonical(self._by_names(attributes) if self._short else attributes)
         types = entry.result_types([value.type for value in values], canonical)
         folded = self._fold(entry, values, canonical, types)
         if folded is not None:
@@ -226,6 +254,15 @@ class GraphBuilder:
         results = ir.Var(self.hint, TupleType(types))
         self.bindings.append(ir.Binding(results, call, self.origin))
         return tuple(self.bind(ir.GetItem(results, index), type_) for index, type_ in enumerate(types))
+
+    def _by_names(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """The same with the names of long dimensions, which tensors at hand have in their place."""
+        return {
+            name: tuple(self._short.get(each, each) if isinstance(each, SymbolicDim) else each for each in value)
+            if isinstance(value, tuple)
+            else value
+            for name, value in attributes.items()
+        }
 
     def constant(self, value: Any, dtype: DType | None = None) -> Value:
         """A small constant."""
@@ -242,45 +279,123 @@ class GraphBuilder:
         return constant(array)
 
     def from_dims(self, elements: Any, dtype: DType = DType.int64) -> Value:
-        """A tensor whose elements are dimensions: a constant when all of them are integers."""
+        """A tensor whose elements are dimensions: a constant when all of them are integers. Long ones get names."""
         array = np.asarray(elements, object)
+        for place, element in enumerate(array.flat):
+            if _is_long(element):
+                array = array.copy()
+                array.flat[place] = self._name_of(element)
         if not any(isinstance(element, SymbolicDim) for element in array.flat):
             return self.constant(array, dtype)
-        return Value(TensorType(dtype, array.shape), None, array)
+        return Value(TensorType(dtype, array.shape), None, array, (self.origin, self.hint))
 
     def bind(self, expression: ir.Expr, type_: TensorType) -> Value:
-        """An expression as a value. Dimensions that only a run can tell get names."""
+        """An expression as a value. Dimensions that only a run can tell get names, and so do long ones: a model of many sizes
+        in one tensor, such as the anchors of all levels of a detector, would make them longer without end."""
         var = ir.Var(self.hint, type_)
         self.bindings.append(ir.Binding(var, expression, self.origin))
-        if UNKNOWN not in type_.shape:
+        shape = tuple(
+            self._named(dim) if isinstance(dim, (int, SymbolicDim)) else self.new_dimension() for dim in type_.shape
+        )
+        if shape == type_.shape:
             return Value(type_, var)
-        shape = tuple(self.new_dimension() if dim is UNKNOWN else dim for dim in type_.shape)
         named = ir.Var(self.hint, TensorType(type_.dtype, shape))
         self.bindings.append(ir.Binding(named, ir.MatchShape(var, shape), self.origin))
         return Value(named.type, named)  # type: ignore[arg-type]
+
+    def _named(self, dim: Dim) -> Dim:
+        """A dimension of a tensor at hand, or a name in its place that a check binds."""
+        if _is_long(dim) and dim not in self._short:
+            self._short[dim] = self.new_dimension()
+        return self._short.get(dim, dim)
+
+    def _name_of(self, dim: SymbolicDim) -> Dim:
+        """The name of a long dimension that is computed of others, and that no tensor may have."""
+        if dim not in self._short:
+            number = Value(TensorType(DType.int64, (1,)), None, np.array([dim], object))
+            self._short[dim] = self.op("extents", number).shape[1]
+        return self._short[dim]
 
     def broadcast(self, operator: str, *values: Value, **attributes: Any) -> Value:
         """An elementwise operator. Dimensions that may differ, as far as is known, are checked when the program runs."""
         return self.op(operator, *self.aligned(values), **attributes)
 
     def aligned(self, values: Sequence[Value], axes: slice = slice(None)) -> list[Value]:
-        """The values with dimensions that broadcast: on each of `axes`, counted in the common shape, all are 1 or the same."""
+        """The values with dimensions that broadcast: on each of `axes`, counted in the common shape, all are 1 or the same. Where
+        only a run can tell which, one of size 1 is repeated then (`_is_open`), and others are checked."""
         rank = max(value.rank for value in values)
-        target: list[Dim] = [1] * rank
+        met: list[list[Dim]] = [[] for _ in range(rank)]
         for value in values:
             for axis, dim in enumerate(value.shape, rank - value.rank):
-                target[axis] = _likelier(target[axis], dim)
-        chosen = set(range(rank)[axes])
-        return [
-            self.checked(
-                value,
-                tuple(
-                    target[axis] if axis in chosen and dim != 1 else dim
-                    for axis, dim in enumerate(value.shape, rank - value.rank)
-                ),
-            )
-            for value in values
-        ]
+                if dim != 1 and dim not in met[axis]:
+                    met[axis].append(dim)
+        chosen = range(rank)[axes]
+        target = {axis: self._common(met[axis]) for axis in chosen if met[axis]}
+        return [self._fitted(value, rank, target) for value in values]
+
+    def _common(self, sizes: Sequence[Dim]) -> Dim:
+        """What sizes that meet on an axis broadcast to."""
+        common = sizes[0]
+        for size in sizes[1:]:
+            common = self._met(common, size) if self._is_open(common, size) else min(common, size, key=_vagueness)
+        return common
+
+    def _is_open(self, a: Dim, b: Dim) -> bool:
+        """Whether a run must ask which of two sizes is 1: one is a number that a run finds, or equal they never are. Sizes that
+        the inputs' shapes tell are held equal otherwise, as whoever gave them names meant them."""
+        if a == b or self.tape is not None or self.input_names is None or (isinstance(a, int) and isinstance(b, int)):
+            return False
+        names, others = dims.variables(a), dims.variables(b)
+        if not self.input_names.issuperset({*names, *others}):
+            return True
+        return set(names) == set(others) and all(
+            dims.substitute(a, dict.fromkeys(names, size)) != dims.substitute(b, dict.fromkeys(names, size))
+            for size in _SAMPLES
+        )
+
+    def _met(self, a: Dim, b: Dim) -> Dim:
+        """The size of two that broadcast, of which a run finds out whether one is 1."""
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, int) or one in self._within.get(other, ()):
+                return one if isinstance(one, int) else other
+        pair = frozenset((a, b))
+        if pair not in self._commons:
+            sizes = [self._number(dim) for dim in (a, b)]
+            is_one = self.op("equal", sizes[0], self.constant(1, DType.int64))
+            common = self.op("reshape", self.op("where", is_one, sizes[1], sizes[0]), shape=(1,))
+            self._commons[pair] = found = self.op("extents", common).shape[1]
+            self._within[found] = pair | self._within.get(a, frozenset()) | self._within.get(b, frozenset())
+        return self._commons[pair]
+
+    def _number(self, dim: Dim) -> Value:
+        return self.from_dims(np.array(dim, object))
+
+    def _fitted(self, value: Value, rank: int, target: dict[int, Dim]) -> Value:
+        """A value of sizes that are the common ones, or 1; `rank` is the common shape's."""
+        shape = list(value.shape)
+        for axis, dim in enumerate(value.shape):
+            common = target.get(axis + rank - value.rank, dim)
+            if dim != 1 and self._is_open(dim, common):
+                value = self.stretched(value, axis, common)
+            shape[axis] = dim if dim == 1 else common
+        return self.checked(value, tuple(shape))
+
+    def stretched(self, value: Value, axis: int, size: Dim) -> Value:
+        """A tensor of that size along an axis, of one that may have 1 there as well: a run finds out."""
+
+        def of(size: Dim) -> tuple[Dim, ...]:
+            return (*value.shape[:axis], size, *value.shape[axis + 1 :])
+
+        one = self.constant(1, DType.int64)
+        is_one = self.op("equal", self._number(value.shape[axis]), one)
+        if not isinstance(size, int):
+            is_one = self.op("logical_and", is_one, self.op("not_equal", self._number(size), one))
+        (made,) = self.choose(
+            is_one,
+            lambda: [self.op("broadcast_to", self.checked(value, of(1)), shape=of(size))],
+            lambda: [self.checked(value, of(size))],
+        )
+        return made
 
     def same_sizes(self, values: Sequence[Value], axes: Iterable[int]) -> list[Value]:
         """The values with the same sizes on each of the axes, where 1 is a size like others: if they are not known to have them,
@@ -295,26 +410,32 @@ class GraphBuilder:
 
     def checked(self, value: Value, shape: tuple[Dim, ...]) -> Value:
         """The value as one of this shape: if it is not known to have it, a run checks."""
-        differs = [(a, b) for a, b in zip(value.shape, shape, strict=True) if a != b]
-        if not any(isinstance(a, SymbolicDim) or isinstance(b, SymbolicDim) for a, b in differs):
-            return value  # equal, or never equal: the operator's inference will say so
+        if not dims.asks_a_run(value.shape, shape):
+            return value
         result = self.bind(ir.MatchShape(self.atom(value), shape), TensorType(value.dtype, shape))
         if self.tape is not None:
             self.tape.append(Noted("checked", (value,), {}, (result,)))
         return result
 
+    def _from_elements(self, value: Value) -> Value:
+        assert value.dims is not None
+        tensor = self.bind(
+            ir.OperatorCall("shape_tensor", (), (("dims", tuple(value.dims.flat)),)),
+            TensorType(DType.int64, (value.dims.size,)),
+        )
+        tensor = self.op("reshape", tensor, shape=value.dims.shape) if value.rank != 1 else tensor
+        return self.op("cast", tensor, dtype=value.dtype) if value.dtype is not DType.int64 else tensor
+
     def atom(self, value: Value) -> ir.Atom:
-        """The value as an operand. One that is known by its elements alone is made a tensor, once."""
+        """The value as an operand. One that is known by its elements alone is made a tensor, once, under its own node's name."""
         if value.atom is not None:
             return value.atom
         if value not in self._atoms:
-            assert value.dims is not None
-            tensor = self.bind(
-                ir.OperatorCall("shape_tensor", (), (("dims", tuple(value.dims.flat)),)),
-                TensorType(DType.int64, (value.dims.size,)),
-            )
-            tensor = self.op("reshape", tensor, shape=value.dims.shape) if value.rank != 1 else tensor
-            tensor = self.op("cast", tensor, dtype=value.dtype) if value.dtype is not DType.int64 else tensor
+            user, (self.origin, self.hint) = (self.origin, self.hint), value.made or (self.origin, self.hint)
+            try:
+                tensor = self._from_elements(value)
+            finally:
+                self.origin, self.hint = user
             assert tensor.atom is not None
             self._atoms[value] = tensor.atom
         return self._atoms[value]
@@ -327,18 +448,19 @@ class GraphBuilder:
         return result
 
     def known_elements(self, value: Value, what: str) -> list[Dim | None]:
-        """The elements of a vector or scalar of integers; None for those that only a run can tell. Raises UnsupportedError
-        where not even their number is known."""
+        """The elements of a vector or scalar of integers; None for those that only a run can tell, which must be paid for. Raises
+        LengthError where not even their number is known."""
         if value.elements is not None:
             return list(value.elements.flat)
         if value in self._parts:
+            if not value.type.is_static:
+                raise LengthError(value, what)
             return [element for part in self._parts[value] for element in self.known_elements(part, what)]
         if not value.type.is_static or value.rank > 1:
-            raise UnsupportedError(
-                f"how many {what} there are is known at run time only, and so would be the rank; "
-                f"fix the size of {value.type} with shapes={{…}}"
-            )
-        return [None] * int(dims.product(value.shape))  # type: ignore[arg-type]
+            raise LengthError(value, what)
+        count: int = dims.product(value.shape)  # type: ignore[assignment]
+        effort.spend(effort.NODE_UNITS * count, self.origin)
+        return [None] * count
 
     def sizes(self, value: Value, what: str) -> tuple[Dim, ...]:
         """The elements of a vector of integers as dimensions. Those that only a run can tell get names, and the run fails where
@@ -367,12 +489,26 @@ class GraphBuilder:
         """A dimension variable that is not in use, named like `name`."""
         base = re.sub(r"\W", "_", name or f"{self.hint}_dim") or "dim"
         base = f"_{base}" if base[0].isdigit() or base in ("min", "max") else base
-        unique, number = base, 1
+        unique, number = base, self._dimension_numbers.get(base, 1)
         while unique in self._dimension_names:
             number += 1
             unique = f"{base}_{number}"
         self._dimension_names.add(unique)
+        self._dimension_numbers[base] = number
         return dims.variable(unique)
+
+    def is_one_of(self, dim: Dim, choices: Iterable[int]) -> None:
+        """Notes all numbers that a dimension variable can stand for."""
+        self._choices[str(dim)] = frozenset(choices)
+
+    def choices(self, dim: Dim) -> frozenset[int] | None:
+        """All numbers that a dimension of one variable can stand for, where they are known."""
+        names = dims.variables(dim)
+        found = self._choices.get(names[0]) if len(names) == 1 else None
+        if isinstance(dim, int) or found is None:
+            return frozenset((dim,)) if isinstance(dim, int) else None
+        made = {dims.substitute(dim, {names[0]: each}) for each in found}
+        return frozenset(each for each in made if isinstance(each, int) and each >= 0)
 
     def new_place(self) -> int:
         """A number that no other node's draw has."""
@@ -392,10 +528,31 @@ class GraphBuilder:
         outer, self.bindings = self.bindings, []
         known, self._atoms = self._atoms, dict(self._atoms)
         sizes, self._sizes = self._sizes, dict(self._sizes)
+        commons, self._commons = self._commons, dict(self._commons)
+        short, self._short = self._short, dict(self._short)
         try:
             yield self.bindings
         finally:
-            self.bindings, self._atoms, self._sizes = outer, known, sizes
+            self.bindings, self._atoms, self._sizes, self._commons = outer, known, sizes, commons
+            self._short = short
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What is made inside is as if it had never been, if an exception leaves it."""
+        count, noted = len(self.bindings), len(self.tape or ())
+        kept: list[dict[Any, Any]] = [self._atoms, self._sizes, self._commons, self._short]
+        copies, place = list(map(dict, kept)), (self.origin, self.hint)
+        try:
+            yield
+        except BaseException:
+            del self.bindings[count:]
+            if self.tape is not None:
+                del self.tape[noted:]
+            for own, before in zip(kept, copies, strict=True):
+                own.clear()
+                own.update(before)
+            self.origin, self.hint = place
+            raise
 
     def choose(self, condition: Value, *branches: Callable[[], Sequence[Value]]) -> tuple[Value, ...]:
         """What the first branch makes if the condition holds, else what the second one makes; what they raise is passed on."""
@@ -422,9 +579,10 @@ class GraphBuilder:
         atoms = [value.atom for value in values if isinstance(value.atom, ir.Constant)]
         small = all(type_.is_static and type_.nbytes <= FOLD_BYTES for type_ in types)
         can = small and not _is_symbolic(attributes) and len(atoms) == len(values)
-        if can and effort.may_fold(operator, [value.type for value in values], types, attributes):
+        arrays = [atom.array for atom in atoms] if can else []
+        if can and effort.may_fold(operator, [value.type for value in values], types, attributes, arrays):
             try:
-                results = operator.evaluate([atom.array for atom in atoms], attributes)
+                results = operator.evaluate(arrays, attributes)
             except TreadleError as error:
                 raise InferenceError(f"{operator.name} of constants: {error}") from None
             if any(isinstance(atom, ir.Weight) for atom in atoms):
@@ -462,13 +620,6 @@ def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
 def _is_tracked(type_: TensorType) -> bool:
     """Whether the elements of a tensor may be known, which is of dimensions or of small integers."""
     return type_.is_static and math.prod(type_.shape) <= _TRACKED_ELEMENTS  # type: ignore[arg-type]
-
-
-def _likelier(a: Dim, b: Dim) -> Dim:
-    """Of two dimensions that should be equal, the one that says more; 1 gives way to all."""
-    if a == 1 or b == 1:
-        return b if a == 1 else a
-    return min(a, b, key=_vagueness)
 
 
 def _vagueness(dim: Dim) -> tuple[bool, int, str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...formats import dims
 from ...formats.calling import warn_user
-from ...formats.errors import BudgetExceededError, CompileError
+from ...formats.errors import BudgetExceededError, CompileError, KernelError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.weights import WeightTable
 from ...vm import library, native
@@ -23,7 +23,6 @@ from ...vm.library import BuiltKernel, Evaluate
 from . import own
 from .compile_pool import Result, Text, UnfinishedError, try_texts
 from .kernel import Kernel
-from .subscripts import KernelError
 from .target import Target, host
 
 # Steps of arithmetic on symbolic dimensions that checking and lowering may take. All those of a
@@ -124,15 +123,11 @@ def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collect
 def evaluator(definition: PrimitiveDefinition) -> Evaluate:
     """The operators' reference implementations. Raises InferenceError for a malformed definition."""
     from ..check import check_definition
-    from ..evaluate import evaluate_definition
+    from ..evaluate import evaluator_of
 
     with dims.bounded(_BASE_STEPS):
         check_definition(definition)
-
-    def evaluate(inputs: list[np.ndarray], dims: list[int]) -> Sequence[np.ndarray]:
-        return evaluate_definition(definition, inputs, dims)
-
-    return evaluate
+    return evaluator_of(definition)
 
 
 def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:
@@ -181,7 +176,7 @@ def _build(
         for object_key, code in _compile(texts, target, progress, jobs, until):
             for key in users[object_key]:
                 if isinstance(code, CompileError):
-                    own.check(missing[key].definition, code)
+                    own.check(missing[key].definition, kernels[key].source, code)
                     _fall_back(key, missing[key], str(code))
                     continue
                 kernel = kernels[key]

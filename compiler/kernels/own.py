@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from ...formats import dims
 from ...formats.dims import SymbolicDim
-from ...formats.errors import CompileError
+from ...formats.errors import CompileError, KernelError
 from ...formats.primitive import PrimitiveDefinition
 from .expression import bound_attributes
 from .kernel import Kernel
-from .subscripts import KernelError, Subscripts, Tensor, variable
+from .subscripts import Subscripts, Tensor, text_of, users_line, variable
 from .target import Target
 from .writer import Writer, estimate, shape_of
 
@@ -59,13 +59,16 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kerne
     return lambda: _kernel(own, definition, attributes, target)
 
 
-def check(definition: PrimitiveDefinition, error: CompileError) -> None:
+def check(definition: PrimitiveDefinition, text: str, error: CompileError) -> None:
     """Raises KernelError where a kernel whose text could not be compiled is a user's."""
     name = definition.nodes[0].operator
     if name in OWN:
-        reason = re.sub(r"^kernel_\w+, line \d+: ", "", str(error))
+        found = re.match(r"kernel_\w+, line (\d+): ", str(error))
+        reason, lines = str(error)[found.end() if found else 0 :], text.splitlines()
+        line = users_line(lines[int(found[1]) - 1]) if found and 0 < int(found[1]) <= len(lines) else None
+        place = "its kernel" if line is None else f"line {line} of its kernel"
         raise KernelError(
-            f"operator {name!r}: its kernel cannot be compiled: {reason}. A variable has one type, that of its first "
+            f"operator {name!r}: {place} cannot be compiled: {reason}. A variable has one type, that of its first "
             "assignment; float32(…) and the like convert, and numbers in the text are int64 and float64"
         ) from error
 
@@ -104,5 +107,4 @@ def _kernel(own: OwnKernel, definition: PrimitiveDefinition, attributes: dict, t
 
 
 def _write(write: Writer, statements: list[ast.stmt]) -> None:
-    module = ast.fix_missing_locations(ast.Module(statements, []))
-    write(*ast.unparse(module).splitlines())
+    write(*text_of(statements))

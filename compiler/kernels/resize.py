@@ -66,7 +66,9 @@ class Taps:
         elif mode == "align_corners":
             write("numerator = convert_float64(length - 1)", "denominator = convert_float64(max(size - 1, 1))")
         elif mode != "asymmetric":
-            write("lead = 0.5", "shift = -0.5")
+            write("lead = 0.5")
+            if mode != "tf_half_pixel_for_nn":
+                write("shift = -0.5")
         if mode == "half_pixel_symmetric" and exact:
             write(f"covered = convert_float64(size) / {exact}", "shift += (convert_float64(length) - covered) * 0.5")
         if mode == "pytorch_half_pixel":

@@ -9,6 +9,7 @@ with subscripts becomes several statements; where one is evaluated only under a 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import math
 import re
@@ -17,8 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...formats.dtypes import DType
-from ...formats.errors import CompileError
+from ...formats.errors import KernelError
 
 OUT_OF_RANGE = 1  # the code of a kernel that was asked for an element that there is not (`vm/failures.py`)
 
@@ -39,10 +42,7 @@ _TAKEN = re.compile(
     r"args|scratch|parts?|words|first|last|units|(d|v|related)\d+"
 )  # what a kernel's text has names for
 _CONSTANTS = ("pi", "e", "inf", "nan", "tau")
-
-
-class KernelError(CompileError):
-    """The kernel of an operator that a user has defined is not one that can be compiled."""
+_MARK, _REMARK = re.compile(r"""\s*('|\"{3})line (\d+)\1"""), re.compile(r"  # line (\d+)$")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class Tensor:
 
 
 def parsed(function: Callable[..., Any], operator: str) -> ast.FunctionDef:
-    """The syntax tree of a function. Raises KernelError where its text is not there."""
+    """The syntax tree of a function, with the numbers that its names outside stand for now. Raises KernelError where its text is
+    not there."""
+    function = getattr(function, "py_func", function)  # of numba's
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     except (OSError, TypeError, SyntaxError, ValueError) as error:
@@ -66,7 +68,37 @@ def parsed(function: Callable[..., Any], operator: str) -> ast.FunctionDef:
         ) from None
     if not isinstance(tree, ast.FunctionDef):
         raise KernelError(f"operator {operator!r}: its kernel must be a function made by def")
-    return tree
+    return ast.fix_missing_locations(_Numbers(function, tree).visit(tree))
+
+
+class _Numbers(ast.NodeTransformer):
+    """Puts numbers in place of the names that a function reads outside of itself."""
+
+    def __init__(self, function: Callable[..., Any], tree: ast.FunctionDef) -> None:
+        free = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        self._outside = {**function.__globals__}
+        for name, cell in free:
+            with contextlib.suppress(ValueError):  # it has no value yet
+                self._outside[name] = cell.cell_contents
+        self._own = {
+            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        self._own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = None if node.id in self._own or not isinstance(node.ctx, ast.Load) else self._outside.get(node.id)
+        if isinstance(value, np.generic) and value.dtype.name in _CONVERSIONS:
+            number = _literal(value.item())
+            return ast.copy_location(ast.Call(ast.Name(value.dtype.name, ast.Load()), [number], []), node)
+        return ast.copy_location(_literal(value), node) if isinstance(value, (bool, int, float)) else node
+
+
+def _literal(value: float) -> ast.expr:
+    """A number as the text of a kernel has it."""
+    if math.isfinite(value):
+        return ast.parse(repr(value), mode="eval").body
+    special = ast.Attribute(ast.Name("math", ast.Load()), "nan" if math.isnan(value) else "inf", ast.Load())
+    return ast.UnaryOp(ast.USub(), special) if value < 0 else special
 
 
 class Subscripts:
@@ -114,7 +146,10 @@ class Subscripts:
             rewrite = getattr(self, f"_rewrite_{kind}", None)
             if rewrite is None:
                 raise self._error(node, f"kernels know no {kind}")
+            count = len(made)
             rewrite(node, made)
+            if len(made) > count:
+                made.insert(count, _mark(node))
         return made
 
     def loop(self, node: ast.For, begin: str, end: str) -> ast.For:
@@ -254,10 +289,7 @@ class Subscripts:
     def _number(self, node: ast.expr, value: Any) -> ast.expr:
         if not isinstance(value, (bool, int, float)):
             raise self._error(node, f"{ast.unparse(node)} = {value!r} is no number")
-        if isinstance(value, float) and not math.isfinite(value):
-            special = ast.Attribute(ast.Name("math"), "nan" if math.isnan(value) else "inf")
-            return ast.UnaryOp(ast.USub(), special) if value < 0 else special
-        return ast.parse(repr(value), mode="eval").body
+        return _literal(value)
 
     def _value_of_Attribute(self, node: ast.Attribute, made: list[ast.stmt]) -> ast.expr:
         name = _dotted(node)
@@ -414,6 +446,28 @@ class Subscripts:
     def _error(self, node: ast.AST, message: str) -> KernelError:
         line = getattr(node, "lineno", 0)
         return KernelError(f"operator {self._operator!r}: line {line} of its kernel: {message}")
+
+
+def _mark(node: ast.stmt) -> ast.stmt:
+    return ast.Expr(ast.Constant(f"line {node.lineno}"))
+
+
+def text_of(statements: Sequence[ast.stmt]) -> list[str]:
+    """The lines of statements, each with a remark which line of the user's it was made of."""
+    lines, mark = [], ""
+    for line in ast.unparse(ast.fix_missing_locations(ast.Module([*statements], []))).splitlines():
+        found = _MARK.fullmatch(line)
+        if found is None:
+            lines.append(f"{line}{mark}")
+        else:
+            mark = f"  # line {found[2]}"
+    return lines
+
+
+def users_line(line: str) -> int | None:
+    """Which line of the user's a line of `text_of` was made of."""
+    found = _REMARK.search(line)
+    return int(found[1]) if found else None
 
 
 def variable(name: str) -> str:

@@ -2,6 +2,9 @@
 
 Elements are compared by keys, integers of the same order: so NaN is greater than all, -0 equals 0, and of equal elements the
 one that came first is better. Most elements of a long row are worse than the heap's worst, which is seen of a vector at a time.
+
+The heap lies in the scratch memory if k is known, which says how much that is; else its places lie among the results' indices,
+and keys are made anew of the elements there.
 """
 
 from __future__ import annotations
@@ -22,30 +25,32 @@ _PICOSECONDS = 1500  # that an element takes
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
-    """The kernel of top_k, alone in its definition, of a known k; else None."""
+    """The kernel of top_k, alone in its definition; None where k is 0 or very large."""
     if len(definition.nodes) != 1 or definition.outputs != (1, 2):
         return None
     attributes, shape = bound_attributes(definition.nodes[0]), shape_of(definition.params[0])
     k = attributes["k"]
-    if not isinstance(k, int) or not 1 <= k <= _MOST:
+    if isinstance(k, int) and not 1 <= k <= _MOST:
         return None
     axis = axis_of(attributes["axis"], len(shape))
     outer, length, inner = dims.product(shape[:axis]), shape[axis], dims.product(shape[axis + 1 :])
-    it = _Heap(definition, target, is_single=inner == 1, largest=attributes["largest"])
+    kind = _Heap if isinstance(k, int) else _HeapOfResults
+    it = kind(definition, target, is_single=inner == 1, largest=attributes["largest"])
     write = it.write
     write.sizes(k=k, outer=outer, length=length, inner=inner)
-    write("places = scratch + 8 * k")
+    if isinstance(k, int):
+        write("places = scratch + 8 * k")
     write.split("outer * inner", f"outer * inner * length * {_PICOSECONDS} // 1000")
     with write.block("if length < k"):
         write("return 1")
-    with write.block("for row in range(first, last)"):
+    with write.block("for row in range(first, last if k > 0 else first)"):
         write("i = row // inner", "start = i * length * inner + (row - i * inner)")
+        write("out = i * k * inner + (row - i * inner)")
         it.write_filling()
         it.write_scan()
-        write("out = i * k * inner + (row - i * inner)")
         it.write_results()
     elements = estimate(dims.element_count(shape))
-    return write.kernel(elements * _PICOSECONDS / 1000, scratch_bytes=16 * k)
+    return write.kernel(elements * _PICOSECONDS / 1000, scratch_bytes=16 * k if isinstance(k, int) else 0)
 
 
 class _Heap:
@@ -59,23 +64,23 @@ class _Heap:
         self.write.output("values", 0)
         self.write.output("indices", 1)
 
-    def _write_key(self, place: str) -> None:
-        """Defines `key`: of two elements, the better one has the greater."""
-        write, dtype, bits = self.write, self.dtype, 8 * self.dtype.itemsize
-        write(f"key = convert_int64(load_int{bits}(x, {scaled(place, dtype.itemsize)}))")
+    def _write_key(self, place: str, prefix: str = "") -> None:
+        """Defines `key`, named with a prefix: of two elements, the better one has the greater."""
+        write, dtype, bits, key = self.write, self.dtype, 8 * self.dtype.itemsize, f"{prefix}key"
+        write(f"{key} = convert_int64(load_int{bits}(x, {scaled(place, dtype.itemsize)}))")
         if dtype.is_float:
             greatest = (1 << bits - 1) - 1
             infinity = np.array(np.inf, dtype.numpy).view(f"int{bits}")
-            write(f"magnitude = key & {greatest}")
-            write("key = magnitude if key >= 0 else -magnitude")
+            write(f"magnitude = {key} & {greatest}")
+            write(f"{key} = magnitude if {key} >= 0 else -magnitude")
             with write.block(f"if magnitude > {infinity}"):
-                write(f"key = {greatest}")
+                write(f"{key} = {greatest}")
         elif dtype is DType.uint64:
-            write("key = key ^ -9223372036854775808")
+            write(f"{key} = {key} ^ -9223372036854775808")
         elif not dtype.name.startswith("int"):
-            write(f"key = key & {(1 << bits) - 1}")
+            write(f"{key} = {key} & {(1 << bits) - 1}")
         if not self.largest:
-            write("key = ~key")
+            write(f"{key} = ~{key}")
 
     def _write_sink(self, count: str) -> None:
         """Lets `key` and `place` sink from the front of a heap of so many: worse ones rise."""
@@ -85,9 +90,9 @@ class _Heap:
             write("child = 2 * hole + 1")
             with write.block(f"if child >= {count}"):
                 write("break")
-            write("child_key = word(scratch, child)", "child_place = word(places, child)")
+            self._write_read("child", "child_")
             with write.block(f"if child + 1 < {count}"):
-                write("other_key = word(scratch, child + 1)", "other_place = word(places, child + 1)")
+                self._write_read("child + 1", "other_")
                 with write.block(f"if {_is_worse('other_', 'child_')}"):
                     write("child += 1", "child_key = other_key", "child_place = other_place")
             with write.block(f"if not ({_is_worse('child_', '')})"):
@@ -95,6 +100,10 @@ class _Heap:
             self._write_entry("hole", "child_key", "child_place")
             write("hole = child")
         self._write_entry("hole", "key", "place")
+
+    def _write_read(self, number: str, prefix: str) -> None:
+        """Defines the key and the place of an entry of the heap."""
+        self.write(f"{prefix}key = word(scratch, {number})", f"{prefix}place = word(places, {number})")
 
     def _write_entry(self, number: str, key: str, place: str) -> None:
         self.write(f"store_int64(scratch, {number} * 8, {key})", f"store_int64(places, {number} * 8, {place})")
@@ -107,7 +116,7 @@ class _Heap:
             write("hole = place")
             with write.block("while hole > 0"):
                 write("parent = (hole - 1) // 2")
-                write("parent_key = word(scratch, parent)", "parent_place = word(places, parent)")
+                self._write_read("parent", "parent_")
                 with write.block("if parent_key < key"):
                     write("break")
                 self._write_entry("hole", "parent_key", "parent_place")
@@ -124,7 +133,8 @@ class _Heap:
         name, size = self.dtype.name, self.dtype.itemsize
         with write.block(f"for begin in range(k, length, {lanes})"):
             write(f"rest = min({lanes}, length - begin)")
-            write(f"worst = load_{name}(x, {scaled('start + word(places, 0)', size)})")
+            self._write_read("0", "worst_")
+            write(f"worst = load_{name}(x, {scaled('start + worst_place', size)})")
             write(f"v = vload_{name}(x, {scaled('start + begin', size)}, rest)")
             # NaN is neither less nor equal
             write(f"is_better = ~(v {'<=' if self.largest else '>='} worst) & inside(rest)")
@@ -133,17 +143,31 @@ class _Heap:
 
     def _write_candidate(self) -> None:
         self._write_key("start + place * inner")
-        with self.write.block("if key > word(scratch, 0)"):
+        self._write_read("0", "worst_")
+        with self.write.block("if key > worst_key"):
             self._write_sink("k")
 
     def write_results(self) -> None:
         """The worst goes to the end, again and again."""
         write, kind, size = self.write, f"uint{8 * self.dtype.itemsize}", self.dtype.itemsize
         with write.block("for left in range(k - 1, -1, -1)"):
-            write("at = word(places, 0)", "to = out + left * inner")
+            self._write_read("0", "worst_")
+            self._write_read("left", "")
+            write("at = worst_place", "to = out + left * inner")
             write(f"store_{kind}(values, {scaled('to', size)}, load_{kind}(x, {scaled('start + at * inner', size)}))")
-            write("store_int64(indices, to * 8, at)", "key = word(scratch, left)", "place = word(places, left)")
+            write("store_int64(indices, to * 8, at)")
             self._write_sink("left")
+
+
+class _HeapOfResults(_Heap):
+    """Places along the axis lie where the row's indices will."""
+
+    def _write_read(self, number: str, prefix: str) -> None:
+        self.write(f"{prefix}place = load_int64(indices, (out + ({number}) * inner) * 8)")
+        self._write_key(f"start + {prefix}place * inner", prefix)
+
+    def _write_entry(self, number: str, key: str, place: str) -> None:
+        self.write(f"store_int64(indices, (out + {number} * inner) * 8, {place})")
 
 
 def _is_worse(a: str, b: str) -> str:

@@ -21,6 +21,7 @@ from . import (  # noqa: F401  (they register entries)
     recurrent,
     reduction,
     resize,
+    text_counts,
     texts,
     trees,
     winograd,

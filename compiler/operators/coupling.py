@@ -11,7 +11,12 @@ from ...formats.types import TensorType
 from .shapes import FLOAT32, mismatch, require, require_rank
 from .table import Attribute, Fusion, Kind, register
 
-_ROUNDS = 100  # libsvm's
+ERROR = 0.005  # times the reciprocal of the number of classes: libsvm's bound
+
+
+def rounds(classes: int) -> int:
+    """After how many rounds it is over in any case: as libsvm has it."""
+    return max(100, classes)
 
 
 def _infer(inputs: Sequence[TensorType], classes: int) -> TensorType:
@@ -34,11 +39,11 @@ def _coupled(pairs: np.ndarray, classes: int) -> np.ndarray:
     q[:, diagonal, diagonal] = (ratio**2).sum(1)
     p = np.full((len(pairs), classes), 1 / classes, np.float32)
     active = np.arange(len(pairs))
-    for _ in range(max(_ROUNDS, classes)):
+    for _ in range(rounds(classes)):
         qa, pa = q[active], p[active]
         qp = np.einsum("nij,nj->ni", qa, pa)
         pqp = (pa * qp).sum(1)
-        goes_on = np.abs(qp - pqp[:, None]).max(1, initial=0) >= 0.005 / classes
+        goes_on = np.abs(qp - pqp[:, None]).max(1, initial=0) >= ERROR / classes
         active, qa, pa, qp, pqp = active[goes_on], qa[goes_on], pa[goes_on], qp[goes_on], pqp[goes_on]
         if not len(active):
             break

@@ -223,3 +223,56 @@ register(
         "mode": Attribute(Kind.STRING, "what is taken of the places", "avg", ("avg", "max", "max_of_places")),
     },
 )
+
+
+def _infer_max_of_regions(inputs: Sequence[TensorType], size: tuple[int, int], **_: object) -> TensorType:
+    x, rois = inputs
+    require(x, _FLOATS)
+    require_rank(x, 4, "x [N, C, H, W]")
+    require_rank(rois, 2, "regions [R, 5]")
+    if rois.dtype is not x.dtype or rois.shape[1] != 5 or len(size) != 2 or min(size) < 1:
+        raise mismatch(f"regions [R, 5] of type {x.dtype.name}, and two sizes of at least 1", rois)
+    return TensorType(x.dtype, (rois.shape[0], x.shape[1], *size))
+
+
+def _max_of_regions(x: np.ndarray, rois: np.ndarray, size: tuple[int, int], scale: float) -> np.ndarray:
+    result = np.zeros((len(rois), x.shape[1], *size), x.dtype)
+    for region, (image, left, top, right, bottom) in zip(result, rois, strict=True):
+        if not 0 <= image < len(x):
+            raise IndexOutOfRangeError(f"image {image} of {len(x)}")
+        down = _pixels_of_bins(top, bottom, size[0], x.shape[2], scale)
+        across = _pixels_of_bins(left, right, size[1], x.shape[3], scale)
+        for y, (first, last) in enumerate(down):
+            for z, (begin, end) in enumerate(across):
+                if first < last and begin < end:
+                    region[:, y, z] = x[int(image), :, first:last, begin:end].max((1, 2))
+    return result
+
+
+def _pixels_of_bins(begin: np.floating, end: np.floating, bins: int, length: int, scale: float) -> np.ndarray:
+    """The first pixel of each bin along an axis, and the one behind its last: [bins, 2]. Halves of pixels are rounded away from
+    zero, and neighbouring bins share the pixels between them."""
+    number = begin.dtype.type
+    ends = np.array([begin, end]) * number(scale)
+    ends = np.clip(np.nan_to_num(np.trunc(ends + np.copysign(number(0.5), ends))), -_FAR, _FAR).astype(np.int64)
+    each = number(max(ends[1] - ends[0] + 1, 1)) / number(bins)
+    count = np.arange(bins + 1, dtype=number) * each
+    pixels = np.stack([np.floor(count[:-1]), np.ceil(count[1:])], 1).astype(np.int64) + ends[0]
+    return np.clip(pixels, 0, length)
+
+
+_FAR = 1 << 31  # pixels, more than an image has along an axis
+
+register(
+    "max_of_regions",
+    "x rois",
+    _infer_max_of_regions,
+    _max_of_regions,
+    Fusion.OPAQUE,
+    "[R, C, *size]: of each region [image, x, y, x, y] of x [N, C, H, W], parted into bins of whole pixels, the greatest in "
+    "each; 0 in bins outside",
+    attributes={
+        "size": Attribute(Kind.INTS, "bins down and across"),
+        "scale": Attribute(Kind.FLOAT, "of a region's numbers to pixels", 1.0),
+    },
+)

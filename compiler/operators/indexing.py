@@ -198,9 +198,9 @@ _RUNNING = {"axis": Attribute(Kind.INT, "along which"),
             "exclusive": Attribute(Kind.BOOL, "without the element itself", False),
             "reverse": Attribute(Kind.BOOL, "from the end", False)}
 register("cumulative_sum", "x", _infer_cumulative, _cumulative_sum, Fusion.OPAQUE,
-         "the sums of the elements up to each place along an axis", attributes=_RUNNING)
+         "the sums of the elements up to each place along an axis", attributes=_RUNNING, scratch=32)
 register("cumulative_prod", "x", _infer_cumulative, _cumulative_prod, Fusion.OPAQUE,
-         "the products of the elements up to each place along an axis", attributes=_RUNNING)
+         "the products of the elements up to each place along an axis", attributes=_RUNNING, scratch=32)
 register("top_k", "x", _infer_top_k, _top_k, Fusion.OPAQUE,
          "the k largest elements along an axis, and their places; of equal ones the first",
          attributes={"k": Attribute(Kind.DIM, "how many"), "axis": Attribute(Kind.INT, "along which", -1),

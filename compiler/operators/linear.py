@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...formats import dims
+from ...formats.errors import ExecutionError
 from ...formats.types import ShapeDim, TensorType
 from .shapes import (
     FLOAT,
@@ -235,4 +236,26 @@ def _determinant(x: np.ndarray) -> np.ndarray:
 
 register(
     "determinant", "x", _infer_determinant, _determinant, Fusion.OPAQUE, "of the matrices that the last two axes are"
+)
+
+
+def _infer_solve(inputs: Sequence[TensorType]) -> TensorType:
+    a, b = inputs
+    dtype = same_dtype(inputs, FLOAT)
+    require_rank(a, 2, "a matrix [n, n]")
+    require_rank(b, 2, "right-hand sides [n, m]")
+    match_dim(a.shape[0], a.shape[1])
+    match_dim(a.shape[0], b.shape[0])
+    return TensorType(dtype, b.shape)
+
+
+def _solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    try:
+        return np.linalg.solve(a.astype(np.float64), b.astype(np.float64)).astype(b.dtype)
+    except np.linalg.LinAlgError:
+        raise ExecutionError(f"a system of {len(a)} linear equations whose matrix is singular") from None
+
+
+register(
+    "solve", "a b", _infer_solve, _solve, Fusion.OPAQUE, "x [n, m] of which the product a [n, n] times x is b [n, m]"
 )

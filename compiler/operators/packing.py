@@ -210,10 +210,9 @@ def _infer_pack_matrix(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def pack_matrix(matrix: np.ndarray) -> np.ndarray:
-    """[K, N] in panels [N/16, K, 16], with zeros behind the last column."""
+    """[K, N] in panels [N/16, K, 16], with zeros behind the last column: a view, where there are none."""
     padded = _pad_axis(matrix, 1)
-    panels = padded.reshape(matrix.shape[0], padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2)
-    return np.ascontiguousarray(panels)
+    return padded.reshape(matrix.shape[0], padded.shape[1] // BLOCK, BLOCK).transpose(1, 0, 2)
 
 
 def unpack_matrix(panels: np.ndarray) -> np.ndarray:

@@ -48,6 +48,14 @@ class Characters:
             return True
         return any(char in part for part in self.parts)
 
+    @property
+    def takes_others_alike(self) -> bool:
+        """Whether no character behind ASCII is told from another one of these."""
+        if self.categories or self.ignores_case:
+            return False
+        are_alike = all(high <= "\x7f" or (low <= "\x80" and high == "\U0010ffff") for low, high in self.ranges)
+        return are_alike and all(part.takes_others_alike for part in self.parts)
+
 
 @functools.lru_cache(maxsize=4096)
 def _other_cases(char: str) -> tuple[str, ...]:
@@ -417,7 +425,7 @@ def _is_number(text: str) -> bool:
 
 # ---- what is matched ----
 
-_Set = tuple[frozenset[int], str]  # states, and the character before, where it matters
+States = tuple[frozenset[int], str]  # states, and the character before, where it matters
 
 
 class Pattern:
@@ -432,7 +440,7 @@ class Pattern:
         node.build(self._made, begin, self._end)
         self._begin = frozenset({begin})
         self._looks_around = any(holds for each in self._made.free for holds, _ in each)
-        self._known: dict[_Set, dict[str, tuple[bool, _Set | None]]] = {}
+        self._known: dict[States, dict[str, tuple[bool, States | None]]] = {}
 
     def longest(self, text: str, begin: int) -> int:
         """Where the longest match that begins there ends; -1 if none does."""
@@ -450,19 +458,24 @@ class Pattern:
         return None
 
     def _ends(self, text: str, begin: int) -> tuple[int, bool]:
-        now: _Set | None = (self._begin, self._seen(text[begin - 1] if begin else ""))
+        now: States | None = self.start(text[begin - 1] if begin else "")
         end = -1
         for place in range(begin, len(text) + 1):
             assert now is not None
             char = text[place] if place < len(text) else ""
             known = self._known.get(now)
             found = known.get(char) if known is not None else None
-            is_match, now = self._step(now, char) if found is None else found
+            is_match, now = self.step(now, char) if found is None else found
             if is_match:
                 end = place
             if now is None:
                 break
         return end, now is None
+
+    @property
+    def takes_others_alike(self) -> bool:
+        """Whether no character behind ASCII is told from another one of these."""
+        return all(move is None or move[0].takes_others_alike for move in self._made.moves)
 
     def _seen(self, char: str) -> str:
         """What matters of the character before: nothing, unless something is said of borders."""
@@ -470,7 +483,11 @@ class Pattern:
             return char if self._looks_around else ""
         return "a" if char in _WORD else " "
 
-    def _step(self, now: _Set, char: str) -> tuple[bool, _Set | None]:
+    def start(self, before: str) -> States:
+        """The states in which a match begins behind a character, "" at the beginning of the text."""
+        return self._begin, self._seen(before)
+
+    def step(self, now: States, char: str) -> tuple[bool, States | None]:
         """Whether a match ends before the character, and the states behind it."""
         states, before = now
         reached, pending = set(states), list(states)

@@ -17,7 +17,14 @@ from .shapes import FLOAT, axis_of, mismatch, replace_axis, require
 from .table import Attribute, Fusion, Kind, register
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
-COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
+COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+    "align_corners",
+    "asymmetric",
+)
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _SCALES = 1e-6, 1e6
 
@@ -49,6 +56,8 @@ def _coordinates(length: int, size: int, scale: float | None, coordinates: str) 
         return places * numerator / denominator
     if coordinates == "pytorch_half_pixel" and size == 1:
         return places
+    if coordinates == "tf_half_pixel_for_nn":  # where x's elements begin: to be rounded down
+        return (places + 0.5) * numerator / denominator
     shift = -0.5
     if coordinates == "half_pixel_symmetric" and scale is not None:
         shift += length / 2 * (1 - size / (scale * length))
@@ -119,4 +128,5 @@ register(
         "cubic": Attribute(Kind.FLOAT, "the coefficient of the cubic curve", -0.75),
         "exclude_outside": Attribute(Kind.BOOL, "elements beside x have no weight in the cubic curve", False),
     },
+    scratch=200,  # places, weights and indices of four taps, as float64 and int64
 )

@@ -19,11 +19,12 @@ from ...formats import dims, limits
 from ...formats.constants import aligned_copy
 from ...formats.dims import SymbolicDim
 from ...formats.dtypes import DType
+from ...formats.elsewhere import elsewhere
 from ...formats.errors import InferenceError, LimitError
 from ...formats.names import near
 from ...formats.primitive import Attributes
 from ...formats.strings import ELEMENT, is_text, to_numbers, to_texts
-from ...formats.types import TensorType
+from ...formats.types import TensorType, size_problem
 
 
 class Fusion(Enum):
@@ -137,7 +138,8 @@ class Operator:
     tensors it sees numbers, one for each text, unless it `takes_texts`: then it takes and gives arrays of Python's texts.
 
     `work(inputs, results, **attributes)` counts the arithmetic of a call whose shapes are known (see `work.py`); without it, an
-    elementwise operator or reduction does one operation an element, and any other operator none.
+    elementwise operator or reduction does one operation an element, and any other operator none. `scratch` are the bytes that
+    the reference takes for itself for each element of its results, where they are many.
     """
 
     name: str
@@ -154,6 +156,7 @@ class Operator:
     takes_bits: bool = False
     takes_texts: bool = False
     varies: bool = False
+    scratch: int = 0
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -210,43 +213,51 @@ class Operator:
             raise InferenceError(f"{self.name}: {error.message}") from None
         results = results if isinstance(results, tuple) else (results,)
         for result in results:
-            if result.rank > limits.RANK:
-                raise InferenceError(f"{self.name}: the result's rank {result.rank} exceeds {limits.RANK}")
-            if any(isinstance(dim, int) and not 0 <= dim <= limits.DIMENSION for dim in result.shape):
-                raise InferenceError(f"{self.name}: the result {result} has an impossible dimension")
-            if result.is_static and result.nbytes > limits.DIMENSION:
-                raise InferenceError(f"{self.name}: the result {result} is larger than any memory")
+            if problem := size_problem(result):
+                raise InferenceError(f"{self.name}: the result {result} {problem}")
         return results
 
-    def evaluate(self, arrays: Sequence[np.ndarray], attributes: Attributes = ()) -> list[np.ndarray]:
-        """The results, C-contiguous, by the reference implementation. Dimensions in attributes are integers."""
-        with np.errstate(all="ignore"):
-            if self.takes_texts:
-                results = self._of_texts(arrays, attributes)
-            elif any(array.dtype == ELEMENT for array in arrays):
-                results = self._of_numbers(arrays, attributes)
-            elif self.takes_bits or all(map(_is_numpys, arrays)):
-                results = self.reference(*arrays, **self.bind(attributes))
-            else:
-                results = self._rounded(arrays, attributes)
-        results = results if isinstance(results, tuple) else (results,)
+    def evaluate(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
+    ) -> list[np.ndarray]:
+        """The results, C-contiguous, by the reference implementation. Dimensions in attributes are integers; `bound` is what
+        `bind` gives of these, for whoever knows it."""
         # a copy is made as an executable keeps it, which then makes no other
-        return [result if result.flags.c_contiguous else aligned_copy(result) for result in map(np.asarray, results)]
+        results = self.views(arrays, attributes, bound)
+        return [result if result.flags.c_contiguous else aligned_copy(result) for result in results]
 
-    def _of_texts(self, arrays: Sequence[np.ndarray], attributes: Attributes) -> tuple[np.ndarray, ...]:
+    def views(
+        self, arrays: Sequence[np.ndarray], attributes: Attributes = (), bound: Mapping[str, Any] | None = None
+    ) -> list[np.ndarray]:
+        """The same, as the reference implementation leaves them: in any order of the elements, and views of what came."""
+        with np.errstate(all="ignore"):
+            by_name = self.bind(attributes) if bound is None else bound
+            if self.takes_texts:
+                results = self._of_texts(arrays, by_name)
+            elif any(array.dtype == ELEMENT for array in arrays):
+                results = self._of_numbers(arrays, by_name, attributes)
+            elif self.takes_bits or all(map(_is_numpys, arrays)):
+                results = self.reference(*arrays, **by_name)
+            else:
+                results = self._rounded(arrays, by_name, attributes)
+        return list(map(np.asarray, results if isinstance(results, tuple) else (results,)))
+
+    def _of_texts(self, arrays: Sequence[np.ndarray], by_name: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
         """By a reference that takes and gives arrays of Python's texts."""
-        results = self.reference(*map(to_texts, arrays), **self.bind(attributes))
+        results = self.reference(*map(to_texts, arrays), **by_name)
         results = results if isinstance(results, tuple) else (results,)
         return tuple(to_numbers(array) if is_text(array) else array for array in map(np.asarray, results))
 
-    def _of_numbers(self, arrays: Sequence[np.ndarray], attributes: Attributes) -> tuple[np.ndarray, ...]:
+    def _of_numbers(
+        self, arrays: Sequence[np.ndarray], by_name: Mapping[str, Any], attributes: Attributes
+    ) -> tuple[np.ndarray, ...]:
         """Of string tensors, which the operator moves, or compares: it is given the numbers of the texts."""
         types = [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
         seen = [
             array.view(np.uint64) if type_.dtype.is_string else array
             for array, type_ in zip(arrays, types, strict=True)
         ]
-        results = self.reference(*seen, **self.bind(attributes))
+        results = self.reference(*seen, **by_name)
         results = results if isinstance(results, tuple) else (results,)
         expected = self.result_types(types, attributes)
         return tuple(
@@ -254,13 +265,13 @@ class Operator:
             for result, type_ in zip(map(np.asarray, results), expected, strict=True)
         )
 
-    def _rounded(self, arrays: Sequence[np.ndarray], attributes: Attributes) -> tuple[np.ndarray, ...]:
+    def _rounded(
+        self, arrays: Sequence[np.ndarray], by_name: Mapping[str, Any], attributes: Attributes
+    ) -> tuple[np.ndarray, ...]:
         """Of arrays of types that NumPy lacks: computed in wider ones, and rounded."""
         types = [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
-        results = self.reference(
-            *(array.astype(type_.dtype.computed.numpy) for array, type_ in zip(arrays, types, strict=True)),
-            **self.bind(attributes),
-        )
+        wide = (array.astype(type_.dtype.computed.numpy) for array, type_ in zip(arrays, types, strict=True))
+        results = self.reference(*wide, **by_name)
         results = results if isinstance(results, tuple) else (results,)
         expected = self.result_types(types, attributes)
         return tuple(
@@ -291,6 +302,7 @@ def register(
     takes_bits: bool = False,
     takes_texts: bool = False,
     varies: bool = False,
+    scratch: int = 0,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -316,6 +328,7 @@ def register(
         takes_bits,
         takes_texts,
         varies,
+        scratch,
     )
 
 
@@ -324,4 +337,4 @@ def lookup(name: str) -> Operator:
     try:
         return TABLE[name]
     except KeyError:
-        raise InferenceError(f"there is no operator {name!r}{near(name, TABLE)}") from None
+        raise InferenceError(f"there is no operator {name!r}{elsewhere('op', name) or near(name, TABLE)}") from None

@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError, InferenceError
+from ...formats.text_entries import CASES
 from ...formats.types import UNKNOWN, TensorType
 from .patterns import Pattern, PatternError, pattern
 from .shapes import INTEGER, NUMERIC, broadcast, mismatch, require, same_dtype
@@ -62,13 +63,16 @@ def _infer_normalized(inputs: Sequence[TensorType], **_: object) -> TensorType:
     return TensorType(DType.string, (*x.shape[:-1], UNKNOWN))
 
 
-_CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "upper": str.upper}
+def normalized(texts: Sequence[str], stopwords: Sequence[str], case: str, is_case_sensitive: bool) -> list[str]:
+    """Texts without stop words, in another case; an empty text if none is left."""
+    seen = str if is_case_sensitive else str.lower
+    left_out = set(map(seen, stopwords))
+    kept = [text for text in texts if seen(text) not in left_out] if left_out else texts
+    return list(map(CASES[case], kept)) or [""]
 
 
 def _normalized(x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensitive: bool) -> np.ndarray:
-    seen = str if is_case_sensitive else str.lower
-    left_out = set(map(seen, stopwords))
-    kept = [_CASES[case](text) for text in x.reshape(-1) if seen(text) not in left_out] or [""]
+    kept = normalized(x.reshape(-1).tolist(), stopwords.tolist(), case, is_case_sensitive)
     return _texts((*x.shape[:-1], len(kept)), kept)
 
 
@@ -280,7 +284,7 @@ def _ngrams(
     columns: int,
 ) -> np.ndarray:
     tokens, codes = _codes(pool.tobytes(), pool.dtype, begins)
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 is not known where there are no tokens
     total = np.zeros((len(rows), columns), np.float32)
     if not len(tokens) or not rows.size:
         return total.reshape((*x.shape[:-1], columns))
@@ -352,6 +356,10 @@ register(
     data_dependent=True,
     takes_texts=True,
 )
+NORMALISING = {
+    "case": Attribute(Kind.STRING, "the case that texts get", "none", choices=tuple(CASES)),
+    "is_case_sensitive": Attribute(Kind.BOOL, "whether stop words are told from others by their case", False),
+}
 register(
     "normalize_texts",
     "x stopwords",
@@ -359,10 +367,7 @@ register(
     _normalized,
     _OPAQUE,
     "the texts without stop words, in another case; an empty text if none is left",
-    attributes={
-        "case": Attribute(Kind.STRING, "the case that texts get", "none", choices=tuple(_CASES)),
-        "is_case_sensitive": Attribute(Kind.BOOL, "whether stop words are told from others by their case", False),
-    },
+    attributes=NORMALISING,
     data_dependent=True,
     takes_texts=True,
 )

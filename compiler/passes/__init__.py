@@ -18,6 +18,7 @@ from ...formats.names import near
 from .. import bounds, ir
 from ..operators.winograd import WinogradChoice, best_tiles
 from .common_subexpressions import CommonSubexpressions
+from .count_texts import CountTexts
 from .dead_code import DeadCode
 from .dequantized_products import DequantizedProducts
 from .fold_batch_norm import FoldBatchNorm
@@ -36,6 +37,7 @@ from .simplify import Simplify
 from .split_batches import SplitBatches
 from .split_products import SplitProducts
 from .split_rows import SplitRows
+from .text_entries import TextEntries
 from .transposed_convolutions import TransposedConvolutions
 from .widen_float16 import WidenFloat16
 
@@ -43,6 +45,7 @@ __all__ = [
     "PIPELINE",
     "BlockChannels",
     "CommonSubexpressions",
+    "CountTexts",
     "DeadCode",
     "DequantizedProducts",
     "FoldBatchNorm",
@@ -63,6 +66,7 @@ __all__ = [
     "SplitBatches",
     "SplitProducts",
     "SplitRows",
+    "TextEntries",
     "Timings",
     "TransposedConvolutions",
     "WidenFloat16",
@@ -120,6 +124,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (1, lambda options: SplitBatches()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: Recognise()),
+    (1, lambda options: CountTexts()),
     (1, lambda options: CommonSubexpressions()),
     (1, lambda options: DeadCode(options.entries)),
     (1, lambda options: SplitProducts()),
@@ -128,6 +133,7 @@ PIPELINE: tuple[tuple[int, Callable[[Options], Pass]], ...] = (
     (2, lambda options: PointwiseProducts()),
     (2, lambda options: BlockChannels(options.winograd)),
     (2, lambda options: PackMatrices()),
+    (1, lambda options: TextEntries(options.entries)),
     (0, lambda options: LambdaLift()),
     (0, lambda options: DeadCode(options.entries)),
     (0, lambda options: NameShapes()),
@@ -178,7 +184,8 @@ def run(
     show: Callable[[str], None] = print,
     timings: Timings | None = None,
 ) -> ir.Module:
-    """Applies the passes in order; `show` is given the text of the module behind each pass named in `print_after`.
+    """Applies the passes in order; `show` is given the text of the module behind each pass named in `print_after`, without large
+    constants.
 
     Raises UnknownPassError for a name that no pass has.
     """
@@ -196,5 +203,5 @@ def run(
         if step.name in wanted or "all" in wanted:
             from ..text import print_module
 
-            show(f"# after {step.name}\n{print_module(module)}")
+            show(f"# after {step.name}\n{print_module(module, elide=True)}")
     return module

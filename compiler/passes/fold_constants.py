@@ -80,7 +80,7 @@ class _Folder(Rewriter):
     def _is_small(self, operator: Operator, call: ir.OperatorCall, arrays: list[np.ndarray]) -> bool:
         inputs = [ir.Constant(array).type for array in arrays]
         types = operator.result_types(inputs, call.attributes)
-        return effort.may_fold(operator, inputs, types, call.attributes, self.options.free_bytes)
+        return effort.may_fold(operator, inputs, types, call.attributes, arrays, self.options.free_bytes)
 
 
 def _is_elementwise(expr: ir.Expr) -> bool:

@@ -9,7 +9,8 @@ again wherever they are used. Two primitives never wait for each other: a merge 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...formats import dims
@@ -51,13 +52,41 @@ class _Group:
 
     members: list[ir.Binding]
     kind: Fusion | None  # of the operator that decides what may join; None for what is no operator call
-    first: int  # positions of its members in the block
-    last: int
+    last: int  # the position in the block of its last member
+    place: int = 0  # among the groups: see _Order
     inputs: dict[ir.Var, None] = field(default_factory=dict)  # variables from outside that must be known before
     merged_into: _Group | None = None
 
     def find(self) -> _Group:
         return self if self.merged_into is None else self.merged_into.find()
+
+
+class _Order:
+    """Groups in an order in which each stands behind those that it needs. Places are numbers with room for others between them:
+    what stays is not touched when others move."""
+
+    _ROOM = 1 << 128
+
+    def __init__(self) -> None:
+        self._places: list[int] = []  # ascending; those that were left are among them
+
+    def append(self, group: _Group) -> None:
+        group.place = (self._places[-1] if self._places else 0) + self._ROOM
+        self._places.append(group.place)
+
+    def move(self, groups: Sequence[_Group], before: _Group, everyone: Callable[[], Iterable[_Group]]) -> None:
+        """Puts groups, in the order that they have, before another one; `everyone` gives all groups."""
+        at = bisect_left(self._places, before.place)
+        if before.place - (self._places[at - 1] if at else 0) <= len(groups):
+            for group in everyone():
+                group.place *= self._ROOM
+            self._places = [place * self._ROOM for place in self._places]
+        lowest = self._places[at - 1] if at else 0
+        step = (before.place - lowest) // (len(groups) + 1)
+        places = [lowest + step * number for number in range(1, len(groups) + 1)]
+        self._places[at:at] = places
+        for group, place in zip(sorted(groups, key=lambda group: group.place), places, strict=True):
+            group.place = place
 
 
 class _BlockFusion:
@@ -69,7 +98,7 @@ class _BlockFusion:
         self.free: dict[ir.Var, ir.Binding] = {}  # values of no input
         self.users: dict[ir.Var, list[_Group | None]] = {}  # None: the block's result
         self.provider: dict[str, ir.Var] = {}  # of dimension variables that MatchShape binds
-        self.across = [0] * (len(block.bindings) + 1)  # groups with members before each position and from it on
+        self.order = _Order()
 
     def run(self) -> ir.Block:
         for position, binding in enumerate(self.block.bindings):
@@ -88,7 +117,8 @@ class _BlockFusion:
             ir.map_atoms(binding.value, lambda atom: atom, self._inner) if any(ir.blocks_of(binding.value)) else None
         )
         binding = binding if value is None else dataclasses.replace(binding, value=value)
-        group = _Group([binding], self._kind(binding), position, position)
+        group = _Group([binding], self._kind(binding), position)
+        self.order.append(group)
         group.inputs = dict.fromkeys(self._needs(binding))
         if self.effects.has(binding.value):
             if self.last_effect is not None:
@@ -172,24 +202,22 @@ class _BlockFusion:
     def _try_merge(self, producer: _Group, consumer: _Group, shared: Type | None) -> _Group:
         """The group that both become, or `consumer` when they stay two. `shared`: a type whose shape they must agree on."""
         producer, consumer = producer.find(), consumer.find()
-        if (
-            producer is consumer
-            or not self._may_merge(producer, consumer, shared)
-            or self._would_wait(producer, consumer)
-        ):
+        if producer is consumer or not self._may_merge(producer, consumer, shared):
+            return consumer
+        between = self._needed_between(producer, consumer)
+        if between is None:
             return consumer
         kind = consumer.kind if producer.kind is Fusion.ELEMENTWISE else producer.kind
         members = self._in_order([*producer.members, *consumer.members])
-        first, last = min(producer.first, consumer.first), max(producer.last, consumer.last)
-        merged = _Group(members, kind, first, last)
+        merged = _Group(members, kind, max(producer.last, consumer.last), producer.place)
         inside = {member.var for member in members}
         merged.inputs = {var: None for var in (*producer.inputs, *consumer.inputs) if var not in inside}
         if self.supports is not None and merged.kind is not Fusion.ELEMENTWISE and not self._is_supported(members):
             return consumer
+        if between:  # before what is now one with the producer
+            self.order.move(between, producer, lambda: {group.find() for group in self.groups.values()})
+            merged.place = producer.place
         producer.merged_into = consumer.merged_into = merged
-        for group, change in ((producer, -1), (consumer, -1), (merged, 1)):
-            for position in range(group.first + 1, group.last + 1):
-                self.across[position] += change
         return merged
 
     def _in_order(self, members: list[ir.Binding]) -> list[ir.Binding]:
@@ -232,23 +260,21 @@ class _BlockFusion:
             if any(user is None or user.find() not in both for user in self.users.get(member.var, ()))
         ]
 
-    def _would_wait(self, producer: _Group, consumer: _Group) -> bool:
-        """Whether something between the two needs the one and is needed by the other."""
-        both = {producer, consumer}
-        earliest = min(producer.first, consumer.first)
-        while self.across[earliest]:  # a group before it may have members behind it, and what these need
-            earliest -= 1
-        seen: set[_Group] = set()
-        pending = [self.groups[var].find() for group in both for var in group.inputs]
-        pending = [group for group in pending if group not in both]
+    def _needed_between(self, producer: _Group, consumer: _Group) -> list[_Group] | None:
+        """What the consumer needs that stands behind the producer in the order; None where some of that needs the producer: the
+        two as one would wait for it, and it for them. Nothing else than what stands there is looked at."""
+        seen: dict[_Group, None] = {}
+        pending = [self.groups[var].find() for var in consumer.inputs]
         while pending:
             group = pending.pop()
-            if group in both:
-                return True
-            if group not in seen and group.last >= earliest:
-                seen.add(group)
-                pending += [self.groups[var].find() for var in group.inputs]
-        return False
+            if group is producer or group.place < producer.place or group in seen:
+                continue
+            seen[group] = None
+            needed = [self.groups[var].find() for var in group.inputs]
+            if producer in needed:
+                return None
+            pending += needed
+        return list(seen)
 
     def _is_supported(self, members: list[ir.Binding]) -> bool:
         assert self.supports is not None

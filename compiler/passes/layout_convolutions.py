@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...formats.types import TensorType
 from .. import ir
 from ..operators.blocked import FEW, is_for_depthwise
@@ -139,11 +141,27 @@ def _winograd_tiles(blocker: Blocker, it: _Convolution) -> Tiles | None:
     each, met = it.channels // it.groups, math.prod(slices)
     if not is_plain or not is_known or it.axes > 3 or max(between) > 1 or (met > 1 and each % BLOCK):
         return None
+    if _is_whole(blocker, it.x) and _is_whole(
+        blocker, it.weight
+    ):  # their sums are exact, but not those of transformed tiles
+        return None
     batch, _, *spatial = it.result.shape
     *piles, lines, columns = (1, *spatial)
     images = math.prod(size for size in (batch, *piles) if isinstance(size, int))
     blocks, sizes = -(-it.outputs // it.groups // BLOCK), (likely_size(lines), likely_size(columns))
     return blocker.winograd(Problem(images, met * each, blocks, *sizes, (height, width), (down, across), it.groups))
+
+
+def _is_whole(blocker: Blocker, atom: ir.Atom) -> bool:
+    """Whether all elements are known to be whole numbers: converted integers, or those less a zero point."""
+    if isinstance(atom, ir.Constant):
+        return bool(np.all(np.trunc(atom.value) == atom.value))
+    call = blocker.calls.get(atom)  # type: ignore[arg-type]
+    if call is None:
+        return False
+    if call.operator == "cast":
+        return not tensor_type(call.args[0]).dtype.is_float or _is_whole(blocker, call.args[0])
+    return call.operator == "subtract" and all(_is_whole(blocker, each) for each in call.args)
 
 
 def _steps(it: _Convolution) -> tuple[int, ...]:

@@ -88,7 +88,7 @@ def convolution_sums(call: ir.OperatorCall) -> DType | None:
     x, weight, *zeros = call.args
     x_zero, weight_zero = (*zeros, None, None)[:2]
     image, attributes = tensor_type(x), lookup(call.operator).bind(call.attributes)
-    sizes = (*image.shape[1:], *(attributes["pads"] or ()))
+    sizes = (image.shape[1], *(attributes["pads"] or ()))
     is_known = all(isinstance(size, int) for size in sizes) and 0 not in image.shape[1:] and 3 <= image.rank <= 5
     has_point = x_zero is None or all(dim == 1 for dim in tensor_type(x_zero).shape)
     if not is_known or not has_point or not isinstance(weight, ir.Constant) or 0 in weight.array.shape:
@@ -147,10 +147,15 @@ def _around(blocker: Blocker, image: ir.Atom, zero: ir.Atom, pads: tuple[int, ..
     around = (0, 0, *pads[:axes], 0, 0, 0, *pads[axes:], 0)
     if isinstance(zero, ir.Constant):
         return blocker.emit("pad", image, pads=around, value=float(zero.value.item()))
-    inside = np.full(tuple(map(integer, tensor_type(image).shape[2:-1])), True)
-    mask = np.pad(inside, list(zip(pads[:axes], pads[axes:], strict=True)))[..., np.newaxis]
+    whole, edges = tensor_type(image).shape[2:-1], (*pads[:axes], 0, *pads[axes:], 0)
+    if all(isinstance(size, int) for size in whole):
+        inside = np.full((*map(integer, whole), 1), True)
+        mask: ir.Atom = constant(np.pad(inside, list(zip(edges[: axes + 1], edges[axes + 1 :], strict=True))))
+    else:
+        ones = blocker.emit("full", shape=(*whole, 1), value=1.0, dtype=DType.uint8)
+        mask = blocker.emit("cast", blocker.emit("pad", ones, pads=edges), dtype=DType.bool)
     point = blocker.emit("cast", zero, dtype=DType.uint8)
-    return blocker.emit("where", constant(mask), blocker.emit("pad", image, pads=around), point)
+    return blocker.emit("where", mask, blocker.emit("pad", image, pads=around), point)
 
 
 def convolution_by_floats(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
@@ -159,10 +164,20 @@ def convolution_by_floats(emitter: Emitter, call: ir.OperatorCall) -> ir.Atom:
     x_zero, weight_zero = (*zeros, None, None)[:2]
     attributes = lookup(call.operator).bind(call.attributes)
     result = attributes.pop("dtype")
-    terms = dims.product(tensor_type(weight).shape[1:])  # type: ignore[arg-type]
-    exact = DType.float32 if isinstance(terms, int) and terms <= _EXACT_TERMS else DType.float64
+    exact = DType.float32 if _are_exact_in_float32(weight, weight_zero) else DType.float64
     operands = _centred(emitter, x, x_zero, exact), _centred(emitter, weight, weight_zero, exact)
     return emitter.emit("cast", emitter.emit("conv", *operands, **attributes), dtype=result)
+
+
+def _are_exact_in_float32(weight: ir.Atom, zero: ir.Atom | None) -> bool:
+    """Whether no sum of 8-bit numbers times an output's weights, nor a part of one, can be too long for a float32."""
+    terms = dims.product(tensor_type(weight).shape[1:])  # type: ignore[arg-type]
+    if isinstance(terms, int) and terms <= _EXACT_TERMS:
+        return True
+    if not isinstance(weight, ir.Constant) or not (zero is None or isinstance(zero, ir.Constant)):
+        return False
+    centred = weight.value.astype(np.int64) - (0 if zero is None else zero.value)
+    return bool(np.all(255 * np.abs(centred).sum(axis=tuple(range(1, centred.ndim))) < 1 << 24))
 
 
 def as_int32(emitter: Emitter, x: ir.Atom) -> ir.Atom:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...formats.calling import public
-from ...formats.errors import ArgumentError, CompileBudgetError, CompileError, TreadleError
+from ...formats.calling import public, raised, told
+from ...formats.errors import ArgumentError, CompileBudgetError, CompileError, TreadleError, UnknownAttributeError
+from ...formats.names import near
 from .. import ir
 
 
@@ -33,7 +34,7 @@ class Placed:
 
     @property
     def name(self) -> str:
-        return self.run.name
+        return _name(self.run) or ""
 
     def __call__(self, module: ir.Module) -> ir.Module:
         from ..infer import infer_types
@@ -45,31 +46,41 @@ class Placed:
             return infer_types(made)
         except CompileBudgetError:
             raise
+        except UnknownAttributeError as error:  # the fault is the pass's
+            raise CompileError(f"the pass {self.name!r} raised {raised(error, self.run)}") from error
         except TreadleError as error:
             raise CompileError(
                 f"the pass {self.name!r}: {error.message}", function=error.function, node=error.node
             ) from error
         except Exception as error:
-            raise CompileError(f"the pass {self.name!r} raised {type(error).__name__}: {error}") from error
+            raise CompileError(f"the pass {self.name!r} raised {raised(error, self.run)}") from error
 
 
 @public
 def after(name: str, run: OwnPass) -> Placed:
-    """Has a pass run behind the last run of the pass `name`, for `treadle.compile(…, passes=[…])`. Raises ArgumentError."""
+    """Has a pass run behind the last run of the pass `name`, for `treadle.compile(…, passes=[…])`. It is a function from module
+    to module, or an object that is called so and has a `name`. Raises ArgumentError."""
     return _placed(name, run, True)
 
 
 @public
 def before(name: str, run: OwnPass) -> Placed:
-    """Has a pass run before the first run of the pass `name`, for `treadle.compile(…, passes=[…])`. Raises ArgumentError."""
+    """Has a pass run before the first run of the pass `name`, for `treadle.compile(…, passes=[…])`. It is a function from module
+    to module, or an object that is called so and has a `name`. Raises ArgumentError."""
     return _placed(name, run, False)
 
 
 def _placed(name: str, run: OwnPass, is_after: bool) -> Placed:
-    if isinstance(run, type) or not callable(run) or not isinstance(getattr(run, "name", None), str):
-        came = f"the class {run.__name__}" if isinstance(run, type) else type(run).__name__
+    if isinstance(run, type) or not callable(run) or not _name(run):
+        came = f"the class {run.__name__}" if isinstance(run, type) else told(run)
         raise ArgumentError(f"expected a pass, which has a name and is called with a module, {came} came")
     return Placed(run, name, is_after)
+
+
+def _name(run: OwnPass) -> str | None:
+    """What a pass is called: as it says itself, or, of a function, as Python calls it."""
+    name = getattr(run, "name", None) or getattr(run, "__name__", None)
+    return name if isinstance(name, str) and name.isidentifier() else None
 
 
 def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed]) -> list[OwnPass]:
@@ -79,13 +90,15 @@ def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed]) -> list[OwnP
     for each in placed:
         if not isinstance(each, Placed):
             raise CompileError(
-                f"passes: expected what treadle.after and treadle.before give, {type(each).__name__} came"
+                f"passes: expected what treadle.after and treadle.before give, {told(each)} came; for instance "
+                'treadle.after("simplify", my_pass)'
             )
         places = [number for number, step in enumerate(result) if step.name == each.beside]
         if not places:
-            names = ", ".join(dict.fromkeys(step.name for step in result))
+            names = list(dict.fromkeys(step.name for step in result))
             raise CompileError(
-                f"the pass {each.name!r} is to run beside {each.beside!r}, which does not run; these do: {names}"
+                f"the pass {each.name!r} is to run beside {each.beside!r}, which does not run; these do: {', '.join(names)}"
+                f"{near(each.beside, names)}"
             )
         at = places[-1] + 1 if each.is_after else places[0]
         while each.is_after and at < len(result) and _is_like(result[at], each):

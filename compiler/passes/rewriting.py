@@ -52,8 +52,9 @@ class Rewriter:
 
     def with_new_operands(self, binding: ir.Binding) -> ir.Binding:
         if isinstance(binding.value, ir.OperatorCall) and not any(arg in self.atoms for arg in binding.value.args):
-            return binding  # the common case, unchanged
-        return dataclasses.replace(binding, value=ir.map_atoms(binding.value, self.atom, self.block))
+            return binding  # the common case
+        value = ir.map_atoms(binding.value, self.atom, self.block)
+        return binding if value is binding.value else dataclasses.replace(binding, value=value)
 
     def atom(self, atom: ir.Atom) -> ir.Atom:
         while isinstance(atom, ir.Var) and atom in self.atoms:

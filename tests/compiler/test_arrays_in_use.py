@@ -107,3 +107,12 @@ assert main(np.ones(1 << 16, np.float32)).numpy().sum() == 2 << 16
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_after_calls_that_the_host_had_a_part_in_their_arrays_may_be_resized_again() -> None:
+    x = var("x", ("n", "n"))
+    vm = treadle.VirtualMachine(treadle.compile(Module(main=function([x], op.determinant(x))), progress=False))
+    array = np.eye(3, dtype=np.float32)
+    for _ in range(100):
+        assert vm["main"](array).numpy() == 1
+    array.resize(4, refcheck=False)

@@ -156,6 +156,98 @@ class Columns(nn.Module):
         return (weights @ value.transpose(2, 3)).transpose(2, 3).flatten(1, 2)
 
 
+class GraphAttention(nn.Module):
+    """Nodes and edges of a graph, both any number: what each edge says is weighed over those that end at its node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.ends = nn.Parameter(torch.randn(2, 2, 4))
+
+    def forward(self, x: Any, edges: Any) -> Any:
+        nodes = x.shape[0]
+        hidden = self.enter(x).view(-1, 2, 4)
+        ends = [(hidden * each).sum(-1)[at] for each, at in zip(self.ends, edges, strict=True)]
+        logits = functional.leaky_relu(ends[0] + ends[1], 0.2)
+        where = edges[1][:, None].expand(-1, 2)
+        most = torch.full((nodes, 2), -1e9).scatter_reduce(0, where, logits, "amax")
+        weights = torch.exp(logits - most[edges[1]])
+        totals = torch.zeros(nodes, 2).scatter_add(0, where, weights)
+        said = (weights / totals[edges[1]]).unsqueeze(-1) * hidden[edges[0]]
+        places = edges[1][:, None].expand(-1, 8)
+        return self.leave(functional.elu(torch.zeros(nodes, 8).scatter_add(0, places, said.flatten(1))))
+
+
+class Flow(nn.Module):
+    """A normalising flow of coupling layers (RealNVP): half of the columns shift and scale the other half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 6)) for _ in range(3))
+        self.register_buffer("order", torch.tensor([3, 0, 4, 1, 5, 2]))
+
+    def forward(self, x: Any) -> Any:
+        volume = torch.zeros(x.shape[0])
+        for layer in self.layers:
+            kept, moved = x.chunk(2, -1)
+            scale, shift = layer(kept).chunk(2, -1)
+            scale = torch.tanh(scale)
+            volume = volume + scale.sum(-1)
+            x = torch.cat([kept, moved * torch.exp(scale) + shift], -1)[:, self.order]
+        return volume - 0.5 * x.pow(2).sum(-1)
+
+
+class Translator(nn.Module):
+    """A recurrent encoder in both directions, and a decoder that attends to it, one step after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.bridge, self.head = nn.Embedding(20, 6), nn.Linear(10, 8), nn.Linear(8, 20)
+        self.encoder = nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)
+        self.decoder, self.query = nn.LSTM(6 + 10, 8, batch_first=True), nn.Linear(8, 10)
+
+    def forward(self, source: Any, target: Any) -> Any:
+        memory, _ = self.encoder(self.table(source))
+        hidden = torch.tanh(self.bridge(memory.mean(1)))[None]
+        state, steps = (hidden, torch.zeros_like(hidden)), []
+        for at in range(target.shape[1]):
+            weights = (self.query(state[0][0])[:, None] * memory).sum(-1).softmax(-1)
+            context = (weights[..., None] * memory).sum(1)
+            y, state = self.decoder(torch.cat([self.table(target[:, at]), context], -1)[:, None], state)
+            steps.append(self.head(y[:, 0]))
+        return torch.stack(steps, 1)
+
+
+class Codes(nn.Module):
+    """An autoencoder whose middle is rows of a table, the nearest ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(12, 4))
+        self.encoder = nn.Sequential(nn.Conv2d(3, 8, 4, 2, 1), nn.ReLU(), nn.Conv2d(8, 4, 4, 2, 1))
+        self.decoder = nn.Sequential(nn.ConvTranspose2d(4, 8, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(8, 3, 4, 2, 1))
+
+    def forward(self, x: Any) -> Any:
+        hidden = self.encoder(x).permute(0, 2, 3, 1)
+        rows = hidden.reshape(-1, 4)
+        far = rows.pow(2).sum(1, keepdim=True) + self.table.pow(2).sum(1) - 2 * rows @ self.table.t()
+        return self.decoder(self.table[far.argmin(1)].view(hidden.shape).permute(0, 3, 1, 2))
+
+
+class Neighbours(nn.Module):
+    """Points, each with its nearest ones (DGCNN)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edge, self.head = nn.Linear(6, 8), nn.Linear(8, 5)
+
+    def forward(self, x: Any) -> Any:
+        near = (x[:, :, None] - x[:, None]).pow(2).sum(-1).topk(4, -1, largest=False).indices
+        around = torch.gather(x[:, None].expand(-1, x.shape[1], -1, -1), 2, near[..., None].expand(-1, -1, -1, 3))
+        middle = x[:, :, None].expand_as(around)
+        return self.head(self.edge(torch.cat([around - middle, middle], -1)).relu().amax(2).amax(1))
+
+
 def floats(*shape: int) -> Any:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
 
@@ -178,6 +270,16 @@ MODELS: dict[str, Model] = {
         (floats(1, 3, 40, 64),),
     ),
     "columns": (Columns, (floats(2, 8, 5),), {"x": {0: "batch", 2: "length"}}, (floats(3, 8, 11),)),
+    "graph attention": (
+        GraphAttention,
+        (floats(9, 6), tokens(2, 20, most=9)),
+        {"x": {0: "nodes"}, "edges": {1: "count"}},
+        (floats(14, 6), tokens(2, 31, most=14)),
+    ),
+    "flow": (Flow, (floats(4, 6),), {"x": {0: "batch"}}, (floats(7, 6),)),
+    "translator": (Translator, (tokens(2, 6), tokens(2, 3)), {}, (tokens(2, 6), tokens(2, 3))),
+    "codes": (Codes, (floats(2, 3, 16, 24),), {"x": {0: "batch"}}, (floats(3, 3, 16, 24),)),
+    "neighbours": (Neighbours, (floats(2, 10, 3),), {}, (floats(2, 10, 3),)),
     "speech": (Speech, (floats(2, 96), tokens(2, 4)), {}, (floats(2, 96), tokens(2, 4))),
 }
 
@@ -272,3 +374,20 @@ def test_a_decoder_that_loops() -> None:
         feeds = {"token": first.numpy(), "steps": np.array(count)}
         expected = [each.detach().numpy() for each in module(first, torch.tensor(count))]
         assert_alike(compiled(content, feeds), expected)
+
+
+@pytest.mark.parametrize("name", ["cnn", "transformer", "codes"])
+@pytest.mark.parametrize("keeps", [False, True], ids=["all", "inside"])
+def test_what_onnxruntimes_converter_makes_float16(name: str, keeps: bool) -> None:
+    """Where inputs and outputs keep their types, it writes the casts of inputs behind the nodes that read them."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    make, inputs, axes, _ = MODELS[name]
+    torch.manual_seed(0)
+    content = exported(make().eval(), inputs, axes if name != "transformer" else {"ids": {0: "batch"}}, dynamo=False)
+    model = convert_float_to_float16(onnx.load_from_string(content), keep_io_types=keeps)
+    feeds = {info.name: each.numpy() for info, each in zip(model.graph.input, inputs, strict=True)}
+    if not keeps:
+        feeds = {key: each.astype(np.float16) if each.dtype == np.float32 else each for key, each in feeds.items()}
+    content = model.SerializeToString()
+    assert_alike(compiled(content, feeds), by_onnxruntime(content, feeds), 5e-3)

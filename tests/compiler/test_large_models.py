@@ -12,8 +12,9 @@ import pytest
 import treadle
 from onnx import helper, numpy_helper
 from treadle.compiler import ir, spill
+from treadle.compiler.tables import Tables
 from treadle.compiler.weights import computed
-from treadle.formats import mapped
+from treadle.formats import constants, mapped
 from treadle.formats.errors import FileError, ModelError
 from treadle.tools.zoo.llama import llama
 
@@ -92,6 +93,26 @@ def test_pages_that_may_be_changed_are_never_given_back(mode: str, tmp_path: Pat
     array[:] = 7
     mapped.release(array)
     assert array.min() == 7
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_copies_of_turned_tensors_have_the_same_elements(axes: tuple[int, ...]) -> None:
+    turned = np.arange(300 * 70 * 16, dtype=np.float32).reshape(300, 70, 16).transpose(axes)
+    copy = constants.aligned_copy(turned)
+    assert copy.flags.c_contiguous
+    assert copy.ctypes.data % 64 == 0
+    assert np.array_equal(copy, turned)
+    constants.copy_elements(copy, turned[::-1])
+    assert np.array_equal(copy, turned[::-1])
+
+
+def test_constants_that_differ_where_nobody_looks_first_are_two() -> None:
+    first = np.zeros(1 << 20, np.uint8)
+    second, third = first.copy(), first.copy()
+    second[5000] = 1
+    tables = Tables(ir.Module({}))
+    places = [tables.constant(ir.Constant(ir.frozen(array))) for array in (first, second, third, second.copy())]
+    assert places == [0, 1, 0, 1]
 
 
 # ---- what files of models may say ----

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import treadle
-from onnx import parser
-from treadle.formats.errors import CompileError, ModelError
+from onnx import TensorProto, helper, numpy_helper, parser
+from treadle.formats.errors import CompileError, InferenceError, ModelError
 from treadle.tools.cli import main
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
@@ -45,9 +45,9 @@ def test_what_branches_take_is_needed() -> None:
 
 
 def test_an_input_is_of_another_type_and_shape() -> None:
-    _, executable = compiled(outputs=["b"], dtypes={"x": "float16"}, shapes={"x": ("n", 3, "m")})
-    assert str(executable.inputs("main")[0].type) == "float16[n, 3, m]"
-    assert str(executable.outputs("main")[0].type) == "float16[n, 3, m]"
+    _, executable = compiled(outputs=["b"], dtypes={"x": "float16"}, shapes={"x": ("n", "m")})
+    assert str(executable.inputs("main")[0].type) == "float16[n, m]"
+    assert str(executable.outputs("main")[0].type) == "float16[n, m]"
 
 
 def test_an_input_can_be_a_result() -> None:
@@ -93,3 +93,44 @@ def test_the_command_line_takes_them_too(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["info", f"{tmp_path}/m.trdl"]) == 0
     assert "float64[n, 2]" in capsys.readouterr().out
     assert main([*made, "--dtype", "x"]) == 2
+
+
+def test_a_size_that_stands_on_two_axes_is_one_size_whatever_its_name_is() -> None:
+    for text in ("2*k", "batch size"):
+        model = parser.parse_model(TEXT)
+        for info in model.graph.input[:2]:
+            info.type.tensor_type.shape.dim[0].dim_param = text
+        executable = treadle.compile(model.SerializeToString(), embed_native=False, outputs=["b"])
+        assert executable.inputs("main")[0].type.rank == 2
+    square = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, m] x) => (float[n, m] y) { y = Relu (x) }"""
+    model = parser.parse_model(square).SerializeToString()
+    executable = treadle.compile(model, embed_native=False, shapes={"x": ("2*k", "k*2")})
+    rows, columns = executable.inputs("main")[0].type.shape
+    assert rows == columns
+    with pytest.raises(treadle.errors.ShapeError):
+        treadle.VirtualMachine(executable, kernels="cached")["main"](np.zeros((2, 4), np.float32))
+
+
+def test_onnx_codes_are_element_types_too() -> None:
+    _, executable = compiled(outputs=["b"], dtypes={"x": TensorProto.FLOAT16})
+    assert str(executable.inputs("main")[0].type) == "float16[1, 3]"
+
+
+def test_what_the_model_holds_is_a_result_too() -> None:
+    model = parser.parse_model(TEXT)
+    model.graph.initializer.append(numpy_helper.from_array(X, "held"))
+    executable = treadle.compile(model.SerializeToString(), embed_native=False, outputs=["held"])
+    assert np.array_equal(treadle.VirtualMachine(executable, kernels="cached")["main"]().numpy(), X)
+
+
+def test_messages_say_what_to_write_instead() -> None:
+    model = parser.parse_model(TEXT)
+    model.graph.node[0].name = "rectifier"
+    with pytest.raises(ModelError, match=r"'rectifier' is a node, whose values are \['a'\]"):
+        treadle.compile(model.SerializeToString(), outputs=["rectifier"])
+    with pytest.raises(ModelError, match=r"a str came; as a tuple: \('n', 3\)"):
+        compiled(outputs=["b"], shapes={"x": "n, 3"})
+    model.graph.node.append(helper.make_node("Add", ["x", "held"], ["s"]))
+    model.graph.initializer.append(numpy_helper.from_array(X, "held"))
+    with pytest.raises(InferenceError, match="dtypes are those of inputs alone"):
+        treadle.compile(model.SerializeToString(), outputs=["s"], dtypes={"x": "float16"})

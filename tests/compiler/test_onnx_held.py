@@ -74,6 +74,12 @@ def test_sequences_that_are_inputs_are_read_and_changed(items: Sequence[np.ndarr
     check(text, list(items), np.int64(place), np.float32([7, 8]))
 
 
+def test_an_empty_sequence_becomes_one_of_what_a_run_inserts() -> None:
+    text = """(double[n, m] x, int64 i) => (seq(double[n, m]) y) {
+        none = SequenceEmpty <dtype = 11> ()  y = SequenceInsert(none, x, i) }"""
+    assert plain(machine(text)(np.eye(2), np.int64(0))) == [np.eye(2).tolist()]
+
+
 @pytest.mark.parametrize("place", [3, -4, 100])
 def test_a_place_that_there_is_not_ends_the_run(place: int) -> None:
     text = "(seq(float[n]) s, int64 i) => (float[?] y) { y = SequenceAt(s, i) }"
@@ -104,6 +110,28 @@ def test_parts_of_sizes_that_are_an_input() -> None:
     check(text, np.arange(6, dtype=np.float32), np.int64([1, 0, 5]))
     with pytest.raises(ShapeError):
         machine(text)(np.arange(6, dtype=np.float32), np.int64([1, 2, 1]))
+
+
+def test_a_tensor_of_a_sequence_suits_the_weights_of_a_layer() -> None:
+    text = """(seq(float[t, b, f]) s, int64 i, float[1, 8, 3] w, float[1, 8, 2] r, float[1, 2, 2] h) => (float[?, ?, ?, ?] y) {
+        x = SequenceAt(s, i)  y = LSTM <hidden_size = 2> (x, w, r, , , h) }"""
+    rng = np.random.default_rng(0)
+    w, r, h, *items = (
+        rng.normal(size=(n, m, k)).astype("f") for n, m, k in [(1, 8, 3), (1, 8, 2), (1, 2, 2), (4, 2, 3), (1, 2, 3)]
+    )
+    check(text, items, np.int64(1), w, r, h)
+    with pytest.raises(ShapeError):
+        machine(text)([items[0][..., :2]], np.int64(0), w, r, h)
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+def test_a_tensor_of_a_sequence_suits_as_a_bias(operator: str) -> None:
+    text = f"""(float[1, 4, 3, 3] x, float[4, 4, 2, 2] w, seq(float[k]) s, int64 i) => (float[?, ?, ?, ?] y) {{
+        b = SequenceAt(s, i)  y = {operator} (x, w, b) }}"""
+    x, w = np.ones((1, 4, 3, 3), np.float32), np.ones((4, 4, 2, 2), np.float32)
+    check(text, x, w, [A, np.float32([1, 2, 3, 4])], np.int64(1))
+    with pytest.raises(ShapeError):
+        machine(text)(x, w, [A], np.int64(0))
 
 
 MAPPED = """(seq(float[n]) s, float t) => (seq(float[n]) y, seq(int64[1]) z) {
@@ -149,6 +177,40 @@ def test_branches_give_sequences_of_different_lengths() -> None:
 # ---- ranks ----
 
 
+def of_any_rank(text: str) -> Any:
+    """A model whose sequences hold tensors of any rank, which the text form does not know."""
+    model = parser.parse_model(HEAD + text)
+    for info in model.graph.input:
+        if info.type.HasField("sequence_type"):
+            info.type.sequence_type.elem_type.tensor_type.ClearField("shape")
+    return treadle.VirtualMachine(treadle.compile(model, embed_native=False, progress=False), kernels="cached")["main"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "new_axis"), [((3,), 0, 0), ((2, 3), 1, 0), ((2, 3), -1, 1), ((), 0, 1), ((1, 2, 2), 1, 1)]
+)
+def test_tensors_of_any_rank_are_joined(shape: tuple[int, ...], axis: int, new_axis: int) -> None:
+    call = of_any_rank(
+        f"""(seq(float[?]) s) => (y, z) {{ y = ConcatFromSequence <axis = {axis}, new_axis = {new_axis}> (s)
+        i = Constant <value_int = 0> ()  t = SequenceAt(s, i)  u = SequenceConstruct(t, t)
+        z = ConcatFromSequence <axis = {axis}, new_axis = {new_axis}> (u) }}"""
+    )
+    items = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) + 10 * k for k in range(3)]
+    join = np.stack if new_axis else np.concatenate
+    y, z = call(items)
+    assert plain(y) == join(items, axis=axis).tolist()
+    assert plain(z) == join([items[0]] * 2, axis=axis).tolist()
+    with pytest.raises(ExecutionError):
+        call([*items, np.zeros((1, 1, 1, 1), np.float32)])
+
+
+def test_tensors_of_any_rank_get_another_axis() -> None:
+    call = of_any_rank("""(seq(float[?]) s, int64 i) => (y) {
+        t = SequenceAt(s, i)  first = Constant <value_ints = [0]> ()  y = Unsqueeze(t, first) }""")
+    for items in ([A], [np.ones((1,) * 7, np.float32)]):
+        assert plain(call(items, np.int64(0))) == [items[0].tolist()]
+
+
 def test_tensors_of_any_rank_pass_through() -> None:
     text = "(seq(float) s) => (seq(float) y) { y = Identity(s) }"
     model = parser.parse_model(HEAD + text)
@@ -188,6 +250,37 @@ def test_a_rank_that_does_not_suit_a_node_ends_the_run() -> None:
     assert plain(call(np.bool_(False), x, y)) == (y @ -y.T).tolist()
     with pytest.raises(TreadleError):
         call(np.bool_(True), x, y)
+
+
+GROWN = """(int64 n, float[k] x) => (y, int64 count) {{
+    y, counts = Loop(n, , x) <body = b (int64 i, bool c, float[k] s) => (bool d, t, int64 r) {{
+        d = Identity(c)  first = Constant <value_ints = [{axis}]> ()  t = Unsqueeze(s, first)  r = Size(s) }}>
+    count = ReduceSum <keepdims = 0> (counts) }}"""
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("rounds", [0, 1, 3, 7])
+def test_a_state_of_a_loop_gets_another_axis_each_round(rounds: int, axis: int) -> None:
+    y, count = machine(GROWN.format(axis=axis))(np.int64(rounds), A)
+    assert np.asarray(y).shape == ((1,) * rounds + (2,) if axis == 0 else (2,) + (1,) * rounds)
+    assert plain(count) == 2 * rounds
+
+
+def test_a_state_of_more_axes_than_there_may_be_ends_the_run() -> None:
+    with pytest.raises(TreadleError):
+        machine(GROWN.format(axis=0))(np.int64(8), A)
+
+
+def test_texts_of_all_rounds_are_put_together() -> None:
+    text = """(string[n, 2] x, int64 k) => (y, z) {
+        y = Scan <num_scan_inputs = 1, body = b (string[2] s) => (string[2] t) { t = StringConcat(s, s) }> (x)
+        go = Constant <value_int = 1> ()  on = Cast <to = 9> (go)
+        z = Loop(k, on) <body = c (int64 i, bool c) => (bool d, string u) { d = Identity(c)  u = Cast <to = 8> (i) }> }"""
+    call = machine(text)
+    for rows in (0, 1, 3):
+        y, z = call(np.array([["a", "é"]] * rows, object).reshape(rows, 2), np.int64(rows))
+        assert plain(y) == [["aa", "éé"]] * rows
+        assert plain(z) == [str(number) for number in range(rows)]
 
 
 # ---- optional values ----
@@ -322,3 +415,58 @@ def test_a_type_that_only_has_the_name_is_no_array_of_any_rank() -> None:
     names = [constructor.name for constructor in RANKED.constructors]
     wrong = DataTypeDefinition("Ranked[x]", (), tuple(Constructor(name, ()) for name in names))
     assert form_of(wrong) == ""
+
+
+# ---- sizes that a run finds, where they meet ----
+
+
+def compressed(node: str, other: str = "float[m] y") -> str:
+    """A node of `v`, as long as a run finds, and `y`."""
+    return f"(float[n] x, bool[n] c, {other}) => (float[?] z) {{ v = Compress <axis = 0> (x, c)  {node} }}"
+
+
+@pytest.mark.parametrize(
+    "node", ["z = Add(v, y)", "w = Sub(y, v)  z = Mul(w, y)", "w = Mul(v, v)  u = Add(w, y)  z = Sub(v, u)"]
+)
+def test_one_of_two_sizes_may_be_1(node: str) -> None:
+    text = compressed(node)
+    call = machine(text)
+    x = np.float32([1, 2, 3, 4])
+    for kept, length in [(1, 3), (3, 1), (3, 3), (1, 1), (0, 1), (1, 0), (0, 0)]:
+        inputs = x, np.arange(4) < kept, np.arange(length, dtype=np.float32)
+        expected = ReferenceEvaluator(parser.parse_model(HEAD + text)).run(None, dict(zip("xcy", inputs, strict=True)))
+        agree([call(*inputs)], expected)
+    with pytest.raises(ShapeError, match=r"expected a tensor of shape \[[23]\], \[[23]\] came"):
+        call(x, np.arange(4) < 2, np.float32([1, 2, 3]))
+
+
+def test_a_size_that_a_run_finds_meets_a_number() -> None:
+    text = compressed("z = Add(v, y)", "float[3] y")
+    for kept in (1, 3):
+        check(text, np.float32([1, 2, 3, 4]), np.arange(4) < kept, np.float32([5, 6, 7]))
+    with pytest.raises(ShapeError):
+        machine(text)(np.float32([1, 2, 3, 4]), np.arange(4) < 2, np.float32([5, 6, 7]))
+
+
+def test_they_meet_among_batches_of_matrices() -> None:
+    text = """(float[n, k, k] x, bool[n] c, float[m, k, k] y) => (float[?, k, k] z) {
+        v = Compress <axis = 0> (x, c)  w = MatMul(v, y)  z = Max(w, v, y) }"""
+    rng = np.random.default_rng(0)
+    for kept, count in [(1, 2), (2, 1), (2, 2)]:
+        inputs = rng.normal(size=(3, 2, 2)).astype("f"), np.arange(3) < kept, rng.normal(size=(count, 2, 2)).astype("f")
+        check(text, *inputs)
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_a_size_that_never_is_another_one_may_be_1(length: int) -> None:
+    text = "(float[m] x) => (float[?] z) { a, b = Split <axis = 0, num_outputs = 2> (x)  z = Add(b, x) }"
+    check(text, np.arange(length, dtype=np.float32))
+    with pytest.raises(ShapeError):
+        machine(text)(np.zeros(4, np.float32))
+
+
+def test_sizes_that_inputs_name_are_held_equal_without_a_branch() -> None:
+    executable = treadle.compile(
+        parser.parse_model(HEAD + "(float[n] x, float[m] y) => (float[?] z) { z = Add(x, y) }")
+    )
+    assert len(executable.program.primitives) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx import helper
 from treadle.formats.assembly import parse_assembly
 from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, TreadleError, UnsupportedOperatorError
 from treadle.formats.executable import Executable
+from treadle.vm import context
 
 ML = "ai.onnx.ml"
 FLOATS = helper.make_tensor_value_info("x", T.FLOAT, ["n", 2])
@@ -21,7 +23,11 @@ FLOATS = helper.make_tensor_value_info("x", T.FLOAT, ["n", 2])
 def machine(node: onnx.NodeProto | list[onnx.NodeProto], *inputs: onnx.ValueInfoProto) -> Any:
     """Compiled, saved, loaded, verified."""
     nodes = node if isinstance(node, list) else [node]
-    outputs = [onnx.ValueInfoProto(name=name) for name in nodes[-1].output]
+    return machine_of(nodes, nodes[-1].output, *inputs)
+
+
+def machine_of(nodes: list[onnx.NodeProto], names: Sequence[str], *inputs: onnx.ValueInfoProto) -> Any:
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid(ML, 4)]
     graph = helper.make_graph(nodes, "g", list(inputs), outputs)
     data = treadle.compile(helper.make_model(graph, opset_imports=opsets), progress=False).as_bytes()
@@ -62,6 +68,32 @@ def test_zip_map_stands_beside_other_outputs() -> None:
         helper.make_node("Identity", ["z"], ["y"]),
     ]
     assert machine(nodes, FLOATS)(np.array([[1, 2]], np.float32)) == [{0: -1.0, 1: -2.0}]
+
+
+@pytest.mark.parametrize("makes_arrays", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("keys", [2, 65, 3000])  # written out; too many for that; keys that are not copied
+def test_labels_and_maps_are_the_same_whoever_makes_the_arrays(
+    keys: int, rows: int, makes_arrays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context.python_layout(), "makes_arrays", makes_arrays)
+    names = [f"label {number}" for number in range(keys)]
+    x = np.random.default_rng(0).random((rows, keys), np.float32)
+    nodes = [
+        helper.make_node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+        helper.make_node("LabelEncoder", ["best"], ["label"], domain=ML, keys_int64s=range(keys), values_strings=names),
+        helper.make_node("ZipMap", ["x"], ["maps"], domain=ML, classlabels_strings=names),
+    ]
+    info = helper.make_tensor_value_info("x", T.FLOAT, ["n", keys])
+    before = None
+    call = machine_of(nodes, ["label", "maps"], info)
+    for _ in range(3):
+        label, maps = call(x)
+        assert label.numpy().tolist() == [names[row.argmax()] for row in x]
+        assert maps == [dict(zip(names, row, strict=True)) for row in x.tolist()]
+        del label, maps
+        assert before in (None, context.live_bytes())
+        before = context.live_bytes()
 
 
 def test_maps_are_vectors_by_a_vocabulary() -> None:

@@ -16,7 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 from treadle.compiler import effort
 from treadle.compiler.frontend import onnx_table
 from treadle.compiler.frontend.onnx import from_onnx
+from treadle.compiler.operators import lookup
+from treadle.formats.dtypes import DType
 from treadle.formats.errors import CompileError, FileError, LimitError, ModelError, TreadleError
+from treadle.formats.types import TensorType
 
 SECONDS = 20  # of this process; seconds alone, and room for slow machines
 NODE = helper.make_node
@@ -27,7 +30,8 @@ def info(name: str, shape: Sequence[int | str] | None, kind: int = TensorProto.F
 
 
 def tensor(name: str, value: Any) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.asarray(value), name)
+    array = np.asarray(value)
+    return numpy_helper.from_array(array.astype(object) if array.dtype.kind == "U" else array, name)
 
 
 def model(
@@ -76,10 +80,10 @@ def nested_loops(depth: int, rounds: int) -> bytes:
     return model([NODE("Loop", ["n", "true", "x"], ["y"], body=body(depth - 1))], weights)
 
 
-def reduced(nodes: Sequence[onnx.NodeProto], weights: Sequence[onnx.TensorProto], kind: int) -> bytes:
+def reduced(nodes: Sequence[onnx.NodeProto], weights: Sequence[onnx.TensorProto], kind: int, size: int = 1) -> bytes:
     """A model that adds the sum of the tensor `big` to its input."""
     ends = [NODE("ReduceSum", ["big"], ["sum"]), NODE("Add", ["x", "sum"], ["y"])]
-    return model([*nodes, *ends], weights, shape=(1,), kind=kind)
+    return model([*nodes, *ends], weights, shape=(size,), kind=kind)
 
 
 def repeated(operator: str, count: int) -> bytes:
@@ -131,6 +135,29 @@ def repeated_arithmetic(operator: str) -> bytes:
     return model(nodes, [tensor("three", np.array([3]))], shape=("n", "m"))
 
 
+def tensors_of_any_rank(count: int) -> bytes:
+    """The greatest of so many, each of which has one of nine ranks."""
+    names = [f"t{i}" for i in range(count)]
+    nodes = [NODE("SequenceAt", ["s", "place"], [name]) for name in names]
+    given = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    nodes += [NODE("Max", names, ["z"]), NODE("SequenceConstruct", ["z"], ["y"])]
+    result = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [given], [result], [tensor("place", np.array(0))])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+
+
+def many_gradients(count: int) -> bytes:
+    """Of each node of a chain, by all before it."""
+    nodes, training = [], "ai.onnx.preview.training"
+    for i in range(count):
+        before = f"v{i}" if i else "x"
+        nodes += [NODE("Tanh", [before], [f"v{i + 1}"])]
+        nodes += [NODE("Gradient", ["x"], [f"d{i}"], domain=training, xs=["x"], y=f"v{i + 1}")]
+    graph = helper.make_graph(nodes, "g", [info("x", [4])], [info(f"d{count - 1}", None)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(training, 1)]
+    return helper.make_model(graph, opset_imports=opsets).SerializeToString()
+
+
 COMPILED: dict[str, Callable[[], bytes]] = {
     "four loops of 500 rounds": lambda: nested_loops(4, 500),
     "a number expanded to 10^11": lambda: repeated("Expand", 10**11),
@@ -142,9 +169,25 @@ REFUSED: dict[str, Callable[[], bytes]] = {
     "functions that call ten each": functions_that_call_ten,
     "24 loops in each other": lambda: nested_loops(24, 100_000),
     "a list of 16^12 dimensions": doubled_dimensions,
-    "squares of dimensions": lambda: repeated_arithmetic("Mul"),
-    "quotients of quotients": lambda: repeated_arithmetic("Div"),
+    "gradients of 400 nodes": lambda: many_gradients(400),
+    "nine ranks of each of six tensors": lambda: tensors_of_any_rank(6),
     "a number expanded to 10^12": lambda: repeated("Expand", 10**12),
+    "a sequence of 10^9 parts": lambda: model(
+        [NODE("SplitToSequence", ["x"], ["s"], axis=0), NODE("ConcatFromSequence", ["s"], ["y"], axis=0)],
+        shape=(10**9,),
+    ),
+    "a shape of 10^6 sizes that a run tells": lambda: model(
+        [NODE("Expand", ["one", "x"], ["y"])], [tensor("one", np.array([1]))], shape=(10**6,), kind=TensorProto.INT64
+    ),
+    "sums over 10^4 axes that a run tells": lambda: reduced(
+        [NODE("ReduceSum", ["ones", "x"], ["big"])],
+        [tensor("ones", np.ones((2, 2), np.int64))],
+        TensorProto.INT64,
+        10**4,
+    ),
+    "a tensor of 10^4 axes that a run tells": lambda: reduced(
+        [NODE("Reshape", ["ones", "x"], ["big"])], [tensor("ones", np.ones((2, 2), np.int64))], TensorProto.INT64, 10**4
+    ),
 }
 
 
@@ -156,6 +199,70 @@ def test_work_that_can_wait_is_left_to_the_program(name: str) -> None:
     assert time.process_time() - start < SECONDS
 
 
+def doubled_texts() -> bytes:
+    """A text that is put behind itself 25 times, a hundred of them: 10 GB."""
+    nodes = [NODE("StringConcat", [f"t{i}", f"t{i}"], [f"t{i + 1}"]) for i in range(25)]
+    ends = [NODE("Shape", ["t25"], ["s"]), NODE("Cast", ["s"], ["c"], to=1), NODE("Add", ["x", "c"], ["y"])]
+    return model([*nodes, *ends, NODE("Identity", ["t25"], ["z"])], [tensor("t0", np.array(["ab "] * 100, object))])
+
+
+def resized_number(mode: str) -> bytes:
+    """400 MB, of which an evaluation takes some twenty times as much for itself."""
+    node = NODE("Resize", ["one", "", "", "size"], ["big"], mode=mode)
+    return reduced(
+        [node], [tensor("one", np.ones(1, np.float32)), tensor("size", np.array([10**8]))], TensorProto.FLOAT
+    )
+
+
+def printed_numbers() -> bytes:
+    made = [NODE("ConstantOfShape", ["shape"], ["zeros"]), NODE("Cast", ["zeros"], ["texts"], to=TensorProto.STRING)]
+    ends = [NODE("Shape", ["texts"], ["s"]), NODE("Cast", ["s"], ["c"], to=1), NODE("Add", ["x", "c"], ["y"])]
+    return model([*made, *ends], [tensor("shape", np.array([10**6]))])
+
+
+SMALL = {
+    "numbers as texts": printed_numbers,
+    "texts": doubled_texts,
+    "cubic": lambda: resized_number("cubic"),
+    "nearest": lambda: resized_number("nearest"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_folding_takes_on_the_way_is_counted_too(name: str) -> None:
+    content = SMALL[name]()
+    tracemalloc.start()
+    try:
+        treadle.compile(content, embed_native=False)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("count", "is_folded"), [(10**6, True), (10**8, False)])
+def test_what_an_evaluation_takes_for_itself_is_bounded(count: int, is_folded: bool) -> None:
+    types = [TensorType(DType.float32, (count,))]
+    with effort.bounded(0):
+        assert effort.may_fold(lookup("cumulative_sum"), types, types, (("axis", 0),), []) is is_folded
+
+
+def test_short_texts_are_folded() -> None:
+    nodes = [NODE("StringConcat", ["a", "a"], ["aa"]), NODE("RegexFullMatch", ["aa"], ["m"], pattern="(ab)+")]
+    content = model(
+        [*nodes, NODE("Cast", ["m"], ["c"], to=1), NODE("Add", ["x", "c"], ["y"])], [tensor("a", ["ab"] * 4)]
+    )
+    executable = treadle.compile(content, embed_native=False)
+    assert not [each for each in executable.program.primitives if "text" in each.name]
+    x = np.arange(4, dtype=np.float32)
+    assert np.array_equal(treadle.VirtualMachine(executable, kernels="cached")["main"](x).numpy(), x + 1)
+
+
+@pytest.mark.parametrize("shape", [(2**63 - 1,), (16, 2**47, 3), (2**46, 2**46), (2**46, "n", 4), (1,) * 33])
+def test_inputs_that_no_memory_holds_are_refused_by_name(shape: Sequence[int | str]) -> None:
+    with pytest.raises(ModelError, match=r"input 'x'.* (has a dimension|has more than|has rank)"):
+        treadle.compile(model([NODE("Relu", ["x"], ["y"])], shape=shape), embed_native=False)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_work_without_bounds_is_refused_by_name(name: str) -> None:
     content = REFUSED[name]()
@@ -163,6 +270,15 @@ def test_work_without_bounds_is_refused_by_name(name: str) -> None:
     with pytest.raises((CompileError, LimitError), match=r"node|f0 y|more work"):
         treadle.compile(content, embed_native=False)
     assert time.process_time() - start < SECONDS
+
+
+@pytest.mark.parametrize("operator", ["Mul", "Div"])
+def test_arithmetic_of_dimensions_stays_short(operator: str) -> None:
+    """Long dimensions get names, of which the next ones are made."""
+    start = time.process_time()
+    executable = treadle.compile(repeated_arithmetic(operator), embed_native=False)
+    assert time.process_time() - start < SECONDS
+    assert len(executable.as_bytes()) < 1 << 20
 
 
 def test_folding_takes_no_more_memory_than_the_model_explains(monkeypatch: Any) -> None:

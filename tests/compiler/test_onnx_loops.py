@@ -8,7 +8,7 @@ import treadle
 from treadle.compiler import ir
 from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
-from treadle.formats.errors import UnsupportedOperatorError
+from treadle.formats.errors import ShapeError, UnsupportedOperatorError
 
 onnxruntime.set_default_logger_severity(4)
 RNG = np.random.default_rng(5)
@@ -103,7 +103,7 @@ def test_a_state_that_grows():
     check(model, np.array(3), normal(2))
 
 
-def test_an_output_whose_size_a_round_tells_is_not_supported():
+def test_outputs_that_grow_with_the_rounds_are_of_one_size_or_end_the_run():
     model = parse(
         """agraph (int64 count, float[2] x) => (float[k] y, float[k, m] z) <bool yes = {1}> {
             y, z = Loop (count, yes, x) <body = round (int64 i, bool c, float[k] a) => (bool on, float[m] b, float[m] d) {
@@ -113,8 +113,12 @@ def test_an_output_whose_size_a_round_tells_is_not_supported():
             }>
         }"""
     )
-    with pytest.raises(UnsupportedOperatorError, match="that only a round can tell"):
-        from_onnx(model)
+    call = treadle.VirtualMachine(treadle.compile(model, embed_native=False, progress=False), kernels="cached")["main"]
+    x = np.float32([1, 2])
+    assert [each.numpy().tolist() for each in call(np.int64(1), x)] == [[1, 2, 1, 2], [[1, 2, 1, 2]]]
+    assert [each.shape for each in call(np.int64(0), x)] == [(2,), (0, 0)]
+    with pytest.raises(ShapeError):  # onnxruntime refuses them as well
+        call(np.int64(2), x)
 
 
 def test_what_a_round_cannot_do_is_reported():
@@ -252,3 +256,15 @@ def test_scans_of_a_batch_as_they_were_before_opset_9():
     wanted = first[:, None] + np.cumsum(x[:, ::-1], 1)
     np.testing.assert_allclose(sums, wanted, rtol=1e-5)
     np.testing.assert_allclose(last, wanted[:, -1], rtol=1e-5)
+
+
+def test_the_tensors_of_a_scan_are_of_one_length() -> None:
+    """Of one that only a run knows, it checks; the other tells how many rounds there are."""
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[n] x, bool[n] c, float[3] y) => (z) {
+        v = Compress <axis = 0> (x, c)
+        z = Scan <num_scan_inputs = 2, body = b (float s, float t) => (float u) { u = Add(s, t) }> (v, y) }"""
+    machine = treadle.VirtualMachine(treadle.compile(onnx.parser.parse_model(text), progress=False), kernels="cached")
+    x, y = np.arange(4, dtype=np.float32), np.float32([1, 2, 3])
+    np.testing.assert_array_equal(machine["main"](x, np.array([True, False, True, True]), y), np.float32([1, 4, 6]))
+    with pytest.raises(ShapeError):
+        machine["main"](x, np.ones(4, bool), y)

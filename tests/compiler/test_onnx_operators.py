@@ -371,6 +371,16 @@ CASES = [
     ],
     case("NonMaxSuppression", positive(1, 30, 4), positive(1, 3, 30)),
     *[
+        case("MaxRoiPool", normal(2, 3, 9, 8), regions, pooled_shape=size, spatial_scale=scale)
+        for regions in [
+            np.float32([[0, 1, 2, 6, 7], [1, 0, 0, 3, 3], [1, 5, 6, 2, 1], [0, 7, 8, 20, 30], [1, -9, -8, -7, -3]]),
+            np.float32([[1, 0.5, 1.5, 2.5, 6.49]]),
+            np.zeros((0, 5), np.float32),
+        ]
+        for size in ((2, 3), (1, 1), (12, 9))
+        for scale in (1.0, 0.5)
+    ],
+    *[
         case("RoiAlign", normal(2, 3, 9, 8), *regions, opset=opset, mode=mode, sampling_ratio=ratio, **kind)
         for regions in [(np.sort(positive(4, 2, 2) * 6, 1).reshape(4, 4).astype(np.float32), ints(0, 1, 1, 0))]
         for mode in ("avg", "max")
@@ -383,6 +393,12 @@ CASES = [
     ],
     *[case("LpPool", normal(2, 3, 9, 8), opset=18, kernel_shape=[3, 2], strides=[2, 1], p=p) for p in (1, 2, 3)],
     case("LpPool", normal(2, 3, 9, 8), opset=18, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    case("LpPool", normal(2, 3, 9, 8), opset=22, kernel_shape=[2, 3], strides=[2, 3], pads=[1, 0, 0, 1], ceil_mode=1),
+    case("LpPool", normal(2, 3, 9, 8), opset=22, kernel_shape=[3, 3], strides=[2, 2], dilations=[2, 1], ceil_mode=1),
+    *[
+        case("LpPool", normal(2, 3, 9, 8), opset=opset, kernel_shape=[3, 2], auto_pad="SAME_UPPER")
+        for opset in (7, 11, 17)
+    ],
     *[case("GlobalLpPool", normal(2, 3, 4, 5), p=p) for p in (1, 2, 3)],
     *[
         case("BitShift", integers(2, 5).astype(dtype), integers(2, 5, high=7).astype(dtype), direction=direction)

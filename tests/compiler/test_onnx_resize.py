@@ -91,3 +91,17 @@ def test_elements_of_other_types(mode):
         least, greatest = (0, 255) if kind == "uint8" else (-np.inf, np.inf)
         assert made[0].dtype == kind
         np.testing.assert_allclose(made[0], np.clip(wanted[0], least, greatest), atol=1, rtol=1e-3)
+
+
+def test_tensorflows_places_of_nearest_elements():
+    """A mode of older opsets, which tf2onnx still writes: (o + ½) / scale, rounded down."""
+    options = {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    of_a_run = Node("Resize", IMAGE, None, ("float32", (4,)), **options)
+    for scales in map(np.float32, SCALES):
+        rows, columns = (
+            np.minimum((np.arange(int(np.float32(length) * scale)) + 0.5) / np.float64(scale), length - 1).astype(int)
+            for length, scale in zip(x.shape[2:], scales[2:], strict=True)
+        )
+        wanted = [x[:, :, rows][..., columns]]
+        of_a_run.check(x, scales, expected=wanted)
+        Node("Resize", IMAGE, None, scales, **options).check(x, expected=wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from treadle.formats.errors import ShapeError
 from treadle.tests.compiler.onnx_nodes import Node
 
 DOMAIN = "ai.onnx.preview.training"
@@ -29,3 +30,18 @@ def test_a_step_of_two_tensors(name, each, attributes):
     for count in (0, 3):
         node.check(np.float32(0.1), count, *tensors)
     assert node.on_host == []
+
+
+@pytest.mark.parametrize(("name", "each", "attributes"), OPTIMISERS, ids=lambda part: str(part))
+def test_sizes_of_a_tensor_and_of_what_is_kept_of_it_may_have_names_of_their_own(name, each, attributes):
+    """They are one size: known where one of them is, and checked in a run."""
+    draw = np.random.default_rng(0)
+    tensors = [draw.uniform(0.5, 2, (4, 3)).astype(np.float32) for _ in range(each)]
+    declared = [("float32", (4 if place == 1 else f"n{place}", 3)) for place in range(each)]
+    node = Node(name, ("float32", ()), ("int64", ()), *declared, outputs=each - 1, opset=1, domain=DOMAIN, **attributes)
+    given = (np.float32(0.1), 3, *tensors)
+    node.check(
+        *given, expected=[array.astype(np.float32) for array in node.expected(*given)]
+    )  # Adam of one tensor is wide there
+    with pytest.raises(ShapeError):
+        node.run(np.float32(0.1), 3, tensors[0][:1], *tensors[1:])

@@ -153,12 +153,14 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("extent", [(I, ())], {}),
     ("extents", [(I, (3,))], {}),
     ("lexicographic_order", [(F, ("n", 3))], {}),
+    ("solve", [(F, (3, 3)), (F, (3, "n"))], {}),
     ("determinant", [(F, ("n", 3, 3))], {}),
     ("call_seed", [], {"place": 0}),
     ("cumulative_prod", [(F, ("n", 4))], {"axis": -1, "exclusive": True, "reverse": True}),
     ("counted_nonzero", [(F, (2, 4))], {"count": 8}),
     ("counted_boxes", [(I, (2, 3, 3))], {"count": 18}),
     ("roi_align", [(F, (3, "n", 4, 5)), (F, ("n", 4)), (I, ("n",))], {"size": (2, 3)}),
+    ("max_of_regions", [(F, (3, 2, "n", 5)), (F, ("n", 5))], {"size": (2, 3)}),
     ("coupled_probabilities", [(F, ("n", 3))], {"classes": 3}),
     ("tree_ensemble", [(F, ("n", 4)), ("int32", (6, 4)), ("int32", (1, 8)), (F, (3, 2))], {"targets": 2}),
     ("equal", [(S, ("n", 1)), (S, (4,))], {}),
@@ -168,6 +170,10 @@ EXAMPLES: list[tuple[str, list[tuple[str, tuple]], dict[str, Any]]] = [
     ("normalize_texts", [(S, (1, "n")), (S, (2,))], {"case": "lower"}),
     ("match_texts", [(S, ("n", 2))], {"expression": "[0-9]+"}),
     ("tokenize_texts", [(S, ("n",)), (S, (1,))], {}),
+    ("text_bytes", [(S, ("n",))], {"case": "upper"}),
+    ("text_bytes", [(S, ("n",)), (S, (2,))], {}),
+    ("count_text_ngrams", [("uint8", ("n",)), (I, (0,)), ("int32", (4, 256)), ("int32", (1, 4)), ("uint8", (0,)),
+     ("int32", (1, 4)), ("int32", (1,))], {"width": 3}),
     ("hash_texts", [(S, ("n", 2))], {"seed": 3}),
     ("decode_image", [("uint8", ("n",))], {"pixel_format": "Grayscale"}),
     ("print_numbers", [(F, ("n",))], {}),
@@ -228,7 +234,7 @@ def test_inference_says_of_unknown_and_named_sizes_what_holds_for_all(
             TensorType(type_.dtype, tuple(random.choice((dim, dim, dim, 1, 2, 0)) for dim in type_.shape))
             for type_ in (substitute_dims(tensor(*parts), values) for parts in inputs)
         ]
-        hidden = {size: random.choice((UNKNOWN, dims.variable(f"v{size}"), size)) for size in range(100)}
+        hidden = {size: random.choice((UNKNOWN, dims.variable(f"v{size}"), size)) for size in range(300)}
         seen = [
             TensorType(type_.dtype, tuple(random.choice((dim, hidden[dim])) for dim in type_.shape)) for type_ in drawn
         ]
@@ -428,7 +434,7 @@ WRONG: list[tuple[str, list[tuple[str, tuple]], dict, str]] = [
     ("bitcast", [("uint8", (2,))], {"dtype": "bool"}, "no truth values"),
     ("pad", [(F, (2,))], {"pads": (1, 1), "mode": "wrap"}, "takes 'constant' or 'edge' or 'reflect', but 'wrap' came"),
     ("take", [(F, (2,)), (F, (2,))], {}, "expected a tensor of int32 or int64, but float32[2] came"),
-    ("full", [], {"shape": (1 << 40, 1 << 40), "value": 0, "dtype": F}, "larger than any memory"),
+    ("full", [], {"shape": (1 << 40, 1 << 40), "value": 0, "dtype": F}, "has more than 140737488355327 bytes"),
 ]
 
 

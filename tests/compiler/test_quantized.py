@@ -204,6 +204,31 @@ def test_convolutions_of_integers(groups, dtype, constants):
     np.testing.assert_array_equal(got, evaluate(from_onnx(model), "main", *arguments))
 
 
+@pytest.mark.parametrize("sizes", [["n", 16, "h", "w"], ["n", 16, 24, 40]])
+@pytest.mark.parametrize("x_zero", ["known", "given"])
+@pytest.mark.parametrize("form", ["centred", "all bytes", "given", "by channel"])
+def test_sums_of_convolutions_are_exact_whatever_the_image(sizes, x_zero, form):
+    """Where Winograd's algorithm would be quicker too: it rounds."""
+    groups = 16 if form == "by channel" else 1
+    kind = np.uint8 if form == "all bytes" else np.int8
+    arrays = {"x": whole_range(np.uint8, 2, 16, 24, 40), "w": whole_range(kind, 16, 16 // groups, 3, 3)}
+    arrays |= {"x_zero": np.uint8(113), "w_zero": kind(0)}
+    node = helper.make_node("ConvInteger", [*arrays], ["y"], group=groups, pads=[1, 1, 1, 1])
+    given = ["x", *(["x_zero"] if x_zero == "given" else []), *(["w"] if form == "given" else [])]
+    inputs = {name: (arrays[name].dtype, sizes if name == "x" else arrays[name].shape) for name in given}
+    known = {name: array for name, array in arrays.items() if name not in given}
+    executable = treadle.compile(model_of([node], inputs, known, {"y": TensorProto.INT32}), progress=False)
+    got = treadle.VirtualMachine(executable)["main"](*(arrays[name] for name in given)).numpy()
+    image = np.pad(arrays["x"].astype(np.float64) - 113, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))
+    weights = arrays["w"].astype(np.float64)
+    formula = "nohwij,oij->nohw" if groups > 1 else "nchwij,ocij->nohw"
+    wanted = np.einsum(formula, windows, weights[:, 0] if groups > 1 else weights, optimize=True)
+    np.testing.assert_array_equal(got, wanted)
+    if form == "centred":
+        assert any("conv_integer_blocked" in name for name in primitives(executable))
+
+
 def test_numbers_beyond_the_range_and_what_is_none_have_their_nearest_integers():
     x = np.float32([np.inf, -np.inf, np.nan, 1e30, -1e30, 0.25, 0.75, -0.25])
     for zero in (np.uint8(3), np.int8(-5), np.uint16(0), np.int16(7)):
@@ -221,6 +246,7 @@ def test_numbers_beyond_the_range_and_what_is_none_have_their_nearest_integers()
 
 U8, I8 = np.uint8, np.int8
 X, Y = (np.float32(0.05), U8(120)), (np.float32(0.11), U8(90))
+COLUMNS = np.float32([0.1, 0.2, 3, 0.01])
 RUNTIME_OPERATORS = [
     ("QLinearAdd", [(2, 3, 4), *X, (3, 1), *Y, np.float32(0.13), U8(100)], {}),
     ("QLinearMul", [(2, 3, 4), *X, (2, 3, 4), *Y, np.float32(0.4), U8(128)], {}),
@@ -232,6 +258,8 @@ RUNTIME_OPERATORS = [
     ("QLinearConcat", [*Y, (2, 3), *X, (2, 5), *Y], {"axis": 1}),
     ("QGemm", [(5, 6), *X, (4, 6), *Y, np.int32([1, -900, 3, 70]), np.float32(1.1), U8(128)], {"transB": 1}),
     ("QGemm", [(5, 6), *X, (6, 4), *Y, np.int32([1, -900, 3, 70])], {}),
+    ("MatMulIntegerToFloat", [(2, 5, 6), (6, 4), *(X[0], Y[0]), *(X[1], Y[1])], {}),
+    ("MatMulIntegerToFloat", [(5, 6), (6, 4), X[0], COLUMNS, X[1], U8([1, 2, 250, 9]), COLUMNS], {}),
 ]
 
 
@@ -245,7 +273,8 @@ def test_operators_of_onnxruntime(operator, inputs, attributes):
         into = arrays if isinstance(value, tuple) else constants
         into[names[-1]] = whole_range(U8, *value) if isinstance(value, tuple) else value
     node = helper.make_node(operator, names, ["y"], domain="com.microsoft", **attributes)
-    element = TensorProto.FLOAT if operator == "QGemm" and len(inputs) == 7 else TensorProto.UINT8
+    is_float = operator == "MatMulIntegerToFloat" or (operator == "QGemm" and len(inputs) == 7)
+    element = TensorProto.FLOAT if is_float else TensorProto.UINT8
     model = model_of([node], {name: (U8, array.shape) for name, array in arrays.items()}, constants, {"y": element})
     session = exact_session(model.SerializeToString())
     (wanted,) = session.run(None, arrays)

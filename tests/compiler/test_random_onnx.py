@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import numpy as np
 import onnx
@@ -11,8 +12,10 @@ from treadle.compiler.passes import optional_passes
 from treadle.tools.fuzz_onnx import judged, sample_of, try_graph, try_sample
 from treadle.tools.fuzz_programs import Setting, using
 from treadle.tools.fuzz_state import is_bad
-from treadle.tools.random_onnx.graphs import OWN
+from treadle.tools.random_onnx.gradients import derivatives
+from treadle.tools.random_onnx.graphs import FAMILIES, OWN
 from treadle.tools.random_onnx.judges import by_onnxruntime, difference, unsaid
+from treadle.tools.random_onnx.walk import Walk
 
 # Of seed 0; `python -m treadle.tools.fuzz_onnx` tries as many as it is told.
 
@@ -46,6 +49,34 @@ def test_graphs_have_subgraphs_and_most_operators() -> None:
     names = {name.removeprefix("node ") for name in found if name.startswith("node ")}
     assert len(names & set(OWN)) > len(OWN) / 2
     assert names & {"If", "Loop", "Scan"}
+    for family in FAMILIES:
+        assert names & {f"{domain}.{name}".lstrip(".") for domain, name in family}
+
+
+def test_a_run_may_be_sent_another_way() -> None:
+    samples = [sample_of(11, number) for number in range(12)]
+    pairs = [(sample.feeds(), sample.turned()) for sample in samples]
+    held = [
+        (value, turned[value.name])
+        for (_, turned), sample in zip(pairs, samples, strict=True)
+        if turned
+        for value in sample.inputs
+        if value.held or value.array.dtype == bool
+    ]
+    assert held
+    for value, other in held:
+        if isinstance(value.array, list) and value.array:
+            assert len(other) != len(value.array)
+        elif value.held and not isinstance(value.array, list):
+            assert other is None
+
+
+def test_derivatives_are_judged_by_differences() -> None:
+    walk = Walk(Random(0), 20)
+    x = walk.put(np.array([0.5, 1, 2]), constant=False)
+    y = walk.add("Log", [x])[0]
+    (slopes,) = derivatives(walk, 0, y, {x.name: x.array}, [x.name])
+    np.testing.assert_allclose(slopes, 1 / x.array, rtol=1e-8)
 
 
 HEAD = '<ir_version: 10, opset_import: ["" : 18]> g '

@@ -20,6 +20,69 @@ from treadle.tools.zoo.whisper import whisper
 
 from .runtime_models import RUNTIME, by_onnxruntime, check, compiled, floats, model_of
 
+# ---- quantised weights ----
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("others", [["zero", "bias"], ["", "bias"], ["zero"], []])
+def test_products_quantised_as_they_run(kind: type, others: list[str]) -> None:
+    zero = np.array([3, 90, 0, 7, 1], kind) if others and others[0] else None
+    constants = {"b": _whole((24, 5), kind), "scale": np.float32([0.1, 0.02, 1, 0.5, 0.01]), "bias": floats(5)}
+    constants |= {} if zero is None else {"zero": zero}
+    for x in (floats(2, 3, 24), abs(floats(6, 24))):
+        check(
+            "DynamicQuantizeMatMul", {"x": x}, names=["x", "b", "scale", *others], constants=constants, tolerance=2e-3
+        )
+
+
+@pytest.mark.parametrize("past", [False, True])
+def test_attention_with_quantised_weights(past: bool) -> None:
+    x = _whole((2, 3, 8), np.uint8)
+    constants = {"w": _whole((8, 24), np.int8), "bias": floats(24), "sx": np.float32(0.02), "sw": np.float32(0.01)}
+    constants |= {"zx": np.uint8(120), "zw": np.int8(3)}
+    inputs = {"x": x, "past": floats(2, 2, 2, 4, 4)} if past else {"x": x}
+    names = ["x", "w", "bias", "sx", "sw", "", "zx", "zw", *(["past"] if past else [])]
+    outputs = ("y", "present") if past else ("y",)
+    check(
+        "QAttention", inputs, outputs, names=names, constants=constants, num_heads=2, unidirectional=1, tolerance=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize("by_column", [False, True])
+def test_lstm_with_quantised_weights(kind: type, by_column: bool) -> None:
+    """As an LSTM of the floats that the weights stand for. onnxruntime rounds inputs and states to 8 bits in each step."""
+    x, directions, hidden = floats(6, 2, 5), 2, 8
+    w, r = _whole((directions, 5, 4 * hidden), kind), _whole((directions, hidden, 4 * hidden), kind)
+    sizes = (directions, 4 * hidden) if by_column else (directions,)
+    scales = [np.random.default_rng(i).uniform(0.002, 0.006, sizes).astype(np.float32) for i in (1, 2)]
+    zeros = [np.full(sizes, 127 if kind is np.uint8 else 0, kind)] * 2
+    bias = floats(directions, 8 * hidden)
+    common = {"direction": "bidirectional", "hidden_size": hidden}
+    names = ["x", "w", "r", "bias", "", "", "", "", "sw", "zw", "sr", "zr"]
+    constants = {"w": w, "r": r, "bias": bias, "sw": scales[0], "zw": zeros[0], "sr": scales[1], "zr": zeros[1]}
+    few = helper.make_node("DynamicQuantizeLSTM", names, ["y", "h", "c"], domain=RUNTIME, **common)
+    model = model_of([few], {"x": x}, ["y", "h", "c"], constants)
+
+    def expanded(values: np.ndarray) -> np.ndarray:
+        return values.reshape(directions, 1, -1).astype(np.float32)
+
+    floating = {
+        name: ((whole.astype(np.float32) - expanded(zero)) * expanded(scale)).swapaxes(1, 2)
+        for name, whole, scale, zero in (("w", w, scales[0], zeros[0]), ("r", r, scales[1], zeros[1]))
+    }
+    node = helper.make_node("LSTM", ["x", "w", "r", "bias"], ["y", "h", "c"], **common)
+    exact = by_onnxruntime(model_of([node], {"x": x}, ["y", "h", "c"], floating | {"bias": bias}), {"x": x})
+    for got, wanted, theirs in zip(compiled(model)({"x": x}), exact, by_onnxruntime(model, {"x": x}), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got, theirs, atol=0.03)
+
+
+def _whole(shape: tuple[int, ...], kind: type) -> np.ndarray:
+    limits = np.iinfo(kind)
+    return np.random.default_rng(list(shape)).integers(limits.min, limits.max + 1, shape).astype(kind)
+
+
 # ---- normalisation ----
 
 
@@ -192,6 +255,17 @@ def test_products_by_its_old_name() -> None:
 
 
 # ---- what is refused ----
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_linear_equations(transposed: int) -> None:
+    """Of NumPy: the package of onnxruntime lacks the operator."""
+    a, y = floats(3, 3) + 2 * np.eye(3, dtype=np.float32), floats(3, 5, seed=1)
+    node = helper.make_node("Solve", ["a", "y"], ["x"], domain=RUNTIME, transposed=transposed)
+    solve = compiled(model_of([node], {"a": a, "y": y}, ["x"]))
+    np.testing.assert_allclose(solve({"a": a, "y": y})[0], np.linalg.solve(a.T if transposed else a, y), rtol=1e-5)
+    with pytest.raises(treadle.TreadleError, match="singular"):
+        solve({"a": np.zeros_like(a), "y": y})
 
 
 def test_what_is_not_known_is_named() -> None:

@@ -28,6 +28,7 @@ from sklearn import (  # noqa: E402
     datasets,
     ensemble,
     feature_extraction,
+    gaussian_process,
     impute,
     linear_model,
     naive_bayes,
@@ -144,6 +145,7 @@ VECTORIZERS = {
     "own tokens": {"token_pattern": "[a-z]+"},
     "stop words": {"stop_words": ["the", "on"]},
     "as they are": {"lowercase": False},
+    "pairs of words": {"ngram_range": (1, 2), "token_pattern": "[a-zA-Z0-9_]+"},
 }
 
 
@@ -158,6 +160,34 @@ def test_a_pipeline_from_text_to_label_as_the_converter_writes_it(name: str) -> 
     check_classifier(
         run(content, np.array(others, object)), model.predict(others), model.predict_proba(others), model.classes_
     )
+
+
+LINES = {
+    "logistic regression": linear_model.LogisticRegression(),
+    "naive Bayes": naive_bayes.MultinomialNB(),
+    "descent": linear_model.SGDClassifier(loss="log_loss", random_state=0),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", LINES)
+def test_the_host_is_not_asked_for_labels_of_texts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = pipeline.make_pipeline(feature_extraction.text.CountVectorizer(), LINES[name]).fit(TEXTS, KINDS)
+    content = to_onnx(model, initial_types=[("x", StringTensorType([None, 1]))], target_opset=OPSET)
+    main = treadle.VirtualMachine(treadle.compile(content, progress=False))["main"]
+    monkeypatch.setattr("treadle.vm.calls.perform", None)
+    for texts in (TEXTS, TEXTS[:1]):
+        labels = main(np.array(texts, object)[:, None])[0]
+        assert labels.numpy().reshape(-1).tolist() == model.predict(texts).tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_gaussian_process_that_classifies() -> None:
+    x, y = X[:100], Y[:100]
+    model = gaussian_process.GaussianProcessClassifier().fit(x, y)
+    labels, rows = run(to_onnx(model, x[:1], target_opset=OPSET), x)
+    assert labels.numpy().reshape(-1).tolist() == model.predict(x).tolist()
+    np.testing.assert_allclose([list(row.values()) for row in rows], model.predict_proba(x), atol=1e-3)  # in float32
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -264,3 +294,18 @@ def test_boosted_trees_of_other_libraries(library: str, classes: int) -> None:
         assert [list(row) for row in scores] == [list(range(classes))] * len(x)
         scores = [list(row.values()) for row in scores]
     np.testing.assert_allclose(np.asarray(scores), model.predict_proba(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_missing_numbers_are_those_of_neighbours(count: int) -> None:
+    """The converter's graph has tensors of ranks that branches decide. Numbers at random: no two neighbours are equally near."""
+    rng = np.random.default_rng(0)
+    rows, others = (rng.normal(size=(size, 4)).astype(np.float32) for size in (120, 1000))
+    rows[rng.random(rows.shape) < 0.1] = np.nan
+    others[np.arange(1000), rng.integers(0, 4, 1000)] = np.nan
+    imputer = impute.KNNImputer(n_neighbors=count).fit(rows)
+    model = to_onnx(imputer, rows[:1], target_opset=OPSET)
+    machine = treadle.VirtualMachine(treadle.load(treadle.compile(model, progress=False).as_bytes()))
+    for few in (others, others[:1], np.ones((2, 4), np.float32)):
+        np.testing.assert_allclose(machine["main"](few).numpy(), imputer.transform(few), rtol=1e-5, atol=1e-5)

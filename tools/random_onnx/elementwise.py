@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from .walk import ALL, FLOATS, NUMBERS, SIGNED, UNSIGNED, Dead, Walk, Ways, step
+from .judges import as_array
+from .walk import FLOATS, MOVED, NUMBERS, SIGNED, UNSIGNED, Dead, Walk, Ways, step
 
 INTEGERS = (*SIGNED, *UNSIGNED)
 
@@ -113,7 +114,7 @@ def _pow(w: Walk, op: str) -> None:
 
 @step("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 def _compare(w: Walk, op: str) -> None:
-    among = ALL if op == "Equal" else NUMBERS
+    among = MOVED if op == "Equal" else NUMBERS
     a = w.tensor(w.allowed(op, among=among), exact=True)
     w.add(op, [a, w.partner(a, exact=True)])
 
@@ -138,7 +139,7 @@ def _shift(w: Walk, op: str) -> None:
 
 @step("Where")
 def _where(w: Walk, op: str) -> None:
-    a = w.tensor(w.allowed(op))
+    a = w.tensor(w.allowed(op, among=MOVED))
     b = w.partner(a)
     if np.prod(np.broadcast_shapes(a.shape, b.shape)) > 2000:
         raise Dead("large")
@@ -162,11 +163,15 @@ def _prelu(w: Walk, op: str) -> None:
 
 
 def code_of(dtype: str) -> int:
-    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    """The number that ONNX has for an element type."""
+    return TensorProto.STRING if dtype == "string" else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
 @step("Cast", "CastLike")
 def _cast(w: Walk, op: str) -> None:
+    if op == "Cast" and w.chance(0.1):
+        _cast_texts(w)
+        return
     x = w.tensor(w.allowed(op, "T1"))
     to = w.random.choice(w.allowed(op, "T2"))
     if x.dtype in FLOATS and to in (*INTEGERS, "bool"):
@@ -180,6 +185,16 @@ def _cast(w: Walk, op: str) -> None:
         w.add(op, [x], exact=True, to=code_of(to))
     else:
         w.add(op, [x, w.tensor(to)], exact=True)
+
+
+def _cast_texts(w: Walk) -> None:
+    """Numbers as texts, or texts as numbers."""
+    kind = w.random.choice(("int64", "int32", "float32", "float64"))
+    if w.chance(0.5):
+        w.add("Cast", [w.tensor(kind, exact=True)], to=TensorProto.STRING)
+        return
+    numbers = w.array(kind, w.shape((0, 1, 2)))
+    w.add("Cast", [w.put(as_array(numbers.astype(str)))], exact=True, to=code_of(kind))
 
 
 @step("BitCast")

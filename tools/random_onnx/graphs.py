@@ -13,9 +13,21 @@ import onnx
 
 from ...compiler.frontend import onnx as _importers  # noqa: F401
 from ...compiler.frontend.onnx_table import find
-from . import control, elementwise, ml, movement, networks, quantized, runtime  # noqa: F401  (they register steps)
+from . import (  # noqa: F401  (they register steps)
+    control,
+    elementwise,
+    gradients,
+    ml,
+    movement,
+    networks,
+    optionals,
+    quantized,
+    runtime,
+    sequences,
+    texts,
+)
 from .judges import UNSAID, Array, by_onnxruntime, type_of, unsaid
-from .walk import OPSETS, STEPS, SYMBOLS, Dead, Value, Walk
+from .walk import OPSETS, STEPS, SYMBOLS, Dead, Value, Walk, coarse
 
 LENGTH = 12  # steps that are tried
 CONTROL = ("If", "Loop", "Scan")
@@ -33,6 +45,22 @@ def operators() -> list[str]:
 
 
 OWN = operators()
+# Operators of values of one kind, which meet more often than those of one tensor by chance
+_KEPT_TOGETHER = (sequences, optionals, texts, gradients, ml)
+FAMILIES = [
+    [
+        (domain, name)
+        for (domain, name), each in STEPS.items()
+        if each.__module__ == module.__name__ and (domain or name in OWN)
+    ]
+    for module in _KEPT_TOGETHER
+]
+
+
+def drawn(random: Random) -> tuple[str, str]:
+    """A domain and an operator of it: one in five of a family."""
+    return random.choice(random.choice(FAMILIES)) if random.random() < 0.2 else ("", random.choice(OWN))
+
 
 # Operators that the newest opsets do not have: the version of a graph of them alone
 LAST_OPSET = {"Scatter": 10, "Upsample": 9}
@@ -64,7 +92,7 @@ class Sample:
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         for info, value in zip(model.graph.input, self.inputs, strict=True):
-            info.type.CopyFrom(type_of(value.array))
+            info.type.CopyFrom(value.held or type_of(value.array))
         return model
 
     def feeds(self) -> dict[str, Array]:
@@ -103,12 +131,29 @@ class Sample:
             sizes = {name: values[way] for name, values in SYMBOLS.items()}
             feeds = {}
             for value in self.inputs:
+                if value.held:
+                    feeds[value.name] = value.array
+                    continue
                 shape = [sizes.get(dim, dim) for dim in value.symbolic or value.array.shape]
                 if value.array.size == 0 and np.prod(shape):
                     return
                 feeds[value.name] = np.resize(value.array, shape) if value.symbolic else value.array
-            if any(array.shape != value.array.shape for array, value in zip(feeds.values(), self.inputs, strict=True)):
+            if any(feeds[value.name].shape != value.array.shape for value in self.inputs if not value.held):
                 yield feeds
+
+    def turned(self) -> dict[str, Array] | None:
+        """Arguments with which a run goes other ways: conditions turned round, sequences of other lengths, optional values away.
+        None where there are no such arguments."""
+        feeds = {value.name: _turned(value) for value in self.inputs}
+        return feeds if any(feeds[value.name] is not value.array for value in self.inputs) else None
+
+
+def _turned(value: Value) -> Array:
+    if isinstance(value.array, list):
+        return value.array[1:] if len(value.array) > 1 else value.array * 2
+    if value.held:
+        return None
+    return ~value.array if value.array.dtype == bool and not value.rank else value.array
 
 
 def random_graph(random: Random, length: int = LENGTH) -> Sample:
@@ -117,7 +162,7 @@ def random_graph(random: Random, length: int = LENGTH) -> Sample:
         random, random.randrange(OPSETS[0], OPSETS[1] + 1) if random.random() < 0.7 else random.choice((17, 21))
     )
     for _ in range(random.randrange(2, length + 1)):
-        attempt(walk, "", random.choice(OWN))
+        attempt(walk, *drawn(random))
     return sample(walk)
 
 
@@ -138,14 +183,10 @@ def attempt(walk: Walk, domain: str, name: str) -> bool:
 def sample(walk: Walk) -> Sample:
     """The model of a walk: what no node takes is its result, and now and then what one takes."""
     taken = {name for node in walk.nodes for name in _names(node)}
-    made = [v for v in walk.values if v.expected and not isinstance(v.array, list)]
+    made = [v for v in walk.values if v.expected]
     outputs = [v for v in made if v.name not in taken or walk.chance(0.15)]
-    coarse = any(not isinstance(v.array, list) and v.array.dtype == np.float16 for v in _all_values(walk))
-    return Sample(walk.model(outputs), walk.inputs, outputs, walk.tally, coarse)
-
-
-def _all_values(walk: Walk) -> list[Value]:
-    return [*walk.values, *walk.hidden]
+    is_coarse = coarse(*(value.array for value in (*walk.values, *walk.hidden)))
+    return Sample(walk.model(outputs), walk.inputs, outputs, walk.tally, is_coarse)
 
 
 def _names(node: onnx.NodeProto) -> Iterator[str]:

@@ -6,12 +6,12 @@ import numpy as np
 from onnx import numpy_helper
 
 from .elementwise import code_of
-from .walk import ALL, NUMBERS, Dead, Value, Walk, Ways, step
+from .walk import ALL, MOVED, NUMBERS, Dead, Value, Walk, Ways, step
 
 
 @step("Shape", "Size")
 def _shape(w: Walk, op: str) -> None:
-    x = w.tensor(ALL)
+    x = w.tensor(MOVED)
     ends: Ways = {}
     if op == "Shape" and "start" in w.schema(op).attributes:
         ends = {name: w.random.choice((None, -2, 1, 0, 9)) for name in ("start", "end")}
@@ -20,7 +20,7 @@ def _shape(w: Walk, op: str) -> None:
 
 @step("Reshape")
 def _reshape(w: Walk, op: str) -> None:
-    x = w.tensor(ALL)
+    x = w.tensor(MOVED)
     count, sizes = x.array.size, []
     left = count
     for _ in range(w.random.randrange(4)):
@@ -44,13 +44,13 @@ def _reshape(w: Walk, op: str) -> None:
 
 @step("Flatten")
 def _flatten(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3, 4))
+    x = w.tensor(MOVED, rank=(1, 2, 3, 4))
     w.add(op, [x], exact=True, axis=w.random.randrange(-x.rank, x.rank + 1) if w.chance(0.7) else None)
 
 
 @step("Squeeze")
 def _squeeze(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, fits=lambda shape: 1 in shape)
+    x = w.tensor(MOVED, fits=lambda shape: 1 in shape)
     ones = [axis for axis, size in enumerate(x.shape) if size == 1]
     axes = w.random.sample(ones, w.random.randrange(1, len(ones) + 1))
     axes = [axis - x.rank if w.chance(0.3) else axis for axis in axes]
@@ -63,7 +63,7 @@ def _squeeze(w: Walk, op: str) -> None:
 
 @step("Unsqueeze")
 def _unsqueeze(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(0, 1, 2, 3))
+    x = w.tensor(MOVED, rank=(0, 1, 2, 3))
     count = w.random.choice((1, 1, 2))
     rank = x.rank + count
     axes = [axis - rank if w.chance(0.3) else axis for axis in w.random.sample(range(rank), count)]
@@ -72,14 +72,14 @@ def _unsqueeze(w: Walk, op: str) -> None:
 
 @step("Transpose")
 def _transpose(w: Walk, op: str) -> None:
-    x = w.tensor(ALL)
+    x = w.tensor(MOVED)
     perm = w.random.sample(range(x.rank), x.rank)
     w.add(op, [x], exact=True, perm=perm if x.rank and w.chance(0.8) else None)
 
 
 @step("Expand")
 def _expand(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(0, 1, 2, 3))
+    x = w.tensor(MOVED, rank=(0, 1, 2, 3))
     sizes = [w.random.choice((1, size)) if size != 1 else w.random.choice((1, 3, 4)) for size in x.shape]
     sizes = [2, *sizes] if w.chance(0.3) else sizes[w.random.randrange(len(sizes) + 1) :]
     w.add(op, [x, w.setting(sizes)], exact=True)
@@ -87,7 +87,7 @@ def _expand(w: Walk, op: str) -> None:
 
 @step("Tile")
 def _tile(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3))
+    x = w.tensor(MOVED, rank=(1, 2, 3))
     w.add(
         op,
         [x, w.setting([w.random.choice((1, 1, 2, 3, 0) if w.chance(0.1) else (1, 2, 3)) for _ in x.shape])],
@@ -97,7 +97,7 @@ def _tile(w: Walk, op: str) -> None:
 
 @step("Concat")
 def _concat(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3, 4))
+    x = w.tensor(MOVED, rank=(1, 2, 3, 4))
     axis = w.axis(x.rank)
     place = axis % x.rank
     operands = [x]
@@ -118,7 +118,7 @@ def _concat(w: Walk, op: str) -> None:
 
 @step("Split")
 def _split(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
+    x = w.tensor(MOVED, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
     axis = w.axis(x.rank)
     size = x.shape[axis]
     if w.chance(0.5):
@@ -135,7 +135,7 @@ def _split(w: Walk, op: str) -> None:
 
 @step("Slice")
 def _slice(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3, 4))
+    x = w.tensor(MOVED, rank=(1, 2, 3, 4))
     axes = w.random.sample(range(x.rank), w.random.randrange(1, x.rank + 1))
     starts, ends, steps = [], [], []
     for axis in axes:
@@ -183,7 +183,7 @@ def _indices(w: Walk, size: int, shape: tuple[int, ...]) -> Value:
 
 @step("Gather")
 def _gather(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3))
+    x = w.tensor(MOVED, rank=(1, 2, 3))
     axis = w.axis(x.rank)
     w.add(
         op,
@@ -195,7 +195,7 @@ def _gather(w: Walk, op: str) -> None:
 
 @step("GatherElements")
 def _gather_elements(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3))
+    x = w.tensor(MOVED, rank=(1, 2, 3))
     axis = w.axis(x.rank)
     shape = [w.random.randrange(1, size + 1) if size else 0 for size in x.shape]
     shape[axis] = w.random.choice((1, 2, 5))
@@ -204,7 +204,7 @@ def _gather_elements(w: Walk, op: str) -> None:
 
 @step("GatherND")
 def _gather_nd(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3, 4), fits=lambda shape: len(shape) > 0 and 0 not in shape)
+    x = w.tensor(MOVED, rank=(1, 2, 3, 4), fits=lambda shape: len(shape) > 0 and 0 not in shape)
     batch = w.random.choice((0, 0, 1)) if x.rank > 1 else 0
     depth = w.random.randrange(1, x.rank - batch + 1)
     lead = (*x.shape[:batch], *w.shape((0, 1) if not batch else (1,)))
@@ -214,13 +214,13 @@ def _gather_nd(w: Walk, op: str) -> None:
 
 @step("ScatterElements", "Scatter")
 def _scatter_elements(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
+    x = w.tensor(MOVED, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
     axis = w.axis(x.rank)
     place = axis % x.rank
     shape = [w.random.randrange(1, size + 1) for size in x.shape]
     size, count = x.shape[place], shape[place]
     reduction = None
-    if op == "ScatterElements" and "reduction" in w.schema(op).attributes and x.dtype != "bool":
+    if op == "ScatterElements" and "reduction" in w.schema(op).attributes and x.dtype in NUMBERS:
         kinds = (None, "none", "add", "mul", "max", "min") if w.opset >= 18 else (None, "none", "add", "mul")
         reduction = w.random.choice(kinds)
     if reduction in (None, "none"):  # the order of updates of one place is not told
@@ -240,12 +240,12 @@ def _scatter_elements(w: Walk, op: str) -> None:
 
 @step("ScatterND")
 def _scatter_nd(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
+    x = w.tensor(MOVED, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
     depth = w.random.randrange(1, x.rank + 1)
     places = int(np.prod(x.shape[:depth]))
     count = w.random.randrange(1, min(places, 5) + 1)
     reduction = None
-    if "reduction" in w.schema(op).attributes and x.dtype != "bool":
+    if "reduction" in w.schema(op).attributes and x.dtype in NUMBERS:
         reduction = w.random.choice((None, "none", "add", "mul", *(("max", "min") if w.opset >= 18 else ())))
     flat = w.rng.permutation(places)[:count] if reduction in (None, "none") else w.rng.integers(0, places, count)
     rows = np.stack(np.unravel_index(flat, x.shape[:depth]), -1).astype(np.int64)
@@ -264,7 +264,7 @@ def _tensor_scatter(w: Walk, op: str) -> None:
 
 @step("Compress")
 def _compress(w: Walk, op: str) -> None:
-    x = w.tensor(ALL, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
+    x = w.tensor(MOVED, rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
     axis = w.axis(x.rank) if w.chance(0.7) else None
     size = x.array.size if axis is None else x.shape[axis]
     w.add(op, [x, w.tensor("bool", (w.random.randrange(1, min(size, 9) + 1),))], exact=True, axis=axis)
@@ -374,44 +374,3 @@ def _col2im(w: Walk, op: str) -> None:
         ("float32", "float64", "int32"), (w.random.choice((1, 2)), 2 * block[0] * block[1], counts[0] * counts[1])
     )
     w.add(op, [x, w.setting(image), w.setting(block)], exact=True, strides=strides, pads=pads)
-
-
-@step("SequenceConstruct", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "ConcatFromSequence")
-def _sequences(w: Walk, op: str) -> None:
-    x = w.tensor(("float32", "int64", "float64"), rank=(1, 2, 3))
-    parts = [x, *(w.tensor(x.dtype, x.shape) for _ in range(w.random.randrange(3)))]
-    built = w.add("SequenceConstruct", parts)[0]
-    built.usable = False
-    count = len(parts)
-    if op == "SequenceAt":
-        w.add(op, [built, w.setting(w.random.randrange(-count, count))], exact=True)
-    elif op == "SequenceErase":
-        erased = w.add(op, [built, w.setting(w.random.randrange(-count, count)) if w.chance(0.7) else None])[0]
-        w.add("SequenceLength", [erased])
-    elif op == "SequenceInsert":
-        place = w.setting(w.random.randrange(-count, count)) if w.chance(0.7) else None
-        longer = w.add(op, [built, w.tensor(x.dtype, x.shape), place])[0]
-        w.add("ConcatFromSequence", [longer], exact=True, axis=0)
-    elif op == "SequenceLength":
-        w.add(op, [built])
-    else:
-        new_axis = w.random.choice((None, 0, 1))
-        w.add("ConcatFromSequence", [built], exact=True, axis=w.axis(x.rank), new_axis=new_axis)
-
-
-@step("SequenceEmpty")
-def _empty(w: Walk, op: str) -> None:
-    x = w.tensor("float32", rank=(1, 2))
-    longer = w.add("SequenceInsert", [w.add(op, [], dtype=code_of(x.dtype))[0], x])[0]
-    w.add("SequenceAt", [longer, w.setting(0)], exact=True)
-
-
-@step("SplitToSequence")
-def _split_to_sequence(w: Walk, op: str) -> None:
-    x = w.tensor(("float32", "int64", "float64"), rank=(1, 2, 3), fits=lambda shape: 0 not in shape)
-    axis = w.axis(x.rank)
-    size = x.shape[axis]
-    first = w.random.randrange(size + 1)
-    way = w.random.choice((None, w.setting([first, size - first]), w.setting(w.random.randrange(1, size + 1))))
-    parts = w.add(op, [x, way], axis=axis, keepdims=w.random.choice((None, 0, 1)))[0]
-    w.add("SequenceAt", [parts, w.setting(w.random.choice((0, -1)))], exact=True)

@@ -265,6 +265,16 @@ def _roi_align(w: Walk, op: str) -> None:
     )
 
 
+@step("MaxRoiPool")
+def _max_roi_pool(w: Walk, op: str) -> None:
+    x = w.tensor("float32", (2, 2, 6, 5))
+    count = w.random.choice((1, 3))
+    corners = np.sort(w.rng.integers(0, 6, (count, 2, 2)), 1).reshape(count, 4)
+    images = w.rng.integers(0, 2, (count, 1))
+    regions = w.put(np.hstack([images, corners]).astype(np.float32))
+    w.add(op, [x, regions], pooled_shape=(2, 3), spatial_scale=w.random.choice((None, 1.0, 0.5)))
+
+
 @step("NonMaxSuppression")
 def _suppression(w: Walk, op: str) -> None:
     boxes = w.put(w.rng.uniform(0.1, 2, (1, 8, 4)).astype(np.float32))

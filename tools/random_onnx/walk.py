@@ -18,7 +18,18 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from .judges import REFERENCE_IS_WRONG, Array, Refused, by_onnxruntime, by_reference, difference, type_of, unsaid
+from .judges import (
+    REFERENCE_IS_WRONG,
+    Array,
+    Refused,
+    as_array,
+    by_onnxruntime,
+    by_reference,
+    difference,
+    is_tensor,
+    type_of,
+    unsaid,
+)
 
 OPSETS = (13, onnx.defs.onnx_opset_version())
 SYMBOLS = {"n": (2, 3, 1, 5, 4), "m": (3, 1, 4, 2, 7), "k": (4, 2, 5, 3, 1)}  # sizes, the witness's first
@@ -32,6 +43,8 @@ SIGNED = ("int64", "int64", "int32", "int8", "int16")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 NUMBERS = (*FLOATS, *SIGNED, *UNSIGNED)
 ALL = (*NUMBERS, "bool")
+MOVED = (*ALL, "string")  # what may be moved and compared
+WORDS = ("", "a", "b", "Ab", "ab c", "a b  c", " x", "é", "日本 語", "a-b", "10", "-2.5", "the", "THE", "straße")
 
 
 class Dead(Exception):
@@ -51,6 +64,7 @@ class Value:
     operator: str = ""
     judges: str = ""  # who took the node
     symbolic: tuple[Any, ...] | None = None  # the declared shape of an input
+    held: onnx.TypeProto | None = None  # the type of what is no tensor
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,7 +76,11 @@ class Value:
 
     @property
     def dtype(self) -> str:
-        return self.array.dtype.name
+        return "string" if self.array.dtype.kind == "O" else self.array.dtype.name
+
+    @property
+    def type(self) -> onnx.TypeProto:
+        return self.held or type_of(self.array, self.symbolic)
 
 
 Ways = dict[str, Any]  # attributes of a node; None: left out
@@ -122,7 +140,9 @@ class Walk:
         self, dtype: str, shape: Sequence[int], low: float | None = None, high: float | None = None
     ) -> np.ndarray:
         """Floats that are multiples of 1/8, so that sums and products of a few of them are exact, or integers, both within
-        bounds that are low; the truth values are even."""
+        bounds that are low; truth values that are even; words."""
+        if dtype == "string":
+            return np.asarray(self.rng.choice(np.array(WORDS, object), shape), object)
         kind = np.dtype(dtype)
         if dtype == "bool":
             return np.asarray(self.rng.random(shape) < 0.5)
@@ -135,15 +155,20 @@ class Walk:
             kind
         )
 
-    def put(self, array: Array, constant: bool | None = None) -> Value:
-        """A new input or initializer that holds the array. Subgraphs have initializers alone."""
-        value = Value(self.new_name(), array if isinstance(array, list) else np.asarray(array))
-        value.usable = not _huge(array)
-        if self.outer or (self.chance(0.3) if constant is None else constant):
+    def put(self, array: Array, constant: bool | None = None, held: onnx.TypeProto | None = None) -> Value:
+        """A new input or initializer that holds the array. Subgraphs have initializers alone; what is no tensor, but `held`,
+        can be none."""
+        value = Value(self.new_name(), array if held else as_array(array), held=held)
+        value.usable = held is None and not _huge(value.array)
+        if held and self.outer:
+            raise Dead("a subgraph has no inputs of its own")
+        if held:
+            self.inputs.append(value)
+        elif self.outer or (self.chance(0.3) if constant is None else constant):
             self.initializers.append(value)
         else:
             self.inputs.append(value)
-            value.symbolic = self._declared(array)
+            value.symbolic = self._declared(value.array)
         self.values.append(value)
         return value
 
@@ -151,8 +176,8 @@ class Walk:
         """What a node is told by an operand (axes, sizes): an initializer mostly, now and then an input."""
         return self.put(np.asarray(array, dtype), constant=not self.chance(0.04))
 
-    def _declared(self, array: Array) -> tuple[Any, ...] | None:
-        if isinstance(array, list) or not self.chance(0.4):
+    def _declared(self, array: np.ndarray) -> tuple[Any, ...] | None:
+        if not self.chance(0.4):
             return None
         named = [next((n for n, sizes in SYMBOLS.items() if sizes[0] == size), None) for size in array.shape]
         return tuple(name if name and self.chance(0.6) else size for name, size in zip(named, array.shape, strict=True))
@@ -200,6 +225,13 @@ class Walk:
         if nonzero:
             array = np.where(array == 0, np.ones_like(array), array)
         return self.put(array, constant)
+
+    def standing(self, fits: Callable[[Value], bool]) -> Value | None:
+        """A value that is there and is no tensor, or None where none fits."""
+        if self.chance(self.fresh):
+            return None
+        found = [v for v in self.visible() if v.held and len(v.expected) < 2 and fits(v)]
+        return self.random.choice(found[-8:]) if found else None
 
     def partner(self, of: Value, dtypes: str | Sequence[str] | None = None, **bounds: Any) -> Value:
         """An operand that broadcasts with another, of its type if none is told."""
@@ -263,10 +295,13 @@ class Walk:
         slack: float = 0.0,
         captured: Sequence[Value] = (),
         known: bool = True,
+        held: Sequence[onnx.TypeProto | None] = (),
+        told: Sequence[Array] = (),
         **attributes: Any,
     ) -> list[Value]:
         """A node, and its outputs in the witness. `exact`: of exact operands its results are, if their digits are few;
-        `captured`: what its subgraphs use. Raises Dead for one that no judge takes."""
+        `captured`: what its subgraphs use; `held`: the types of outputs that are no tensors; `told`: what the outputs are, where
+        no judge has the operator. Raises Dead for one that no judge takes."""
         if any(value is not None and len(value.expected) > 1 for value in inputs):
             raise Dead("an operand about which the judges disagree")
         if known and domain != "com.microsoft":
@@ -283,16 +318,23 @@ class Walk:
             given.pop()
         node = helper.make_node(operator, given, names, f"{operator}_{self.names[0]}", domain=domain, **attributes)
         operands = {value.name: value for value in [*inputs, *captured] if value is not None}
-        results, judges = self._judged(node, [name for name in names if name], list(operands.values()))
+        if told:
+            results, judges = [[array] for array in told], "the step"
+        else:
+            results, judges = self._judged(node, [name for name in names if name], list(operands.values()))
         self.nodes.append(node)
         self._use(operands.values())
         all_exact = all(value.exact for value in operands.values())
         made = []
-        for name, arrays in zip([name for name in names if name], results, strict=True):
+        types = [*held, *([None] * (len(results) - len(held)))]
+        for name, arrays, type_ in zip([name for name in names if name], results, types, strict=True):
             value = Value(name, arrays[0], expected=tuple(arrays), slack=slack, operator=operator, judges=judges)
-            value.exact = isinstance(value.array, list) or value.array.dtype.kind in "biu"
-            value.exact = value.exact or (exact and all_exact and _few_digits(value.array))
-            value.usable = len(arrays) == 1 and not slack and _tame(value.array)
+            if type_ is not None:
+                value.held, value.exact, value.usable = type_, exact and all_exact, False
+            else:
+                value.exact = value.array.dtype.kind in "biuO"
+                value.exact = value.exact or (exact and all_exact and _few_digits(value.array))
+                value.usable = len(arrays) == 1 and not slack and _tame(value.array)
             self.values.append(value)
             made.append(value)
         self.tally[f"node {domain}.{operator}".replace(" .", " ")] += 1
@@ -306,7 +348,7 @@ class Walk:
 
     def _judged(self, node: onnx.NodeProto, names: list[str], operands: list[Value]) -> tuple[list[list[Array]], str]:
         """Of each output, what the judges say it is: one array where they agree. And who the judges were."""
-        inputs = [onnx.ValueInfoProto(name=value.name, type=type_of(value.array)) for value in operands]
+        inputs = [onnx.ValueInfoProto(name=v.name, type=v.held or type_of(v.array)) for v in operands]
         graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in names])
         model = make_model(graph, self.opset)
         feeds = {value.name: value.array for value in operands}
@@ -340,7 +382,7 @@ class Walk:
         merged = []
         for told_of in zip(*said, strict=True):
             results = list(told_of)
-            different = len(results) == 2 and difference(results[1], results[0], coarse=_coarse(*results))
+            different = len(results) == 2 and difference(results[1], results[0], coarse=coarse(*results))
             if different:
                 self.tally[f"judges disagree on {node.op_type}"] += 1
             merged.append(results if different else results[:1])
@@ -350,8 +392,8 @@ class Walk:
 
     def graph(self, outputs: Sequence[Value], name: str = "g", inputs: Sequence[Value] = ()) -> onnx.GraphProto:
         """The graph with these outputs, of what it has and what its subgraphs are told besides."""
-        infos = [onnx.ValueInfoProto(name=v.name, type=type_of(v.array, v.symbolic)) for v in [*inputs, *self.inputs]]
-        results = [onnx.ValueInfoProto(name=v.name, type=type_of(v.array, _unknown(v.array))) for v in outputs]
+        infos = [onnx.ValueInfoProto(name=v.name, type=v.type) for v in [*inputs, *self.inputs]]
+        results = [onnx.ValueInfoProto(name=v.name, type=v.held or _unshaped(v.array)) for v in outputs]
         tensors = [numpy_helper.from_array(v.array, v.name) for v in self.initializers]
         return helper.make_graph(self.nodes, name, infos, results, tensors)
 
@@ -363,10 +405,17 @@ DOMAINS = {"ai.onnx.ml": 3, "ai.onnx.preview.training": 1, "com.microsoft": 1}  
 
 
 def make_model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
-    used = {node.domain for node in graph.node}
+    used = set(_domains(graph))
     others = (helper.make_opsetid(name, version) for name, version in DOMAINS.items() if name in used)
     opsets = [helper.make_opsetid("", opset), *others]
     return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets)
+
+
+def _domains(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield node.domain
+        for attribute in node.attribute:
+            yield from _domains(attribute.g)
 
 
 def _operators(node: onnx.NodeProto) -> Iterator[str]:
@@ -377,17 +426,20 @@ def _operators(node: onnx.NodeProto) -> Iterator[str]:
             yield from _operators(inner)
 
 
-def _unknown(array: Array) -> list[None] | None:
-    """Shapes of results are not told: they may depend on a symbolic size."""
-    return None if isinstance(array, list) else [None] * array.ndim
+def _unshaped(array: np.ndarray) -> onnx.TypeProto:
+    """Shapes of results are not told: they may depend on a symbolic size, and ranks on a condition."""
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), None)
 
 
 def _whole(result: Array) -> bool:
-    return isinstance(result, list) or (result is not None and result.dtype.kind != "O") or result.size > 0
+    return not is_tensor(result) or result.dtype.kind != "O" or result.size > 0
 
 
-def _coarse(*arrays: Array) -> bool:
-    return any(not isinstance(array, list) and array.dtype == np.float16 for array in arrays)
+def coarse(*arrays: Array) -> bool:
+    """Whether there are numbers with 11 bits or fewer."""
+    return any(
+        coarse(*array) if isinstance(array, list) else getattr(array, "dtype", None) == np.float16 for array in arrays
+    )
 
 
 def _within(array: np.ndarray, low: float | None, high: float | None, nonzero: bool) -> bool:
@@ -400,12 +452,12 @@ def _within(array: np.ndarray, low: float | None, high: float | None, nonzero: b
     )
 
 
-def _huge(array: Array) -> bool:
+def _huge(array: np.ndarray) -> bool:
     """Whether there are integers that float64 does not hold, such as a bound that means "to the end": each judge rounds them
     as it likes."""
-    if isinstance(array, list) or np.asarray(array).dtype.kind not in "iu":
+    if array.dtype.kind not in "iu":
         return False
-    return bool((np.abs(np.asarray(array).astype(np.float64)) > 2**53).any())
+    return bool((np.abs(array.astype(np.float64)) > 2**53).any())
 
 
 def _few_digits(array: np.ndarray) -> bool:
@@ -417,16 +469,16 @@ def _few_digits(array: np.ndarray) -> bool:
 
 def beyond(operator: str, array: Array) -> bool:
     """Whether integers may have left their range."""
-    is_integer = not isinstance(array, list) and array.dtype.kind in "iu"
+    is_integer = is_tensor(array) and array.dtype.kind in "iu"
     return operator in _GROWING and is_integer and bool((np.abs(array.astype(np.float64)) > 2**30).any())
 
 
 _GROWING = {"CumProd", "Loop", "Pow", "ReduceProd", "ReduceSumSquare", "Scan"}
 
 
-def _tame(array: Array) -> bool:
+def _tame(array: np.ndarray) -> bool:
     """Whether something may be computed of it."""
-    if isinstance(array, list) or array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiubO":
         return False
     if array.size > LARGEST_SIZE:
         return False
@@ -442,7 +494,7 @@ def _broadcasts(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
         return False
 
 
-_NUMPY = {"tensor(float)": "float32", "tensor(double)": "float64"} | {
+_NUMPY = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": "string"} | {
     f"tensor({name})": name
     for name in ("float16", "bfloat16", "bool", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)))
 }

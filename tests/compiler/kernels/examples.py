@@ -510,6 +510,22 @@ def _trees(d: Draw) -> Operands:
     return types, attributes
 
 
+def _text_counts(d: Draw) -> Operands:
+    """Tables of any numbers."""
+    size, slots, nodes = d.dim(0, 1, 20), d.one(1, 4), d.one(1, 6)
+    shapes = [(d.one(1, 4), 256), (slots, 4), (d.one(0, 3),), (slots, 4), (nodes,)]
+    dtypes = ("int32", "int32", "uint8", "int32", "int32")
+    types = [tensor("uint8", (size,)), tensor("int64", (d.dim(0, 1, 2),))]
+    types += [tensor(dtype, shape) for dtype, shape in zip(dtypes, shapes, strict=True)]
+    d.ranges[1], d.ranges[2], d.ranges[6] = size, 9, 3
+    return types, {"width": 3, "least": d.one(1, 2), "most": d.one(1, 3), "skips": d.one(0, 1)}
+
+
+def _coupled(d: Draw) -> Operands:
+    classes = d.one(2, 3, 5)
+    return [_f32(d.dim(0, 1, 9), classes * (classes - 1) // 2)], {"classes": classes}
+
+
 OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "permute_dims": _permute,
     "depth_to_space": _depth_to_space,
@@ -537,6 +553,8 @@ OPERANDS: dict[str, Callable[[Draw], Operands]] = {
     "counted_nonzero": lambda d: ([tensor(d.one(*_ANY), d.shape(d.one(1, 2, 3)))], {"count": d.dim()}),
     "roi_align": _regions,
     "tree_ensemble": _trees,
+    "count_text_ngrams": _text_counts,
+    "coupled_probabilities": _coupled,
     **{name: lambda d: _of_axis(d, _ANY[:-1], keepdims=d.one(True, False)) for name in ("argmax", "argmin")},
     **{name: lambda d: _of_axis(d, _FLOATS) for name in ("softmax", "log_softmax")},
     "group_normalization_blocked": _group_blocked,

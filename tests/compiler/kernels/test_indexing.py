@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from treadle.formats.dims import variable
 from treadle.formats.types import tensor
 
 from .harness import NARROW, TARGET, check, definition_of, random_array, run_kernel
@@ -96,6 +97,19 @@ def test_the_largest_and_the_smallest(data):
     check(definition, [x], parts=data.draw(st.integers(1, 3)))
 
 
+@given(st.data())
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_as_many_of_the_largest_as_a_run_says(data):
+    axis, largest, sizes = data.draw(st.integers(0, 2)), data.draw(st.booleans()), data.draw(shapes)
+    dtype = data.draw(st.sampled_from(["float32", "float64", "float16", "uint8", "int64", "uint64"]))
+    x = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 9, sizes).astype(dtype)
+    if dtype.startswith("float"):
+        x[x == 7] = np.nan
+    definition = definition_of("top_k", [tensor(dtype, ("a", "b", "c"))], k=variable("k"), axis=axis, largest=largest)
+    known = {**dict(zip("abc", sizes, strict=True)), "k": data.draw(st.integers(0, sizes[axis]))}
+    check(definition, [x], known, parts=data.draw(st.integers(1, 3)))
+
+
 def test_the_largest_of_many():
     x = random_array(tensor("float32", (2, 5000)))
     for k in (1, 7, 5000):
@@ -160,10 +174,31 @@ def test_boxes_that_overlap_no_better_one(data):
     boxes[rng.random(boxes.shape) < 0.02] = rng.choice([np.nan, np.inf])
     most = np.array(data.draw(st.sampled_from([-1, 0, 3, 1 << 40])))
     overlap, least = (np.float32(data.draw(st.sampled_from(values))) for values in ([0, 0.3, 0.5], [-np.inf, 0, 0.4]))
-    params = [tensor("float32", boxes.shape), tensor("float32", scores.shape), *_NUMBERS]
-    definition = definition_of("best_boxes", params, centred=data.draw(st.booleans()), room=room)
+    shapes, sizes = [boxes.shape, scores.shape], {}
+    if data.draw(st.booleans()):  # only a run knows how many boxes there are
+        shapes, room, sizes = [("n", "m", 4), ("n", kinds, "m")], "m", {"n": images, "m": count}
+    definition = definition_of(
+        "best_boxes",
+        [*(tensor("float32", shape) for shape in shapes), *_NUMBERS],
+        centred=data.draw(st.booleans()),
+        room=room,
+    )
     target = data.draw(st.sampled_from([TARGET, *NARROW]))
-    check(definition, [boxes, scores, most, overlap, least], parts=data.draw(st.integers(1, 4)), target=target)
+    check(definition, [boxes, scores, most, overlap, least], sizes, parts=data.draw(st.integers(1, 4)), target=target)
+
+
+def test_more_boxes_are_kept_than_have_their_corners_in_the_scratch_memory():
+    rng = np.random.default_rng(0)
+    count = 4200
+    corners = np.stack([np.arange(count) % 70, np.arange(count) // 70], -1).astype(np.float32)
+    boxes = np.concatenate([corners, corners + 0.75], -1)
+    boxes = np.concatenate([boxes, boxes[rng.integers(0, count, 300)]])[None]  # each of the last ones is there twice
+    scores = rng.random((1, 1, count + 300), np.float32)
+    definition = definition_of(
+        "best_boxes", [tensor("float32", (1, "m", 4)), tensor("float32", (1, 1, "m")), *_NUMBERS], room="m"
+    )
+    numbers = [np.array(1 << 40), np.float32(0.5), np.float32(0)]
+    check(definition, [boxes, scores, *numbers], {"m": boxes.shape[1]})
 
 
 @given(st.data())

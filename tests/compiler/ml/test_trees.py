@@ -19,10 +19,12 @@ from .forests import by_evaluator, by_machine, by_onnxruntime
 SEEDS = st.integers(0, 1 << 32)
 
 
-def regressor(random: np.random.Generator, x: str = "float32", *, dense: bool, **attributes: Any) -> Any:
+def regressor(
+    random: np.random.Generator, x: str = "float32", *, dense: bool, trees: int = 0, **attributes: Any
+) -> Any:
     """A model of some trees, whose leaves have weights for one target each, or for some."""
     columns, targets = int(random.integers(1, 7)), int(random.integers(1, 4))
-    nodes, leaves = forests.forest(random, int(random.integers(1, 6)), int(random.integers(0, 6)), columns)
+    nodes, leaves = forests.forest(random, trees or int(random.integers(1, 6)), int(random.integers(0, 6)), columns)
     entries = [(t, n, int(target)) for t, n in leaves for target in (range(targets) if dense else [t % targets])]
     given: dict[str, Any] = {
         "n_targets": targets,
@@ -48,6 +50,28 @@ def test_regressors_of_all_modes_and_aggregates_are_onnxruntimes(aggregate: str,
         np.testing.assert_allclose(by_evaluator(model, x=x)[0], expected[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("targets", [1, 2])
+def test_a_leaf_that_is_listed_again_counts_as_in_onnxruntime(targets: int) -> None:
+    """Once where there is one target, as scikit-learn's exporter means it of the paths of decisions; else its weights add up."""
+    random = np.random.default_rng(5)
+    model, columns = next(
+        made
+        for made in (regressor(random, dense=True) for _ in range(100))
+        if _attribute(made[0], "n_targets").i == targets
+    )
+    for name, more in (("treeids", ()), ("nodeids", ()), ("ids", ()), ("weights", (3.0,))):
+        entries = _attribute(model, f"target_{name}")
+        values = entries.floats if more else entries.ints
+        values.extend([each + sum(more) for each in values])
+    x = forests.features(random, 37, columns)
+    expected = by_onnxruntime(model, x=x)[0]
+    np.testing.assert_allclose(by_evaluator(model, x=x)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def _attribute(model: Any, name: str) -> Any:
+    return next(each for each in model.graph.node[0].attribute if each.name == name)
+
+
 @given(SEEDS, st.sampled_from(["SUM", "AVERAGE", "MIN", "MAX"]), st.booleans(), st.sampled_from(["float32", "float64"]))
 @settings(max_examples=25, deadline=None)
 def test_machine_gives_what_the_evaluator_does(seed: int, aggregate: str, dense: bool, dtype: str) -> None:
@@ -55,6 +79,19 @@ def test_machine_gives_what_the_evaluator_does(seed: int, aggregate: str, dense:
     model, columns = regressor(random, dtype, dense=dense, aggregate_function=aggregate)
     x = forests.features(random, int(random.integers(0, 40)), columns, dtype)
     np.testing.assert_array_equal(by_machine(model, x=x)[0], by_evaluator(model, x=x)[0])
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "MIN"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_row_gives_the_same_alone_as_among_others(dense: bool, aggregate: str) -> None:
+    """Alone, or one of few, it goes down eight of the 19 trees together."""
+    random = np.random.default_rng(3)
+    model, columns = regressor(random, dense=dense, aggregate_function=aggregate, trees=19)
+    x = forests.features(random, 11, columns)
+    machine = treadle.VirtualMachine(treadle.compile(model, progress=False))["main"]
+    expected = by_evaluator(model, x=x)[0]
+    for first, last in ((0, 11), (0, 1), (3, 5), (4, 7), (0, 4), (1, 10)):
+        np.testing.assert_array_equal(machine(x[first:last]), expected[first:last])
 
 
 def classifier(labels: int, weights: list[list[float]], **attributes: Any) -> Any:
