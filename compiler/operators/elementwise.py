@@ -102,9 +102,13 @@ def _infer_clip(inputs: Sequence[TensorType], min: float | None, max: float | No
 
 
 def _clip(x: np.ndarray, min: float | None, max: float | None) -> np.ndarray:
+    wide = DType.of(x.dtype).computed.numpy  # NumPy's maximum of four-bit integers is int8
+    clipped = x.astype(wide)
     if min is not None:
-        x = np.maximum(x, _bound(min, x.dtype))
-    return x if max is None else np.minimum(x, _bound(max, x.dtype))
+        clipped = np.maximum(clipped, _bound(min, x.dtype).astype(wide))
+    if max is not None:
+        clipped = np.minimum(clipped, _bound(max, x.dtype).astype(wide))
+    return clipped.astype(x.dtype)
 
 
 def _bound(value: float, dtype: np.dtype) -> np.ndarray:

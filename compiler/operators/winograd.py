@@ -274,7 +274,8 @@ def _by_pieces(weight: np.ndarray, window: Sequence[int]) -> np.ndarray:
     )
     (rows, places), (lines, columns) = (pieces_of(window[0]), pieces_of(window[1])), window
     apart = filled.reshape(*volume.shape[:3], rows, lines // rows, places, columns // places)
-    return apart.transpose(0, 2, 3, 5, 1, 4, 6).reshape(len(weight), -1, lines // rows, columns // places)
+    channels = rows * places * volume.shape[1] * volume.shape[2]
+    return apart.transpose(0, 2, 3, 5, 1, 4, 6).reshape(len(weight), channels, lines // rows, columns // places)
 
 
 def _infer_conv_winograd(

@@ -87,12 +87,29 @@ def test_what_inference_accepts_can_be_evaluated(data: st.DataObject, name: str)
         apply_operator(name, arrays, given_attributes, {"n": 2, "m": 3})
 
 
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.is_integer])
+@pytest.mark.parametrize("bounds", [{}, {"min": 0.0}, {"max": 1.0}, {"min": -1e30, "max": 1e30}])
+def test_clipped_integers_keep_their_type(dtype: DType, bounds: dict) -> None:
+    (clipped,) = apply_operator("clip", [np.ones((), dtype.numpy)], tuple(bounds.items()), {})
+    assert clipped.dtype == dtype.numpy
+    assert clipped == 1
+
+
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (5, 0), (20, 0)])
-@pytest.mark.parametrize(("name", "window"), [("pack_integer_matrix", ()), ("pack_integer_weights", (3, 3))])
-def test_what_has_no_elements_is_packed(name: str, window: tuple, sizes: tuple) -> None:
+@pytest.mark.parametrize(
+    ("name", "window", "dtype", "attributes"),
+    [
+        ("pack_integer_matrix", (), DType.int8, ()),
+        ("pack_integer_weights", (3, 3), DType.int8, ()),
+        ("pack_winograd_weights", (3, 3), DType.float32, (("outputs", 4),)),
+    ],
+)
+def test_what_has_no_elements_is_packed(
+    name: str, window: tuple, dtype: DType, attributes: tuple, sizes: tuple
+) -> None:
     shape = (*sizes, *window)
-    (type_,) = TABLE[name].result_types([TensorType(DType.int8, shape)], ())
-    (packed,) = apply_operator(name, [np.ones(shape, np.int8)], (), {})
+    (type_,) = TABLE[name].result_types([TensorType(dtype, shape)], attributes)
+    (packed,) = apply_operator(name, [np.ones(shape, dtype.numpy)], attributes, {})
     assert packed.shape == type_.shape
 
 
