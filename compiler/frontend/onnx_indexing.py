@@ -51,7 +51,7 @@ def _best(g: GraphBuilder, x: Value, k: Dim, axis: int, largest: bool = True, so
 
 
 @importer("GatherND")
-def _gather_nd(g: GraphBuilder, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+def gather_nd(g: GraphBuilder, x: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     if 0 < batch_dims <= min(x.rank, indices.rank):
         x, indices = g.same_sizes((x, indices), range(batch_dims))
     if indices.rank and not isinstance(indices.shape[-1], int):

@@ -228,7 +228,7 @@ def _transposed_pads(
 
 
 @importer("MaxPool")
-def _max_pool(
+def max_pool(
     g: GraphBuilder,
     x: Value,
     *,

@@ -200,7 +200,7 @@ def _conv_integer(
 
 
 @importer("QLinearConv", attributes_of=convolved)
-def _qlinear_conv(
+def qlinear_conv(
     g: GraphBuilder,
     x: Value,
     x_scale: Value,

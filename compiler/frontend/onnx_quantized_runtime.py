@@ -1,25 +1,20 @@
 """Importers of onnxruntime's own operators on quantised tensors, as its tools write them into models: float operators between
-operands that are dequantised and a result that is quantised."""
+operands that are dequantised and a result that is quantised. Weights of a few bits are in `onnx_runtime_weights.py`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ...formats.dtypes import DType
-from ...formats.errors import ModelError
-from ..operators.shapes import axis_of
 from . import onnx_networks as networks
-from .onnx_quantized import dequantize_linear, matmul_integer, quantize_linear
+from .onnx_quantized import dequantize_linear, matmul_integer, qlinear_conv, quantize_linear
 from .onnx_recurrent import lstm
-from .onnx_runtime import DOMAIN, check_ranks, times
+from .onnx_runtime import DOMAIN, check_ranks, embed_layer_normalization, times
 from .onnx_runtime_attention import FILTER, attention_of_one_product
 from .onnx_shapes import concatenated
 from .onnx_table import importer
-from .onnx_values import GraphBuilder, UnsupportedError, Value, constant
+from .onnx_values import GraphBuilder, Value
 
 _FLATTENS = 13  # opset from which on softmax no longer takes all axes from one on
 
@@ -82,8 +77,7 @@ def _softmax(g: GraphBuilder, x: Value, *, axis: int = -1, opset: int) -> Value:
 
 
 def _global_average_pool(g: GraphBuilder, x: Value, *, channels_last: int = 0) -> Value:
-    _check_layout(channels_last)
-    return networks.global_average_pool(g, x)
+    return _channels_back(g, networks.global_average_pool(g, _channels_first(g, x, channels_last)), channels_last)
 
 
 _unary("QLinearSigmoid", _sigmoid)
@@ -104,14 +98,65 @@ def _average_pool(
     channels_last: int = 0,
     **window: Any,
 ) -> Value:
-    _check_layout(channels_last)
-    result = networks.average_pool(g, dequantize_linear(g, x, x_scale, x_zero), **window)
-    return _quantized(g, result, scale, zero, x.dtype)
+    floats = dequantize_linear(g, _channels_first(g, x, channels_last), x_scale, x_zero)
+    result = networks.average_pool(g, floats, **window)
+    return _channels_back(g, _quantized(g, result, scale, zero, x.dtype), channels_last)
 
 
-def _check_layout(channels_last: int) -> None:
-    if channels_last:
-        raise UnsupportedError("images whose channels lie last")
+@importer("QLinearConv", domain=DOMAIN, attributes_of=networks.convolved)
+def _convolution(
+    g: GraphBuilder,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    weight: Value,
+    weight_scale: Value,
+    weight_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    bias: Value | None = None,
+    *,
+    channels_last: int = 0,
+    **window: Any,
+) -> Value:
+    """ONNX's operator, but for images whose channels may lie last; weights [M, C, *window] lie as ever."""
+    image = _channels_first(g, x, channels_last)
+    others = (weight, weight_scale, weight_zero, y_scale, y_zero, bias)
+    result = qlinear_conv(g, image, x_scale, x_zero, *others, **window)
+    return _channels_back(g, result, channels_last)
+
+
+@importer("NhwcMaxPool", domain=DOMAIN, attributes_of=networks.max_pool)
+def _max_pool(g: GraphBuilder, x: Value, **window: Any) -> Value:
+    pooled = networks.max_pool(g, _channels_first(g, x, 1), **window)
+    assert isinstance(pooled, Value)
+    return _channels_back(g, pooled, 1)
+
+
+def _channels_first(g: GraphBuilder, x: Value, channels_last: int) -> Value:
+    """An image [N, *sizes, C] as [N, C, *sizes], where its channels lie last."""
+    return g.op("permute_dims", x, axes=(0, x.rank - 1, *range(1, x.rank - 1))) if channels_last else x
+
+
+def _channels_back(g: GraphBuilder, x: Value, channels_last: int) -> Value:
+    return g.op("permute_dims", x, axes=(0, *range(2, x.rank), 1)) if channels_last else x
+
+
+@importer("QLinearWhere", domain=DOMAIN)
+def _where(
+    g: GraphBuilder,
+    condition: Value,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    scale: Value,
+    zero: Value,
+) -> Value:
+    operands = dequantize_linear(g, a, a_scale, a_zero), dequantize_linear(g, b, b_scale, b_zero)
+    return _quantized(g, g.broadcast("where", condition, *operands), scale, zero, zero.dtype)
 
 
 @importer("QLinearConcat", domain=DOMAIN)
@@ -197,6 +242,48 @@ def _dynamically_quantized(g: GraphBuilder, x: Value) -> tuple[Value, Value, Val
 # ---- layers whose weights are quantised ----
 
 
+@importer("QEmbedLayerNormalization", domain=DOMAIN, attributes_of=embed_layer_normalization)
+def _embed_layer_normalization(
+    g: GraphBuilder,
+    words: Value,
+    segments: Value | None,
+    word_table: Value,
+    position_table: Value,
+    segment_table: Value | None,
+    gamma: Value,
+    beta: Value,
+    mask: Value | None,
+    word_scale: Value,
+    position_scale: Value,
+    segment_scale: Value | None,
+    gamma_scale: Value,
+    beta_scale: Value,
+    word_zero: Value,
+    position_zero: Value,
+    segment_zero: Value | None,
+    gamma_zero: Value,
+    beta_zero: Value,
+    **attributes: Any,
+) -> tuple[Value, ...]:
+    """The tables and the normalisation's weights are dequantised, each by one scale."""
+    segment_rows = None
+    if segment_table is not None and segment_scale is not None:
+        segment_rows = dequantize_linear(g, segment_table, segment_scale, segment_zero)
+    result, visible, _ = embed_layer_normalization(
+        g,
+        words,
+        segments,
+        dequantize_linear(g, word_table, word_scale, word_zero),
+        dequantize_linear(g, position_table, position_scale, position_zero),
+        segment_rows,
+        dequantize_linear(g, gamma, gamma_scale, gamma_zero),
+        dequantize_linear(g, beta, beta_scale, beta_zero),
+        mask,
+        **attributes,
+    )
+    return result, visible
+
+
 @importer("QAttention", domain=DOMAIN)
 def _attention(
     g: GraphBuilder,
@@ -261,131 +348,3 @@ def _lstm_of_few_bits(
     check_ranks(1, 2, R_scale=recurrent_scale, R_zero_point=recurrent_zero)
     weights = floats(weight, weight_scale, weight_zero), floats(recurrent, recurrent_scale, recurrent_zero)
     return lstm(g, x, *weights, bias, lengths, hidden, cell, peephole, **attributes)
-
-
-# ---- weights of a few bits ----
-
-_BITS = (4, 8)
-
-
-@importer("MatMulNBits", domain=DOMAIN)
-def _matmul_n_bits(
-    g: GraphBuilder,
-    a: Value,
-    b: Value,
-    scales: Value,
-    zero_points: Value | None = None,
-    g_idx: Value | None = None,
-    bias: Value | None = None,
-    *,
-    K: int,
-    N: int,
-    block_size: int,
-    bits: int = 4,
-    accuracy_level: int = 0,  # what activations may be rounded to: here they are not
-) -> Value:
-    """a [..., K] times the transposed [N, K] numbers of `bits` bits in b, block_size of which, neighbours in a row, share a scale
-    and a zero point. Each row of b and of packed zero points begins with a byte."""
-    _check_bits(bits, "weights")
-    if min(K, N, block_size) < 1 or block_size * bits % 8:
-        raise ModelError(f"K, N and block_size are to be positive, blocks whole bytes, but {K}, {N}, {block_size} came")
-    if a.rank == 0 or a.shape[-1] != K:
-        raise ModelError(f"a is to have rows of K = {K} elements, but {a.type} came")
-    _check_order(g_idx, K, block_size)
-    blocks = -(-K // block_size)
-    numbers = _constant_numbers(b, bits, (N, blocks, block_size), "b")
-    weights = _of_numbers(g, numbers, bits, _of_blocks(g, scales, N, blocks, "scales"), zero_points)
-    rows = g.op("reshape", weights, shape=(N, blocks * block_size))
-    if blocks * block_size > K:
-        rows = g.op("slice", rows, starts=(0,), ends=(K,), axes=(1,))
-    result = networks.product(g, g.op("cast", a, dtype=DType.float32), g.op("permute_dims", rows, axes=(1, 0)))
-    if bias is not None:
-        result = g.broadcast("add", result, g.op("cast", bias, dtype=DType.float32))
-    return g.op("cast", result, dtype=a.dtype)
-
-
-def _of_numbers(g: GraphBuilder, numbers: np.ndarray, bits: int, scale: Value, zero_points: Value | None) -> Value:
-    """The floats [rows, blocks, block size] that numbers without sign stand for; without zero points, these are half way."""
-    rows, blocks, _ = numbers.shape
-    if zero_points is not None and zero_points.dtype.is_float:
-        centre = _of_blocks(g, zero_points, rows, blocks, "zero_points")
-        centred = g.op("subtract", g.op("cast", constant(numbers), dtype=DType.float32), centre)
-        return g.op("multiply", centred, scale)
-    points = _points(zero_points, bits, rows, blocks)
-    return g.op("dequantize", constant(numbers), scale, g.constant(points[..., np.newaxis]))
-
-
-def _check_bits(bits: int, what: str) -> None:
-    if bits not in _BITS:
-        raise UnsupportedError(f"{what} of {bits} bits; Treadle has those of {' and '.join(map(str, _BITS))}")
-
-
-def _points(zero_points: Value | None, bits: int, rows: int, blocks: int) -> np.ndarray:
-    """Packed zero points, an element each; half way where there are none."""
-    if zero_points is None:
-        return np.full((rows, blocks), 1 << (bits - 1), np.uint8)
-    return _constant_numbers(zero_points, bits, (rows, blocks), "zero_points")
-
-
-def _check_order(g_idx: Value | None, depth: int, block_size: int) -> None:
-    """Raises UnsupportedError for blocks that are not neighbours."""
-    if g_idx is None:
-        return
-    order = g_idx.constant
-    if order is None or not np.array_equal(order.reshape(-1)[:depth], np.arange(depth) // block_size):
-        raise UnsupportedError("g_idx: blocks of weights that are not neighbours")
-
-
-def _constant_numbers(packed: Value, bits: int, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Constants that are packed into bytes, the first one into the lowest bits, an element each."""
-    content = packed.constant
-    if content is None:
-        raise UnsupportedError(f"{name}: weights that are not constant")
-    each = 8 // bits
-    size = -(-shape[-1] // each)
-    if packed.dtype is not DType.uint8 or content.size != math.prod(shape[:-1]) * size:
-        expected = "x".join(map(str, (*shape[:-1], size)))
-        raise ModelError(f"{name} is to have {expected} elements of uint8, but {packed.type} came")
-    rows = content.reshape(*shape[:-1], size)
-    parts = [rows >> (bits * i) & ((1 << bits) - 1) for i in range(each)]
-    numbers = np.stack(parts, axis=-1).reshape(*shape[:-1], each * size)[..., : shape[-1]]
-    numbers = np.ascontiguousarray(numbers)
-    numbers.flags.writeable = False
-    return numbers
-
-
-def _of_blocks(g: GraphBuilder, parameter: Value, rows: int, blocks: int, name: str) -> Value:
-    """One number for each block of each row, float32[rows, blocks, 1]."""
-    if not parameter.dtype.is_float or math.prod(parameter.shape) != rows * blocks:
-        raise ModelError(f"{name} is to have {rows}x{blocks} floats, but {parameter.type} came")
-    return g.op("reshape", g.op("cast", parameter, dtype=DType.float32), shape=(rows, blocks, 1))
-
-
-@importer("GatherBlockQuantized", domain=DOMAIN)
-def _gather_block_quantized(
-    g: GraphBuilder,
-    data: Value,
-    indices: Value,
-    scales: Value,
-    zero_points: Value | None = None,
-    *,
-    gather_axis: int = 0,
-    quantize_axis: int = 1,
-    block_size: int = 128,
-    bits: int = 4,
-) -> Value:
-    """Rows of a table that is dequantised by blocks along them. Numbers that come as bytes are packed, `bits` each, and their
-    zero points, if they have none, half way."""
-    if axis_of(gather_axis, data.rank) != 0 or axis_of(quantize_axis, data.rank) != 1 or data.rank != 2:
-        raise UnsupportedError(f"gathering along axis {gather_axis} of {data.type}, blocks along axis {quantize_axis}")
-    if data.dtype.is_numpys:
-        _check_bits(bits, "numbers")
-        rows, size = data.shape
-        if not isinstance(rows, int) or not isinstance(size, int):
-            raise UnsupportedError("data: a table that is not constant")
-        columns = size * 8 // bits
-        blocks = -(-columns // block_size)
-        data = constant(_constant_numbers(data, bits, (rows, columns), "data"))
-        zero_points = constant(_points(zero_points, bits, rows, blocks))
-    table = dequantize_linear(g, data, scales, zero_points, axis=1, block_size=block_size)
-    return g.op("take", table, indices, axis=0)

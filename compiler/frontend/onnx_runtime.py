@@ -1,5 +1,6 @@
 """Importers of onnxruntime's own operators on floats, as its optimiser and its model builder write them into models: what other
-models say in several nodes. Attention is in `onnx_runtime_attention.py`, quantised tensors in `onnx_quantized_runtime.py`."""
+models say in several nodes. Attention is in `onnx_runtime_attention.py`; mixtures of experts, weights of a few bits and what ONNX
+has taken over since are in other modules `onnx_runtime_*.py`, quantised tensors in `onnx_quantized_runtime.py`."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ def _sum(g: GraphBuilder, first: Value, *others: Value | None) -> Value:
 
 
 @importer("EmbedLayerNormalization", domain=DOMAIN)
-def _embed_layer_normalization(
+def embed_layer_normalization(
     g: GraphBuilder,
     words: Value,
     segments: Value | None,

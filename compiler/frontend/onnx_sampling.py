@@ -23,7 +23,7 @@ _Tap = tuple[Value, Value]  # the number of a pixel along an axis, an int64, and
 
 
 @importer("GridSample")
-def _grid_sample(
+def grid_sample(
     g: GraphBuilder,
     x: Value,
     grid: Value,
@@ -37,8 +37,9 @@ def _grid_sample(
         raise ModelError(f"mode {mode!r} or padding_mode {padding_mode!r} is not one of ONNX's")
     n, channels, *spatial = x.shape
     sizes = grid.shape[1:-1]
-    if not spatial or grid.rank != x.rank or grid.shape[-1] != len(spatial):
+    if not spatial or grid.rank != x.rank or (isinstance(grid.shape[-1], int) and grid.shape[-1] != len(spatial)):
         raise ModelError(f"a grid for {len(spatial)} axes of {x.type} is needed, but {grid.type} came")
+    grid = g.checked(grid, (*grid.shape[:-1], len(spatial)))
     places = g.op("reshape", grid, shape=(grid.shape[0], dims.product(sizes), len(spatial)))
     places = g.checked(places, (n, *places.shape[1:]))
     is_aligned = bool(align_corners)

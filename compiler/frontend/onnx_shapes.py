@@ -304,7 +304,7 @@ def _bound(bound: Dim, length: Dim, step: int) -> Dim:
 
 
 @importer("Pad", since=11)
-def _pad(
+def pad(
     g: GraphBuilder,
     x: Value,
     pads: Value,
@@ -413,7 +413,7 @@ def _gather_elements(g: GraphBuilder, x: Value, indices: Value, *, axis: int = 0
 
 
 @importer("Trilu")
-def _trilu(g: GraphBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+def trilu(g: GraphBuilder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     if x.rank < 2:
         raise ModelError(f"matrices are needed, but {x.type} came")
     diagonal = run_time.whole_number(g, 0 if k is None else k)
@@ -469,7 +469,7 @@ def _size(g: GraphBuilder, x: Value) -> Value:
 
 
 @importer("Range")
-def _range(g: GraphBuilder, start: Value, limit: Value, delta: Value) -> Value:
+def arrange(g: GraphBuilder, start: Value, limit: Value, delta: Value) -> Value:
     if start.dtype.is_float and all(value.constant is not None for value in (start, limit, delta)):
         return _float_range(g, start, limit, delta)
     if start.dtype.is_float or not is_known(start, limit, delta):

@@ -12,7 +12,13 @@ from .onnx_values import GraphBuilder, Value
 
 @importer("Unique")
 def _unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Value, ...]:
-    """Rows are put in order; where one differs from that before it, a new one begins. With `sorted` = 0 they stand as they first
+    return unique(g, x, axis=axis, sorted=sorted)[: g.output_count]
+
+
+def unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Value, Value, Value, Value]:
+    """The slices, where each one first came, which of them each slice of x is, and how often each came.
+
+    Rows are put in order; where one differs from that before it, a new one begins. With `sorted` = 0 they stand as they first
     came."""
     kind = x.dtype
     if kind is DType.bool or not kind.is_numpys:
@@ -56,7 +62,7 @@ def _unique(g: GraphBuilder, x: Value, *, axis: int | None = None, sorted: int =
         values = g.op("reshape", values, shape=(number, *inner))
         values = g.op("permute_dims", values, axes=tuple(map(order_of_axes.index, range(x.rank))))
     values = g.op("cast", values, dtype=kind) if kind is not values.dtype else values
-    return (values, places, inverse, counts)[: g.output_count]
+    return values, places, inverse, counts
 
 
 def _begins(g: GraphBuilder, rows: Value) -> Value:

@@ -242,10 +242,10 @@ register(
 def _infer_solve(inputs: Sequence[TensorType]) -> TensorType:
     a, b = inputs
     dtype = same_dtype(inputs, FLOAT)
-    require_rank(a, 2, "a matrix [n, n]")
-    require_rank(b, 2, "right-hand sides [n, m]")
-    match_dim(a.shape[0], a.shape[1])
-    match_dim(a.shape[0], b.shape[0])
+    if a.rank < 2 or a.rank != b.rank:
+        raise mismatch("matrices [..., n, n] and right-hand sides [..., n, m]", f"{a} and {b}")
+    for mine, other in zip((*a.shape[:-2], a.shape[-1], a.shape[-2]), (*b.shape[:-1], b.shape[-2]), strict=True):
+        match_dim(mine, other)
     return TensorType(dtype, b.shape)
 
 
@@ -253,9 +253,9 @@ def _solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     try:
         return np.linalg.solve(a.astype(np.float64), b.astype(np.float64)).astype(b.dtype)
     except np.linalg.LinAlgError:
-        raise ExecutionError(f"a system of {len(a)} linear equations whose matrix is singular") from None
+        raise ExecutionError(f"a system of {a.shape[-1]} linear equations whose matrix is singular") from None
 
 
 register(
-    "solve", "a b", _infer_solve, _solve, Fusion.OPAQUE, "x [n, m] of which the product a [n, n] times x is b [n, m]"
+    "solve", "a b", _infer_solve, _solve, Fusion.OPAQUE, "x [..., n, m] of which the product a [..., n, n] times x is b"
 )

@@ -162,6 +162,44 @@ def test_embed_layer_normalization(left_out: list[str]) -> None:
     check("EmbedLayerNormalization", inputs, ("y", "visible", "sum"), names=names, constants=constants, epsilon=1e-6)
 
 
+@pytest.mark.parametrize("left_out", [[], ["mask"], ["segments", "segment_table", "segment_scale", "segment_zero"]])
+def test_embed_layer_normalization_of_8_bits(left_out: list[str]) -> None:
+    source = np.random.default_rng(0)
+    inputs = {
+        "words": source.integers(0, 30, (2, 5)).astype(np.int32),
+        "segments": source.integers(0, 2, (2, 5)).astype(np.int32),
+        "mask": np.int32([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]]),
+    }
+    shapes = {
+        "word_table": (30, 16),
+        "position_table": (12, 16),
+        "segment_table": (2, 16),
+        "gamma": (16,),
+        "beta": (16,),
+    }
+    parts = ["word", "position", "segment", "gamma", "beta"]
+    constants: dict[str, np.ndarray] = {name: _whole(shape, np.uint8) for name, shape in shapes.items()}
+    constants |= {f"{part}_scale": np.float32(0.01 * place) for place, part in enumerate(parts, 1)}
+    constants |= {f"{part}_zero": np.uint8(100 + place) for place, part in enumerate(parts)}
+    order = [
+        "words",
+        "segments",
+        *shapes,
+        "mask",
+        *(f"{part}_scale" for part in parts),
+        *(f"{part}_zero" for part in parts),
+    ]
+    names = ["" if name in left_out else name for name in order]
+    check(
+        "QEmbedLayerNormalization",
+        {name: array for name, array in inputs.items() if name in names},
+        ("y", "visible"),
+        names=names,
+        constants={name: array for name, array in constants.items() if name in names},
+        epsilon=1e-6,
+    )
+
+
 # ---- activations, and what they follow ----
 
 

@@ -113,6 +113,27 @@ def _qlinear_pool(w: Walk, op: str) -> None:
     w.add(op, [_bytes(w, 1, 3, 4, 5), _scale(w), _zero(w), _scale(w), _zero(w)], domain=RUNTIME, slack=1, **ways)
 
 
+@step("QLinearConv", "NhwcMaxPool", domain=RUNTIME)
+def _channels_last(w: Walk, op: str) -> None:
+    x = _bytes(w, 1, 5, 6, 3)
+    window: Ways = {"pads": [1, 0, 1, 1], "strides": [1, 2]}
+    if op == "NhwcMaxPool":
+        w.add(op, [x], domain=RUNTIME, kernel_shape=[3, 2], **window)
+        return
+    # two products with a byte fit into the 16 bits in which onnxruntime adds them on some CPUs
+    weights = w.put(w.rng.integers(-64, 65, (4, 3, 3, 2)).astype(np.int8), constant=True)
+    bias = w.put(w.array("int32", (4,), -99, 99), constant=True) if w.chance(0.5) else None
+    triples = [x, _scale(w), _zero(w), weights, _scale(w), _zero(w, "int8"), _scale(w, 64), _zero(w)]
+    w.add(op, [*triples, bias], domain=RUNTIME, slack=1, channels_last=1, **window)
+
+
+@step("QLinearWhere", domain=RUNTIME)
+def _qlinear_where(w: Walk, op: str) -> None:
+    condition = w.put(w.rng.integers(0, 2, w.random.choice([(3, 4), (3, 1), (4,)])).astype(bool))
+    triples = [_bytes(w, 3, 4), _scale(w), _zero(w), _bytes(w, 4), _scale(w, 0.5), _zero(w)]
+    w.add(op, [condition, *triples, _scale(w, 0.5), _zero(w)], domain=RUNTIME, slack=1)
+
+
 @step("QLinearConcat", domain=RUNTIME)
 def _qlinear_concat(w: Walk, op: str) -> None:
     triples = [_bytes(w, 2, 3), _scale(w), _zero(w), _bytes(w, 2, 4), _scale(w, 0.5), _zero(w)]
@@ -172,3 +193,45 @@ def _group_query(w: Walk, op: str) -> None:
     total = length + (2 if length == 1 else 0)
     lengths = [w.put(np.array([total - 1], np.int32)), w.put(np.asarray(total, np.int32), constant=True)]
     w.add(op, [*operands, *past, *lengths], 3, domain=RUNTIME, num_heads=4, kv_num_heads=2)
+
+
+@step("MatMulBnb4", domain=RUNTIME)
+def _matmul_bnb4(w: Walk, op: str) -> None:
+    columns, depth, block = w.random.choice((3, 8)), 32, w.random.choice((16, 64))
+    b = w.put(w.rng.integers(0, 256, columns * depth // 2).astype(np.uint8), constant=True)
+    absmax = w.put(w.rng.uniform(0.5, 2, -(-columns * depth // block)).astype(np.float32), constant=True)
+    ways: Ways = {"K": depth, "N": columns, "quant_type": w.random.choice((0, 1)), "block_size": block}
+    w.add(op, [_floats(w, 2, depth), b, absmax], domain=RUNTIME, **ways)
+
+
+@step("MoE", domain=RUNTIME)
+def _experts(w: Walk, op: str) -> None:
+    experts, features, inner, rows = 3, 8, 4, w.random.choice((1, 5))
+    first, second = _floats(w, experts, inner, features), _floats(w, experts, features, inner)
+    biases = [_floats(w, experts, inner), _floats(w, experts, features)] if w.chance(0.5) else [None, None]
+    ways: Ways = {"k": w.random.choice((1, 2)), "activation_type": w.random.choice(("relu", "silu", "gelu"))}
+    operands = [_floats(w, rows, features), _floats(w, rows, experts), first, biases[0], second, biases[1]]
+    w.add(op, operands, domain=RUNTIME, normalize_routing_weights=w.random.choice((0, 1)), **ways)
+
+
+@step("Trilu", "Unique", "ExpandDims", "Pad", domain=RUNTIME)
+def _taken_over(w: Walk, op: str) -> None:
+    """What ONNX has under the same name, or nearly so."""
+    if op == "Unique":
+        w.add(op, [w.put(w.array("float32", (w.random.choice((0, 1, 7)),), -2, 2))], 3, domain=RUNTIME)
+        return
+    x = _floats(w, 3, 4)
+    if op == "Pad":
+        pads = w.put(w.array("int64", (4,), 0, 2), constant=True)
+        w.add(op, [x, pads], domain=RUNTIME, mode=w.random.choice(("constant", "reflect", "edge")))
+        return
+    number = w.random.choice((-2, -1, 0, 1))
+    constant = w.put(np.asarray(number, np.int64 if op == "Trilu" else np.int32), constant=True)
+    w.add(op, [x, constant], domain=RUNTIME, upper=w.random.choice((0, 1)) if op == "Trilu" else None)
+
+
+@step("CDist", domain=RUNTIME)
+def _distances(w: Walk, op: str) -> None:
+    w.add(
+        op, [_floats(w, 3, 6), _floats(w, 5, 6)], domain=RUNTIME, metric=w.random.choice(("euclidean", "sqeuclidean"))
+    )
