@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-ROUNDS = 30  # the least of them is what a call costs without neighbours
+ROUNDS = 30  # at least; the least of them is what a call costs without neighbours
+SPAN = 1.0  # seconds, at least, that rounds go on: neighbours come and go in tenths of one
 
 
 def seconds(ways: Mapping[str, Callable[[], Any]], calls: int = 100) -> dict[str, float]:
@@ -15,7 +16,9 @@ def seconds(ways: Mapping[str, Callable[[], Any]], calls: int = 100) -> dict[str
     least = dict.fromkeys(ways, float("inf"))
     for call in ways.values():
         call()
-    for _ in range(ROUNDS):
+    begin, rounds = time.perf_counter(), 0
+    while rounds < ROUNDS or time.perf_counter() - begin < SPAN:
+        rounds += 1
         for name, call in ways.items():
             start = time.thread_time()
             for _ in range(calls):
