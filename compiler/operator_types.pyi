@@ -1025,7 +1025,7 @@ class ModelOperators:
         """softsign(x): x / (1 + |x|)."""
 
     def solve(self, a: Operand, b: Operand, /) -> Expression:
-        """solve(a, b): x [n, m] of which the product a [n, n] times x is b [n, m]."""
+        """solve(a, b): x [..., n, m] of which the product a [..., n, n] times x is b."""
 
     def split(self, x: Operand, /, *, axis: int = 0, sizes: Sequence[_Dimension] | np.ndarray) -> Expression:
         """split(x): x parted along an axis: a result for each size.
