@@ -44,7 +44,7 @@ def _by_experts(g: GraphBuilder, x: Value, router: Value, routing: _Routing, exp
     is_other = isinstance(router.shape[1], int) and router.shape[1] != len(experts)
     if is_other or not 1 <= routing.k <= len(experts):
         raise ModelError(
-            f"scores of {len(experts)} experts, of which k = {routing.k} are taken, but {router.type} came"
+            f"scores of {len(experts)} experts and no larger k are needed, but {router.type} and k = {routing.k} came"
         )
     router = networks.along(g, router, 1, len(experts))
     rows = g.op("reshape", x, shape=(dims.product(x.shape[:-1]), x.shape[-1]))
@@ -158,6 +158,11 @@ def _mixed(
 ) -> Value:
     first = layers[0]
     assert first is not None
+    counts = [len(each) for each in layers if each]
+    if len(set(counts)) > 1:
+        raise ModelError(
+            f"weights of as many experts in each layer are needed, but those of {', '.join(map(str, counts))} came"
+        )
     experts = [
         functools.partial(_expert, g, [each[number] if each else None for each in layers], activation, swiglu)
         for number in range(len(first))
@@ -181,8 +186,6 @@ def _layers_of_floats(g: GraphBuilder, weights: Value | None, bias: Value | None
 
 
 def _of_expert(g: GraphBuilder, x: Value, number: int) -> Value:
-    if x.constant is not None:
-        return constant(x.constant[number : number + 1])
     return g.op("slice", x, starts=(number,), ends=(number + 1,), axes=(0,))
 
 

@@ -97,5 +97,8 @@ def test_what_is_not_known_is_named() -> None:
 
     with pytest.raises(UnsupportedOperatorError, match=r"use_sparse_mixer = 1"):
         treadle.compile(of(use_sparse_mixer=1), progress=False)
-    with pytest.raises(ModelError, match=r"scores of 4 experts, of which k = 1 are taken.*the node"):
+    with pytest.raises(ModelError, match=r"scores of 4 experts.*float32\[5, 5\] and k = 1 came.*the node"):
+        treadle.compile(of(), progress=False)
+    constants["w2"] = constants["w2"][1:]
+    with pytest.raises(ModelError, match=r"as many experts in each layer.*those of 4, 3 came"):
         treadle.compile(of(), progress=False)
