@@ -160,6 +160,11 @@ class ArrayMethods(Suggesting):
 
     __float__ = __int__ = __index__ = __complex__ = _no_number
 
+    def __format__(self, form: str) -> str:
+        if form:
+            raise InferenceError(f"the format {form!r} is for numbers: {_NO_ELEMENTS}")
+        return str(self)
+
     def __round__(self, digits: int | None = None) -> Any:
         if digits:
             raise UnsupportedOperatorError(

@@ -171,11 +171,21 @@ class Expression(ArrayMethods, Node):
     def __delitem__(self, index: Any) -> None:
         self[index] = None
 
+    def __contains__(self, value: object) -> bool:
+        raise InferenceError(
+            "what an expression contains is not known while the program is built; op.any(x == value) asks it in the program"
+        )
+
     def __iter__(self) -> Iterator[Expression]:
         fields = _fields(self)
         if fields is None:
+            advice = {
+                TensorType: "; x[i] is a part of a tensor, and for_loop goes along an axis",
+                DataType: "; a data type's fields come out by match_",
+            }
             raise InferenceError(
                 f"only a tuple can be unpacked; this expression's type is {self.type or 'not known yet'}"
+                f"{advice.get(type(self.type), '')}"
             )
         return (field(self, index) for index in range(len(fields)))
 

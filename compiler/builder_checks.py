@@ -112,6 +112,8 @@ def array(where: str, value: Any, dtype: Any, default: np.dtype | None) -> np.nd
         made = np.array(value, wanted, order="C")
     except (ValueError, TypeError, OverflowError) as error:
         raise InferenceError(f"{where}: {subject(value)} is no tensor: {str(error).partition('. ')[0]}") from None
+    if made.dtype == object:
+        raise refuse(where, "an expression, an array or a number", value)
     try:
         return made.astype(DType.of(made.dtype).numpy)
     except DTypeError as error:

@@ -41,7 +41,8 @@ def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
     try:
         roles = Roles.of(inputs, list(map(Port, names, results)), entry)
     except TreadleError as error:
-        raise CompileError(error.message.replace("generate:", "decode_loop:", 1)) from None
+        message = error.message.replace("generate:", "decode_loop:", 1)
+        raise CompileError(message.replace("given by name:", "taken by treadle.generate alone:")) from None
     loop = _Loop(entry, type_, roles)
     made = builder.Module({NAME: loop.function()})
     return dataclasses.replace(module, functions={**module.functions, NAME: made.functions[NAME]})

@@ -21,6 +21,7 @@ from . import dims, limits
 from .dims import SymbolicDim
 from .dtypes import DType
 from .errors import FormatError, ParseError
+from .names import near
 from .primitive import AttributeValue
 from .strings import to_numbers, to_texts
 from .types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
@@ -34,6 +35,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]+(?![\w.])")
 _NUMBER = re.compile(r"nan\(0x[0-9a-fA-F]+\)|[-+]?(?:nan|inf|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?!\w)")
 TYPE_NUMBER = re.compile(r"t[0-9]+(?![\w.\[])")
 _BASE64_LINE = 96
+_SIZE = re.compile(r"\s*[0-9?]")  # begins a shape, and no type
 _DTYPES = {dtype.name: dtype for dtype in DType}
 
 
@@ -210,6 +212,8 @@ def _scan_type(scanner: Scanner) -> Type:
         return FunctionType(params, scan_type(scanner))
     if not scanner.text.startswith("[", scanner.at):
         return DataType(word)
+    if _SIZE.match(scanner.text, scanner.at + 1):
+        scanner.fail(f"{word!r} is no element type{_meant(word)}", start)
     arguments = scanner.listed(lambda: scan_type(scanner), "[", "]")
     if not arguments:
         scanner.fail("a data type's arguments are missing", start)
@@ -224,8 +228,12 @@ def scan_dtype(scanner: Scanner) -> DType:
     start = scanner.skip()
     word = scanner.word("an element type")
     if word not in _DTYPES:
-        scanner.fail(f"{word!r} is no element type; known are {', '.join(_DTYPES)}", start)
+        scanner.fail(f"{word!r} is no element type{_meant(word)}", start)
     return _DTYPES[word]
+
+
+def _meant(word: str) -> str:
+    return near(word, _DTYPES) or f"; known are {', '.join(_DTYPES)}"
 
 
 def scan_shape(scanner: Scanner) -> tuple[ShapeDim, ...]:

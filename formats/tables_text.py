@@ -73,7 +73,9 @@ class TableParser:
         if scanner.accept_word("file"):
             return self.shared_constant(type_, start)
         if scanner.accept_word(ELIDED):
-            scanner.fail("this text was printed without its large constants", start)
+            scanner.fail(
+                "this text was printed without its large constants; `treadle dis FILE -o TEXT` prints them too", start
+            )
         return notation.scan_tensor(scanner, type_)
 
     def shared_constant(self, type_: TensorType, start: int) -> np.ndarray:

@@ -11,7 +11,7 @@ Neural Text Degeneration, 2020 (the likeliest tokens that are p together).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Union
@@ -21,6 +21,7 @@ import numpy as np
 from ..formats.calling import Suggesting, public, public_class, told
 from ..formats.errors import ArgumentError
 from ..formats.executable import Executable
+from ..formats.names import near
 from ..formats.ports import Port
 from .machine import CancelToken, VirtualMachine
 
@@ -50,10 +51,11 @@ class Roles:
     ports: dict[str, Port] = field(default_factory=dict)
 
     @staticmethod
-    def of(inputs: Sequence[Port], outputs: Sequence[Port], function: str) -> Roles:
-        """Raises ArgumentError, which names what is not understood."""
+    def of(inputs: Sequence[Port], outputs: Sequence[Port], function: str, fed: Collection[str] = ()) -> Roles:
+        """`fed` are inputs that the caller gives. Raises ArgumentError, which names what is not understood."""
         names = {port.name: port for port in inputs}
-        rest = {name: port for name, port in names.items() if name not in (*_MASKS, *_POSITIONS, *_ZEROS, _SWITCH)}
+        made = (*_MASKS, *_POSITIONS, *_ZEROS, _SWITCH, *fed)
+        rest = {name: port for name, port in names.items() if name not in made}
         present = {
             _PRESENT.sub("", port.name): number for number, port in enumerate(outputs) if _PRESENT.match(port.name)
         }
@@ -68,7 +70,8 @@ class Roles:
             raise ArgumentError(
                 f"generate: {function}: cannot tell what {', '.join(map(repr, strange))} is; expected token ids "
                 f"({', '.join(_IDS[:3])} …), attention_mask, position_ids, and past… with a present… for each among the outputs: "
-                f"{', '.join(port.name for port in outputs)}"
+                f"{', '.join(port.name for port in outputs)}; what is the same in every call, such as an encoder's results, is "
+                f"given by name: feeds={{{strange[0]!r}: …}}"
             )
         if (dtype := names[ids].dtype) is None or np.dtype(dtype).kind not in "iu":
             raise ArgumentError(
@@ -153,6 +156,7 @@ def generate(
     seed: int | None = None,
     stop: Sequence[int] | Sequence[Sequence[int]] = (),
     attention_mask: Any = None,
+    feeds: Mapping[str, Any] | None = None,
     function: str = "main",
     cancel: CancelToken | None = None,
 ) -> Iterator[Any]:
@@ -165,6 +169,7 @@ def generate(
     stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
               A row of a batch that has ended repeats its last token until all have
     attention_mask  [batch, length], 0 where a prompt that is shorter than others is filled up in front
+    feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
     A machine keeps nothing between two texts: calls from several threads do not disturb each other. Raises ArgumentError for a
@@ -175,8 +180,9 @@ def generate(
             f"generate: model: expected a machine or an executable, {told(model)} came; treadle.compile and treadle.load give one"
         )
     machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
-    roles = Roles.of(machine.inputs(function), machine.outputs(function), function)
-    prompt = np.asarray(ids)
+    fixed = _fed(feeds, machine.inputs(function), function)
+    roles = Roles.of(machine.inputs(function), machine.outputs(function), function, fixed)
+    prompt = _array("ids", ids)
     is_single = prompt.ndim == 1
     prompt = prompt[None] if is_single else prompt
     if prompt.ndim == 2 and not prompt.size:
@@ -191,7 +197,7 @@ def generate(
         raise ArgumentError(f"generate: ids: expected token ids, which are not negative, {prompt.min()} came")
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, {max_new_tokens!r} came")
-    mask = np.ones(prompt.shape, np.int64) if attention_mask is None else np.asarray(attention_mask)
+    mask = np.ones(prompt.shape, np.int64) if attention_mask is None else _array("attention_mask", attention_mask)
     if mask.shape != prompt.shape:
         raise ArgumentError(
             f"generate: attention_mask: expected the shape of ids, {list(prompt.shape)}, {list(mask.shape)} came"
@@ -202,8 +208,37 @@ def generate(
     call: Callable[..., Any] = machine[function]
     if cancel is not None:
         call = partial(_cancellable, machine, function, cancel)
+    if fixed:
+        call = partial(call, **fixed)
     decoder = _Decoder(call, roles, function, len(prompt))
     return _tokens(decoder, prompt, mask, choose, max_new_tokens, _stops(stop), is_single)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError:  # NumPy makes no array of rows of several lengths
+        raise ArgumentError(
+            f"generate: {name}: its rows are of several lengths; fill shorter ones up in front, and say where by attention_mask"
+        ) from None
+
+
+def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
+    """The inputs that the caller gives. Raises ArgumentError for what is no such input."""
+    if feeds is None:
+        return {}
+    if not isinstance(feeds, Mapping):
+        raise ArgumentError(f"generate: feeds: expected a dict from names to arrays, {told(feeds)} came")
+    names = [port.name for port in inputs]
+    for name in feeds:
+        if name not in names:
+            raise ArgumentError(f"generate: feeds: {function} has no input {name!r}{near(name, names)}")
+        if name in (*_IDS[:-1], *_POSITIONS, *_ZEROS, _SWITCH, *_MASKS):
+            asked = "ids" if name in (*_IDS, *_ZEROS, _SWITCH) else "attention_mask"
+            raise ArgumentError(
+                f"generate: feeds: {name!r} differs from call to call and is made of {asked}; give that"
+            )
+    return dict(feeds)
 
 
 def _chooser(sampler: Any, temperature: float | None, top_k: int, top_p: float, seed: int | None) -> Choose:
@@ -291,6 +326,11 @@ class _Decoder:
             )
         return np.zeros(shape, port.dtype)
 
+    def _kept(self, name: str, made: Any) -> Any:
+        """The cache for the next call. Of an encoder's results a merged decoder makes it in the first call alone, and then gives
+        it empty."""
+        return self._cache[name] if self.roles.switch and self._past and 0 in made.shape else made
+
     def _cast(self, name: str, array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array, self.roles.ports[name].dtype)
 
@@ -310,7 +350,7 @@ class _Decoder:
             inputs[roles.switch] = np.full(shape, self._past > 0, roles.ports[roles.switch].dtype)
         results = self._call(**inputs)
         results = results if isinstance(results, tuple) else (results,)
-        self._cache = {name: results[number] for name, number in roles.cache}
+        self._cache = {name: self._kept(name, results[number]) for name, number in roles.cache}
         self._past += length
         logits = results[roles.logits].numpy()
         return logits[:, -1] if logits.ndim == 3 else logits

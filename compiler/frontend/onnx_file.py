@@ -67,6 +67,10 @@ def read_model(source: ModelSource) -> ModelFile:
     try:
         model.ParseFromString(content)
     except DecodeError as error:
+        if kind and kind.name == "onnx":
+            raise ModelError(
+                f"{name} begins as an ONNX model does, and its {whole.nbytes} bytes are no whole one; was all of it copied?"
+            ) from None
         raise ModelError(f"{name} is not an ONNX model: {told(head) if kind or is_text(head) else error}") from None
     if not model.opset_import or not model.HasField("graph"):
         reason = told(head) if kind and kind.name != "onnx" else "it has no graph or no opset version"

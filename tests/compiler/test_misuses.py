@@ -153,8 +153,11 @@ MISUSES = [
     ('x + f1', "add: expected tensors, an expression, 'function', is fn(float32[2, 3]) -> float32[2, 3]"),
     ('x < None', 'less: b: expected an expression, an array or a number, None came'),
     ('bool(x)', 'an expression has no truth value while the program is built; use if_ or while_loop'),
-    ('iter(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]"),
-    ('list(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]"),
+    ('1 in x', 'what an expression contains is not known while the program is built; op.any(x == value) asks it in the program'),
+    ('f"{x:.3f}"', "the format '.3f' is for numbers: an expression has no elements while the program is built; compile it, and call what comes out"),  # noqa: E501
+    ('x + object()', 'add: b: expected an expression, an array or a number, an object came'),
+    ('iter(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]; x[i] is a part of a tensor, and for_loop goes along an axis"),  # noqa: E501
+    ('list(x)', "only a tuple can be unpacked; this expression's type is float32[2, 3]; x[i] is a part of a tensor, and for_loop goes along an axis"),  # noqa: E501
     ('f1(x, x)', 'function: expected 1 arguments, 2 came: fn(float32[2, 3]) -> float32[2, 3]'),
     ('f1()', 'function: expected 1 arguments, 0 came: fn(float32[2, 3]) -> float32[2, 3]'),
     ('f1("a")', "argument 0: expected an expression, an array or a number, 'a' came; var('a', shape) makes a variable"),

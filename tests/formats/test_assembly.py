@@ -144,7 +144,12 @@ def test_code_that_no_text_stands_for_is_refused() -> None:
         ("const c float32[] = nan(0x17fc00001)", "has more bits than float32"),
         ("const c int8[] = 128", "an int8: 128 is not in -128 … 127"),
         ("const c int8[] = 1\nconst c int8[] = 1", "line 2, column 7: there is a constant 'c' already"),
-        ("const c float33[] = 1", "'float33' is no element type; known are bool, int8"),
+        ("const c float33[] = 1", "'float33' is no element type; did you mean float32"),
+        ("const c number[] = 1", "'number' is no element type; known are bool, int8"),
+        (
+            "func @f(x: floot32[3, n]) -> int64[]",
+            "line 1, column 12: 'floot32' is no element type; did you mean float32",
+        ),
         ("const c int8[4] = base64 { AAAA }", "expected 4 bytes of base64, found 3"),
         ("const c int8[4] = base64 { AA*A }", "no base64"),
         ("prim p(float32[n +]) { return }", "is not a dimension"),

@@ -94,6 +94,14 @@ def test_compile_says_what_it_was_given(files, name):
     assert kind.what in str(refused.value)
 
 
+def test_a_model_that_was_copied_in_part_is_told_so(files):
+    content = (files / "onnx").read_bytes()
+    with pytest.raises(
+        ModelError, match=f"begins as an ONNX model does, and its {len(content) - 9} bytes are no whole one"
+    ):
+        treadle.compile(content[:-9])
+
+
 @pytest.mark.parametrize("suffix", [".bin", ".params", ".npz"])
 def test_load_params_says_what_it_was_given(files, suffix, tmp_path):
     path = tmp_path / f"model{suffix}"

@@ -177,6 +177,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop": [[]]}, "an empty sequence"),
     ({"stop": ["a"]}, "stop: expected token ids"),
     ({"attention_mask": [1]}, "attention_mask: expected the shape of ids"),
+    ({"ids": [[1, 2], [3]]}, "ids: its rows are of several lengths; fill shorter ones up"),
+    ({"attention_mask": [[1, 1], [1]]}, "attention_mask: its rows are of several lengths"),
+    ({"feeds": [1]}, "feeds: expected a dict from names to arrays, a list came"),
+    ({"feeds": {"input_id": [1]}}, "feeds: main has no input 'input_id'; did you mean input_ids"),
+    ({"feeds": {"input_ids": [1]}}, "feeds: 'input_ids' differs from call to call and is made of ids"),
+    ({"feeds": {"position_ids": [1]}}, "feeds: 'position_ids' differs from call to call and is made of attention_mask"),
 ]
 
 
@@ -268,3 +274,53 @@ def test_tokens_are_onnxruntimes(name: str):
         ids, caches = np.array([[expected[-1]]]), dict(zip(caches, after, strict=True))
     assert list(generate(machine, PROMPT, max_new_tokens=40)) == expected
     assert machine["generate"](np.array([PROMPT]), np.int64(40), np.zeros(0, int)).numpy()[0].tolist() == expected
+
+
+def decoder_with_encoder(*, merged: bool = False) -> treadle.Module:
+    """A decoder that reads an encoder's results: in every call, or, if `merged`, in the first, and then what that made."""
+    rng = np.random.default_rng(7)
+
+    def weight(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype("f")
+
+    ids = treadle.var("input_ids", ("batch", "length"), "int64")
+    states = treadle.var("encoder_hidden_states", ("batch", "source", WIDTH))
+    seen = treadle.var("encoder_attention_mask", ("batch", "source"), "int64")
+    past = treadle.var("past_key_values.0.decoder.key", ("batch", "past", WIDTH))
+    old = treadle.var("past_key_values.0.encoder.key", ("batch", "kept", WIDTH))
+    switch = treadle.var("use_cache_branch", (1,), "bool")
+    x = op.take(treadle.constant(weight(WORDS, WIDTH)), ids, axis=0)
+    key = op.concat(past, x, axis=1)
+    made = op.matmul(states, weight(WIDTH, WIDTH))
+    used, given = made, made
+    if merged:
+        first = op.logical_not(op.reshape(switch, shape=()))
+        used = treadle.match_shape(treadle.if_(first, made, old), ("batch", "source", WIDTH))
+        given = treadle.if_(first, made, op.full(shape=("batch", 0, WIDTH), value=0.0, dtype="float32"))
+    hidden = op.where(op.reshape(op.not_equal(seen, 0), shape=("batch", "source", 1)), used, 0.0)
+    x = x + op.sum(hidden, axes=(1,), keepdims=True) + op.sum(key, axes=(1,), keepdims=True)
+    results = {"logits": op.matmul(x, weight(WIDTH, WORDS)), "present.0.decoder.key": key}
+    results |= {"present.0.encoder.key": given} if merged else {}
+    params = [seen, ids, states, past, *((old, switch) if merged else ())]
+    return treadle.Module(
+        main=treadle.function(params, treadle.tuple_(*(treadle.named(name, each) for name, each in results.items())))
+    )
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_decoder_takes_what_an_encoder_has_made(merged: bool):
+    machine = treadle.VirtualMachine(treadle.compile(decoder_with_encoder(merged=merged), progress=False))
+    whole = treadle.VirtualMachine(treadle.compile(decoder_with_encoder(), progress=False))
+    states = np.random.default_rng(8).standard_normal((2, 5, WIDTH)).astype("f")
+    seen = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    feeds = {"encoder_hidden_states": states, "encoder_attention_mask": seen}
+    found = np.stack(list(generate(machine, [[3, 1], [4, 1]], max_new_tokens=9, feeds=feeds)), axis=1)
+
+    text = np.array([[3, 1], [4, 1]])
+    for _ in range(9):
+        logits = whole["main"](seen, text, states, np.zeros((2, 0, WIDTH), "f")).logits.numpy()
+        text = np.concatenate([text, logits[:, -1].argmax(-1)[:, None]], axis=1)
+    assert found.tolist() == text[:, 2:].tolist()
+    assert len({*map(tuple, found)}) == 2
+    with pytest.raises(ArgumentError, match=r"given by name: feeds=\{'encoder_"):
+        generate(machine, [[3]], max_new_tokens=1)
