@@ -472,13 +472,17 @@ def _size(g: GraphBuilder, x: Value) -> Value:
 def arrange(g: GraphBuilder, start: Value, limit: Value, delta: Value) -> Value:
     if start.dtype.is_float and all(value.constant is not None for value in (start, limit, delta)):
         return _float_range(g, start, limit, delta)
-    if start.dtype.is_float or not is_known(start, limit, delta):
+    if start.dtype.is_float or not is_known(start, limit, delta) or _has_symbols(delta):
         scalars = (g.op("reshape", value, shape=()) for value in (start, limit, delta))
         return run_time.arranged(g, *scalars)
-    bounds = [*dims_of(start, "bounds"), *dims_of(limit, "bounds"), *(integers_of(delta, "steps") or ())]
+    bounds = [*dims_of(start, "bounds"), *dims_of(limit, "bounds"), *dims_of(delta, "steps")]
     if len(bounds) != 3:
         raise ModelError("Range: start, limit and delta must be scalars")
     return g.op("arange", start=bounds[0], stop=bounds[1], step=bounds[2], dtype=start.dtype)
+
+
+def _has_symbols(value: Value) -> bool:
+    return any(isinstance(element, SymbolicDim) for element in dims_of(value, "elements"))
 
 
 def _float_range(g: GraphBuilder, *bounds: Value) -> Value:

@@ -98,6 +98,21 @@ def test_sizes_may_pass_through_floats() -> None:
     np.testing.assert_array_equal(evaluate(module, "main", np.zeros(3, np.float32)), np.arange(6))
 
 
+def test_the_step_of_a_range_may_be_a_size() -> None:
+    """The offsets of an embedding bag over the rows of a matrix."""
+    module = from_onnx(
+        parse(
+            """agraph (float[n, k] x) => (int64[m] y) <int64 zero = {0}, int64 one = {1}> {
+                all = Size(x)
+                shape = Shape(x)
+                step = Gather(shape, one)
+                y = Range(zero, all, step)
+            }"""
+        )
+    )
+    np.testing.assert_array_equal(evaluate(module, "main", np.zeros((3, 4), np.float32)), [0, 4, 8])
+
+
 def test_a_size_can_be_used_as_a_number() -> None:
     module = from_onnx(
         parse(
