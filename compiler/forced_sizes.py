@@ -81,15 +81,15 @@ def _only(have: ShapeDim, want: ShapeDim, why: str) -> Iterator[tuple[str, int, 
                 have, want = ratio, 1
                 break
     difference = dims.add(have, dims.multiply(want, -1))  # type: ignore[arg-type]
-    names = dims.variables(difference) if isinstance(difference, SymbolicDim) else []
-    if len(names) != 1:
+    if not isinstance(difference, SymbolicDim):
         return
-    (name,) = names
-    try:
-        at = [value for number in (0, 1, 2) if isinstance(value := dims.substitute(difference, {name: number}), int)]
-    except ZeroDivisionError:  # (n + 1) // n is not linear either
+    terms = dict(difference.terms)
+    constant = terms.pop((), 0)
+    if len(terms) != 1:
         return
-    if len(at) == 3 and at[2] - at[1] == at[1] - at[0] != 0:
-        size, rest = divmod(-at[0], at[1] - at[0])
-        if not rest and size >= 0:
-            yield name, size, why
+    ((monomial, factor),) = terms.items()
+    if len(monomial) != 1 or not isinstance(monomial[0], dims.Variable):  # n = 8 * (n // 8) leaves many sizes
+        return
+    size, rest = divmod(-constant, factor)
+    if not rest and size >= 0:
+        yield monomial[0].name, size, why

@@ -284,6 +284,22 @@ def test_the_node_that_leaves_a_symbol_one_size_is_told():
         treadle.compile(proto, shapes={"x": ("n", 2, 3)}, progress=False)
 
 
+def test_sizes_in_whole_blocks_force_none(recwarn):
+    """Any multiple of 8 is 8 * (n // 8)."""
+    nodes = [
+        ("Shape", ("x",), ("n",), {"end": 1}),
+        ("Div", ("n", "eight"), ("blocks",), {}),
+        ("Mul", ("blocks", "eight"), ("whole",), {}),
+        ("Slice", ("x", "zero", "whole"), ("front",), {}),
+        ("Add", ("x", "front"), ("y",), {}),
+    ]
+    constants = {"eight": np.array([8]), "zero": np.array([0])}
+    executable = treadle.compile(model(nodes, ("n", 4), constants=constants), progress=False)
+    assert not recwarn.list
+    x = np.ones((16, 4), np.float32)
+    assert np.array_equal(treadle.VirtualMachine(executable)["main"](x), x + x)
+
+
 def test_sizes_by_which_nothing_can_be_divided_force_none(recwarn):
     """(n + 1) // n rows: what they would be for n = 0 is not asked."""
     nodes = [
