@@ -41,8 +41,11 @@ def bind_array(context, array, parameter, slot):
     layout = load(context, CONTEXT.PYTHON)
     if load(array + load(layout, PYTHON.TYPE), 0) != load(layout, PYTHON.ARRAY):
         return 0
-    if load(array + load(layout, PYTHON.DESCRIPTOR), 0) != load(parameter, PARAMETER.DESCRIPTOR):
-        return 0
+    descriptor, expected = load(array + load(layout, PYTHON.DESCRIPTOR), 0), load(parameter, PARAMETER.DESCRIPTOR)
+    if descriptor != expected:  # pickles, and so other processes, bring descriptors of their own
+        kind = load(layout, PYTHON.KIND)
+        if load(descriptor + kind, 0) != load(expected + kind, 0):
+            return 0
     if load32(array + load(layout, PYTHON.FLAGS)) & READABLE != READABLE:
         return 0
     model = described(load(parameter, PARAMETER.TYPE))
@@ -51,8 +54,8 @@ def bind_array(context, array, parameter, slot):
         return 0
     shape = load(array + load(layout, PYTHON.SHAPE), 0)
     for k in range(rank):
-        expected = load(model, OBJECT.ITEMS + k)
-        if expected >= 0 and load(shape, k) != expected:
+        size = load(model, OBJECT.ITEMS + k)
+        if size >= 0 and load(shape, k) != size:
             return 0
     data, manner = load(array + load(layout, PYTHON.DATA), 0), load(parameter, PARAMETER.MANNER)
     if manner == MANNER.STATIC:

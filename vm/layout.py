@@ -242,6 +242,7 @@ PYTHON = _names("PYTHON", """
     BASE        (0, or the object that the elements belong to)
     DESCRIPTOR
     FLAGS       (a 32-bit number)
+    KIND        in a descriptor: of the word that is the same in all of one element type and byte order
     DESCRIPTORS the address of those of the element types, by their codes
     NONE        the address of None
     OUTSIDE     of the context that results are released through

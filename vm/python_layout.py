@@ -44,6 +44,8 @@ def without_engine() -> Any:
     # PyArrayObject: data, nd (an int), dimensions, strides, base, descr, flags (an int)
     block[PYTHON.DATA], block[PYTHON.RANK], block[PYTHON.SHAPE] = head, head + 8, head + 16
     block[PYTHON.BASE], block[PYTHON.DESCRIPTOR], block[PYTHON.FLAGS] = head + 32, head + 40, head + 48
+    # PyArray_Descr: typeobj, then kind, type, byteorder, flags (a char each), type_num (an int)
+    block[PYTHON.KIND] = head + 8
     descriptors = (ctypes.c_int64 * (1 + max(dtype.code for dtype in DType)))()
     for dtype in DType:
         # arrays of others are made by Python: the package of their types is imported when there is one
@@ -80,11 +82,18 @@ def _looks_right(layout: Any) -> bool:
         and at(array, "BASE") == id(array.base)
         and at(array.base, "BASE") == 0
         and at(array, "DESCRIPTOR") == id(np.dtype(np.float32))
+        and all(_kind_looks_right(np.dtype(code), layout) for code in ("f4", ">f4", "?", "l", "q"))
         and narrow(array, "FLAGS") & READABLE == READABLE
         and narrow(pair[1], "FLAGS") & READABLE == READABLE & ~1
         and narrow(array.base, "FLAGS") & OWNER == OWNER
         and narrow(array, "FLAGS") & OWNER == 0
     )
+
+
+def _kind_looks_right(dtype: np.dtype, layout: Any) -> bool:
+    at = id(dtype) + layout[PYTHON.KIND]
+    letters, number = ctypes.string_at(at, 3).decode("latin-1"), ctypes.c_int32.from_address(at + 4).value
+    return (letters, number) == (dtype.kind + dtype.char + dtype.byteorder, dtype.num)
 
 
 def _has_locks(layout: Any) -> bool:

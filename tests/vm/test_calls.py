@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from treadle.formats.errors import ArgumentError, DTypeError, ExecutionError, ShapeError, UnknownFunctionError
 from treadle.vm import context
+from treadle.vm.calls import Calls
 from treadle.vm.device import cpu
 from treadle.vm.layout import CONTEXT, LARGE, MAX_LARGE
 from treadle.vm.tensor import Tensor
@@ -357,6 +359,15 @@ def test_python_makes_the_arrays_where_the_engine_cannot(machine, monkeypatch):
     monkeypatch.setattr(context.python_layout(), "makes_arrays", False)
     x = np.arange(100_000, dtype=np.float32)
     assert all(np.array_equal(part, x) for part in machine(PAIR)["main"](x, x))
+
+
+def test_the_engine_reads_arrays_of_a_pickle(vm, monkeypatch):
+    """Their descriptors are other objects than NumPy's own."""
+    monkeypatch.delattr(Calls, "call")  # what takes arguments that the engine leaves to Python
+    x = pickle.loads(pickle.dumps(X))
+    assert np.array_equal(vm["main"](x, Y), X + Y)
+    with pytest.raises(AttributeError):
+        vm["main"](x.astype(">f4"), Y)
 
 
 def test_results_that_are_left_when_python_ends():
