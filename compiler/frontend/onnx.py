@@ -107,6 +107,7 @@ _OF_ANY_RANK = {
     "SequenceConstruct",
     "SequenceInsert",
 }
+_OF_ONE_PROCESSOR = "com.microsoft.nchwc"  # how many channels lie together is written nowhere in the model
 _GRAPHS = (5, 10)  # AttributeProto.GRAPH and GRAPHS
 
 
@@ -437,6 +438,8 @@ class _ModelImporter:
         if domain not in self.opsets:
             return f"the model imports no version of the operators of {domain or 'ai.onnx'!r}"
         if find(domain, node.op_type, _LATEST) is None:
+            if domain == _OF_ONE_PROCESSOR:
+                return "onnxruntime's level ALL wrote it for one kind of processor; save the optimised model at level EXTENDED"
             return (
                 "Treadle has no importer of this operator; @treadle.onnx_operator adds one"
                 f"{near(node.op_type, names_in(domain))}"

@@ -368,6 +368,17 @@ def test_transformers_that_onnxruntime_has_fused_become_what_they_are_unfused(na
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_models_that_onnxruntime_wrote_for_one_processor_are_told() -> None:
+    model = model_of(
+        [helper.make_node("ReorderInput", ["x"], ["y"], domain=f"{RUNTIME}.nchwc")], {"x": floats(1, 8, 4, 4)}, ["y"]
+    )
+    model.opset_import.append(helper.make_opsetid(f"{RUNTIME}.nchwc", 1))
+    with pytest.raises(
+        UnsupportedOperatorError, match=r"nchwc.ReorderInput .*for one kind of processor; .* level EXTENDED"
+    ):
+        treadle.compile(model)
+
+
 def optimised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
