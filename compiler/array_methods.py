@@ -11,7 +11,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from ..formats.errors import InferenceError, UnsupportedOperatorError
 from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .einsum import einsum
 from .operator_functions import is_operator
+
+if TYPE_CHECKING:
+    from .builder import Expression
 
 UFUNCS = {  # NumPy's name → the operator's, where they differ; others that have the name of an operator are that one
     "absolute": "abs",
@@ -197,20 +200,20 @@ class ArrayMethods(Suggesting):
 
     # ---- elements ----
 
-    def astype(self, dtype: Any) -> Any:
+    def astype(self, dtype: Any) -> Expression:
         """The elements, converted."""
         return self._operator("cast", self, dtype=dtype)
 
-    def round(self) -> Any:
+    def round(self) -> Expression:
         """The nearest integers, halves to the even one."""
         return self._operator("round", self)
 
-    def clip(self, min: Any = None, max: Any = None) -> Any:
+    def clip(self, min: Any = None, max: Any = None) -> Expression:
         """The elements, none below `min` or above `max`: numbers, or tensors."""
         if all(bound is None or isinstance(bound, (bool, int, float)) for bound in (min, max)):
             given = {name: bound for name, bound in (("min", min), ("max", max)) if bound is not None}
             return self._operator("clip", self, **given)
-        lower = self if min is None else self._operator("maximum", self, min)
+        lower: Any = self if min is None else self._operator("maximum", self, min)
         return lower if max is None else self._operator("minimum", lower, max)
 
     # ---- along axes ----
@@ -220,34 +223,34 @@ class ArrayMethods(Suggesting):
         axes = None if axis is None else tuple(_whole(name, each) for each in several)
         return self._operator(name, self, axes=axes, keepdims=keepdims)
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def sum(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
         """The sum over an axis, several, or all; of the same element type, unlike NumPy's of short integers."""
         return self._reduced("sum", axis, keepdims)
 
-    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def prod(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
         """The product; of the same element type, unlike NumPy's of short integers."""
         return self._reduced("prod", axis, keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
         return self._reduced("mean", axis, keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
         return self._reduced("max", axis, keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
         return self._reduced("min", axis, keepdims)
 
-    def all(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def all(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
         return self._reduced("all", axis, keepdims)
 
-    def any(self, axis: Any = None, *, keepdims: bool = False) -> Any:
+    def any(self, axis: Any = None, *, keepdims: bool = False) -> Expression:
         return self._reduced("any", axis, keepdims)
 
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Expression:
         """Where the largest element lies along an axis; without one, among all in a row."""
         return self._placed("argmax", axis, keepdims)
 
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Any:
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Expression:
         return self._placed("argmin", axis, keepdims)
 
     def _placed(self, name: str, axis: int | None, keepdims: bool) -> Any:
@@ -255,21 +258,21 @@ class ArrayMethods(Suggesting):
             return self._operator(name, self.reshape(-1), axis=0, keepdims=keepdims)
         return self._operator(name, self, axis=_whole(name, axis), keepdims=keepdims)
 
-    def var(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
+    def var(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Expression:
         """The variance; of `ddof`, the sizes of the axes must be known."""
         return _var(self._operator, self, axis, ddof=ddof, keepdims=keepdims)
 
-    def std(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
+    def std(self, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Expression:
         """The standard deviation, as `var`."""
         return _std(self._operator, self, axis, ddof=ddof, keepdims=keepdims)
 
-    def cumsum(self, axis: int | None = None) -> Any:
+    def cumsum(self, axis: int | None = None) -> Expression:
         """Sums from the first element on along an axis; without one, of all in a row."""
         if axis is None:
             return self._operator("cumulative_sum", self.reshape(-1), axis=0)
         return self._operator("cumulative_sum", self, axis=axis)
 
-    def repeat(self, repeats: int, axis: int | None = None) -> Any:
+    def repeat(self, repeats: int, axis: int | None = None) -> Expression:
         """Each element, or each part along an axis, several times in a row."""
         if axis is None:
             return self.reshape(-1).repeat(repeats, 0)
@@ -289,40 +292,40 @@ class ArrayMethods(Suggesting):
 
     # ---- shapes ----
 
-    def reshape(self, *shape: Any) -> Any:
+    def reshape(self, *shape: Any) -> Expression:
         """The same elements in another shape, of which one size may be -1."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return self._operator("reshape", self, shape=tuple(sizes))
 
-    def ravel(self) -> Any:
+    def ravel(self) -> Expression:
         return self.reshape(-1)
 
     flatten = ravel
 
-    def transpose(self, *axes: Any) -> Any:
+    def transpose(self, *axes: Any) -> Expression:
         """The axes in another order, without one in the reverse order."""
         order = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
         return self._operator("permute_dims", self, axes=tuple(order) if order else None)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Expression:
         return self._operator("permute_dims", self)
 
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
+    def swapaxes(self, axis1: int, axis2: int) -> Expression:
         rank = self._rank("swapaxes")
         order = list(range(rank))
         one, other = _axis("swapaxes", axis1, rank), _axis("swapaxes", axis2, rank)
         order[one], order[other] = other, one
         return self.transpose(order)
 
-    def squeeze(self, axis: Any = None) -> Any:
+    def squeeze(self, axis: Any = None) -> Expression:
         """Without axes of size 1: these, or all that are known to be."""
         if axis is None:
             self._rank("squeeze")
             axis = [at for at, size in enumerate(self.shape or ()) if isinstance(size, int) and size == 1]
         return self._operator("squeeze", self, axes=axis if isinstance(axis, (tuple, list)) else (axis,))
 
-    def take(self, indices: Any, axis: int = 0) -> Any:
+    def take(self, indices: Any, axis: int = 0) -> Expression:
         return self._operator("take", self, indices, axis=axis)
 
     # ---- NumPy's functions ----

@@ -536,7 +536,7 @@ def _weak(number: bool | int | float) -> ir.Constant:
     return ir.Constant(number_as(number, default_dtype(number)).value, weak=True)
 
 
-op = cast("ModelOperators", Operators(_apply))
+op: ModelOperators = cast("ModelOperators", Operators(_apply))  # declared, so that editors that follow no cast know it
 
 # ---- tuples, functions ----
 

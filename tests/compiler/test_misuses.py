@@ -192,6 +192,7 @@ MISUSES = [
     ('compile(M, passes=["a"])',
      'passes: expected what treadle.after and treadle.before give, a str came; for instance treadle.after("simplify", my_pass)'),
     ('after("fold_constants", 3)', 'expected a pass, which has a name and is called with a module, an int came'),
+    ('after("fold_constants", lambda module: module)', 'expected a pass, which has a name and is called with a module, a lambda, which has none, came'),  # noqa: E501
     ('before("fold_constants", int)', 'expected a pass, which has a name and is called with a module, the class int came'),
     ('compile(M, tune="a")', "tune='a': expected seconds, 0 or more, or a Session"),
     ('compile(M, tune=-1)', 'tune=-1: expected seconds, 0 or more, or a Session'),

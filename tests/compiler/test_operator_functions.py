@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle import op, var
+from treadle.compiler import builder
 from treadle.compiler.operator_functions import LOWERED
 from treadle.compiler.operators import TABLE
 
@@ -22,6 +23,13 @@ def test_operators_of_layouts_and_packing_are_in_a_namespace_of_their_own():
         treadle.TreadleError, match=r"'conv_blocked' is no operator of a model.*op\.lowered\.conv_blocked"
     ):
         op.conv_blocked  # noqa: B018
+
+
+def test_editors_and_checkers_see_types_without_running_anything():
+    """Editors follow declarations, but no casts to a name."""
+    assert builder.__annotations__["op"] == "ModelOperators"
+    for name in ("sum", "reshape", "astype", "clip", "squeeze"):
+        assert getattr(builder.Expression, name).__annotations__["return"] == "Expression"
 
 
 def test_a_wrong_name_suggests_operators_of_models_only():
