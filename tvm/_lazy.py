@@ -14,7 +14,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ..formats.errors import UnsupportedImportError, UnsupportedNameError
+from ..formats.errors import UnknownAttributeError, UnsupportedImportError, UnsupportedNameError
+from ..formats.names import near
 
 _ALIASES: dict[str, str] = {}  # a module's other name, in full → the module
 _ABSENT: dict[str, str] = {}  # a name that is left out, in full → why, and what does its job
@@ -44,7 +45,11 @@ def lazy(
         if home is None:
             if f"{package}.{name}" in _ABSENT:
                 raise UnsupportedNameError(_why(f"{package}.{name}"))
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            if name.startswith("_"):  # Python's own protocols ask for these, and want no sentence
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise UnknownAttributeError(
+                f"module {package!r} has no attribute {name!r}", lambda: near(name, (*modules, *homes))
+            )
         full = importlib.util.resolve_name(home, package)
         try:
             found: object = importlib.import_module(full)

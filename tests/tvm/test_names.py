@@ -7,7 +7,7 @@ import types
 
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import UnsupportedImportError, UnsupportedNameError
+from treadle.formats.errors import UnknownAttributeError, UnsupportedImportError, UnsupportedNameError
 
 IMPORT = """
 import sys, time
@@ -77,3 +77,9 @@ def test_all_that_a_module_of_the_face_says_it_has_is_there() -> None:
             elif isinstance(found := getattr(package, name), types.ModuleType) and hasattr(found, "__path__"):
                 waiting += [found] if found.__name__.startswith(f"{package.__name__}.") else []
     assert missing == []
+
+
+def test_a_name_that_tvm_has_not_either_suggests_one() -> None:
+    with pytest.raises(UnknownAttributeError, match="did you mean relay"):
+        tvm.rellay  # noqa: B018
+    assert not hasattr(tvm, "nothing_like_it")
