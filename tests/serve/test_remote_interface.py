@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, VirtualMachine, errors, function, op, var
+from treadle.vm.budgets import BOUNDS
 from treadle.vm.graph_executor import GraphExecutor
 from treadle.vm.graph_factory import GraphFactory
 from treadle.vm.remote_machine import REFUSED
@@ -97,6 +99,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "set_input": lambda m: m.set_input("main", X),
     "share_params": shared,
     "weights": lambda m: {name: str(type_) for name, type_ in m.weights.items()},
+    **{name: operator.attrgetter(name) for name in BOUNDS},
 }
 
 
