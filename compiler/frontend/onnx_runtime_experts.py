@@ -104,11 +104,11 @@ def _expert(g: GraphBuilder, layers: Sequence[_Layer | None], activation: str, s
     return second(inner)
 
 
-def _unsupported(**options: object) -> None:
+def _unsupported(**options: int | str) -> None:
     """Raises UnsupportedError for the first option that is given."""
     for name, value in options.items():
         if value:
-            raise UnsupportedError(f"{name} = {value}" if isinstance(value, (int, str)) else f"input {name!r}")
+            raise UnsupportedError(f"{name} = {value}")
 
 
 @importer("MoE", domain=DOMAIN)
@@ -227,13 +227,15 @@ def _mixture_of_few_bits(
     swiglu_limit: float = 0.0,
     swiglu_limit_after_activation: int = 0,
     use_sparse_mixer: int = 0,
-    weights_prepacked: int = 0,
+    weights_prepacked: int = -1,
 ) -> Value:
     """Weights are packed [experts, outputs, inputs], with a scale for each row, or each block of one."""
     _unsupported(
         use_sparse_mixer=use_sparse_mixer,
         swiglu_limit_after_activation=swiglu_limit_after_activation,
         quant_type="" if quant_type == "int" else quant_type,
+        # -1 is left to the processor, for which a CPU's kernels take them as they are; 1 is an order of its kernels
+        weights_prepacked="" if weights_prepacked in (-1, 0) else weights_prepacked,
     )
     swiglu = _Swiglu(activation_alpha, activation_beta, swiglu_limit, swiglu_fusion)
     check_bits(expert_weight_bits, "weights")
@@ -265,7 +267,7 @@ def _layers_of_few_bits(
         raise UnsupportedError(f"{name}_experts_weights: weights that are not constant")
     count, outputs, inputs = *content.shape[:2], content.shape[2] * 8 // bits
     size = block_size or inputs
-    if inputs % size or scale.size != count * outputs * (inputs // size):
+    if size < 1 or inputs % size or scale.size != count * outputs * (inputs // size):
         raise ModelError(f"{name}_scales: a scale for each {size} of {inputs} inputs is needed, but {scales.type} came")
     blocks = inputs // size
     numbers = constant_numbers(weights, bits, (count, outputs, blocks, size), f"{name}_experts_weights")

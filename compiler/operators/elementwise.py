@@ -103,12 +103,12 @@ def _infer_clip(inputs: Sequence[TensorType], min: float | None, max: float | No
 
 def _clip(x: np.ndarray, min: float | None, max: float | None) -> np.ndarray:
     wide = DType.of(x.dtype).computed.numpy  # NumPy's maximum of four-bit integers is int8
-    clipped = x.astype(wide)
+    clipped = x.astype(wide, copy=False)
     if min is not None:
         clipped = np.maximum(clipped, _bound(min, x.dtype).astype(wide))
     if max is not None:
         clipped = np.minimum(clipped, _bound(max, x.dtype).astype(wide))
-    return clipped.astype(x.dtype)
+    return clipped.astype(x.dtype, copy=False)
 
 
 def _bound(value: float, dtype: np.dtype) -> np.ndarray:

@@ -84,7 +84,26 @@ def test_experts_of_few_bits(bits: int, block: int, rows: int) -> None:
     ways: dict[str, Any] = {"k": 2, "activation_type": "silu", "normalize_routing_weights": 1}
     ways |= {"expert_weight_bits": bits} | ({"block_size": block} if block else {})
     names = ["x", "router", "w1", "s1", "b1", "w2", "s2"]
-    check("QMoE", inputs, names=names, constants=constants, tolerance=1e-3, **ways)
+    for order in ({}, {"weights_prepacked": -1}, {"weights_prepacked": 0}):
+        check("QMoE", inputs, names=names, constants=constants, tolerance=1e-3, **ways, **order)
+
+
+def test_weights_of_few_bits_that_cannot_be_read_are_told() -> None:
+    inputs = {"x": floats(5, FEATURES), "router": floats(5, EXPERTS)}
+    names = ["x", "router", "w1", "s1", "", "w2", "s2"]
+
+    def of(columns: int, **ways: Any) -> Any:
+        constants: dict[str, np.ndarray] = {}
+        for number in (1, 2):
+            constants[f"w{number}"], constants[f"s{number}"] = _packed(4, 0, FEATURES, columns, number)
+        node = helper.make_node("QMoE", names, ["y"], "the node", domain=RUNTIME, **ways)
+        return model_of([node], inputs, ["y"], constants, known=True)
+
+    with pytest.raises(UnsupportedOperatorError, match="weights_prepacked = 1"):
+        treadle.compile(of(FEATURES, weights_prepacked=1), progress=False)
+    for columns, block in ((0, 0), (FEATURES, -16), (FEATURES, 24)):
+        with pytest.raises(ModelError, match=r"fc1_scales: a scale for each .*the node"):
+            treadle.compile(of(columns, block_size=block), progress=False)
 
 
 def test_what_is_not_known_is_named() -> None:
