@@ -27,7 +27,7 @@ SCALARS = {int: "an integer", float: "a float", str: "a string", bytes: "bytes",
 
 
 class Allowance:
-    """How many scalars a file's tables may still have: each takes about a microsecond to read, whatever they mean."""
+    """How many scalars a file's tables may still have: each takes one to three microseconds to read, whatever they mean."""
 
     def __init__(self) -> None:
         self.left = limits.TABLE_SCALARS

@@ -48,8 +48,8 @@ FOLDED_TEXT_BYTES = 1 << 16  # of the texts that compiling makes of others by on
 FOLDED_BYTES_IN_ALL = 1 << 30  # of what is folded while one model is compiled, and 16 for each byte of its weights
 
 TABLE_BYTES = 1 << 28  # a section other than code, constants and native code
-# Values in all tables of a file together: reading one takes about a microsecond and 100 bytes, so tables of tiny values, such as
-# three million empty tuples, would take longer than their bytes say. DenseNet-121, of 191 primitives, has 23,087.
+# Values in all tables of a file together: reading one takes one to three microseconds and 100 bytes, so tables of tiny values,
+# such as three million empty tuples, would take longer than their bytes say. DenseNet-121, of 191 primitives, has 23,087.
 TABLE_SCALARS = 1 << 20
 METADATA = 4096  # entries
 SOURCES = 1 << 24  # entries of the source map

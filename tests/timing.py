@@ -1,9 +1,10 @@
-"""What calls cost beside one another: for tests that say that one is no dearer than another."""
+"""What calls cost: beside one another, for tests that say that one is no dearer than another, and at most."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 ROUNDS = 30  # at least; the least of them is what a call costs without neighbours
@@ -25,3 +26,14 @@ def seconds(ways: Mapping[str, Callable[[], Any]], calls: int = 100) -> dict[str
                 call()
             least[name] = min(least[name], time.thread_time() - start)
     return least
+
+
+@contextlib.contextmanager
+def soon(limit: float) -> Iterator[None]:
+    """What is done within takes less than so many seconds of this thread's CPU time, which neither other programs nor what
+    other tests left running count for. A limit is at least five times what a quiet machine takes: caches and the
+    units of cores are shared, and the collector walks over all that the tests before have made."""
+    start = time.thread_time()
+    yield
+    seconds = time.thread_time() - start
+    assert seconds < limit
