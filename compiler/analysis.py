@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..formats import dims
 from ..formats.dims import SymbolicDim
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.types import DataType, FunctionType, TensorType, TupleType, Type
+from ..formats.types import FunctionType, TensorType, Type, types_in
 from . import ir
 
 
@@ -27,17 +27,7 @@ def type_of(atom: ir.Atom, module: ir.Module) -> Type:
 
 def tensors_in(type_: Type) -> Iterator[TensorType]:
     """The tensor types that `type_` is made of, those of functions' parameters and results included."""
-    if isinstance(type_, TensorType):
-        yield type_
-    elif isinstance(type_, TupleType):
-        for field in type_.fields:
-            yield from tensors_in(field)
-    elif isinstance(type_, FunctionType):
-        for part in (*type_.params, type_.result):
-            yield from tensors_in(part)
-    elif isinstance(type_, DataType):
-        for argument in type_.arguments:
-            yield from tensors_in(argument)
+    return (each for each in types_in(type_) if isinstance(each, TensorType))
 
 
 def dimension_names(type_: Type) -> list[str]:

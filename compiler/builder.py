@@ -37,6 +37,7 @@ from ..formats.types import (
     Type,
     TypeVariable,
     tensor,
+    types_in,
 )
 from . import builder_checks as check
 from . import ir
@@ -805,7 +806,7 @@ class DataTypeBuilder:
         name, parameters = self.definition.name, self.definition.parameters
         if len(arguments) != len(parameters):
             raise InferenceError(f"{name} takes {len(parameters)} types, {len(arguments)} came")
-        return DataType(name, tuple(_type_of(f"{name}(…)", argument) for argument in arguments))
+        return DataType(name, tuple(_type_of(f"{name}(…)", argument) for argument in arguments), self.definition)
 
     def __repr__(self) -> str:
         return f"<{self.definition}>"
@@ -870,6 +871,7 @@ def match_(value: Expression, clauses: Mapping[Any, Any] | Sequence[tuple[Patter
     """
     value = expression(value, "match_: value")
     pairs = _clauses(clauses)
+    definition = check.matched("match_", value, [p.definition for p, _ in pairs if isinstance(p, ConstructorFunction)])
     patterns, bodies = [], []
     for pattern, body in pairs:
         is_function = _is_python_function(body)
@@ -886,7 +888,6 @@ def match_(value: Expression, clauses: Mapping[Any, Any] | Sequence[tuple[Patter
         if is_function:
             check.arity("match_: a clause", body, len(bound))
         bodies.append(_result(body(*bound) if is_function else body, "match_: a clause's result"))
-    definition = next((p.definition for p, _ in pairs if isinstance(p, ConstructorFunction)), None)
     types = {body.type for body in bodies}
     return Expression(
         lambda atoms, blocks: ir.Match(atoms[0], tuple(zip(patterns, blocks, strict=True))),
@@ -929,11 +930,14 @@ def Module(
                 continue
             (body,) = function_.bodies
             functions[name] = ir.Function(function_.params, normalize(body), function_.result_type, name)
+            for param in function_.params:
+                _define_of(param.type, definitions)
             for node in postorder(body):
                 if node.imported is not None:
                     _declare("import", imports, *node.imported)
+                _define_of(node.type, definitions)
                 if node.data_type is not None:
-                    definitions[node.data_type.name] = node.data_type
+                    _declare("data type", definitions, node.data_type.name, node.data_type)
         if isinstance(part, ir.Module):
             for name, definition in part.data_types.items():
                 _declare("data type", definitions, name, definition)
@@ -953,6 +957,13 @@ def _functions_of(part: object) -> Mapping[str, Any]:
                 f"Module: {name!r} is {check.told(function_)}; expected a name and a function, made by function()"
             )
     return functions
+
+
+def _define_of(type_: Type | None, definitions: dict[str, DataTypeDefinition]) -> None:
+    """Declares the data types that a type mentions and knows."""
+    for each in types_in(type_) if type_ is not None else ():
+        if isinstance(each, DataType) and each.definition is not None:
+            _declare("data type", definitions, each.name, each.definition)
 
 
 def _declare(kind: str, known: dict[str, Any], name: str, what: Any) -> None:

@@ -6,7 +6,7 @@ A mistake is refused on the line that makes it, not where something tries to use
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,10 @@ from ..formats.types import (
     UNKNOWN,
     DataType,
     DataTypeDefinition,
-    FunctionType,
     ShapeDim,
-    TupleType,
     Type,
     TypeVariable,
+    types_in,
 )
 from .anf import Node
 
@@ -156,24 +155,23 @@ def is_text_of_type(value: Any) -> bool:
 
 def no_element_type(where: str, type_: Type) -> None:
     """Raises InferenceError where the name of an element type stands for a type."""
-    for name in _words(type_):
-        if name in DType.__members__:
-            raise InferenceError(f"{where}: {name} is an element type; the type of a scalar is {name}[]")
+    for each in types_in(type_):
+        if isinstance(each, (DataType, TypeVariable)) and each.name in DType.__members__:
+            raise InferenceError(f"{where}: {each.name} is an element type; the type of a scalar is {each.name}[]")
 
 
-def _words(type_: Type) -> Iterator[str]:
-    """The names of data types in a type, and of its variables."""
-    if isinstance(type_, (DataType, TypeVariable)):
-        yield type_.name
-    parts: Iterable[Type] = ()
-    if isinstance(type_, DataType):
-        parts = type_.arguments
-    elif isinstance(type_, TupleType):
-        parts = type_.fields
-    elif isinstance(type_, FunctionType):
-        parts = (*type_.params, type_.result)
-    for part in parts:
-        yield from _words(part)
+def matched(where: str, value: Node, definitions: Sequence[DataTypeDefinition]) -> DataTypeDefinition | None:
+    """The data type whose constructors are clauses; None for clauses without any. Raises InferenceError for constructors of
+    several, and for a value that is known to be something else."""
+    if not definitions:
+        return None
+    first, name = definitions[0], definitions[0].name
+    if other := next((each for each in definitions if each != first), None):
+        raise InferenceError(f"{where}: the clauses are of two data types, {first} and {other}; a value is of one")
+    type_ = value.type
+    if type_ is not None and not isinstance(type_, TypeVariable) and getattr(type_, "name", "") != name:
+        raise InferenceError(f"{where}: value: expected {name}, whose constructors are the clauses; {type_} came")
+    return first
 
 
 def constructors(definition: DataTypeDefinition) -> None:

@@ -246,7 +246,7 @@ def compile_module(
     module = _with_result_names(module, entries)
     options = Options(tuple(entries), _supports(target), winograd)
     with effort.bounded(constant_bytes(module)):
-        steps = with_placed(pipeline(opt_level, options, without), passes)
+        steps = with_placed(pipeline(opt_level, options, without), passes, entries)
         module = run(module, steps, print_after=print_after, timings=timings)
     bounds.step("code generation")
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})

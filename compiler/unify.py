@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from ..formats import dims
 from ..formats.dims import SymbolicDim
 from ..formats.errors import InferenceError
-from ..formats.types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type, TypeVariable
+from ..formats.types import (
+    UNKNOWN,
+    DataType,
+    FunctionType,
+    ShapeDim,
+    TensorType,
+    TupleType,
+    Type,
+    TypeVariable,
+    types_in,
+)
 from .operators.shapes import mismatch
 
 
@@ -44,17 +54,7 @@ def map_types(type_: Type, leaf: Callable[[Type], Type]) -> Type:
 
 def leaves(type_: Type) -> Iterator[Type]:
     """The tensor types and type variables in a type."""
-    if isinstance(type_, TupleType):
-        parts: Iterable[Type] = type_.fields
-    elif isinstance(type_, FunctionType):
-        parts = (*type_.params, type_.result)
-    elif isinstance(type_, DataType):
-        parts = type_.arguments
-    else:
-        yield type_
-        return
-    for part in parts:
-        yield from leaves(part)
+    return (each for each in types_in(type_) if isinstance(each, (TensorType, TypeVariable)))
 
 
 def replace_variables(type_: Type, arguments: dict[str, Type]) -> Type:

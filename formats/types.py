@@ -10,7 +10,8 @@ a                    a type variable (in generic data types and functions; never
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Union
 
 from . import dims, limits
@@ -100,10 +101,12 @@ class FunctionType:
 
 @dataclass(frozen=True)
 class DataType:
-    """A use of a data type: its name and type arguments. Its constructors are in the module's (executable's) table."""
+    """A use of a data type: its name and type arguments. Its constructors are in the module's (executable's) table; while a
+    program is built, before there is a module, the type itself knows them."""
 
     name: str
     arguments: tuple[Type, ...] = ()
+    definition: DataTypeDefinition | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.arguments))}]" if self.arguments else self.name
@@ -155,13 +158,29 @@ def tensor(dtype: object, shape: tuple | list = ()) -> TensorType:
     )
 
 
+def parts(type_: Type) -> tuple[Type, ...]:
+    """What a type is made of: a tuple's fields, a function's parameters and result, a data type's arguments."""
+    if isinstance(type_, TupleType):
+        return type_.fields
+    if isinstance(type_, FunctionType):
+        return *type_.params, type_.result
+    return type_.arguments if isinstance(type_, DataType) else ()
+
+
+def types_in(type_: Type) -> Iterator[Type]:
+    """A type, and all that it is made of."""
+    yield type_
+    for part in parts(type_):
+        yield from types_in(part)
+
+
 def substitute_dims(type_: Type, values: dict[str, Dim]) -> Type:
     """`type_` with dimension variables replaced."""
     if isinstance(type_, TensorType):
         shape = tuple(dims.substitute(d, values) if isinstance(d, dims.SymbolicDim) else d for d in type_.shape)
         return TensorType(type_.dtype, shape)
     if isinstance(type_, TupleType):
-        return TupleType(tuple(substitute_dims(field, values) for field in type_.fields))
+        return TupleType(tuple(substitute_dims(part, values) for part in type_.fields))
     if isinstance(type_, FunctionType):
         params = tuple(substitute_dims(param, values) for param in type_.params)
         return FunctionType(params, substitute_dims(type_.result, values))
@@ -175,7 +194,7 @@ def erase_dims(type_: Type) -> Type:
     if isinstance(type_, TensorType):
         return TensorType(type_.dtype, tuple(d if isinstance(d, int) else UNKNOWN for d in type_.shape))
     if isinstance(type_, TupleType):
-        return TupleType(tuple(erase_dims(field) for field in type_.fields))
+        return TupleType(tuple(erase_dims(part) for part in type_.fields))
     if isinstance(type_, FunctionType):
         return FunctionType(tuple(erase_dims(param) for param in type_.params), erase_dims(type_.result))
     if isinstance(type_, DataType):

@@ -6,7 +6,7 @@ compile(module, passes=[after("fold_constants", MyPass())])
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...formats.calling import public, raised, told
@@ -31,6 +31,7 @@ class Placed:
     run: OwnPass
     beside: str  # the name of the pass that it stands beside
     is_after: bool
+    entries: tuple[str, ...] = ()  # functions that callers of the program know by name
 
     @property
     def name(self) -> str:
@@ -43,6 +44,11 @@ class Placed:
             made = self.run(module)
             if not isinstance(made, ir.Module):
                 raise CompileError(f"expected a Module, {type(made).__name__} came")
+            if lost := [name for name in self.entries if name in module.functions and name not in made.functions]:
+                left = ", ".join(map(repr, made.functions)) or "no functions"
+                raise CompileError(
+                    f"the module that it gave has no function {lost[0]!r}, which callers call; it has {left}"
+                )
             return infer_types(made)
         except CompileBudgetError:
             raise
@@ -84,9 +90,9 @@ def _name(run: OwnPass) -> str | None:
     return name if isinstance(name, str) and name.isidentifier() else None
 
 
-def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed]) -> list[OwnPass]:
-    """The passes of a compilation with those of users among them; of several at one place, in the order given. Raises
-    CompileError for one whose place is beside a pass that does not run."""
+def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed], entries: Sequence[str]) -> list[OwnPass]:
+    """The passes of a compilation with those of users among them; of several at one place, in the order given. `entries` are the
+    functions that none may lose. Raises CompileError for one whose place is beside a pass that does not run."""
     result = list(steps)
     for each in placed:
         if not isinstance(each, Placed):
@@ -104,7 +110,7 @@ def with_placed(steps: Sequence[OwnPass], placed: Sequence[Placed]) -> list[OwnP
         at = places[-1] + 1 if each.is_after else places[0]
         while each.is_after and at < len(result) and _is_like(result[at], each):
             at += 1
-        result.insert(at, each)
+        result.insert(at, replace(each, entries=tuple(entries)))
     return result
 
 

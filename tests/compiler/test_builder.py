@@ -269,3 +269,18 @@ def test_an_expression_of_a_parameter_stays_in_its_function():
             InferenceError, match="is an expression of 'x', and is used in a function that has this variable"
         ):
             treadle.compile(build(x * 2), progress=False)
+
+
+def test_types_tell_a_module_what_they_are_of():
+    """A function that makes and matches nothing of a data type may take it and give it."""
+    shape = data_type("Shape = Circle(float32[]) | Square(float32[])")
+    item, call = var("item", shape()), var("call", FunctionType((shape(),), shape()))
+    for main in (function([item], item), function([call, item], call(item)), function([item], tuple_(item, item))):
+        assert list(Module(main=main).data_types) == ["Shape"]
+    machine = treadle.VirtualMachine(treadle.compile(function([item], item), progress=False))
+    assert repr(machine(shape.Square(2.0))) == repr(machine(shape.Square(2.0)))
+    other = data_type("Shape = Line")
+    with pytest.raises(
+        InferenceError, match=r"data type 'Shape' is data Shape = Circle.* and data Shape = Line; a name has"
+    ):
+        Module(main=function([item], item), other=function([var("item", other())], 1.0))

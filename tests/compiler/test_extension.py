@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -446,6 +446,7 @@ def _unnamed(module: ir.Module) -> Any:
     [
         (lambda: after("no_such_pass", TanhIsIdentity()), "beside 'no_such_pass', which does not run; these do: infer_types"),
         (lambda: after("fuse", Broken(lambda module: None)), "the pass 'broken': expected a Module, NoneType came"),
+        (lambda: after("simplify", Broken(lambda module: replace(module, functions={}))), r"broken': the .* no function 'main',"),
         (lambda: after("fuse", Broken(lambda module: module.nothing)), "the pass 'broken' raised AttributeError"),
         (lambda: after("fuse", _unnamed), r"the pass '_unnamed' raised AttributeError: .* \(test_extension.py:\d+\)"),
         (lambda: after("fuze", TanhIsIdentity()), r"name_shapes, fuse; did you mean fuse\?"),

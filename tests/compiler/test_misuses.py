@@ -86,6 +86,9 @@ MISUSES = [
     ('match_("x", {L.Nil: x})', "match_: value: expected an expression, an array or a number, 'x' came; var('x', shape) makes a variable"),  # noqa: E501
     ('match_(L.Nil(), {L.Nil(): x})', "match_: the pattern of clause 0: expected a constructor, as List.Cons, or ... for all that no clause before fits, an expression, 'nil', came"),  # noqa: E501
     ('match_(L.Nil(), [(L.Nil, x, x)])', 'match_: clause 0: expected a pair of a pattern and a value or function, a tuple came'),
+    ('match_(x, {L.Nil: x})', 'match_: value: expected List, whose constructors are the clauses; float32[2, 3] came'),
+    ('match_(L.Nil(), {data_type("T = Leaf").Leaf: x})', 'match_: value: expected T, whose constructors are the clauses; List came'),  # noqa: E501
+    ('match_(L.Nil(), {L.Nil: x, data_type("T = Leaf").Leaf: x})', 'match_: the clauses are of two data types, data List = Nil | Cons(float32[], List) and data T = Leaf; a value is of one'),  # noqa: E501
     ('match_(L.Nil(), 3)', 'match_: clauses: expected a list of clauses, pairs of a pattern and a value or function, 3 came'),
     ('match_shape("x", (2,))', "match_shape: value: expected an expression, 'x' came"),
     ('match_shape(x, 3)', 'match_shape: shape: expected a list of sizes, 3 came'),

@@ -271,7 +271,9 @@ def _argument(value: Any) -> types.Type:
 
 
 def as_module(value: Any) -> IRModule:
-    """A module from one, or from an expression."""
+    """A module from one, or from an expression. Raises TypeError."""
+    if isinstance(value, ir.Module):
+        raise TypeError("expected a module of Relay, one of Relax came; tvm.compile and relax.build take it")
     return value if isinstance(value, IRModule) else IRModule.from_expr(value)
 
 

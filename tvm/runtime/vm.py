@@ -121,6 +121,8 @@ class Executable:
     @staticmethod
     def load_exec(bytecode: Any, lib: Module | None) -> Executable:
         """The inverse of `save`. Raises ArgumentError, a TypeError, and FormatError."""
+        if isinstance(bytecode, str) and os.path.isfile(bytecode):
+            raise ArgumentError(f"bytecode: expected what `save` gave, the path {bytecode!r} came; read the file first")
         if isinstance(bytecode, (bytes, str)):
             bytecode = bytearray(bytecode.encode("latin-1") if isinstance(bytecode, str) else bytecode)
         if not isinstance(bytecode, bytearray):
