@@ -1,9 +1,10 @@
 """A decoder's loop in the executable itself: `treadle.compile(…, decode_loop=True)`.
 
-    generate(input_ids: int64[batch, length], max_new_tokens: int64[], stop: int64[ends]) -> int64[batch, made]
+    generate(input_ids: int64[batch, length], max_new_tokens: int64[], stop: int64[ends], …) -> int64[batch, made]
 
 Beside the decoder, a function that takes a prompt and gives the likeliest tokens behind it, as `treadle.generate` does with its
-usual sampler: the caches stay where the machine has made them, and Python is not asked between two tokens.
+usual sampler: the caches stay where the machine has made them, and Python is not asked between two tokens. Inputs that an encoder
+makes (`encoder_hidden_states`, `encoder_attention_mask`) are its last parameters, the same in each round.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from ..formats.dims import Dim
 from ..formats.dtypes import DType
 from ..formats.errors import CompileError, TreadleError
 from ..formats.ports import Port
-from ..formats.types import FunctionType, TensorType, TupleType
-from ..vm.generation import Roles
+from ..formats.types import FunctionType, TensorType, TupleType, Type, substitute_dims
+from ..vm.generation import OF_ENCODERS, Roles
 from . import builder, ir
+from .analysis import dimension_names
 from .builder import Expression, op
 from .infer import infer_types
 
@@ -39,11 +41,12 @@ def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
     results = type_.result.fields if isinstance(type_.result, TupleType) else (type_.result,)
     names = decoder.result_names or [f"output_{number}" for number in range(len(results))]
     try:
-        roles = Roles.of(inputs, list(map(Port, names, results)), entry)
+        fed = [port.name for port in inputs if port.name.startswith(OF_ENCODERS)]
+        roles = Roles.of(inputs, list(map(Port, names, results)), entry, fed)
     except TreadleError as error:
         message = error.message.replace("generate:", "decode_loop:", 1)
         raise CompileError(message.replace("given by name:", "taken by treadle.generate alone:")) from None
-    loop = _Loop(entry, type_, roles)
+    loop = _Loop(entry, type_, roles, fed)
     made = builder.Module({NAME: loop.function()})
     return dataclasses.replace(module, functions={**module.functions, NAME: made.functions[NAME]})
 
@@ -51,13 +54,20 @@ def with_decode_loop(module: ir.Module, entry: str) -> ir.Module:
 class _Loop:
     """The function in the making. Each round calls the decoder with all tokens that it has not seen: the prompt, then one."""
 
-    def __init__(self, entry: str, type_: FunctionType, roles: Roles) -> None:
+    def __init__(self, entry: str, type_: FunctionType, roles: Roles, fed: Sequence[str]) -> None:
         if not roles.cache:
             raise CompileError(f"decode_loop: {entry} has no cache: a loop would compute the whole text for each token")
         self._main, self._type, self._roles = builder.global_function(entry, type_), type_, roles
         self._ids_type = self._tensor(roles.ids)
         self._batch: Dim = self._ids_type.shape[0]  # type: ignore[assignment]
         self._caches = [self._tensor(name) for name, _ in roles.cache]
+        self._fed = {name: builder.var(name, self._fed_type(name)) for name in fed}
+
+    def _fed_type(self, name: str) -> Type:
+        """That of an encoder's result here, where the names of sizes have meanings of their own; the batch is the same one."""
+        type_ = self._tensor(name)
+        names = {name for name in dimension_names(type_) if dims.variable(name) != self._batch}
+        return substitute_dims(type_, {name: dims.variable(f"{OF_ENCODERS}{name}") for name in names})
 
     def _tensor(self, name: str) -> TensorType:
         type_ = self._roles.ports[name].type
@@ -97,7 +107,7 @@ class _Loop:
         ]
         last = builder.while_loop(goes_on, body, initial)
         made = builder.match_shape(last[3], (self._batch, "made"))
-        return builder.function([ids, count, stop], builder.named("generated_ids", made))
+        return builder.function([ids, count, stop, *self._fed.values()], builder.named("generated_ids", made))
 
     def _empty(self, type_: TensorType) -> list[Any]:
         """The shape of a cache of no tokens."""
@@ -113,7 +123,7 @@ class _Loop:
         """The logits behind the last token, and the caches that follow."""
         roles = self._roles
         held = [builder.match_shape(each, type_.shape) for each, type_ in zip(caches, self._caches, strict=True)]  # type: ignore[arg-type]
-        by_name = dict(zip([name for name, _ in roles.cache], held, strict=True))
+        by_name = {**self._fed, **dict(zip([name for name, _ in roles.cache], held, strict=True))}
         by_name[roles.ids] = op.cast(new, dtype=self._ids_type.dtype)
         past: Any = next(dim for dim in self._caches[0].shape if not isinstance(dim, int) and dim != self._batch)
         length = dims.variable("new")
@@ -124,6 +134,13 @@ class _Loop:
         if roles.positions:
             places = op.arange(start=past, stop=total, step=1, dtype=self._tensor(roles.positions).dtype)
             by_name[roles.positions] = op.broadcast_to(_behind(sized, places), shape=(self._batch, length))
+        if roles.counter:
+            places = op.arange(start=past, stop=total, step=1, dtype=self._tensor(roles.counter).dtype)
+            by_name[roles.counter] = _behind(sized, places)
+        if roles.kept:
+            port = roles.ports[roles.kept]
+            shape = [dim if isinstance(dim, int) else 1 for dim in port.shape or ()]
+            by_name[roles.kept] = op.full(shape=shape, value=1, dtype=port.dtype)
         if roles.zeros:
             by_name[roles.zeros] = _behind(sized, self._filled(roles.zeros, (self._batch, length), 0))
         if roles.switch:

@@ -32,8 +32,22 @@ _PRESENT = re.compile(r"(present_key_values?|present|new_cache|cache_out|out_mem
 _IDS = ("input_ids", "ids", "tokens", "token_ids", "decoder_input_ids", "input")
 _MASKS = ("attention_mask", "mask")
 _POSITIONS = ("position_ids", "positions")
+_COUNTER = "cache_position"  # the places of the new tokens in the cache, one list for all rows
+_KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
 _ZEROS = ("token_type_ids",)
+OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
 _SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
+_OPTIONAL: dict[
+    str, tuple[str, ...]
+] = {  # roles that a decoder may have, and the names of the inputs; all are made here
+    "mask": _MASKS,
+    "positions": _POSITIONS,
+    "counter": (_COUNTER,),
+    "kept": (_KEPT,),
+    "zeros": _ZEROS,
+    "switch": (_SWITCH,),
+}
+_MADE = tuple(name for names in _OPTIONAL.values() for name in names)
 _LOGITS = ("logits", "lm_logits", "output", "scores")
 
 
@@ -45,6 +59,8 @@ class Roles:
     logits: int  # number of the output
     mask: str = ""
     positions: str = ""
+    counter: str = ""
+    kept: str = ""
     zeros: str = ""
     switch: str = ""
     cache: tuple[tuple[str, int], ...] = ()  # an input, and the number of the output that it is in the next call
@@ -54,7 +70,7 @@ class Roles:
     def of(inputs: Sequence[Port], outputs: Sequence[Port], function: str, fed: Collection[str] = ()) -> Roles:
         """`fed` are inputs that the caller gives. Raises ArgumentError, which names what is not understood."""
         names = {port.name: port for port in inputs}
-        made = (*_MASKS, *_POSITIONS, *_ZEROS, _SWITCH, *fed)
+        made = (*_MADE, *fed)
         rest = {name: port for name, port in names.items() if name not in made}
         present = {
             _PRESENT.sub("", port.name): number for number, port in enumerate(outputs) if _PRESENT.match(port.name)
@@ -85,9 +101,6 @@ class Roles:
             raise ArgumentError(f"generate: {function} has no output that could be logits")
         first = {role: next((name for name in known if name in names), "") for role, known in _OPTIONAL.items()}
         return Roles(ids, logits, cache=tuple(cache), ports=names, **first)
-
-
-_OPTIONAL = {"mask": _MASKS, "positions": _POSITIONS, "zeros": _ZEROS, "switch": (_SWITCH,)}
 
 
 def _is_seed(value: object) -> bool:
@@ -233,8 +246,8 @@ def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
     for name in feeds:
         if name not in names:
             raise ArgumentError(f"generate: feeds: {function} has no input {name!r}{near(name, names)}")
-        if name in (*_IDS[:-1], *_POSITIONS, *_ZEROS, _SWITCH, *_MASKS):
-            asked = "ids" if name in (*_IDS, *_ZEROS, _SWITCH) else "attention_mask"
+        if name in (*_IDS[:-1], *_MADE):
+            asked = "attention_mask" if name in (*_POSITIONS, *_MASKS) else "ids"
             raise ArgumentError(
                 f"generate: feeds: {name!r} differs from call to call and is made of {asked}; give that"
             )
@@ -309,7 +322,7 @@ class _Decoder:
         self.roles = roles
         self._call, self._function = call, function
         self._cache: dict[str, Any] = {name: self._empty(roles.ports[name], batch) for name, _ in roles.cache}
-        self._past = 0
+        self._past = 0  # tokens in the cache
 
     def _empty(self, port: Port, batch: int) -> np.ndarray:
         """A cache of no tokens: its first dimension is the batch; of the others, the one that is not fixed is none long."""
@@ -334,6 +347,11 @@ class _Decoder:
     def _cast(self, name: str, array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array, self.roles.ports[name].dtype)
 
+    def _one(self, name: str, value: int) -> np.ndarray:
+        """One number, a scalar or the only element of a tensor, as it is declared."""
+        port = self.roles.ports[name]
+        return np.full([size if isinstance(size, int) else 1 for size in port.shape or ()], value, port.dtype)
+
     def step(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """The logits behind the last token, [batch, vocabulary]; `mask` is for all tokens so far."""
         roles, length = self.roles, ids.shape[1]
@@ -343,14 +361,17 @@ class _Decoder:
         if roles.positions:
             places = np.maximum(mask.astype(bool).cumsum(axis=1) - 1, 0)
             inputs[roles.positions] = self._cast(roles.positions, places[:, -length:])
+        if roles.counter:
+            inputs[roles.counter] = self._cast(roles.counter, self._past + np.arange(length))
+        if roles.kept:
+            inputs[roles.kept] = self._one(roles.kept, 1)
         if roles.zeros:
             inputs[roles.zeros] = np.zeros(ids.shape, roles.ports[roles.zeros].dtype)
         if roles.switch:
-            shape = [size if isinstance(size, int) else 1 for size in roles.ports[roles.switch].shape or ()]
-            inputs[roles.switch] = np.full(shape, self._past > 0, roles.ports[roles.switch].dtype)
+            inputs[roles.switch] = self._one(roles.switch, self._past > 0)
         results = self._call(**inputs)
         results = results if isinstance(results, tuple) else (results,)
         self._cache = {name: self._kept(name, results[number]) for name, number in roles.cache}
-        self._past += length
+        self._past += length if roles.cache else 0
         logits = results[roles.logits].numpy()
         return logits[:, -1] if logits.ndim == 3 else logits

@@ -324,3 +324,33 @@ def test_a_decoder_takes_what_an_encoder_has_made(merged: bool):
     assert len({*map(tuple, found)}) == 2
     with pytest.raises(ArgumentError, match=r"given by name: feeds=\{'encoder_"):
         generate(machine, [[3]], max_new_tokens=1)
+    if not merged:
+        looping = treadle.VirtualMachine(treadle.compile(decoder_with_encoder(), decode_loop=True, progress=False))
+        none = np.zeros(0, np.int64)
+        text = looping.call("generate", ([[3, 1], [4, 1]], 9, none), feeds)
+        assert text.numpy().tolist() == found.tolist()
+
+
+def test_a_decoder_counts_its_tokens_and_the_logits_that_it_gives():
+    """`cache_position`, one list for all rows, and `num_logits_to_keep`, as exporters of 2025 write them."""
+    rng = np.random.default_rng(9)
+    table, head = (rng.standard_normal(shape).astype("f") for shape in ((LONGEST, WIDTH), (WIDTH, WORDS)))
+    ids = treadle.var("input_ids", ("batch", "length"), "int64")
+    places, kept = treadle.var("cache_position", ("length",), "int64"), treadle.var("num_logits_to_keep", (), "int64")
+    past = treadle.var("past_key_values.0.key", ("batch", "past", WIDTH))
+    x = op.take(treadle.constant(rng.standard_normal((WORDS, WIDTH)).astype("f")), ids, axis=0)
+    x = x + op.take(treadle.constant(table), places, axis=0) * 3.0
+    key = op.concat(past, x, axis=1)
+    logits = op.matmul(x + op.mean(key, axes=(1,), keepdims=True), head)
+    logits = op.where(op.equal(kept, 1), logits, op.negative(logits))
+    results = treadle.tuple_(treadle.named("logits", logits), treadle.named("present.0.key", key))
+    main = treadle.function([ids, places, kept, past], results)
+    machine = treadle.VirtualMachine(treadle.compile(main, decode_loop=True, progress=False))
+    text = np.array([PROMPT])
+    for _ in range(12):
+        found = machine["main"](text, np.arange(text.shape[1]), 1, np.zeros((1, 0, WIDTH), "f")).logits.numpy()
+        text = np.concatenate([text, found[:, -1].argmax(-1)[:, None]], axis=1)
+    expected = text[0, len(PROMPT) :].tolist()
+    assert len(set(expected)) > 3
+    assert list(generate(machine, PROMPT, max_new_tokens=12)) == expected
+    assert machine["generate"]([PROMPT], 12, np.zeros(0, np.int64)).numpy()[0].tolist() == expected
