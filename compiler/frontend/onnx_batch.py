@@ -52,6 +52,8 @@ class Place:
 class BatchBuilder(GraphBuilder):
     """A builder that follows the batch: see the module. Rules and importers call `refuse` for what cannot be."""
 
+    finds_sizes = False
+
     def __init__(self, batch: Batch, size: int) -> None:
         super().__init__()
         self.batch, self.size = batch, size  # `size`: what the model was exported with

@@ -27,6 +27,13 @@ def is_known(*values: Value | None) -> bool:
     return all(value is None or value.elements is not None for value in values)
 
 
+def is_found(g: GraphBuilder, dim: Dim) -> bool:
+    """Whether a run finds a size that inputs' shapes do not tell. Sizes that these name are taken for others than 0 and 1."""
+    if not g.finds_sizes or g.input_names is None or g.tape is not None:
+        return False
+    return not g.input_names.issuperset(dims.variables(dim))
+
+
 def whole_number(g: GraphBuilder, value: Value | Dim) -> Value:
     """An int64 scalar. Of a vector of unknown length a run checks that it is one number."""
     if not isinstance(value, Value):

@@ -7,6 +7,7 @@ expressions over the model's dimensions; what a run computes is done by `onnx_ru
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from ..operators.shapes import axis_of
 from . import onnx_run_time as run_time
-from .onnx_run_time import is_known
+from .onnx_run_time import is_found, is_known
 from .onnx_table import importer
 from .onnx_values import FOLD_BYTES, GraphBuilder, UnsupportedError, Value, constant, scalar
 
@@ -57,6 +58,8 @@ def _reshape_before_5(g: GraphBuilder, x: Value, *, shape: tuple[int, ...]) -> V
 
 
 def _reshaped(g: GraphBuilder, x: Value, shape: tuple[Dim, ...], allow_zero: bool) -> Value:
+    if not allow_zero and (only := _only_shape(g, x, shape)) is not None:
+        return g.checked(run_time.reshaped(g, x, g.from_dims(shape), False), only)
     result: list[Dim] = []
     for axis, dim in enumerate(shape):
         if dim == 0 and not allow_zero:
@@ -69,6 +72,18 @@ def _reshaped(g: GraphBuilder, x: Value, shape: tuple[Dim, ...], allow_zero: boo
         if rest != 0:
             result[result.index(-1)] = dims.floordiv(dims.product(x.shape), rest)
     return g.op("reshape", x, shape=tuple(result))
+
+
+def _only_shape(g: GraphBuilder, x: Value, shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The shape that x has whatever a run finds one size of `shape` to be, where it has one: 0 keeps a dimension, and any other
+    number must leave as many elements."""
+    found = [axis for axis, dim in enumerate(shape) if is_found(g, dim)]
+    own, others = [dim for dim in x.shape if isinstance(dim, int)], [dim for dim in shape if isinstance(dim, int)]
+    if len(found) != 1 or found[0] >= x.rank or len(own) != x.rank or len(others) != len(shape) - 1:
+        return None
+    (axis,) = found
+    made = tuple(own[axis] if place == axis else dim for place, dim in enumerate(shape))
+    return made if min(others, default=1) > 0 and math.prod(made) == math.prod(own) > 0 else None
 
 
 @importer("Flatten")

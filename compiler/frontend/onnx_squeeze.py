@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from ...formats import dims
-from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ..operators.shapes import axis_of
 from . import onnx_run_time as run_time
-from .onnx_batch import BatchBuilder
 from .onnx_held import by_length
-from .onnx_run_time import is_known, shape_of
+from .onnx_run_time import is_found, is_known, shape_of
 from .onnx_shapes import integers_of
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, Imported, Value, present
@@ -29,7 +26,7 @@ def _squeeze_before_13(g: GraphBuilder, x: Value, *, axes: tuple[int, ...] | Non
 
 def _squeezed(g: GraphBuilder, x: Value, axes: tuple[int, ...] | None) -> Imported:
     if axes is None:
-        if any(_is_found(g, dim) for dim in x.shape):
+        if any(is_found(g, dim) for dim in x.shape):
             return _without_ones(g, x)
         axes = tuple(axis for axis, dim in enumerate(x.shape) if dim == 1)
     ones = {axis_of(axis, x.rank) for axis in axes}
@@ -37,24 +34,17 @@ def _squeezed(g: GraphBuilder, x: Value, axes: tuple[int, ...] | None) -> Import
     return g.op("squeeze", x, axes=axes)
 
 
-def _is_found(g: GraphBuilder, dim: Dim) -> bool:
-    """Whether a run finds a size that inputs' shapes do not tell. Sizes that these name are taken for others than 1."""
-    if isinstance(g, BatchBuilder):  # followed through tensors of known ranks only
-        return False
-    return g.input_names is not None and g.tape is None and not g.input_names.issuperset(dims.variables(dim))
-
-
 def _without_ones(g: GraphBuilder, x: Value) -> Imported:
     """x without the axes that are known to be 1, and those that a run finds to be 1."""
     axes = [axis for axis, dim in enumerate(x.shape) if dim != 1]
     sizes = g.from_dims([x.shape[axis] for axis in axes])
-    is_fixed = g.constant([not _is_found(g, x.shape[axis]) for axis in axes], DType.bool)
+    is_fixed = g.constant([not is_found(g, x.shape[axis]) for axis in axes], DType.bool)
     kept = g.op("logical_or", is_fixed, g.op("not_equal", sizes, g.constant(1, DType.int64)))
     (places,) = present([g.op("nonzero", kept)])
     count = g.new_dimension()
     places = g.checked(g.op("reshape", places, shape=(places.shape[1],)), (count,))
     shape = g.op("take", sizes, places, axis=0)
-    fixed = sum(not _is_found(g, x.shape[axis]) for axis in axes)
+    fixed = sum(not is_found(g, x.shape[axis]) for axis in axes)
     g.is_one_of(count, range(fixed, len(axes) + 1))
     (made,) = by_length(g, [x, shape], lambda known: [_reshaped(g, *present(known))])
     assert made is not None

@@ -204,6 +204,8 @@ class Noted(NamedTuple):
 class GraphBuilder:
     """Collects the bindings of a block. Importers call `op`; `opset` and `output_count` tell them of the node at hand."""
 
+    finds_sizes = True  # whether what follows may depend on sizes that only a run finds
+
     def __init__(self) -> None:
         self.bindings: list[ir.Binding] = []
         self.origin = ""

@@ -545,3 +545,18 @@ def test_gather_nd_of_a_batch_whose_size_only_a_run_knows() -> None:
     np.testing.assert_array_equal(machine["main"](x, at).numpy(), [2, 3])
     with pytest.raises(ShapeError):
         machine["main"](np.ones((3, 3), np.float32), at)
+
+
+def test_a_count_of_none_that_a_run_finds_keeps_a_size() -> None:
+    """As jax2onnx writes a scatter whose rows may lie outside: 0 in a shape means the size of the input there."""
+    model = parse(
+        "g (bool[3] taken, float[1,5,2] x) => (float[?,?] y) <int64[1] one = {1}, int64[1] ten = {10}> {"
+        " places = NonZero(taken) shape = Shape(places) count = Gather(shape, one)"
+        " target = Concat<axis: int = 0>(count, ten) y = Reshape(x, target) }"
+    )
+    machine = treadle.VirtualMachine(treadle.compile(model, embed_native=False, progress=False))
+    x = np.arange(10, dtype=np.float32).reshape(1, 5, 2)
+    for taken in ([False, False, False], [False, True, False]):
+        np.testing.assert_array_equal(machine["main"](np.array(taken), x).numpy(), x.reshape(1, 10))
+    with pytest.raises(ShapeError):
+        machine["main"](np.ones(3, bool), x)
