@@ -26,6 +26,7 @@ from ...formats.strings import to_numbers
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import effort, ir
 from ..operators import Operator, lookup
+from ..operators.shapes import mismatch
 from ..weights import results_of
 from .onnx_dims import NotKnownError, evaluate_symbolically
 
@@ -411,7 +412,9 @@ class GraphBuilder:
         ]
 
     def checked(self, value: Value, shape: tuple[Dim, ...]) -> Value:
-        """The value as one of this shape: if it is not known to have it, a run checks."""
+        """The value as one of this shape: if it is not known to have it, a run checks. Raises InferenceError for another rank."""
+        if len(shape) != value.rank:
+            raise mismatch(f"a tensor of {len(shape)} axes", value.type)
         if not dims.asks_a_run(value.shape, shape):
             return value
         result = self.bind(ir.MatchShape(self.atom(value), shape), TensorType(value.dtype, shape))

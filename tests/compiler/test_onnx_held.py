@@ -470,3 +470,13 @@ def test_sizes_that_inputs_name_are_held_equal_without_a_branch() -> None:
         parser.parse_model(HEAD + "(float[n] x, float[m] y) => (float[?] z) { z = Add(x, y) }")
     )
     assert len(executable.program.primitives) == 1
+
+
+def test_ranks_that_an_operator_cannot_have_are_left_out():
+    """Of the ranks that a tensor out of a sequence may have, updates of rows by one number fit those from 1 on."""
+    text = """(seq(float[]) s, int64[2, 1] rows) => (float[] y) {
+        x = SequenceAt(s, zero) y = ScatterND<reduction: string = "mul">(x, rows, x) }"""
+    text = text.replace("{", "<int64 zero = {0}> {", 1)
+    check(text, [np.float32([[1, 2], [3, 4]])], np.array([[1], [0]]))
+    with pytest.raises(TreadleError):
+        machine(text)([np.float32(3)], np.array([[0], [0]]))
