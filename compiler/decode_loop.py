@@ -131,12 +131,10 @@ class _Loop:
         sized = new, held[0]
         if roles.mask:
             by_name[roles.mask] = _behind(sized, self._filled(roles.mask, (self._batch, total), 1))
-        if roles.positions:
-            places = op.arange(start=past, stop=total, step=1, dtype=self._tensor(roles.positions).dtype)
-            by_name[roles.positions] = op.broadcast_to(_behind(sized, places), shape=(self._batch, length))
-        if roles.counter:
-            places = op.arange(start=past, stop=total, step=1, dtype=self._tensor(roles.counter).dtype)
-            by_name[roles.counter] = _behind(sized, places)
+        for name in filter(None, (roles.positions, roles.counter)):
+            type_ = self._tensor(name)
+            places = _behind(sized, op.arange(start=past, stop=total, step=1, dtype=type_.dtype))
+            by_name[name] = op.broadcast_to(places, shape=(self._batch, length)) if type_.rank == 2 else places
         if roles.kept:
             port = roles.ports[roles.kept]
             shape = [dim if isinstance(dim, int) else 1 for dim in port.shape or ()]

@@ -32,14 +32,13 @@ _PRESENT = re.compile(r"(present_key_values?|present|new_cache|cache_out|out_mem
 _IDS = ("input_ids", "ids", "tokens", "token_ids", "decoder_input_ids", "input")
 _MASKS = ("attention_mask", "mask")
 _POSITIONS = ("position_ids", "positions")
-_COUNTER = "cache_position"  # the places of the new tokens in the cache, one list for all rows
+_COUNTER = "cache_position"  # the places of the new tokens in the cache
 _KEPT = "num_logits_to_keep"  # of how many of the last tokens there are to be logits
 _ZEROS = ("token_type_ids",)
 OF_ENCODERS = "encoder_"  # what inputs that an encoder makes are called begins so
 _SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
-_OPTIONAL: dict[
-    str, tuple[str, ...]
-] = {  # roles that a decoder may have, and the names of the inputs; all are made here
+# The roles that a decoder may have besides, and the names of the inputs; all of them are made here.
+_OPTIONAL: dict[str, tuple[str, ...]] = {
     "mask": _MASKS,
     "positions": _POSITIONS,
     "counter": (_COUNTER,),
@@ -358,11 +357,11 @@ class _Decoder:
         inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, ids), **self._cache}
         if roles.mask:
             inputs[roles.mask] = self._cast(roles.mask, mask)
-        if roles.positions:
-            places = np.maximum(mask.astype(bool).cumsum(axis=1) - 1, 0)
-            inputs[roles.positions] = self._cast(roles.positions, places[:, -length:])
-        if roles.counter:
-            inputs[roles.counter] = self._cast(roles.counter, self._past + np.arange(length))
+        for name in filter(None, (roles.positions, roles.counter)):
+            places = np.maximum(mask.astype(bool).cumsum(axis=1) - 1, 0)[:, -length:]
+            if len(roles.ports[name].shape or ()) == 1:  # one list for all rows
+                places = self._past + np.arange(length)
+            inputs[name] = self._cast(name, places)
         if roles.kept:
             inputs[roles.kept] = self._one(roles.kept, 1)
         if roles.zeros:

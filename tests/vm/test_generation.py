@@ -331,12 +331,13 @@ def test_a_decoder_takes_what_an_encoder_has_made(merged: bool):
         assert text.numpy().tolist() == found.tolist()
 
 
-def test_a_decoder_counts_its_tokens_and_the_logits_that_it_gives():
-    """`cache_position`, one list for all rows, and `num_logits_to_keep`, as exporters of 2025 write them."""
+@pytest.mark.parametrize("name", ["cache_position", "position_ids"])
+def test_a_decoder_counts_its_tokens_and_the_logits_that_it_gives(name: str):
+    """Places as one list for all rows, and `num_logits_to_keep`, as exporters of 2025 write them."""
     rng = np.random.default_rng(9)
     table, head = (rng.standard_normal(shape).astype("f") for shape in ((LONGEST, WIDTH), (WIDTH, WORDS)))
     ids = treadle.var("input_ids", ("batch", "length"), "int64")
-    places, kept = treadle.var("cache_position", ("length",), "int64"), treadle.var("num_logits_to_keep", (), "int64")
+    places, kept = treadle.var(name, ("length",), "int64"), treadle.var("num_logits_to_keep", (), "int64")
     past = treadle.var("past_key_values.0.key", ("batch", "past", WIDTH))
     x = op.take(treadle.constant(rng.standard_normal((WORDS, WIDTH)).astype("f")), ids, axis=0)
     x = x + op.take(treadle.constant(table), places, axis=0) * 3.0
