@@ -69,9 +69,10 @@ class _Loop:
         names = {name for name in dimension_names(type_) if dims.variable(name) != self._batch}
         return substitute_dims(type_, {name: dims.variable(f"{OF_ENCODERS}{name}") for name in names})
 
-    def _tensor(self, name: str) -> TensorType:
+    def _tensor(self, name: str, least: int = 1) -> TensorType:
+        """The type of an input, of so many axes or more. Raises CompileError."""
         type_ = self._roles.ports[name].type
-        if not isinstance(type_, TensorType) or type_.rank < 1:
+        if not isinstance(type_, TensorType) or type_.rank < least:
             raise CompileError(
                 f"decode_loop: {name!r} is {type_}; expected a tensor with the batch as its first dimension"
             )
@@ -136,9 +137,10 @@ class _Loop:
             places = _behind(sized, op.arange(start=past, stop=total, step=1, dtype=type_.dtype))
             by_name[name] = op.broadcast_to(places, shape=(self._batch, length)) if type_.rank == 2 else places
         if roles.kept:
-            port = roles.ports[roles.kept]
-            shape = [dim if isinstance(dim, int) else 1 for dim in port.shape or ()]
-            by_name[roles.kept] = op.full(shape=shape, value=1, dtype=port.dtype)
+            kept = self._tensor(roles.kept, 0)
+            by_name[roles.kept] = self._filled(
+                roles.kept, [dim if isinstance(dim, int) else 1 for dim in kept.shape], 1
+            )
         if roles.zeros:
             by_name[roles.zeros] = _behind(sized, self._filled(roles.zeros, (self._batch, length), 0))
         if roles.switch:
@@ -153,7 +155,7 @@ class _Loop:
         return logits, [fields[number] for _, number in roles.cache]
 
     def _filled(self, name: str, shape: Sequence[Any], value: int) -> Expression:
-        dtype = self._tensor(name).dtype
+        dtype = self._tensor(name, 0).dtype
         return op.full(shape=shape, value=bool(value) if dtype is DType.bool else value, dtype=dtype)
 
 

@@ -82,7 +82,7 @@ def _only_shape(g: GraphBuilder, x: Value, shape: tuple[Dim, ...]) -> tuple[int,
     if len(found) != 1 or found[0] >= x.rank or len(own) != x.rank or len(others) != len(shape) - 1:
         return None
     (axis,) = found
-    made = tuple(own[axis] if place == axis else dim for place, dim in enumerate(shape))
+    made = (*others[:axis], own[axis], *others[axis:])
     return made if min(others, default=1) > 0 and math.prod(made) == math.prod(own) > 0 else None
 
 
