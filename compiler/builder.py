@@ -36,6 +36,7 @@ from ..formats.types import (
     TupleType,
     Type,
     TypeVariable,
+    map_types,
     tensor,
     types_in,
 )
@@ -47,7 +48,7 @@ from .numbers import DEFAULT, default_dtype, dtype_of_numbers, number_as
 from .operator_functions import Operators
 from .operators import TABLE, Operator
 from .retype import freshen
-from .unify import bind_dims, dim_variables, leaves, map_types, substituted
+from .unify import bind_dims, dim_variables, leaves, substituted
 from .user_lines import line_of_user
 
 if TYPE_CHECKING:

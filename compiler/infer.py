@@ -27,6 +27,8 @@ from ..formats.types import (
     Type,
     TypeVariable,
     erase_dims,
+    map_types,
+    replace_dims,
 )
 from . import bounds, ir
 from .check import check_definition
@@ -41,8 +43,6 @@ from .unify import (
     bind_dims,
     dim_variables,
     leaves,
-    map_types,
-    replace_dims,
     replace_variables,
     substituted,
 )

@@ -12,7 +12,7 @@ dimensions on top). While a call is typed its own holes are `young`: their conte
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..formats import dims
@@ -27,6 +27,8 @@ from ..formats.types import (
     TupleType,
     Type,
     TypeVariable,
+    map_types,
+    replace_dims,
     types_in,
 )
 from .operators.shapes import mismatch
@@ -41,17 +43,6 @@ class Hole(TypeVariable):
 NOTHING = Hole("nothing")
 
 
-def map_types(type_: Type, leaf: Callable[[Type], Type]) -> Type:
-    """`type_` with its tensor types and type variables replaced by what `leaf` gives for them."""
-    if isinstance(type_, TupleType):
-        return TupleType(tuple(map_types(part, leaf) for part in type_.fields))
-    if isinstance(type_, FunctionType):
-        return FunctionType(tuple(map_types(part, leaf) for part in type_.params), map_types(type_.result, leaf))
-    if isinstance(type_, DataType):
-        return DataType(type_.name, tuple(map_types(part, leaf) for part in type_.arguments))
-    return leaf(type_)
-
-
 def leaves(type_: Type) -> Iterator[Type]:
     """The tensor types and type variables in a type."""
     return (each for each in types_in(type_) if isinstance(each, (TensorType, TypeVariable)))
@@ -60,17 +51,6 @@ def leaves(type_: Type) -> Iterator[Type]:
 def replace_variables(type_: Type, arguments: dict[str, Type]) -> Type:
     """`type_` with type variables replaced by name."""
     return map_types(type_, lambda leaf: arguments.get(leaf.name, leaf) if type(leaf) is TypeVariable else leaf)
-
-
-def replace_dims(type_: Type, change: Callable[[SymbolicDim], ShapeDim]) -> Type:
-    """`type_` with symbolic dimensions replaced."""
-
-    def leaf(part: Type) -> Type:
-        if not isinstance(part, TensorType):
-            return part
-        return TensorType(part.dtype, tuple(change(d) if isinstance(d, SymbolicDim) else d for d in part.shape))
-
-    return map_types(type_, leaf)
 
 
 def dim_variables(types: Iterable[Type]) -> dict[str, None]:

@@ -10,7 +10,7 @@ a                    a type variable (in generic data types and functions; never
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -174,29 +174,33 @@ def types_in(type_: Type) -> Iterator[Type]:
         yield from types_in(part)
 
 
+def map_types(type_: Type, leaf: Callable[[Type], Type]) -> Type:
+    """`type_` with its tensor types and type variables replaced by what `leaf` gives for them."""
+    if isinstance(type_, TupleType):
+        return TupleType(tuple(map_types(part, leaf) for part in type_.fields))
+    if isinstance(type_, FunctionType):
+        return FunctionType(tuple(map_types(part, leaf) for part in type_.params), map_types(type_.result, leaf))
+    if isinstance(type_, DataType):
+        return DataType(type_.name, tuple(map_types(part, leaf) for part in type_.arguments))
+    return leaf(type_)
+
+
+def replace_dims(type_: Type, change: Callable[[dims.SymbolicDim], ShapeDim]) -> Type:
+    """`type_` with symbolic dimensions replaced."""
+
+    def leaf(part: Type) -> Type:
+        if not isinstance(part, TensorType):
+            return part
+        return TensorType(part.dtype, tuple(change(d) if isinstance(d, dims.SymbolicDim) else d for d in part.shape))
+
+    return map_types(type_, leaf)
+
+
 def substitute_dims(type_: Type, values: dict[str, Dim]) -> Type:
     """`type_` with dimension variables replaced."""
-    if isinstance(type_, TensorType):
-        shape = tuple(dims.substitute(d, values) if isinstance(d, dims.SymbolicDim) else d for d in type_.shape)
-        return TensorType(type_.dtype, shape)
-    if isinstance(type_, TupleType):
-        return TupleType(tuple(substitute_dims(part, values) for part in type_.fields))
-    if isinstance(type_, FunctionType):
-        params = tuple(substitute_dims(param, values) for param in type_.params)
-        return FunctionType(params, substitute_dims(type_.result, values))
-    if isinstance(type_, DataType):
-        return DataType(type_.name, tuple(substitute_dims(argument, values) for argument in type_.arguments))
-    return type_
+    return replace_dims(type_, lambda dim: dims.substitute(dim, values))
 
 
 def erase_dims(type_: Type) -> Type:
     """`type_` with every symbolic dimension unknown: what a value's type says outside of the function it is in."""
-    if isinstance(type_, TensorType):
-        return TensorType(type_.dtype, tuple(d if isinstance(d, int) else UNKNOWN for d in type_.shape))
-    if isinstance(type_, TupleType):
-        return TupleType(tuple(erase_dims(part) for part in type_.fields))
-    if isinstance(type_, FunctionType):
-        return FunctionType(tuple(erase_dims(param) for param in type_.params), erase_dims(type_.result))
-    if isinstance(type_, DataType):
-        return DataType(type_.name, tuple(erase_dims(argument) for argument in type_.arguments))
-    return type_
+    return replace_dims(type_, lambda _: UNKNOWN)

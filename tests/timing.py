@@ -31,8 +31,8 @@ def seconds(ways: Mapping[str, Callable[[], Any]], calls: int = 100) -> dict[str
 @contextlib.contextmanager
 def soon(limit: float) -> Iterator[None]:
     """What is done within takes less than so many seconds of this thread's CPU time, which neither other programs nor what
-    other tests left running count for. A limit is at least five times what a quiet machine takes: caches and the
-    units of cores are shared, and the collector walks over all that the tests before have made."""
+    other tests left running count for. Caches and the units of cores are shared all the same: a test whose limit is not
+    several times what a quiet machine takes is marked `serial`."""
     start = time.thread_time()
     yield
     seconds = time.thread_time() - start

@@ -358,9 +358,10 @@ class _Decoder:
         if roles.mask:
             inputs[roles.mask] = self._cast(roles.mask, mask)
         for name in filter(None, (roles.positions, roles.counter)):
-            places = np.maximum(mask.astype(bool).cumsum(axis=1) - 1, 0)[:, -length:]
             if len(roles.ports[name].shape or ()) == 1:  # one list for all rows
                 places = self._past + np.arange(length)
+            else:
+                places = np.maximum(mask.astype(bool).cumsum(axis=1) - 1, 0)[:, -length:]
             inputs[name] = self._cast(name, places)
         if roles.kept:
             inputs[roles.kept] = self._one(roles.kept, 1)

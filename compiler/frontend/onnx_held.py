@@ -26,11 +26,11 @@ from ...formats.types import (
     TupleType,
     Type,
     TypeVariable,
+    replace_dims,
 )
 from .. import effort, ir
 from ..operators.shapes import axis_of
 from ..prelude import called
-from ..unify import replace_dims
 from .onnx_shapes import concatenated
 from .onnx_tensors import element_type
 from .onnx_values import (
