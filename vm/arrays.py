@@ -11,7 +11,6 @@ from .heap import (
     described,
     drop,
     item_shift,
-    native,
     new_tensor,
     new_view,
     release,
@@ -35,7 +34,6 @@ from .layout import (
 )
 
 
-@native
 def bind_array(context, array, parameter, slot):
     """Puts a NumPy array into a register. 0 if it is not what the parameter needs, or there is no memory."""
     layout = load(context, CONTEXT.PYTHON)
@@ -80,7 +78,6 @@ def bind_array(context, array, parameter, slot):
     return 1
 
 
-@native
 def pin_array(context, array):
     """Keeps an array's elements where they are until the call is over: NumPy refuses to resize an array that has weak references,
     also where it is told not to look at the strong ones. 0 where Python has raised an error.
@@ -103,7 +100,6 @@ def pin_array(context, array):
     return 1
 
 
-@native
 def unpin_arrays(context):
     """A call is over."""
     layout, pins = load(context, CONTEXT.PYTHON), load(context, CONTEXT.PINS)
@@ -113,7 +109,6 @@ def unpin_arrays(context):
     return 0
 
 
-@native
 def take_arrays(context):
     """The result of a call as Python owns it: a tensor is a new array, a tuple or data value a new tuple of its fields, which are
     tensors or, of the result's own fields, tuples and data values of tensors. The result's reference is given up. None where
@@ -138,13 +133,11 @@ def take_arrays(context):
     return load(layout, PYTHON.NONE)
 
 
-@native
 def is_alone(reference):
     """Whether nothing else refers to an object of the heap."""
     return counted(reference) and load(described(reference), OBJECT.REFERENCES) == 1
 
 
-@native
 def is_plain(layout, reference):
     """1 for a tensor that is copied, or has its elements for itself, and whose elements NumPy has a type for."""
     address = described(reference)
@@ -156,7 +149,6 @@ def is_plain(layout, reference):
     return 1 if has_elements or size_of(address) <= COPIED_BYTES else 0
 
 
-@native
 def is_plain_record(layout, reference):
     """1 for a tuple or data value of such tensors, to which nothing else refers."""
     address = described(reference)
@@ -168,7 +160,6 @@ def is_plain_record(layout, reference):
     return 1
 
 
-@native
 def tuple_of(context, layout, reference):
     """A tuple of a record's fields, arrays and tuples of arrays; takes over the reference, also when it fails."""
     record = described(reference)
@@ -188,7 +179,6 @@ def tuple_of(context, layout, reference):
     return made
 
 
-@native
 def tuple_of_arrays(context, layout, reference):
     """As `tuple_of`, of a record of tensors alone."""
     record = described(reference)
@@ -205,7 +195,6 @@ def tuple_of_arrays(context, layout, reference):
     return made
 
 
-@native
 def with_item(layout, made, place, value):
     """A new tuple with one more item, which it takes over; 0, and no tuple, where there is no such item."""
     if value == 0:
@@ -215,7 +204,6 @@ def with_item(layout, made, place, value):
     return made
 
 
-@native
 def array_of(context, layout, reference, data):
     """An array of a tensor with its elements at `data`; takes over the reference, also when it fails."""
     tensor = described(reference)
@@ -240,7 +228,6 @@ def array_of(context, layout, reference, data):
     return array
 
 
-@native
 def new_array(layout, tensor, data):
     """An array of a tensor's dtype and shape, over memory, or with memory of its own."""
     descriptor = load(load(layout, PYTHON.DESCRIPTORS), load(tensor, OBJECT.TAG))
@@ -253,7 +240,6 @@ def new_array(layout, tensor, data):
     )
 
 
-@native
 def drop_owned(capsule):
     """Gives up the reference that a capsule owns."""
     drop(load(capsule, CAPSULE.CONTEXT), load(capsule, CAPSULE.POINTER))

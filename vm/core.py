@@ -108,12 +108,9 @@ def _compiled_elsewhere() -> bytes:
 
 
 def _compiled(target: native.NativeTarget | None = None) -> bytes:
-    from . import arrays, heap, parallel
+    from . import arrays, heap, parallel, words
     from . import engine as loop
 
     modules: dict[str, Any] = {"arrays": arrays, "engine": loop, "heap": heap, "parallel": parallel}
-    functions = {}
-    for name, entry in ENTRIES.items():
-        dispatcher = getattr(modules[entry.module], name)
-        functions[name] = (dispatcher.py_func, f"int64({', '.join(['int64'] * entry.arguments)})")
-    return native.compile_object(functions, target, c_abi=True)
+    entries = {name: getattr(modules[entry.module], name) for name, entry in ENTRIES.items()}
+    return native.compile_object(words.source_of(entries), list(entries), target, aligns=False)

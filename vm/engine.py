@@ -14,9 +14,7 @@ from .heap import (
     count_elements,
     described,
     extend,
-    inlined,
     item_shift,
-    native,
     new_like,
     new_record,
     new_storage,
@@ -67,6 +65,7 @@ from .layout import (
     WORD,
 )
 from .parallel import free_threads, run_parts, see_more_processors
+from .words import inlined
 
 COPY_PIECE = 8 << 20  # bytes that are copied between two looks at the stop word: about a millisecond
 NO_ROOM = -2  # a kernel's scratch memory passes the call's memory budget
@@ -89,7 +88,6 @@ def next_list(at):
     return at + WORD + WORD * load(at, 0)
 
 
-@native
 def measure(shape, ints):
     """The number of elements of the shape that the d list at `shape` gives, -1 if it is none."""
     count = 1
@@ -98,14 +96,12 @@ def measure(shape, ints):
     return count
 
 
-@native
 def write_shape(tensor, shape, ints):
     for k in range(load(shape, 0)):
         store(tensor, OBJECT.ITEMS + k, operand(load(shape, 1 + k), ints))
     return 0
 
 
-@native
 def has_shape(tensor, shape, ints):
     """1 if a tensor has the shape of the d list at `shape`."""
     if load(tensor, OBJECT.COUNT) != load(shape, 0):
@@ -116,7 +112,6 @@ def has_shape(tensor, shape, ints):
     return 1
 
 
-@native
 def element(data, dtype, k):
     """Element k of an array of integers or booleans."""
     shift = item_shift(dtype)
@@ -169,7 +164,6 @@ def arithmetic(opcode, a, b):
     return a // b if opcode == OPCODE.floor_divide else a % b
 
 
-@native
 def new_dynamic(context, dtype, shape, ints):
     """A tensor of the shape of the d list at `shape`, or a negative trap."""
     count = extend(measure(shape, ints), 1 << item_shift(dtype))
@@ -181,7 +175,6 @@ def new_dynamic(context, dtype, shape, ints):
     return tensor
 
 
-@native
 def new_in_storage(context, storage, offset, dtype, shape, ints):
     """A tensor in a storage's memory, or a negative trap."""
     size = extend(measure(shape, ints), 1 << item_shift(dtype))
@@ -197,7 +190,6 @@ def new_in_storage(context, storage, offset, dtype, shape, ints):
     return tensor
 
 
-@native
 def new_reshaped(context, data, source, shape, ints):
     """A view of a tensor's elements in another shape, or a negative trap."""
     model = described(source)
@@ -213,7 +205,6 @@ def new_reshaped(context, data, source, shape, ints):
     return tensor
 
 
-@native
 def new_shape(context, shape, ints):
     """An int64 tensor that holds the values of the d list at `shape`."""
     count = load(shape, 0)
@@ -225,7 +216,6 @@ def new_shape(context, shape, ints):
     return tensor
 
 
-@native
 def new_copy(context, data, source):
     model = described(source)
     tensor = new_like(context, model)
@@ -248,7 +238,6 @@ def charge(fuel, worked, ticks):
     return fuel - ticks, worked + ticks
 
 
-@native
 def fill_items(record, items, refs):
     """Fields or captured values, from the register list at `items`. Returns the ticks that it took."""
     for k in range(load(items, 0)):
@@ -277,7 +266,6 @@ def take_result_memory(context, frame, at, model):
     return tensor
 
 
-@native
 def enter(context, frame, function, arguments, captured, origin, target):
     """A frame for a function called with the register list at `arguments`, and the values of the closure `captured` or 0."""
     size = load(load(frame, FRAME.FUNCTION), FUNCTION.FRAME_SIZE)
@@ -329,7 +317,6 @@ def call_primitive(context, primitive, at, refs, ints):
     return call_kernel(kernel, arguments, load(context, CONTEXT.SCRATCH), 0, 1)
 
 
-@native
 def run(context):
     """Executes from the context's program counter on, as one of the calls that run. Returns a trap."""
     pool = load(context, CONTEXT.POOL)
@@ -341,7 +328,6 @@ def run(context):
     return trap
 
 
-@native
 def execute(context):
     code = load(context, CONTEXT.CODE)
     functions, primitives = load(context, CONTEXT.FUNCTIONS), load(context, CONTEXT.PRIMITIVES)
@@ -588,7 +574,6 @@ def execute(context):
     return trap
 
 
-@native
 def finish(context, data, reference):
     """Hands the result over."""
     buffer, places = load(context, CONTEXT.BUFFER), load(context, CONTEXT.PLACES)
@@ -603,7 +588,6 @@ def finish(context, data, reference):
     return TRAP.RETURNED
 
 
-@native
 def start(context, index):
     """Makes the outermost frame, for function `index` with the registers in ARGUMENTS, which it takes over. 0, or a trap."""
     function = load(context, CONTEXT.FUNCTIONS) + WORD * FUNCTION.WORDS * index
@@ -619,7 +603,6 @@ def start(context, index):
     return 0
 
 
-@native
 def unwind(context):
     """Releases every frame of a call that will not go on, a result that Ctrl-C has kept from being taken, and what it has pinned.
     Called with the GIL."""
@@ -638,7 +621,6 @@ def unwind(context):
     return 0
 
 
-@native
 def give_up(context, arguments, count):
     """Releases the first arguments of a call that does not start."""
     for k in range(count):
@@ -646,7 +628,6 @@ def give_up(context, arguments, count):
     unpin_arrays(context)
 
 
-@native
 def call_bound(context, index, arguments, places):
     """Calls a function with registers that were filled before, in memory that nobody changes meanwhile; runs until a trap.
 
@@ -663,7 +644,6 @@ def call_bound(context, index, arguments, places):
     return run(context) if trap == 0 else trap
 
 
-@native
 def give_places(context, places):
     """Has the next call make its results in the caller's memory. See `call_bound`."""
     if places == 0:
@@ -674,7 +654,6 @@ def give_places(context, places):
     return 0
 
 
-@native
 def call_arrays(context, index, values, result):
     """Calls a function of tensors with a tuple of NumPy arrays, and a new array for its result; runs until a trap.
 

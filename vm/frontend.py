@@ -1,8 +1,7 @@
-"""Python functions → LLVM text that is not optimised yet, by as much of Numba as that takes.
+"""What Numba knows of operations on numbers, for kernels: the types of results, and the code, from its tables alone.
 
-Numba would go on: optimise three times, emit code and load it, only for `native.py` to do so once more for its own target.
-Its rewriting passes, for arrays and closures, find nothing in the functions of this package either, and where variables die
-matters to Python objects alone. What makes LLVM text itself, of Numba's convention and operations, does so by a `Lowering`.
+Numba's own pipeline for functions is not used: it would optimise three times, emit code and load it, only for `native.py` to
+do so once more for its own target.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from llvmlite import ir
-from numba.core import compiler, cpu, imputils, sigutils, typed_passes, types, untyped_passes
+from numba.core import compiler, cpu, imputils, types
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
 from numba.core.datamodel import default_manager
 from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
@@ -26,34 +24,8 @@ from numba.core.typing.templates import RegistryLoader
 from .native import NativeTarget
 from .once import once
 
-_PASSES = (
-    untyped_passes.TranslateByteCode,
-    untyped_passes.FixupArgs,
-    untyped_passes.IRProcessing,
-    untyped_passes.ReconstructSSA,
-    typed_passes.NopythonTypeInference,
-    typed_passes.PreLowerStripPhis,
-    typed_passes.NativeLowering,
-    typed_passes.NoPythonBackend,
-)
-
-_OPTIONS = {
-    "nopython": True,
-    "nogil": True,
-    "error_model": "numpy",
-    "no_cpython_wrapper": True,
-    "no_cfunc_wrapper": True,
-    "_nrt": False,
-}
-
-
-class _Compiler(compiler.CompilerBase):
-    def define_pipelines(self) -> list[PassManager]:
-        manager = PassManager("treadle")
-        for each in _PASSES:
-            manager.add_pass(each, each.__name__)
-        manager.finalize()
-        return [manager]
+# What Numba may assume of the operations that it gives the code of
+_OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 class _Modules(JITCodeLibrary):
@@ -78,21 +50,6 @@ def _flags() -> Any:
     cpu_target.options.parse_as_flags(flags, _OPTIONS)
     flags.no_compile = True  # type: ignore[misc,assignment]
     return flags
-
-
-@global_compiler_lock
-def lower(function: Callable, signature: str) -> tuple[list[str], str]:
-    """The LLVM texts of a function and of those it calls, and its name in there. Raises NumbaError."""
-    arguments, result = sigutils.normalize_signature(signature)
-    flags = _flags()
-    typing, target = cpu_target.typing_context, cpu_target.target_context
-    typing.refresh()
-    target.refresh()
-    library = _Modules(target.codegen(), function.__name__)
-    compiled = compiler.compile_extra(
-        typing, target, function, arguments, result, flags, {}, library=library, pipeline_class=_Compiler
-    )
-    return library.texts(), compiled.fndesc.llvm_func_name
 
 
 class _Types(BaseContext):

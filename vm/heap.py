@@ -6,10 +6,6 @@ place of an address. Nothing here recurses: a list of a million cells is release
 
 from __future__ import annotations
 
-from typing import Any
-
-from numba import njit
-
 from ..formats.limits import DIMENSION
 from .intrinsics import (
     advise_large_pages,
@@ -45,10 +41,7 @@ from .layout import (
     TRAP,
     WORD,
 )
-
-_options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "error_model": "numpy"}
-native = njit(**_options)
-inlined = njit(forceinline=True, **_options)
+from .words import inlined
 
 FIRST_CHUNK = 1 << 16
 REGISTER = 2 * WORD
@@ -74,7 +67,6 @@ def retain(reference):
         atomic_add(reference, OBJECT.REFERENCES, 1)
 
 
-@native
 def retain_reference(reference):
     """`retain` for Python."""
     retain(reference)
@@ -93,7 +85,6 @@ def is_last(address):
     return atomic_load(address, OBJECT.REFERENCES) == 1 or atomic_add(address, OBJECT.REFERENCES, -1) == 1
 
 
-@native
 def drop(context, address):
     """Gives up one reference to a counted object; frees what nobody refers to any more.
 
@@ -135,7 +126,6 @@ def put(context, slot, data, reference):
 # A size class is a power of two times 4, 5, 6 or 7 quarters: at most a quarter of a block is lost.
 
 
-@native
 def allocate(context, size):
     """A block of `size` bytes for an object, at a multiple of 64, with one reference."""
     power = log2(size - 1)
@@ -170,7 +160,6 @@ def free_list(size):
     return FREE + 4 * power + (size - 1 >> power - 2 & 3)
 
 
-@native
 def give_back(context, address):
     """Keeps a block for the next object of its class, or frees it."""
     size = load(address, OBJECT.SIZE)
@@ -194,7 +183,6 @@ def give_back(context, address):
     return 0
 
 
-@native
 def malloc_pages(size):
     """Memory in large pages, where it is much and the system has them: fewer faults when it is first written to."""
     block = malloc(size)
@@ -229,7 +217,6 @@ def put_list(outside, head, first, last):
             return
 
 
-@native
 def take_large(outside, head, size):
     """A block that a large result of a class has left; 0 if there is none."""
     address = take_list(outside, head)
@@ -245,7 +232,6 @@ def take_large(outside, head, size):
     return address
 
 
-@native
 def keep_large(outside, address, size):
     """Keeps the block of a large result. Blocks for which nobody has come go when there are too many of them."""
     if atomic_add(outside, CONTEXT.CACHED, size) + size > MAX_LARGE:
@@ -258,7 +244,6 @@ def keep_large(outside, address, size):
     return 0
 
 
-@native
 def hand_back(outside):
     """Frees all blocks that large results have left."""
     for head in range(FREE + 4 * log2(LARGE - 1), FREE + CLASSES):
@@ -290,7 +275,6 @@ def extend(count, dimension):
     return count * dimension
 
 
-@native
 def count_elements(address):
     """The number of elements of a tensor object."""
     count = 1
@@ -305,7 +289,6 @@ def size_of(address):
     return count_elements(address) << item_shift(load(address, OBJECT.TAG))
 
 
-@native
 def new_tensor(context, dtype, rank, size):
     """A tensor object with `size` bytes of elements of its own; its dimensions are for the caller to write."""
     head = OBJECT_HEAD + WORD * rank + 63 & -64
@@ -319,7 +302,6 @@ def new_tensor(context, dtype, rank, size):
     return address
 
 
-@native
 def new_view(context, dtype, rank, data, owner):
     """A tensor object whose elements are elsewhere; takes over the reference `owner`, also when it fails."""
     address = allocate(context, OBJECT_HEAD + WORD * rank + 1)
@@ -334,7 +316,6 @@ def new_view(context, dtype, rank, data, owner):
     return address
 
 
-@native
 def new_like(context, model):
     """A tensor object of the dtype and shape of another."""
     rank, dtype = load(model, OBJECT.COUNT), load(model, OBJECT.TAG)
@@ -344,7 +325,6 @@ def new_like(context, model):
     return address
 
 
-@native
 def new_record(context, kind, tag, data, count):
     """A data value or closure; its items are for the caller to write."""
     address = allocate(context, OBJECT_HEAD + WORD * count + 1)
@@ -357,7 +337,6 @@ def new_record(context, kind, tag, data, count):
     return address
 
 
-@native
 def new_storage(context, size):
     head = OBJECT_HEAD + WORD + 63 & -64
     address = allocate(context, head + size)
@@ -374,7 +353,6 @@ def new_storage(context, size):
 ARRAY_HEAD = 16  # bytes before the elements: the size
 
 
-@native
 def array_malloc(account, size):
     if atomic_add(account, ARRAYS.USED, size) + size > load(account, ARRAYS.MOST):
         store(account, ARRAYS.REFUSED, 1)
@@ -388,7 +366,6 @@ def array_malloc(account, size):
     return block + ARRAY_HEAD
 
 
-@native
 def array_calloc(account, count, size):
     if multiply_overflows(count, size) != 0:
         return 0
@@ -398,7 +375,6 @@ def array_calloc(account, count, size):
     return address
 
 
-@native
 def array_free(account, address, size):
     if address != 0:
         atomic_add(account, ARRAYS.USED, -load(address - ARRAY_HEAD, 0))
@@ -406,7 +382,6 @@ def array_free(account, address, size):
     return 0
 
 
-@native
 def array_realloc(account, address, size):
     new = array_malloc(account, size)
     if new != 0 and address != 0:
@@ -418,7 +393,6 @@ def array_realloc(account, address, size):
 # ---- frames ----
 
 
-@native
 def arena_take(context, size):
     """Tensor memory for a frame: the next `size` bytes of the current chunk, or the beginning of the next."""
     at, used = load(context, CONTEXT.CHUNK), load(context, CONTEXT.USED)
@@ -445,7 +419,6 @@ def arena_take(context, size):
     return (load(chunk, 0) + 63 & -64) + used
 
 
-@native
 def grow_stack(context, used, needed):
     """Moves the stack, `used` bytes of it, into a block of at least `needed` bytes. 0 if the system has none: it stays
     where it is then."""
@@ -462,7 +435,6 @@ def grow_stack(context, used, needed):
     return 1
 
 
-@native
 def push(context, top, function, caller, origin, target):
     """A new frame, `top` bytes from the start of the stack, `caller` bytes behind its caller's. May move the stack.
 
@@ -497,7 +469,6 @@ def push(context, top, function, caller, origin, target):
     return frame
 
 
-@native
 def pop(context, frame):
     """Releases a frame's registers and memory."""
     function = load(frame, FRAME.FUNCTION)
@@ -513,7 +484,6 @@ def pop(context, frame):
     return 0
 
 
-@native
 def close(context):
     """Frees what an idle context keeps: free lists, arena, stack."""
     for k in range(FREE, FREE + CLASSES):
@@ -533,7 +503,6 @@ def close(context):
     return 0
 
 
-@native
 def settle(context):
     """Leaves it to the context that results are released through to count the objects that are in use."""
     atomic_add(load(load(context, CONTEXT.PYTHON), PYTHON.OUTSIDE), CONTEXT.LIVE, load(context, CONTEXT.LIVE))

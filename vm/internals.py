@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..formats.errors import TreadleError
 from .native import ADVICE
 
-# Modules and what is taken of them, apart from the public `numba.njit`, `numba.types` and `numba.extending.intrinsic`
+# Modules and what is taken of them
 NAMES = {
     "llvmlite": ("binding", "ir"),
     "numba.core": (
@@ -25,25 +25,19 @@ NAMES = {
         "config",
         "cpu",
         "imputils",
-        "sigutils",
-        "typed_passes",
         "types",
-        "untyped_passes",
     ),
     "numba.core.codegen": ("JITCPUCodegen", "JITCodeLibrary"),
-    "numba.core.compiler": ("CompilerBase", "Flags", "_make_subtarget", "compile_extra"),
+    "numba.core.compiler": ("Flags", "_make_subtarget"),
     "numba.core.compiler_lock": ("global_compiler_lock",),
-    "numba.core.compiler_machinery": ("PassManager",),
     "numba.core.cpu": ("CPUContext",),
     "numba.core.datamodel": ("default_manager", "models"),
     "numba.core.errors": ("NumbaError",),
     "numba.core.extending": ("register_model",),
     "numba.core.imputils": ("lower_builtin",),
     "numba.core.registry": ("cpu_target",),
-    "numba.core.typed_passes": ("NativeLowering", "NoPythonBackend", "NopythonTypeInference", "PreLowerStripPhis"),
     "numba.core.typing": ("BaseContext", "templates"),
     "numba.core.typing.templates": ("AbstractTemplate", "RegistryLoader", "builtin_registry", "signature"),
-    "numba.core.untyped_passes": ("FixupArgs", "IRProcessing", "ReconstructSSA", "TranslateByteCode"),
     "numba.cpython": ("numbers",),
 }
 
@@ -102,10 +96,10 @@ def missing_names() -> str:
 
 def _compiles() -> str:
     """A function is made the way the engine is made, and runs."""
-    from . import native
+    from . import native, words
 
     try:
-        code = native.compile_object({"treadle_probe": (_successor, "int64(int64)")}, c_abi=True)
+        code = native.compile_object(words.source_of({"treadle_probe": _successor}), ["treadle_probe"])
         address = native.load_object(code)["treadle_probe"]
     except TreadleError as error:
         return str(error)
@@ -113,7 +107,7 @@ def _compiles() -> str:
     return "" if found == 42 else f"41 + 1 is compiled to {found}"
 
 
-def _successor(x):  # type: ignore[no-untyped-def]  # Numba compiles it
+def _successor(x: int) -> int:
     return x + 1
 
 

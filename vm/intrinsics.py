@@ -1,257 +1,214 @@
-"""What the engine needs that Numba's Python has no word for: memory at an address, atomics, calls through an address, malloc.
-
-Addresses and words are int64 throughout: Numba turns a mix of int64 and uint64 into float64. Numba is imported here, so this
-file is imported only where the engine is built.
+"""What functions of words (`vm/words.py`) need that Python has no word for: memory at an address, atomics, calls through an
+address, malloc. Kernels use some of it too.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from . import machine_code
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-INT = types.int64
 
 _PAGE = 1 << 16  # bytes, the most that systems on 64-bit ARM have; elsewhere pages are 4 KiB or 16
 
 
-def _typed(arguments: int, emit: Callable[..., Any]) -> tuple[Any, Callable[..., Any]]:
-    """What an intrinsic returns: int64s to an int64, with `emit(builder, *values)` as body; no value means 0."""
+class Intrinsic:
+    """An operation on words that compiled functions alone can call."""
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        result = emit(builder, *values)
-        return ir.Constant(I64, 0) if result is None else result
+    def __init__(self, write: Callable[..., ir.Value | None]) -> None:
+        self._write = write
+        self.__name__, self.__doc__ = write.__name__, write.__doc__
+        self.arity = len(inspect.signature(write).parameters) - 1
 
-    return INT(*[INT] * arguments), generate
+    def emit(self, builder: ir.IRBuilder, *words: ir.Value) -> ir.Value:
+        """Leaves its instructions behind, and gives a word: 0 where it has no result."""
+        result = self._write(builder, *words)
+        return I64(0) if result is None else result
+
+    def __call__(self, *words: int) -> int:
+        raise NotImplementedError(f"{self.__name__} is for compiled functions")
 
 
-def _word(builder: Any, address: Any, index: Any) -> Any:
+def _word(builder: ir.IRBuilder, address: ir.Value, index: ir.Value) -> ir.Value:
     return builder.gep(builder.inttoptr(address, I64.as_pointer()), [index])
 
 
-def _narrow(kind: Any) -> Callable[..., Any]:
-    """Loads a number of fewer bits, sign extended."""
-
-    def emit(builder: Any, address: Any) -> Any:
-        return builder.sext(builder.load(builder.inttoptr(address, kind.as_pointer()), align=1), I64)
-
-    return emit
+def _narrow(builder: ir.IRBuilder, address: ir.Value, kind: ir.IntType) -> ir.Value:
+    """A number of fewer bits, sign extended."""
+    return builder.sext(builder.load(builder.inttoptr(address, kind.as_pointer()), align=1), I64)
 
 
-@intrinsic
-def load(typing, address, index):  # type: ignore[no-untyped-def]
+@Intrinsic
+def load(builder: ir.IRBuilder, address: ir.Value, index: ir.Value) -> ir.Value:
     """Word `index` at `address`."""
-    return _typed(2, lambda builder, *at: builder.load(_word(builder, *at)))
+    return builder.load(_word(builder, address, index))
 
 
-@intrinsic
-def store(typing, address, index, value):  # type: ignore[no-untyped-def]
+@Intrinsic
+def store(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, value: ir.Value) -> None:
     """Sets word `index` at `address`."""
-    return _typed(
-        3, lambda builder, address, index, value: builder.store(value, _word(builder, address, index)) and None
-    )
+    builder.store(value, _word(builder, address, index))
 
 
-@intrinsic
-def load32(typing, address):  # type: ignore[no-untyped-def]
-    return _typed(1, _narrow(I32))
+@Intrinsic
+def load32(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return _narrow(builder, address, I32)
 
 
-@intrinsic
-def load16(typing, address):  # type: ignore[no-untyped-def]
-    return _typed(1, _narrow(I16))
+@Intrinsic
+def load16(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return _narrow(builder, address, I16)
 
 
-@intrinsic
-def load8(typing, address):  # type: ignore[no-untyped-def]
-    return _typed(1, _narrow(I8))
+@Intrinsic
+def load8(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return _narrow(builder, address, I8)
 
 
-@intrinsic
-def atomic_load(typing, address, index):  # type: ignore[no-untyped-def]
+@Intrinsic
+def atomic_load(builder: ir.IRBuilder, address: ir.Value, index: ir.Value) -> ir.Value:
     """Word `index` at `address`, read after what this thread has changed by `atomic_add` or `atomic_replace`: who says that it
     sleeps looks then. On x86 any load is; on ARM, one that only acquires need not be."""
-    return _typed(2, lambda builder, *at: builder.load_atomic(_word(builder, *at), "seq_cst", 8))
+    return builder.load_atomic(_word(builder, address, index), "seq_cst", 8)
 
 
-@intrinsic
-def atomic_store(typing, address, index, value):  # type: ignore[no-untyped-def]
-    def emit(builder: Any, address: Any, index: Any, value: Any) -> None:
-        builder.store_atomic(value, _word(builder, address, index), "release", 8)
-
-    return _typed(3, emit)
+@Intrinsic
+def atomic_store(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, value: ir.Value) -> None:
+    builder.store_atomic(value, _word(builder, address, index), "release", 8)
 
 
-@intrinsic
-def atomic_add(typing, address, index, value):  # type: ignore[no-untyped-def]
+@Intrinsic
+def atomic_add(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, value: ir.Value) -> ir.Value:
     """Adds to a word; the old value."""
-
-    def emit(builder: Any, address: Any, index: Any, value: Any) -> Any:
-        return builder.atomic_rmw("add", _word(builder, address, index), value, "seq_cst")
-
-    return _typed(3, emit)
+    return builder.atomic_rmw("add", _word(builder, address, index), value, "seq_cst")
 
 
-@intrinsic
-def atomic_replace(typing, address, index, expected, value):  # type: ignore[no-untyped-def]
+@Intrinsic
+def atomic_replace(
+    builder: ir.IRBuilder, address: ir.Value, index: ir.Value, expected: ir.Value, value: ir.Value
+) -> ir.Value:
     """Sets a word if it is `expected`: 1 if it was."""
-
-    def emit(builder: Any, address: Any, index: Any, expected: Any, value: Any) -> Any:
-        pair = builder.cmpxchg(_word(builder, address, index), expected, value, "seq_cst", "seq_cst")
-        return builder.zext(builder.extract_value(pair, 1), I64)
-
-    return _typed(4, emit)
+    pair = builder.cmpxchg(_word(builder, address, index), expected, value, "seq_cst", "seq_cst")
+    return builder.zext(builder.extract_value(pair, 1), I64)
 
 
-@intrinsic
-def call_kernel(typing, kernel, arguments, scratch, part, parts):  # type: ignore[no-untyped-def]
+def _called(builder: ir.IRBuilder, function: ir.Value, kind: ir.FunctionType, arguments: list[ir.Value]) -> ir.Value:
+    return builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
+
+
+@Intrinsic
+def call_kernel(
+    builder: ir.IRBuilder, kernel: ir.Value, arguments: ir.Value, scratch: ir.Value, part: ir.Value, parts: ir.Value
+) -> ir.Value:
     """Calls native code of the kernel convention through its address."""
-
-    def emit(builder: Any, kernel: Any, *arguments: Any) -> Any:
-        result = cgutils.alloca_once(builder, I64)
-        exception = cgutils.alloca_once(builder, I8.as_pointer())
-        kind = ir.FunctionType(I32, [I64.as_pointer(), I8.as_pointer().as_pointer(), I64, I64, I64, I64])
-        builder.call(builder.inttoptr(kernel, kind.as_pointer()), [result, exception, *arguments])
-        return builder.load(result)
-
-    return _typed(5, emit)
+    with builder.goto_entry_block():
+        result, exception = builder.alloca(I64), builder.alloca(I8.as_pointer())
+    kind = ir.FunctionType(I32, [I64.as_pointer(), I8.as_pointer().as_pointer(), I64, I64, I64, I64])
+    _called(builder, kernel, kind, [result, exception, arguments, scratch, part, parts])
+    return builder.load(result)
 
 
-@intrinsic
-def call_python(typing, function, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+@Intrinsic
+def call_python(
+    builder: ir.IRBuilder,
+    function: ir.Value,
+    a: ir.Value,
+    b: ir.Value,
+    c: ir.Value,
+    d: ir.Value,
+    e: ir.Value,
+    f: ir.Value,
+    g: ir.Value,
+    h: ir.Value,
+) -> ir.Value:
     """Calls a function through its address, with up to eight words or pointers, for a word or a pointer."""
-
-    def emit(builder: Any, function: Any, *arguments: Any) -> Any:
-        kind = ir.FunctionType(I64, [I64] * len(arguments))
-        return builder.call(builder.inttoptr(function, kind.as_pointer()), arguments)
-
-    return _typed(9, emit)
+    return _called(builder, function, ir.FunctionType(I64, [I64] * 8), [a, b, c, d, e, f, g, h])
 
 
-@intrinsic
-def call_function(typing, function, a, b):  # type: ignore[no-untyped-def]
+@Intrinsic
+def call_function(builder: ir.IRBuilder, function: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """Calls a function of the C library through its address, with up to two words or pointers."""
-
-    def emit(builder: Any, function: Any, a: Any, b: Any) -> Any:
-        kind = ir.FunctionType(I32, [I64, I64])
-        return builder.sext(builder.call(builder.inttoptr(function, kind.as_pointer()), [a, b]), I64)
-
-    return _typed(3, emit)
+    return builder.sext(_called(builder, function, ir.FunctionType(I32, [I64, I64]), [a, b]), I64)
 
 
-@intrinsic
-def relax(typing):  # type: ignore[no-untyped-def]
+def _named(builder: ir.IRBuilder, name: str, result: ir.Type, values: list[ir.Value]) -> ir.Value:
+    """Calls a function of that name, which is declared in the builder's module when it is not yet."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(result, [value.type for value in values]), name)
+    return builder.call(function, values)
+
+
+@Intrinsic
+def relax(builder: ir.IRBuilder) -> ir.Value:
     """Tells the processor that this is a loop that waits."""
-    return _typed(0, lambda builder: _of_the_machine(builder, machine_code.RELAX, [], []))
+    return _named(builder, machine_code.RELAX, I64, [])
 
 
-@intrinsic
-def clock(typing):  # type: ignore[no-untyped-def]
+@Intrinsic
+def clock(builder: ir.IRBuilder) -> ir.Value:
     """The processor's clock: it runs evenly, in units that are to be measured. 0 where we know none that is free to be read."""
-    return _typed(0, lambda builder: _of_the_machine(builder, machine_code.CLOCK, [], []))
+    return _named(builder, machine_code.CLOCK, I64, [])
 
 
-def _of_the_machine(builder: Any, name: str, kinds: list[Any], values: list[Any]) -> Any:
-    """Calls what only the target knows how to do (`machine_code.py`), for a word. Until it is linked, a weak function of that
-    name does nothing: Numba generates code of what the engine calls, for this process, whatever the target is."""
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(I64, kinds), name)
-    if function.is_declaration:
-        function.linkage = "weak"
-        ir.IRBuilder(function.append_basic_block()).ret(ir.Constant(I64, 0))
-    return builder.call(function, values)
-
-
-def _libc(builder: Any, name: str, result: Any, kinds: list[Any], values: list[Any]) -> Any:
-    """Calls a function of the C library."""
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, kinds), name)
-    return builder.call(function, values)
-
-
-@intrinsic
-def malloc(typing, size):  # type: ignore[no-untyped-def]
-    """Memory of `size` bytes, 0 if there is none."""
-    return _typed(
-        1, lambda builder, size: builder.ptrtoint(_libc(builder, "malloc", I8.as_pointer(), [I64], [size]), I64)
-    )
-
-
-@intrinsic
-def free(typing, address):  # type: ignore[no-untyped-def]
-    def emit(builder: Any, address: Any) -> None:
-        _libc(builder, "free", ir.VoidType(), [I8.as_pointer()], [builder.inttoptr(address, I8.as_pointer())])
-
-    return _typed(1, emit)
-
-
-@intrinsic
-def advise_large_pages(typing, address, size):  # type: ignore[no-untyped-def]
+@Intrinsic
+def advise_large_pages(builder: ir.IRBuilder, address: ir.Value, size: ir.Value) -> ir.Value:
     """Asks for large pages for those that lie wholly in this memory."""
-
-    def emit(builder: Any, address: Any, size: Any) -> None:
-        first = builder.and_(builder.add(address, ir.Constant(I64, _PAGE - 1)), ir.Constant(I64, -_PAGE))
-        inside = builder.sub(builder.add(address, size), first)
-        _of_the_machine(builder, machine_code.ADVISE_LARGE_PAGES, [I64, I64], [first, inside])
-
-    return _typed(2, emit)
+    first = builder.and_(builder.add(address, I64(_PAGE - 1)), I64(-_PAGE))
+    inside = builder.sub(builder.add(address, size), first)
+    return _named(builder, machine_code.ADVISE_LARGE_PAGES, I64, [first, inside])
 
 
-@intrinsic
-def copy(typing, target, source, size):  # type: ignore[no-untyped-def]
+@Intrinsic
+def malloc(builder: ir.IRBuilder, size: ir.Value) -> ir.Value:
+    """Memory of `size` bytes, 0 if there is none."""
+    return builder.ptrtoint(_named(builder, "malloc", I8.as_pointer(), [size]), I64)
+
+
+@Intrinsic
+def free(builder: ir.IRBuilder, address: ir.Value) -> None:
+    _named(builder, "free", ir.VoidType(), [builder.inttoptr(address, I8.as_pointer())])
+
+
+@Intrinsic
+def copy(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, size: ir.Value) -> None:
     """Copies bytes between blocks that do not overlap."""
-
-    def emit(builder: Any, target: Any, source: Any, size: Any) -> None:
-        target, source = (builder.inttoptr(address, I8.as_pointer()) for address in (target, source))
-        cgutils.raw_memcpy(builder, target, source, size, 1)
-
-    return _typed(3, emit)
+    places = [builder.inttoptr(address, I8.as_pointer()) for address in (target, source)]
+    _named(builder, "llvm.memcpy.p0.p0.i64", ir.VoidType(), [*places, size, ir.Constant(ir.IntType(1), 0)])
 
 
-@intrinsic
-def clear(typing, address, size):  # type: ignore[no-untyped-def]
+@Intrinsic
+def clear(builder: ir.IRBuilder, address: ir.Value, size: ir.Value) -> None:
     """Sets bytes to zero."""
-
-    def emit(builder: Any, address: Any, size: Any) -> None:
-        cgutils.memset(builder, builder.inttoptr(address, I8.as_pointer()), size, 0)
-
-    return _typed(2, emit)
+    place = builder.inttoptr(address, I8.as_pointer())
+    _named(builder, "llvm.memset.p0.i64", ir.VoidType(), [place, I8(0), size, ir.Constant(ir.IntType(1), 0)])
 
 
-@intrinsic
-def log2(typing, value):  # type: ignore[no-untyped-def]
+@Intrinsic
+def log2(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """⌊log₂ value⌋ of a positive value."""
-
-    def emit(builder: Any, value: Any) -> Any:
-        zeros = builder.ctlz(value, ir.Constant(ir.IntType(1), 1))
-        return builder.sub(ir.Constant(I64, 63), zeros)
-
-    return _typed(1, emit)
+    return builder.sub(I64(63), builder.ctlz(value, ir.Constant(ir.IntType(1), 1)))
 
 
-def _overflow(name: str) -> Callable[..., Any]:
-    def emit(builder: Any, a: Any, b: Any) -> Any:
-        return builder.zext(builder.extract_value(getattr(builder, name)(a, b), 1), I64)
-
-    return emit
+def _carry(builder: ir.IRBuilder, pair: ir.Value) -> ir.Value:
+    return builder.zext(builder.extract_value(pair, 1), I64)
 
 
-@intrinsic
-def add_overflows(typing, a, b):  # type: ignore[no-untyped-def]
+@Intrinsic
+def add_overflows(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     """1 if a + b does not fit into a word."""
-    return _typed(2, _overflow("sadd_with_overflow"))
+    return _carry(builder, builder.sadd_with_overflow(a, b))
 
 
-@intrinsic
-def subtract_overflows(typing, a, b):  # type: ignore[no-untyped-def]
-    return _typed(2, _overflow("ssub_with_overflow"))
+@Intrinsic
+def subtract_overflows(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    return _carry(builder, builder.ssub_with_overflow(a, b))
 
 
-@intrinsic
-def multiply_overflows(typing, a, b):  # type: ignore[no-untyped-def]
-    return _typed(2, _overflow("smul_with_overflow"))
+@Intrinsic
+def multiply_overflows(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    return _carry(builder, builder.smul_with_overflow(a, b))

@@ -1,8 +1,7 @@
-"""Native code: functions → LLVM text (`frontend.py`, through Numba) → object code → addresses in this process.
+"""Native code: LLVM text of functions → object code → addresses in this process.
 
-`compile_object` imports Numba; `load_object` does not, and nothing of a warm start needs LLVM where `loader.py`
-knows the system: it never pays for the compiler.
-Object code is a function of the sources, the target CPU and the versions of Numba and llvmlite: the same in every process.
+`compile_object` imports LLVM; `load_object` does not, where `loader.py` knows the system: a warm start never pays for the
+compiler. Object code is a function of the text, the target CPU and the versions of Numba and llvmlite: the same in every process.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import hashlib
 import platform
 import re
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from ..formats.errors import CompileError, FormatError, TreadleError
 from . import knobs, loader, machine_code
@@ -210,30 +209,28 @@ def _llvm() -> Any:
 
 # ---- compiling ----
 
-# A Python function and its Numba signature; or what gives the LLVM texts of a function of that symbol, and of what it calls
-Source = Union[tuple[Callable, str], Callable[[NativeTarget], list[str]]]
-Functions = Mapping[str, Source]
+# Gives the LLVM texts of functions, and of what they call, for a target. Raises CompileError, or what Numba does
+Source = Callable[[NativeTarget], Sequence[str]]
 
 
-def compile_object(functions: Functions, target: NativeTarget | None = None, *, c_abi: bool = False) -> bytes:
-    """Object code of functions by symbol: Python functions with Numba's signatures, or what gives their LLVM texts.
+def compile_object(
+    source: Source, symbols: Sequence[str], target: NativeTarget | None = None, *, aligns: bool = True
+) -> bytes:
+    """Object code of the functions called `symbols`, which `source` gives. All others become part of them.
 
-    The functions follow Numba's calling convention: `i32 symbol(result*, exception**, arguments…)`; with `c_abi`, those of
-    C: `i64 symbol(i64 arguments…)`. They must neither raise nor allocate Python objects. Raises CompileError.
+    The functions must neither raise nor allocate Python objects. `aligns`: they align the stack for what they keep there.
+    Raises CompileError.
     """
     target = target or host_target()
-    module = _module(functions, target, aligns=not c_abi)
-    if c_abi:
-        module = _with_c_abi(module, functions)
-    code = _target_machine(target).emit_object(module)
-    names = "\n".join(functions).encode()
+    code = _target_machine(target).emit_object(_module(source, symbols, target, aligns))
+    names = "\n".join(symbols).encode()
     return b"".join((MAGIC, _LENGTH.pack(len(names)), names, code))
 
 
-def compile_text(functions: Functions, target: NativeTarget | None = None, form: str = "llvm") -> str:
+def compile_text(source: Source, symbols: Sequence[str], target: NativeTarget | None = None, form: str = "llvm") -> str:
     """The same code as text: `form` is "llvm" (optimised IR) or "asm"."""
     target = target or host_target()
-    module = _module(functions, target, aligns=True)
+    module = _module(source, symbols, target, aligns=True)
     return str(module) if form == "llvm" else _target_machine(target).emit_assembly(module)
 
 
@@ -252,34 +249,33 @@ def _target_machine(target: NativeTarget) -> Any:
 _compiler_lock = Lock()
 
 
-def _module(functions: Functions, target: NativeTarget, aligns: bool) -> Any:
-    """One optimised LLVM module with the functions under their symbols, everything else internal and renamed.
-
-    `aligns`: they align the stack for what they keep there.
-    """
+def _module(source: Source, symbols: Sequence[str], target: NativeTarget, aligns: bool) -> Any:
+    """An optimised LLVM module with the functions under their symbols; everything else is internal and renamed."""
     with _compiler_lock:
-        parts = [_renamed(*_compile(source, symbol, target), symbol) for symbol, source in functions.items()]
-    if aligns:
-        parts = [_aligning(part, symbol) for part, symbol in zip(parts, functions, strict=True)]
-    module = _linked(parts)
+        machine = _target_machine(target)
+        module = _linked(_texts(source, symbols, target), machine)
+        _optimise(module, machine)
+        text = _renamed(module, symbols)
+    for symbol in symbols if aligns else ():
+        text = _aligning(text, symbol)
+    module = _linked([text])
     module.verify()
     for function in module.functions:
         if function.is_declaration and not _resolves(function.name):
-            raise CompileError(f"native code of {', '.join(functions)} calls {function.name!r}, which only Numba has")
+            raise CompileError(f"native code of {', '.join(symbols)} calls {function.name!r}, which only Numba has")
     return module
 
 
-def _compile(source: Source, symbol: str, target: NativeTarget) -> tuple[Any, str]:
-    """The optimised LLVM module of a function and its name in there."""
+def _texts(source: Source, symbols: Sequence[str], target: NativeTarget) -> Sequence[str]:
+    """The LLVM texts of the functions and of those they call."""
     try:
-        texts, entry = _lowered(source, symbol, target)
+        texts = source(target)
     except (AttributeError, ImportError, TypeError) as error:  # what the insides of another version give
         found = f"Numba {_installed('numba')} is not as Treadle expects, or Treadle is at fault"
         raise CompileError(f"{found}: {type(error).__name__}: {error}; {ADVICE}") from error
-    machine = _target_machine(target)
-    module = _linked(texts, machine)
-    _optimise(module, machine)
-    return module, entry
+    if any(name in text for name in machine_code.NAMES for text in texts):
+        texts = [*texts, machine_code.text(target)]
+    return texts
 
 
 def _linked(texts: Sequence[str], machine: Any = None) -> Any:
@@ -291,21 +287,6 @@ def _linked(texts: Sequence[str], machine: Any = None) -> Any:
     for each in modules[1:]:
         modules[0].link_in(each)
     return modules[0]
-
-
-def _lowered(source: Source, symbol: str, target: NativeTarget) -> tuple[list[str], str]:
-    """The LLVM texts of a function and of those it calls, and its name in there."""
-    from numba.core.errors import NumbaError
-
-    from . import frontend
-
-    try:
-        texts, entry = frontend.lower(*source) if isinstance(source, tuple) else (source(target), symbol)
-    except NumbaError as error:
-        raise CompileError(f"Numba cannot compile {symbol}: {error}") from error
-    if any(name in text for name in machine_code.NAMES for text in texts):
-        texts = [*texts, machine_code.text(target)]
-    return texts, entry
 
 
 def _installed(package: str) -> str:
@@ -326,22 +307,17 @@ def _optimise(module: Any, machine: Any) -> None:
 _HEADER = re.compile(r"^(; ModuleID|source_filename).*\n", re.MULTILINE)
 
 
-def _renamed(module: Any, entry: str, symbol: str) -> str:
-    """LLVM text whose entry is `symbol`, and whose other symbols are internal, unused ones gone.
-
-    Numba's own names hold counters of this process; new ones are given in the order of the text.
-    """
-    others = [f for f in module.functions if not f.is_declaration and f.name != entry]
-    module.get_function(entry).name = symbol
-    for item in (*others, *module.global_variables):
-        if not item.name.startswith("llvm.") and not item.is_declaration:
+def _renamed(module: Any, symbols: Sequence[str]) -> str:
+    """LLVM text without what is unused. All but the functions of these names are internal, and numbered in the order of the text:
+    Numba's own names hold counters of this process."""
+    for item in (*module.functions, *module.global_variables):
+        if item.name not in symbols and not item.name.startswith("llvm.") and not item.is_declaration:
             item.linkage, item.visibility = "internal", "default"
     _drop_dead(module)
-    kept = [f for f in module.functions if not f.is_declaration and f.name != symbol]
-    for number, item in enumerate((*kept, *module.global_variables)):
+    others = [each for each in module.functions if not each.is_declaration and each.name not in symbols]
+    for number, item in enumerate((*others, *module.global_variables)):
         if not item.name.startswith("llvm."):
-            item.name = f"{symbol}.{number}"
-    module.get_function(symbol).linkage = "external"
+            item.name = f"{symbols[0]}.{number}"
     return _HEADER.sub("", str(module))
 
 
@@ -362,28 +338,6 @@ def _drop_dead(module: Any) -> None:
     manager = llvm.create_new_module_pass_manager()
     manager.add_global_dead_code_eliminate_pass()
     manager.run(module, builder)
-
-
-def _with_c_abi(module: Any, functions: Iterable[str]) -> Any:
-    """The module with each function hidden behind one of C's convention that has its name."""
-    from llvmlite import ir
-
-    llvm = _llvm()
-    word, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
-    wrappers = ir.Module()
-    wrappers.triple = module.triple
-    for symbol in functions:
-        words = [word] * (len(list(module.get_function(symbol).arguments)) - 2)
-        inner_type = ir.FunctionType(ir.IntType(32), [word.as_pointer(), pointer.as_pointer(), *words])
-        inner = ir.Function(wrappers, inner_type, f"{symbol}.numba")
-        wrapper = ir.Function(wrappers, ir.FunctionType(word, words), symbol)
-        builder = ir.IRBuilder(wrapper.append_basic_block())
-        result, exception = builder.alloca(word), builder.alloca(pointer)
-        builder.call(inner, [result, exception, *wrapper.args])
-        builder.ret(builder.load(result))
-        module.get_function(symbol).name = f"{symbol}.numba"
-    module.link_in(llvm.parse_assembly(str(wrappers)))
-    return module
 
 
 def _resolves(name: str) -> bool:

@@ -15,7 +15,6 @@ each, and the caller waits. Who has waited so for a worker does without it for s
 
 from __future__ import annotations
 
-from .heap import inlined, native
 from .intrinsics import (
     atomic_add,
     atomic_load,
@@ -46,6 +45,7 @@ from .layout import (
     STOPPED,
     WORD,
 )
+from .words import inlined
 
 EPOCHS = 0x7FFFFFFF
 MAX_PARTS = 0xFFFF
@@ -81,7 +81,6 @@ def end_of(ticket):
     return ticket & MAX_PARTS
 
 
-@native
 def note_part(log, index, part, parts, begin):
     """Writes down that the member `index` has just done a part."""
     entry = atomic_add(log, LOG.COUNT, 1)
@@ -95,7 +94,6 @@ def note_part(log, index, part, parts, begin):
     return 0
 
 
-@native
 def take_parts(pool, index, epoch):
     """Does parts of the loop `epoch` until there are no more."""
     mine = member_at(pool, index)
@@ -132,7 +130,6 @@ def take_parts(pool, index, epoch):
     return 0
 
 
-@native
 def fit_scratch(pool, needed):
     """Scratch memory for each worker. 1 if there is enough."""
     if needed <= load(pool, POOL.STRIDE):
@@ -146,13 +143,11 @@ def fit_scratch(pool, needed):
     return 1 if block != 0 else 0
 
 
-@native
 def own(pool):
     """Takes the workers for one loop, or to change them. 0 if someone else has them; who takes them clears BUSY."""
     return atomic_replace(pool, POOL.BUSY, 0, 1)
 
 
-@native
 def leave(pool):
     """Lets others have the workers, who see all that was changed before: a plain store of Python's promises that on x86 alone."""
     atomic_store(pool, POOL.BUSY, 0)
@@ -165,7 +160,6 @@ def free_threads(pool):
     return load(pool, POOL.LIMIT) + 1 - atomic_load(pool, POOL.ACTIVE)
 
 
-@native
 def available_threads(pool):
     """How many threads may share a loop. Workers that have been left out for long enough are among them again."""
     if load(pool, POOL.HINDERED) > 0:
@@ -178,7 +172,6 @@ def available_threads(pool):
     return min(load(pool, POOL.LIMIT), load(pool, POOL.THREADS) - load(pool, POOL.HINDERED))
 
 
-@native
 def see_processors(pool):
     """Follows changes of the processors that the caller may use: workers run on these alone, and no more of them than there are,
     unless the user has chosen how many. For who has the workers."""
@@ -209,7 +202,6 @@ def see_processors(pool):
     return 0
 
 
-@native
 def see_more_processors(pool):
     """For calls that run alone because there were too few."""
     if own(pool) == 1:
@@ -218,7 +210,6 @@ def see_more_processors(pool):
     return 0
 
 
-@native
 def run_parts(context, primitive, arguments, parts, threads):
     """A kernel's parts on so many threads; alone, in one part, while another call has the workers. Its failure code."""
     pool, kernel, scratch = (
@@ -249,7 +240,6 @@ def run_parts(context, primitive, arguments, parts, threads):
     return failure
 
 
-@native
 def last_member(pool, members):
     """The last of so many members, the caller and the first workers that are not left out."""
     if load(pool, POOL.HINDERED) == 0:
@@ -262,7 +252,6 @@ def last_member(pool, members):
     return last
 
 
-@native
 def publish(pool, kernel, arguments, scratch, needed, parts, members, log):
     """Gives so many members their shares of a new loop. The last of them."""
     last, rank, epoch = last_member(pool, members), members, load(pool, POOL.EPOCH) + 1 & EPOCHS
@@ -291,7 +280,6 @@ def yield_core(pool):
         call_function(load(pool, POOL.YIELD), 0, 0)
 
 
-@native
 def await_workers(pool, parts, last, start):
     """Waits until the parts that workers have are done. The caller began to do its own at `start`."""
     spins, now = 0, clock()
@@ -310,7 +298,6 @@ def await_workers(pool, parts, last, start):
     return 0
 
 
-@native
 def leave_out(pool, last):
     """Leaves those workers out that have parts and do not finish them."""
     now, millisecond = clock(), load(pool, POOL.MILLISECOND)
@@ -328,7 +315,6 @@ def leave_out(pool, last):
     return 0
 
 
-@native
 def wake(pool, last):
     """Wakes those workers up to the last one of a loop that sleep."""
     for index in range(1, last + 1):
@@ -344,7 +330,6 @@ def wake(pool, last):
     return 0
 
 
-@native
 def keep_apart(pool, member):
     """Confines a worker to the processors that the caller is not on."""
     if load(pool, POOL.PROCESSOR) == 0:
@@ -369,7 +354,6 @@ def is_idle(pool, member, seen):
     return epoch_of(atomic_load(member, MEMBER.TICKET)) == seen and atomic_load(pool, POOL.STOP) == 0
 
 
-@native
 def sleep(pool, member, seen):
     """Waits for a loop without using the processor."""
     call_function(load(pool, POOL.LOCK), load(member, SLEEPER.MUTEX), 0)
@@ -381,7 +365,6 @@ def sleep(pool, member, seen):
     return 0
 
 
-@native
 def work(pool, index, seen):
     """The life of a worker, the member `index`: until STOP, or, where there is nothing to sleep on, until it is idle. The
     last epoch that it has seen, -1 after STOP."""
@@ -403,13 +386,11 @@ def work(pool, index, seen):
         take_parts(pool, index, seen)
 
 
-@native
 def ticks():
     """The processor's clock now."""
     return clock()
 
 
-@native
 def rest(count):
     """What a worker does between two looks, so often: to be measured. How long that took by the processor's clock."""
     start = clock()

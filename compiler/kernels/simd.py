@@ -564,14 +564,13 @@ def _emit_prefetch(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) 
     call_intrinsic(builder, "prefetch.p0", ir.VoidType(), [pointer, read, nearest, data])
 
 
-def _of_machine(function: Any) -> Callable[..., Any]:
-    """An intrinsic of `vm/intrinsics.py`, of words."""
+def _of_words(intrinsic: intrinsics.Intrinsic) -> Callable[..., Any]:
+    """What functions of words call, too."""
 
     def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
-        typed, generate = function._defn(None, *kinds)
-        return generate(None, builder, typed, values)
+        return intrinsic.emit(builder, *values)
 
-    return named(function._name, lambda *kinds: types.int64 if _is_place(*kinds) else None, emitter)
+    return named(intrinsic.__name__, lambda *kinds: types.int64 if _is_place(*kinds) else None, emitter)
 
 
 def _type_choice(a: Kind, b: Kind) -> Kind:
@@ -602,7 +601,7 @@ _COMMON = {
     "word": named("word", _type_word, _emit_word),
     "prefetch": named("prefetch", _type_prefetch, _emit_prefetch),
     **{
-        name: _of_machine(getattr(intrinsics, name))
+        name: _of_words(getattr(intrinsics, name))
         for name in ("atomic_load", "atomic_store", "atomic_replace", "relax")
     },
     "vstore": named("vstore", _type_vstore, _emit_vstore),

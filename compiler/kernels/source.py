@@ -30,4 +30,4 @@ def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> st
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")
     if form == "python":
         return kernel.source
-    return compile_text({"kernel": partial(lowered, "kernel", kernel.source, kernel.lanes)}, target.native, form)
+    return compile_text(partial(lowered, "kernel", kernel.source, kernel.lanes), ["kernel"], target.native, form)

@@ -21,14 +21,13 @@ import msgpack
 from ...formats.errors import CompileError
 from ...vm.native import NativeTarget, compile_object
 
-SIGNATURE = "int64(int64, int64, int64, int64)"
 _LENGTH = struct.Struct("<I")
 _GARBAGE = 500_000  # objects that may be made before a search for garbage: those of about two kernels
 
 
 def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -> bytes:
     """Object code of a kernel's text, which becomes the function `symbol`. Imports Numba. Raises CompileError."""
-    return compile_object({symbol: partial(lowered, symbol, source, lanes)}, target)
+    return compile_object(partial(lowered, symbol, source, lanes), [symbol], target)
 
 
 def lowered(symbol: str, source: str, lanes: int, target: NativeTarget) -> list[str]:

@@ -18,7 +18,7 @@ from treadle.vm import internals, native
 
 ROOT = Path(treadle.__file__).parent
 READS_OBJECTS = {"layout of arrays and tuples", "functions of numpy"}
-PUBLIC = {"numba.njit", "numba.types", "numba.extending.intrinsic", "llvmlite.binding"}
+PUBLIC = {"llvmlite.binding"}
 
 
 def texts() -> Iterator[tuple[Path, str]]:
@@ -75,14 +75,15 @@ def test_a_name_that_went_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     "broken", [AttributeError("no attribute 'add_pass'"), ImportError("no typed_passes"), TypeError("2 arguments")]
 )
 def test_a_compilation_that_numbas_change_breaks_says_so(broken: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    from treadle.vm import frontend
+    from treadle.compiler.kernels import translate, worker
+    from treadle.compiler.kernels.target import host
 
-    def lower(*_: object) -> None:
+    def lowering(*_: object) -> None:
         raise broken
 
-    monkeypatch.setattr(frontend, "lower", lower)
+    monkeypatch.setattr(translate, "Lowering", lowering)
     with pytest.raises(CompileError, match=r"Numba .* is not as Treadle expects.*pip install 'numba<"):
-        native.compile_object({"f": (internals._successor, "int64(int64)")}, c_abi=True)
+        worker.compile_kernel("k", "def kernel(args, scratch, part, parts):\n    return 0\n", 4, host().native)
 
 
 def test_doctor_prints_the_probes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

@@ -14,13 +14,12 @@ from treadle.formats.assembly import parse_assembly
 from treadle.formats.errors import ArgumentError
 from treadle.formats.executable import Executable, NativeKernel
 from treadle.formats.primitive import PrimitiveDefinition
-from treadle.vm import library, native
+from treadle.vm import library, native, words
 from treadle.vm.intrinsics import load, store
 from treadle.vm.layout import MAX_THREADS
 from treadle.vm.machine import VirtualMachine
 from treadle.vm.threads import cpu_count, get_num_threads, set_num_threads
 
-SIGNATURE = "int64(int64, int64, int64, int64)"
 OBJECT_KEY = "ab" * 32
 
 PROGRAM = """
@@ -38,8 +37,13 @@ func @main(x: int64[64]) -> int64[64] {
 X = np.arange(64)
 
 
-def kernel(args, scratch, part, parts):
+def kernel(result, exception, args, scratch, part, parts):
     """Doubles 64 words, by way of the scratch memory; the static word says into how many parts it splits."""
+    store(result, 0, double(args, scratch, part, parts))
+    return 0
+
+
+def double(args, scratch, part, parts):
     if part < 0:
         return load(load(args, 0), 0)
     if load(load(args, 1), 0) == -1:
@@ -64,7 +68,7 @@ class KernelCompiler:
         self, definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str], **options: object
     ) -> list[library.BuiltKernel]:
         self.built += len(definitions)
-        code = native.compile_object({"test_library_kernel": (kernel, SIGNATURE)})
+        code = native.compile_object(words.source_of({"test_library_kernel": kernel}), ["test_library_kernel"])
         made = []
         for definition, variant in zip(definitions, variants, strict=True):
             key = library.variant_key(library.definition_key(definition, self.target_key()), variant)
@@ -117,7 +121,7 @@ def test_native_code_of_a_file_needs_trust(compiler, tmp_path):
     used = compiler()
     exe = Executable(parse_assembly(PROGRAM))
     definition = exe.program.primitives[0].definition
-    code = native.compile_object({"test_library_trusted": (kernel, SIGNATURE)})
+    code = native.compile_object(words.source_of({"test_library_trusted": kernel}), ["test_library_trusted"])
     key = library.definition_key(definition, "test")
     with_native = exe.with_native({"test": {key: NativeKernel(code, (1,), 512, 10)}})
     assert np.array_equal(VirtualMachine(with_native, trust_native=True)["main"](X), 2 * X)

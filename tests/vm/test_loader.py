@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import platform
 import struct
 import subprocess
@@ -13,6 +12,7 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from treadle.compiler.kernels.worker import compile_kernel
 from treadle.formats.errors import FormatError
 from treadle.vm import loader, native
 
@@ -21,26 +21,27 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+SOURCE = """
 def kernel(args, scratch, part, parts):
-    """Has constants in sections of their own, a table of jumps, and calls the C library."""
-    total = math.sin(part + 0.25) * 1e6
+    total = sin(convert_float64(part) + 0.25) * 1e6
     for i in range(parts):
         if i % 5 == 0:
-            total += 3.5
+            total = total + 3.5
         elif i % 5 == 1:
-            total *= 1.0625
+            total = total * 1.0625
         elif i % 5 == 2:
-            total -= math.cos(total)
+            total = total - cos(total)
         elif i % 5 == 3:
-            total /= 1.75
+            total = total / 1.75
         else:
             total = -total
-    return int(total)
+    return convert_int64(total)
+"""  # with constants in sections of their own, and a table of jumps
 
 
 @pytest.fixture(scope="module")
 def parsed() -> tuple[list[str], bytes]:
-    return native._split(native.compile_object({"k": (kernel, "int64(uintp, uintp, int64, int64)")}))
+    return native._split(compile_kernel("k", SOURCE, 4, native.host_target()))
 
 
 def call(address: int, part: int, parts: int) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from treadle.vm import intrinsics, native
+from treadle.vm import intrinsics, native, words
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
-SIGNATURE = "int64(int64, int64)"
 
 
 def waits(a, b):
@@ -24,7 +23,7 @@ def looks(a, b):
 
 
 def assembly(function, target: native.NativeTarget) -> str:
-    return native.compile_text({"function": (function, SIGNATURE)}, target, "asm")
+    return native.compile_text(words.source_of({"function": function}), ["function"], target, "asm")
 
 
 @pytest.mark.parametrize(
@@ -39,8 +38,9 @@ def test_waiting_and_the_clock_are_instructions_of_the_target(triple: str, cpu: 
 
 
 def test_what_a_target_has_no_code_for_does_nothing() -> None:
-    text = native.compile_text({"function": (waits, SIGNATURE)}, native.NativeTarget("riscv64-unknown-elf", "", ""))
-    assert "store i64 0" in text
+    target = native.NativeTarget("riscv64-unknown-elf", "", "")
+    text = native.compile_text(words.source_of({"function": waits}), ["function"], target)
+    assert "ret i64 0" in text
     assert "call" not in text
 
 
@@ -59,7 +59,7 @@ def test_large_pages_are_asked_of_linux(triple: str, is_asked: bool) -> None:
 def test_the_clock_of_this_process_runs() -> None:
     import ctypes
 
-    code = native.compile_object({"function": (waits, SIGNATURE)}, c_abi=True)
+    code = native.compile_object(words.source_of({"function": waits}), ["function"])
     clock = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(native.load_object(code)["function"])
     assert 0 < clock(0, 0) < clock(0, 0)
 

@@ -8,21 +8,26 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from treadle.formats.errors import CompileError, FormatError
-from treadle.vm import native
+from treadle.vm import native, words
+from treadle.vm.intrinsics import store
 
-SIGNATURE = "int64(uintp, uintp, int64, int64)"
+
+def kernel(result, exception, args, scratch, part, parts):
+    store(result, 0, part * 10 + parts)
+    return 0
 
 
-def kernel(args, scratch, part, parts):
-    return part * 10 + parts
+def compiled(**functions: Callable[..., int]) -> bytes:
+    return native.compile_object(words.source_of(functions), list(functions))
 
 
 def call(address: int, *arguments: int) -> tuple[int, int]:
-    """Calls code of Numba's convention: the status and the result."""
+    """Calls code of the kernels' convention, which is Numba's: the status and the result."""
     result = (ctypes.c_int64 * 2)()
     function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_uint64] * 6)(address)
     status = function(ctypes.addressof(result), ctypes.addressof(result) + 8, *arguments)
@@ -40,58 +45,51 @@ def run_python(source: str, **environment: str) -> str:
 
 
 def test_compiled_function_runs():
-    addresses = native.load_object(native.compile_object({"answer": (kernel, SIGNATURE)}))
+    addresses = native.load_object(compiled(answer=kernel))
     assert call(addresses["answer"], 0, 0, 4, 2) == (0, 42)
 
 
 def test_symbols_of_one_object_are_separate():
-    def other(args, scratch, part, parts):
-        return -part
+    def other(result, exception, args, scratch, part, parts):
+        store(result, 0, -part)
+        return 0
 
-    code = native.compile_object({"first": (kernel, SIGNATURE), "second": (other, SIGNATURE)})
-    addresses = native.load_object(code)
+    addresses = native.load_object(compiled(first=kernel, second=other))
     assert call(addresses["first"], 0, 0, 1, 1) == (0, 11)
     assert call(addresses["second"], 0, 0, 1, 1) == (0, -1)
 
 
 def test_kernels_with_loops_align_the_stack_for_vectors_that_wait_there():
-    def collatz(args, scratch, part, parts):
+    def collatz(part):
         steps = 0
         while part > 1:
             part, steps = part // 2 if part % 2 == 0 else 3 * part + 1, steps + 1
         return steps
 
-    assert '"stackrealign"' in native.compile_text({"k": (collatz, SIGNATURE)})
-    assert '"stackrealign"' not in native.compile_text({"k": (kernel, SIGNATURE)})
+    assert '"stackrealign"' in native.compile_text(words.source_of({"k": collatz}), ["k"])
+    assert '"stackrealign"' not in native.compile_text(words.source_of({"k": kernel}), ["k"])
 
 
 COMPILE = """
-    import hashlib, math
-    from numba import njit
-    from treadle.vm import native
-    @njit
-    def helper(x): return math.exp(x)
-    def kernel(args, scratch, part, parts):
-        total = 0.0
-        for i in range(part):
-            total += helper(i)
-        return int(total)
+    import hashlib
+    from treadle.compiler.kernels.target import host
+    from treadle.compiler.kernels.worker import compile_kernel
+    source = "def kernel(args, scratch, part, parts):\\n    return parts * part // 3 + max(part, 7)\\n"
     {before}
-    code = native.compile_object({{"k": (kernel, "int64(uintp, uintp, int64, int64)")}})
-    print(hashlib.sha256(code).hexdigest())
+    print(hashlib.sha256(compile_kernel("kernel_k", source, 4, host().native)).hexdigest())
 """
 
 
 def test_bytes_do_not_depend_on_the_process():
     plain = run_python(COMPILE.format(before=""))
     # what was compiled before moves the counters in Numba's names
-    later = run_python(COMPILE.format(before="helper(2.0); njit('int64(int64)')(lambda x: x)"))
-    assert plain == later
+    numba = "from numba import njit; njit('int64(int64)')(lambda x: x); compile_kernel('kernel_j', source, 8, host().native)"
+    assert plain == run_python(COMPILE.format(before=numba))
 
 
 def test_loading_imports_no_compiler(tmp_path: Path):
     path = tmp_path / "code"
-    path.write_bytes(native.compile_object({"k": (kernel, SIGNATURE)}))
+    path.write_bytes(compiled(k=kernel))
     source = f"""
         import sys
         from treadle.vm import native
@@ -102,17 +100,41 @@ def test_loading_imports_no_compiler(tmp_path: Path):
 
 
 def test_text_forms():
-    functions = {"k": (kernel, SIGNATURE)}
-    assert "@k(" in native.compile_text(functions, form="llvm")
-    assert "k:" in native.compile_text(functions, form="asm")
+    source = words.source_of({"k": kernel})
+    assert "@k(" in native.compile_text(source, ["k"], form="llvm")
+    assert "k:" in native.compile_text(source, ["k"], form="asm")
 
 
-def test_what_numba_cannot_compile_is_named():
-    def bad(args, scratch, part, parts):
-        return args.nothing
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (lambda: words_bad_attribute, "nothing"),
+        (lambda: words_bad_call, "print is no function of words"),
+        (lambda: words_bad_count, "store takes 3 words, got 2"),
+        (lambda: words_bad_statement, "compiled functions know no With"),
+    ],
+    ids=["attribute", "call", "count", "statement"],
+)
+def test_what_cannot_be_compiled_is_named(bad, message):
+    with pytest.raises(CompileError, match=f"bad_kernel, line .*{message}"):
+        compiled(bad_kernel=bad())
 
-    with pytest.raises(CompileError, match="bad_kernel"):
-        native.compile_object({"bad_kernel": (bad, SIGNATURE)})
+
+def words_bad_attribute(x):
+    return os.nothing
+
+
+def words_bad_call(x):
+    return print(x)
+
+
+def words_bad_count(x):
+    return store(x, 0)
+
+
+def words_bad_statement(x):
+    with x:
+        return 0
 
 
 @pytest.mark.parametrize("code", [b"", b"TRDLOBJ1", b"TRDLOBJ1\xff\xff\xff\x7f"])

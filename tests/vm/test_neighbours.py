@@ -53,7 +53,7 @@ SNAPSHOT = """
         assert cpu_target.target_context.codegen()._get_host_cpu_name() == llvm.get_host_cpu_name()
 
     before((1.0, 2.0))
-    from treadle.vm import intrinsics  # what the engine's functions call are ordinary extensions of Numba
+    from treadle.vm import intrinsics
     start = snapshot()
 """
 

@@ -87,7 +87,7 @@ TEXTS_FOR_ARM = {
 def test_what_instructions_of_arm_need_is_seen(name):
     feature = name.partition(",")[0]
     target = native.NativeTarget(instruction_sets.ARM, "generic", feature and f"+{feature}")
-    code = native.compile_object({"text": lambda target: [TEXTS_FOR_ARM[name]]}, target)
+    code = native.compile_object(lambda _: [TEXTS_FOR_ARM[name]], ["text"], target)
     assert instruction_sets.needed(code) == ({feature} if feature else set())
 
 

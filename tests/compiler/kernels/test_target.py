@@ -88,4 +88,4 @@ def assembly(definition: PrimitiveDefinition, native: NativeTarget) -> str:
     target = of(native)
     kernel = lower(definition, target)
     assert kernel is not None
-    return compile_text({"k": partial(lowered, "k", kernel.source, kernel.lanes)}, target.native, "asm")
+    return compile_text(partial(lowered, "k", kernel.source, kernel.lanes), ["k"], target.native, "asm")
