@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python
 # Python's bytecode is kept, whatever the environment says: some thousand processes of the tests import Treadle.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test conformance serve-test cluster-test converters-test tensorflow-test exporters-test throughput cpus networks lint bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test conformance serve-test cluster-test converters-test tensorflow-test exporters-test throughput cpus networks lint wheel bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -61,6 +61,10 @@ lint: $(VENV)/ready
 	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/treadle  # whatever the folder of this checkout is called
 	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy -m treadle -p treadle.formats -p treadle.vm -p treadle.compiler -p treadle.serve -p treadle.tools -p treadle.tvm -p treadle.cluster
 	MYPYPATH=$(VENV)/src $(VENV)/bin/mypy --strict --follow-imports=silent $(addprefix $(VENV)/src/treadle/,$(filter-out examples/quick_start.py,$(wildcard examples/*.py)))  # TVM's names have no types
+
+# dist/treadle-*.whl, with the engine's object code
+wheel: $(VENV)/ready
+	$(RUN) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 bench: $(VENV)/rivals
 	$(VENV)/bin/treadle bench dispatch

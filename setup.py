@@ -3,6 +3,12 @@
 Benchmarks, fuzzers, the zoo and what derives files of the repository stay there. The rest is in pyproject.toml.
 """
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
@@ -36,6 +42,27 @@ class BuildPy(build_py):
     def find_package_modules(self, package: str, package_dir: str) -> list:
         modules = super().find_package_modules(package, package_dir)
         return [each for each in modules if each[1] in INSTALLED.get(package, {each[1]})]
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            write_engines(Path(self.build_lib, "treadle"))
+
+
+def write_engines(package: Path) -> None:
+    """Writes the engine's object code into a built package, where LLVM is at hand. Elsewhere, as where pip builds in an
+    environment of its own, it is left to the first call, which takes a second."""
+    if find_spec("llvmlite") is None or find_spec("numpy") is None:
+        print("no llvmlite here: the engine will be compiled by its first user", file=sys.stderr)
+        return
+    code = "from treadle.vm import core; core.write_released(core.ENGINES)"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(package.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TREADLE_CACHE": "off",
+    }
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
 setup(cmdclass={"build_py": BuildPy})

@@ -18,7 +18,7 @@ from ..formats.errors import CompileError
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.program import Program
 from ..vm import library
-from ..vm.layout import ARGUMENT_HEAD, NOTE_WORDS
+from ..vm.convention import ARGUMENT_HEAD, NOTE_WORDS
 from .kernels.build import build
 from .kernels.lower import lower
 from .kernels.target import Target

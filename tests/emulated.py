@@ -15,15 +15,15 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from treadle.compiler.kernels import compile_pool, worker
 from treadle.tools import forbidden_pages
-from treadle.vm import core, native, processes
+from treadle.vm import core, entries, native, processes
 
 from . import workers
 
 BUILD_ENGINE = """
 import sys
 from treadle.tools import forbidden_pages
-from treadle.vm import core, native
-sys.stdout.buffer.write(core._compiled(native.NativeTarget(*sys.argv[1:])))
+from treadle.vm import entries, llvm
+sys.stdout.buffer.write(entries.compiled(llvm.NativeTarget(*sys.argv[1:])))
 """
 
 
@@ -44,7 +44,7 @@ def begin() -> None:
         return subprocess.run(arguments, check=True, stdout=subprocess.PIPE).stdout
 
     processes._command = command
-    core._compiled = engine
+    entries.compiled = engine
     compile_pool._WORTH_WORKERS = 0
     compile_pool._on_workers = workers.kept
     # QEMU 7 reads all of a vector where AVX reads some lanes of it: there, pages are forbidden to writers

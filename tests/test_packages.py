@@ -7,6 +7,7 @@ environment that runs the tests.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import stat
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from treadle.tools import digits
+from treadle.vm import core
 
 ROOT = Path(__file__).parents[1]
 NOBODY = 65534
@@ -130,6 +132,21 @@ def test_the_wheel_has_all_of_the_package_but_tools(built: dict[str, Path]) -> N
         for path in (ROOT / folder).rglob("*.py")
     }
     assert source <= names(built["wheel"])
+
+
+@pytest.mark.skipif(
+    f"{platform.machine()}-{sys.platform}" not in core.RELEASED, reason="releases have no engine for it"
+)
+def test_a_release_brings_the_engine_and_a_changed_one_compiles_its_own(site: Path, tmp_path: Path) -> None:
+    assert {f"treadle/vm/engines/{name}" for name in core.RELEASED} == {
+        f"treadle/{path.relative_to(site / 'treadle')}" for path in (site / "treadle" / "vm" / "engines").iterdir()
+    }
+    used = python(site, "-c", "from treadle.vm import core; print(core._released() is not None)", cwd=tmp_path)
+    assert used == "True\n"
+    heap = site / "treadle" / "vm" / "heap.py"
+    heap.write_text(heap.read_text() + "# changed\n")
+    again = python(site, "-c", "from treadle.vm import core; print(core._released() is not None)", cwd=tmp_path)
+    assert again == "False\n"
 
 
 def test_a_wheel_of_the_sdist_is_the_same(built: dict[str, Path]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from treadle.compiler.kernels.compile_pool import Result, Text, _Client
 from treadle.formats.errors import CompileError
-from treadle.vm.native import NativeTarget
+from treadle.vm.llvm import NativeTarget
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from ..compiler.kernels.target import Target, host
 from ..compiler.timing import PROTOTYPE
 from ..formats import dims
 from ..formats.primitive import PrimitiveDefinition
-from ..vm.layout import ARGUMENT_HEAD, NOTE_WORDS
+from ..vm.convention import ARGUMENT_HEAD, NOTE_WORDS
 from ..vm.library import BuiltKernel
 from ..vm.native import load_object
 

@@ -27,7 +27,7 @@ from ..compiler.kernels.tile import multiply_add
 from ..compiler.kernels.worker import compile_kernel
 from ..compiler.timing import PROTOTYPE
 from ..formats.dtypes import DType
-from ..vm import library, native
+from ..vm import native, sources
 from .steady import Measured, seconds_of_a_round
 
 _PEAKS = ("float32", "float64", "int8")  # whose multiply-adds are measured
@@ -183,7 +183,7 @@ class _Runner:
     """A kernel, run by some threads at once, each with words of its own."""
 
     def __init__(self, text: str, lanes: int, target: Target, words: Sequence[Sequence[int]]) -> None:
-        identity = f"{library.compiler_version()} {target.key} {lanes}\n{text}"
+        identity = f"{sources.translator_version()} {target.key} {lanes}\n{text}"
         key = hashlib.sha256(identity.encode()).hexdigest()
         code = native.cache().get(key)
         if code is None:

@@ -7,25 +7,44 @@ lies in are run before it, so they count as imported.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
 LISTS = PACKAGE / "vm" / "source_lists.py"
 
-# What makes a kernel of a definition, and what makes the engine
-ROOTS = {"KERNELS": "compiler/kernels/build.py", "ENGINE": "vm/core.py"}
+# What makes a kernel's record of a definition, object code of a kernel's text, and the engine
+ROOTS = {
+    "KERNELS": "compiler/kernels/build.py",
+    "TRANSLATOR": "compiler/kernels/translate.py",
+    "ENGINE": "vm/entries.py",
+}
+
+# Modules that decide about no code, whatever they say: what is imported of them are errors, words for people, and what makes a
+# thing once. A module that is new to the translator counts until it is named here.
+SILENT = {
+    "__init__.py",
+    "compiler/__init__.py",
+    "compiler/kernels/__init__.py",
+    "formats/__init__.py",
+    "formats/choices.py",
+    "formats/elsewhere.py",
+    "formats/errors.py",
+    "formats/names.py",
+    "vm/__init__.py",
+    "vm/once.py",
+}
 
 _HEAD = '''"""The modules that decide about what the cache keeps. Derived by tools/sources.py: run `make docs`."""
 '''
 
 
-def closure(root: str, package: Path = PACKAGE) -> list[str]:
-    """The modules of the package that a module imports, and those import, as paths in the package."""
-    waiting, found = [root], set()
+def closure(root: str, package: Path = PACKAGE, silent: Set[str] = frozenset()) -> list[str]:
+    """The modules of the package that a module imports, and those import, as paths in the package; without `silent` ones."""
+    waiting, found = [root], set[str]()
     while waiting:
         path = waiting.pop()
-        if path not in found:
+        if path not in found and path not in silent:
             found.add(path)
             folders = Path(path).parent.parts
             waiting += [_path((*folders[:depth], "__init__")) for depth in range(len(folders) + 1)]
@@ -63,7 +82,8 @@ def lists() -> str:
     """The text of vm/source_lists.py."""
     lines = [_HEAD]
     for name, root in ROOTS.items():
-        lines += [f"{name} = (", *(f'    "{path}",' for path in closure(root)), ")"]
+        paths = closure(root, silent=frozenset() if name == "KERNELS" else SILENT)
+        lines += [f"{name} = (", *(f'    "{path}",' for path in paths), ")"]
     return "\n".join(lines) + "\n"
 
 

@@ -20,11 +20,13 @@ from typing import NamedTuple
 from ..formats.calling import warn_user
 from ..formats.errors import TreadleError
 from . import knobs
+from .claims import Claims
 from .descriptors import file_of
 from .once import once
 
 _HEX = re.compile(r"[0-9a-f]+").fullmatch
 _TEMPORARY = ".new-"
+_CLAIMS = ".claims"
 
 _LEFT_OVER = 3600.0  # seconds after which a temporary file is nobody's: writing one takes milliseconds
 _FRESH = 3600.0  # seconds for which a use need not be noted again: noting it writes to the disk
@@ -77,6 +79,14 @@ class ObjectCache:
             self._warn(str(error))
         except OSError as error:
             self._warn(f"{error}; set TREADLE_CACHE to a writable folder")
+
+    def claims(self) -> Claims:
+        """What says who makes what this lacks."""
+        descriptor = None
+        if self._store is not None:
+            with contextlib.suppress(_Distrusted, OSError):
+                descriptor = self._store.open_claims()
+        return Claims(descriptor, self.get)
 
     def problem(self) -> str:
         """Why nothing can be kept, and what to do; "" if something can."""
@@ -188,6 +198,10 @@ class _PlainStore:
                 os.unlink(temporary)
             raise
 
+    def open_claims(self) -> int | None:
+        """A descriptor of the file of `claims.py`."""
+        return None
+
     def remove(self, entry: Entry) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self._folder / entry.shelf / entry.name)
@@ -259,6 +273,11 @@ class _GuardedStore(_PlainStore):
             rest = memoryview(data)
             while rest:
                 rest = rest[file.write(rest) :]
+
+    def open_claims(self) -> int | None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with self._root(make=True) as root:
+            return os.open(_CLAIMS, flags, 0o600, dir_fd=root)
 
     def remove(self, entry: Entry) -> None:
         with contextlib.suppress(OSError), self._root() as root, _opened(entry.shelf, root) as folder:

@@ -10,20 +10,10 @@ import numpy as np
 
 from ..formats.strings import Texts
 from . import core, threads
+from .convention import ARGUMENT_HEAD, STOP_WORD
 from .image import Image
 from .in_process import InProcess
-from .layout import (
-    ARGUMENT_HEAD,
-    CONTEXT,
-    CONTEXT_WORDS,
-    FRAME,
-    FRAME_HEAD,
-    FUNCTION,
-    MAX_THREADS,
-    PYTHON,
-    STOP_WORD,
-    WORD,
-)
+from .layout import CONTEXT, CONTEXT_WORDS, FRAME, FRAME_HEAD, FUNCTION, MAX_THREADS, PYTHON, WORD
 from .memory import word
 from .once import kept, once
 from .parts_log import PartsLog

@@ -9,6 +9,7 @@ and the program counter stands on it.
 from __future__ import annotations
 
 from .arrays import bind_array, pin_array, unpin_arrays
+from .convention import STOP_WORD, STOPPED
 from .heap import (
     REGISTER,
     count_elements,
@@ -59,8 +60,6 @@ from .layout import (
     POOL,
     PRIMITIVE,
     PYTHON,
-    STOP_WORD,
-    STOPPED,
     TRAP,
     WORD,
 )

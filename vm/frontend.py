@@ -21,7 +21,7 @@ from numba.core.registry import cpu_target
 from numba.core.typing import BaseContext, templates
 from numba.core.typing.templates import RegistryLoader
 
-from .native import NativeTarget
+from .llvm import NativeTarget
 from .once import once
 
 # What Numba may assume of the operations that it gives the code of

@@ -19,8 +19,9 @@ from ..formats.isa import Kind, Role, with_role
 from ..formats.limits import ALIGNMENT
 from ..formats.program import Function, Program
 from ..formats.types import TensorType, TupleType, Type, erase_dims
+from .convention import NOTE_WORDS
 from .in_process import InProcess
-from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, NOTE_WORDS, OBJECT, PARAMETER, PRIMITIVE, WORD
+from .layout import FRAME_HEAD, FUNCTION, KIND, LARGE, MANNER, OBJECT, PARAMETER, PRIMITIVE, WORD
 from .library import LinkedPrimitive
 from .memory import pinned
 from .once import Lock

@@ -96,10 +96,12 @@ def missing_names() -> str:
 
 def _compiles() -> str:
     """A function is made the way the engine is made, and runs."""
-    from . import native, words
+    from . import native, object_code, words
 
     try:
-        code = native.compile_object(words.source_of({"treadle_probe": _successor}), ["treadle_probe"])
+        code = object_code.compile_object(
+            words.source_of({"treadle_probe": _successor}), ["treadle_probe"], native.host_target()
+        )
         address = native.load_object(code)["treadle_probe"]
     except TreadleError as error:
         return str(error)

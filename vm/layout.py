@@ -213,12 +213,6 @@ LOG_ENTRY = _names("LOG_ENTRY", """
     END
 """)  # fmt: skip
 
-# Before a kernel's arguments are ARGUMENT_HEAD words, of which the last is the call's stop word: where it is not 0, the call is
-# to end, and kernels return STOPPED.
-ARGUMENT_HEAD = 8
-STOP_WORD = -1
-STOPPED = -1
-NOTE_WORDS = 160  # behind a primitive's arguments, for what the parts of a call share
 MEMBER_WORDS = 16
 MAX_THREADS = 1024
 MAX_PROCESSORS = 1024

@@ -1,7 +1,9 @@
 """Primitives to native code: finds the kernels of a program in the cache, has missing ones built, loads them.
 
-A kernel's key is a hash of its definition, the target and the compiler's own sources (`sources.py`); a warm start computes keys
-and reads files, and imports no compiler. What only that can do (build, evaluate) is asked of the module that `vm.compiler_name`
+What the cache keeps of a definition is a record, whose key is a hash of the definition, the target and the compiler's own sources
+(`sources.py`). It names the object code, whose key is a hash of the kernel's text and of the translator's sources alone: where a
+record is missing, the definition is lowered anew, and its code may be there. A warm start computes keys and reads files, and
+imports no compiler. What only that can do (build, evaluate) is asked of the module that `vm.compiler_name`
 names.
 """
 
@@ -118,8 +120,8 @@ def variant_key(key: str, variant: str) -> str:
 _RECORD = struct.Struct("<64sqq")
 
 
-def store_kernel(key: str, kernel: BuiltKernel | None) -> None:
-    """Keeps what building a definition gave, for this and other processes.
+def store_record(key: str, kernel: BuiltKernel | None) -> None:
+    """Keeps what building a definition gave, for this and other processes; its code is kept by its own key.
 
     Only for definitions that the compiler has checked: `link` takes a record as proof that one was.
     """
@@ -127,7 +129,6 @@ def store_kernel(key: str, kernel: BuiltKernel | None) -> None:
     if kernel is None:
         cache.put(key, b"")
         return
-    cache.put(kernel.object_key, kernel.code)
     head = _RECORD.pack(kernel.object_key.encode(), kernel.scratch_bytes, kernel.nanoseconds)
     cache.put(key, head + struct.pack(f"<{len(kernel.words)}q", *kernel.words))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .native import NativeTarget
+    from .llvm import NativeTarget
 
 NAMES = RELAX, CLOCK, ADVISE_LARGE_PAGES = "treadle.relax", "treadle.clock", "treadle.advise_large_pages"
 

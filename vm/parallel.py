@@ -15,6 +15,7 @@ each, and the caller waits. Who has waited so for a worker does without it for s
 
 from __future__ import annotations
 
+from .convention import STOP_WORD, STOPPED
 from .intrinsics import (
     atomic_add,
     atomic_load,
@@ -31,20 +32,7 @@ from .intrinsics import (
     relax,
     store,
 )
-from .layout import (
-    CONTEXT,
-    LOG,
-    LOG_ENTRY,
-    MAX_PROCESSORS,
-    MEMBER,
-    MEMBER_WORDS,
-    POOL,
-    PRIMITIVE,
-    SLEEPER,
-    STOP_WORD,
-    STOPPED,
-    WORD,
-)
+from .layout import CONTEXT, LOG, LOG_ENTRY, MAX_PROCESSORS, MEMBER, MEMBER_WORDS, POOL, PRIMITIVE, SLEEPER, WORD
 from .words import inlined
 
 EPOCHS = 0x7FFFFFFF

@@ -22,19 +22,27 @@ PACKAGE = Path(__file__).parent.parent
 
 @once
 def kernel_version() -> str:
-    """Of what makes a kernel of a definition."""
-    return version(source_lists.KERNELS)
+    """Of what makes a kernel's record of a definition, and object code of its text."""
+    return version(
+        source_lists.KERNELS, f"{translator_version()} {sys.implementation.cache_tag} numpy {np.__version__}"
+    )
+
+
+@once
+def translator_version() -> str:
+    """Of what makes object code of a kernel's text."""
+    return version(source_lists.TRANSLATOR, native.toolchain())
 
 
 @once
 def engine_version() -> str:
-    """Of what makes the engine."""
+    """Of the engine's text and what makes object code of it, LLVM apart."""
     return version(source_lists.ENGINE)
 
 
-def version(paths: Sequence[str], package: Path = PACKAGE) -> str:
-    """A hash of modules of the package, and of what they run on as far as it decides about native code."""
-    digest = hashlib.sha256(f"{native.toolchain()} {sys.implementation.cache_tag} numpy {np.__version__}".encode())
+def version(paths: Sequence[str], others: str = "", package: Path = PACKAGE) -> str:
+    """A hash of modules of the package, and of the names of what else decides."""
+    digest = hashlib.sha256(others.encode())
     for path in paths:
         try:
             content = (package / path).read_bytes()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from llvmlite import ir
 
 from .intrinsics import I64, Intrinsic
-from .native import Source
+from .object_code import Source
 from .translation import DIVISIONS, Translation, Typed
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -30,7 +30,7 @@ def inlined(function: _F) -> _F:
 
 
 def source_of(entries: Mapping[str, Callable[..., Any]]) -> Source:
-    """Functions of C, `i64 symbol(i64 …)`, by symbol, for `native.compile_object`."""
+    """Functions of C, `i64 symbol(i64 …)`, by symbol, for `compile_object`."""
     return lambda _: [_module_text(entries)]
 
 
@@ -85,7 +85,7 @@ class _Module:
 
 
 def _first_line(function: ast.FunctionDef) -> int:
-    return min(each.lineno for each in (function, *function.decorator_list))
+    return min([function.lineno, *(each.lineno for each in function.decorator_list)])
 
 
 def _results(text: ast.FunctionDef) -> int:

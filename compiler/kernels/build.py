@@ -5,10 +5,12 @@ This module is the compiler that the machine knows (`vm/library.py`): it names t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +20,8 @@ from ...formats.calling import warn_user
 from ...formats.errors import BudgetExceededError, CompileError, KernelError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.weights import WeightTable
-from ...vm import library, native
+from ...vm import library, native, sources
+from ...vm.claims import Claims
 from ...vm.library import BuiltKernel, Evaluate
 from . import own
 from .compile_pool import Result, Text, UnfinishedError, try_texts
@@ -93,7 +96,6 @@ def compiled(definition: PrimitiveDefinition, target: Target) -> BuiltKernel | N
     ((key, code),) = _compile({_object_key(kernel, target): kernel}, target, False, 1)
     if isinstance(code, CompileError):
         raise code
-    native.cache().put(key, code)
     return BuiltKernel("", key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
 
 
@@ -109,7 +111,6 @@ def paged_attention(size: int, group: int, element: str, turns: bool) -> BuiltKe
     ((key, code),) = _compile({_object_key(kernel, target): kernel}, target, True, 1)
     if isinstance(code, CompileError):
         raise code
-    native.cache().put(key, code)
     return BuiltKernel("", key, code, (template.heads_of(group),), 0, 0)
 
 
@@ -152,7 +153,7 @@ def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> di
             _fall_back(key, wanted, str(error))
             continue
         if kernel is None:
-            library.store_kernel(key, None)
+            library.store_record(key, None)
         else:
             kernels[key] = kernel
     return kernels
@@ -181,7 +182,7 @@ def _build(
                     continue
                 kernel = kernels[key]
                 built[key] = BuiltKernel(key, object_key, code, kernel.words, kernel.scratch_bytes, kernel.nanoseconds)
-                library.store_kernel(key, built[key])
+                library.store_record(key, built[key])
     except UnfinishedError as error:
         late = [users[text.symbol.removeprefix(_SYMBOL)] for text in error.texts]
         raise _too_late([missing[key] for keys in late for key in keys]) from None
@@ -214,8 +215,8 @@ def _too_late(late: Sequence[_Wanted]) -> BudgetExceededError:
 
 
 def _object_key(kernel: Kernel, target: Target) -> str:
-    """The identity of a kernel's native code: kernels that differ only in sizes share it."""
-    identity = f"{library.compiler_version()} {target.key} {kernel.lanes}\n{kernel.source}"
+    """The identity of a kernel's native code: its text, and what makes code of one. Kernels of other sizes may share it."""
+    identity = f"{sources.translator_version()} {target.key} {kernel.lanes}\n{kernel.source}"
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
@@ -223,21 +224,74 @@ def _compile(
     kernels: Mapping[str, Kernel], target: Target, progress: bool, jobs: int | None, until: float = math.inf
 ) -> Iterator[tuple[str, Result]]:
     """Native code by object key, or why there is none, as it comes: what the cache has, then what must be compiled, behind a
-    progress bar."""
+    progress bar. The cache gets it at once. What another process is compiling is waited for."""
+    cache = native.cache()
     waiting: dict[str, Kernel] = {}
     for key, kernel in kernels.items():
-        known = native.cache().get(key)
+        known = cache.get(key)
         if known is None:
             waiting[key] = kernel
         else:
             yield key, known
     if not waiting:
         return
+    with cache.claims() as claims, _progress(len(waiting), progress) as count:
+        mine = [key for key in waiting if claims.take(key)]
+        for key, code in _compile_claimed(waiting, mine, claims, target, jobs, until):
+            yield key, code
+            count()
+        for key in waiting.keys() - set(mine):
+            known = claims.await_other(key, until)
+            found = [(key, known)] if known else _compile_claimed(waiting, [key], claims, target, jobs, until)
+            for key, code in found:
+                yield key, code
+                count()
+
+
+def _compile_claimed(
+    kernels: Mapping[str, Kernel], keys: Sequence[str], claims: Claims, target: Target, jobs: int | None, until: float
+) -> Iterator[tuple[str, Result]]:
+    texts = [Text(f"{_SYMBOL}{key}", kernels[key].source, kernels[key].lanes) for key in keys]
+    for text, code in try_texts(texts, target.native, jobs, until):
+        key = text.symbol.removeprefix(_SYMBOL)
+        if isinstance(code, bytes):
+            native.cache().put(key, code)
+        claims.release(key)
+        yield key, code
+
+
+_SILENCE = 1.0  # seconds that compiling may take before it says so
+
+
+@contextlib.contextmanager
+def _progress(total: int, is_wanted: bool) -> Iterator[Callable[[], None]]:
+    """What is to be called for each kernel: a bar on a terminal, elsewhere a line of what takes longer."""
     from tqdm import tqdm
 
-    texts = [Text(f"{_SYMBOL}{key}", kernel.source, kernel.lanes) for key, kernel in waiting.items()]
-    hidden = None if progress else True  # None: hidden where stderr is no terminal
-    with tqdm(total=len(texts), desc="compiling kernels", unit="", delay=1, leave=False, disable=hidden) as bar:
-        for text, code in try_texts(texts, target.native, jobs, until):
-            yield text.symbol.removeprefix(_SYMBOL), code
-            bar.update()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    begin, is_told = time.monotonic(), False
+
+    def count() -> None:
+        nonlocal is_told
+        bar.update()
+        if (
+            is_wanted
+            and not is_terminal
+            and not is_told
+            and time.monotonic() > begin + _SILENCE
+            and sys.stderr is not None
+        ):
+            is_told = True
+            where = native.cache().folder
+            kept = f"; they are kept in {where}" if where is not None else ""
+            print(f"treadle: compiling {total} kernels{kept}", file=sys.stderr, flush=True)
+
+    with tqdm(
+        total=total,
+        desc="compiling kernels",
+        unit="",
+        delay=_SILENCE,
+        leave=False,
+        disable=not (is_wanted and is_terminal),
+    ) as bar:
+        yield count

@@ -10,10 +10,11 @@ import math
 
 from ...formats import dims
 from ...formats.primitive import PrimitiveDefinition
+from ...vm.convention import FEW
 from ..operators.windows import axes
 from .anchor import Anchored
 from .epilogue import Epilogue, Grid
-from .kernel import FEW, Kernel, require_few
+from .kernel import Kernel, require_few
 from .target import Target
 from .tile import BLOCK, VECTOR_BYTES, Tile
 from .writer import Odometer, Writer, estimate, shape_of

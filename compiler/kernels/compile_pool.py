@@ -18,7 +18,7 @@ from typing import Union
 
 from ...formats.errors import CompileError, ExecutionError
 from ...vm import knobs, processes
-from ...vm.native import NativeTarget
+from ...vm.llvm import NativeTarget
 from ...vm.once import is_forked
 from ...vm.processors import cpu_count
 from . import worker

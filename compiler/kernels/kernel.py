@@ -32,10 +32,6 @@ from dataclasses import dataclass
 from ...formats import limits
 from ...formats.errors import CompileError
 
-# One thread is worth waking for this much work; below twice that, a kernel asks for one part.
-PART_NANOSECONDS = 2000
-FEW = range(2, 13)  # neighbours that `part_T_n` and `join_T_n` of `simd.py` make groups of
-STREAM_ALIGNMENT = 64  # bytes at a multiple of which `vstream` of `simd.py` writes
 MANY_UNITS = 16  # of work, that threads share about evenly whatever their number
 _EVEN = 1.05
 _WORD = 1 << 63

@@ -21,12 +21,13 @@ from collections.abc import Callable, Sequence
 from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.primitive import PrimitiveDefinition, PrimitiveNode
+from ...vm.convention import FEW
 from ..operators.movement import placed, space_axes
 from ..operators.shapes import axis_of
 from . import short_runs
 from .copies import Axis, Copy
 from .expression import bound_attributes
-from .kernel import FEW, Kernel
+from .kernel import Kernel
 from .runs import BLOCK, is_of_runs, write_runs
 from .target import Target
 from .writer import Odometer, Writer, estimate, is_streamed, scaled, shape_of, write_streaming

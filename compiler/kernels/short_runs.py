@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...vm.convention import FEW
 from ..operators.shapes import integer
 from .copies import Axis, Copy
-from .kernel import FEW, MANY_UNITS, Kernel
+from .kernel import MANY_UNITS, Kernel
 from .writer import Odometer, Writer, scaled, write_copy
 
 _RUN_BYTES = 32  # from which on vectors copy a run well

@@ -49,9 +49,9 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, signature
 
 from ...vm import intrinsics
+from ...vm.convention import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from ...vm.frontend import MODELS, OPERATIONS, TYPES
 from . import elementary, elementary_inverse, lanes
-from .kernel import FEW, PART_NANOSECONDS, STREAM_ALIGNMENT
 from .lanes import (
     ELEMENTS,
     HALF,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ...formats.errors import CompileError
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.tuning import Tuning
 from ...vm import library
-from ...vm.native import compile_text
 from ..check import check_definition
 from .lower import lower
 from .target import host
-from .worker import lowered
 
 
 def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> str:
@@ -30,4 +26,6 @@ def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> st
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")
     if form == "python":
         return kernel.source
-    return compile_text(partial(lowered, "kernel", kernel.source, kernel.lanes), ["kernel"], target.native, form)
+    from .translate import kernel_text
+
+    return kernel_text(kernel.source, kernel.lanes, target.native, form)

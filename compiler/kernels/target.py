@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...formats.errors import OutOfMemoryError
-from ...vm.native import NativeTarget, host_target
+from ...vm.llvm import NativeTarget
+from ...vm.native import host_target
 
 # LLVM's features, widest first, that give vectors of so many bytes, and so many vector registers
 _VECTORS = (("avx512f", 64, 32), ("avx2", 32, 16))

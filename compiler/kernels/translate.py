@@ -1,4 +1,4 @@
-"""A kernel's text → LLVM text that is not optimised yet (`vm/translation.py`).
+"""A kernel's text → LLVM text (`vm/translation.py`) → object code. What this imports decides about it, and so do keys.
 
 Templates call the vocabulary of `simd.py`. What a function gives for which operands, and the code that it becomes, stand in
 Numba's tables; Numba's own way from there, which is for all of Python, takes ten times as long.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -19,17 +20,33 @@ from numba.core import types
 from numba.core.errors import NumbaError
 
 from ...formats.errors import CompileError
+from ...vm.convention import STOP_WORD, STOPPED
 from ...vm.frontend import Lowering
-from ...vm.layout import STOP_WORD, STOPPED
-from ...vm.native import NativeTarget
+from ...vm.llvm import NativeTarget
+from ...vm.object_code import compile_object, compile_text
 from ...vm.translation import DIVISIONS, Translation, Typed
 from .lanes import I64
+from .simd import namespace
 
 # Rounds between two looks at the stop word, by how deep loops are nested in a loop: of an innermost one, whose rounds take a
 # nanosecond to a hundred; of one that holds such. A look each round makes calls of small networks 2 % slower.
 _UNCHECKED_ROUNDS = (1 << 14, 16)
 _FEW_ROUNDS = 64  # of a loop whose number of rounds stands in the text: what is inside looks often enough
 _RARELY = (1, 1 << 20)  # weights of a branch
+
+
+def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -> bytes:
+    """Object code of a kernel's text, which becomes the function `symbol`. Raises CompileError."""
+    return compile_object(partial(_lowered, symbol, source, lanes), [symbol], target)
+
+
+def kernel_text(source: str, lanes: int, target: NativeTarget, form: str) -> str:
+    """The same code as text, of a function `kernel`: `form` is "llvm" (optimised IR) or "asm"."""
+    return compile_text(partial(_lowered, "kernel", source, lanes), ["kernel"], target, form)
+
+
+def _lowered(symbol: str, source: str, lanes: int, target: NativeTarget) -> list[str]:
+    return translate(symbol, source, namespace(lanes), target)
 
 
 def translate(symbol: str, source: str, names: Mapping[str, Any], target: NativeTarget) -> list[str]:

@@ -13,13 +13,14 @@ import os
 import signal
 import struct
 import sys
-from functools import partial
+from importlib import metadata
 from typing import Any, BinaryIO
 
 import msgpack
 
 from ...formats.errors import CompileError
-from ...vm.native import NativeTarget, compile_object
+from ...vm.llvm import NativeTarget
+from ...vm.native import ADVICE
 
 _LENGTH = struct.Struct("<I")
 _GARBAGE = 500_000  # objects that may be made before a search for garbage: those of about two kernels
@@ -27,15 +28,13 @@ _GARBAGE = 500_000  # objects that may be made before a search for garbage: thos
 
 def compile_kernel(symbol: str, source: str, lanes: int, target: NativeTarget) -> bytes:
     """Object code of a kernel's text, which becomes the function `symbol`. Imports Numba. Raises CompileError."""
-    return compile_object(partial(lowered, symbol, source, lanes), [symbol], target)
+    try:
+        from .translate import compile_kernel
 
-
-def lowered(symbol: str, source: str, lanes: int, target: NativeTarget) -> list[str]:
-    """The LLVM texts of a kernel's text, for that target."""
-    from .simd import namespace
-    from .translate import translate
-
-    return translate(symbol, source, namespace(lanes), target)
+        return compile_kernel(symbol, source, lanes, target)
+    except (AttributeError, ImportError, TypeError) as error:  # what the insides of another version give
+        found = f"Numba {metadata.version('numba')} is not as Treadle expects, or Treadle is at fault"
+        raise CompileError(f"{found}: {type(error).__name__}: {error}; {ADVICE}") from error
 
 
 def send(stream: BinaryIO, message: Any) -> None:

@@ -14,7 +14,8 @@ from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.primitive import PrimitiveDefinition
 from ...formats.types import TensorType
-from .kernel import STREAM_ALIGNMENT, UNFIT, Kernel, TooLargeError, Unsupported
+from ...vm.convention import STREAM_ALIGNMENT
+from .kernel import UNFIT, Kernel, TooLargeError, Unsupported
 from .operands import Rewired
 from .relations import WORD, Relation, magnitude, relations, unbounded
 from .target import Target

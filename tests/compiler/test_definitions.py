@@ -73,7 +73,7 @@ def test_what_is_refused_is_refused_whatever_the_cache_holds(tmp_path: Path, mon
     monkeypatch.setenv("TREADLE_CACHE", str(tmp_path / "cache"))
     program = parse_assembly(TOP_K + CALLER)
     target = library.compiler().target_key()
-    library.store_kernel(library.definition_key(program.primitives[0].definition, target), None)
+    library.store_record(library.definition_key(program.primitives[0].definition, target), None)
     path = tmp_path / "evil.trdl"
     path.write_bytes(Executable(program).as_bytes())
     for kernels in ("build", "cached"):

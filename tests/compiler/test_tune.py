@@ -18,6 +18,7 @@ from treadle.compiler.tune import Session
 from treadle.formats.executable import Executable, load
 from treadle.tools.cli import main
 from treadle.vm import library, native
+from treadle.vm.llvm import NativeTarget
 from treadle.vm.machine import VirtualMachine
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -208,7 +209,7 @@ def test_the_source_that_is_shown_is_the_variant_that_runs(executable):
 
 @pytest.mark.parametrize("cpu", ["haswell", "x86-64-v4"])
 def test_algorithms_are_chosen_for_the_registers_of_the_target(cpu):
-    target = of(native.NativeTarget(host().native.triple, cpu, ""))
+    target = of(NativeTarget(host().native.triple, cpu, ""))
     asked = []
     original = winograd.best_tiles
 

@@ -19,10 +19,10 @@ REQUEST = """
 import sys
 import numpy as np
 import treadle
-from treadle.vm import native, processes
+from treadle.vm import object_code, processes
 builds = []
-compile_object, start = native.compile_object, processes.Process.__init__
-native.compile_object = lambda *a, **k: builds.append("here") or compile_object(*a, **k)
+compile_object, start = object_code.compile_object, processes.Process.__init__
+object_code.compile_object = lambda *a, **k: builds.append("here") or compile_object(*a, **k)
 processes.Process.__init__ = lambda self, *a, **k: builds.append("process") or start(self, *a, **k)
 machine = treadle.VirtualMachine(treadle.load(sys.argv[1]))
 for rows in map(int, sys.argv[2:]):

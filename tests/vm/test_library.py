@@ -18,6 +18,7 @@ from treadle.vm import library, native, words
 from treadle.vm.intrinsics import load, store
 from treadle.vm.layout import MAX_THREADS
 from treadle.vm.machine import VirtualMachine
+from treadle.vm.object_code import compile_object
 from treadle.vm.threads import cpu_count, get_num_threads, set_num_threads
 
 OBJECT_KEY = "ab" * 32
@@ -68,12 +69,15 @@ class KernelCompiler:
         self, definitions: Sequence[PrimitiveDefinition], *, variants: Sequence[str], **options: object
     ) -> list[library.BuiltKernel]:
         self.built += len(definitions)
-        code = native.compile_object(words.source_of({"test_library_kernel": kernel}), ["test_library_kernel"])
+        code = compile_object(
+            words.source_of({"test_library_kernel": kernel}), ["test_library_kernel"], native.host_target()
+        )
         made = []
         for definition, variant in zip(definitions, variants, strict=True):
             key = library.variant_key(library.definition_key(definition, self.target_key()), variant)
             made.append(library.BuiltKernel(key, OBJECT_KEY, code, self._words, 512, self._nanoseconds))
-            library.store_kernel(key, made[-1])
+            native.cache().put(OBJECT_KEY, code)
+            library.store_record(key, made[-1])
         return made
 
     def evaluator(self, definition: PrimitiveDefinition) -> library.Evaluate:
@@ -121,7 +125,9 @@ def test_native_code_of_a_file_needs_trust(compiler, tmp_path):
     used = compiler()
     exe = Executable(parse_assembly(PROGRAM))
     definition = exe.program.primitives[0].definition
-    code = native.compile_object(words.source_of({"test_library_trusted": kernel}), ["test_library_trusted"])
+    code = compile_object(
+        words.source_of({"test_library_trusted": kernel}), ["test_library_trusted"], native.host_target()
+    )
     key = library.definition_key(definition, "test")
     with_native = exe.with_native({"test": {key: NativeKernel(code, (1,), 512, 10)}})
     assert np.array_equal(VirtualMachine(with_native, trust_native=True)["main"](X), 2 * X)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from treadle.vm import intrinsics, native, words
+from treadle.vm.llvm import NativeTarget
+from treadle.vm.object_code import compile_object, compile_text
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 
@@ -22,8 +24,8 @@ def looks(a, b):
     return intrinsics.atomic_load(a, b)
 
 
-def assembly(function, target: native.NativeTarget) -> str:
-    return native.compile_text(words.source_of({"function": function}), ["function"], target, "asm")
+def assembly(function, target: NativeTarget) -> str:
+    return compile_text(words.source_of({"function": function}), ["function"], target, "asm")
 
 
 @pytest.mark.parametrize(
@@ -32,34 +34,34 @@ def assembly(function, target: native.NativeTarget) -> str:
     ids=["x86-64", "aarch64"],
 )
 def test_waiting_and_the_clock_are_instructions_of_the_target(triple: str, cpu: str, instructions: list[str]) -> None:
-    text = assembly(waits, native.NativeTarget(triple, cpu, ""))
+    text = assembly(waits, NativeTarget(triple, cpu, ""))
     assert [each for each in instructions if each not in text] == []
     assert "treadle." not in text
 
 
 def test_what_a_target_has_no_code_for_does_nothing() -> None:
-    target = native.NativeTarget("riscv64-unknown-elf", "", "")
-    text = native.compile_text(words.source_of({"function": waits}), ["function"], target)
+    target = NativeTarget("riscv64-unknown-elf", "", "")
+    text = compile_text(words.source_of({"function": waits}), ["function"], target)
     assert "ret i64 0" in text
     assert "call" not in text
 
 
 def test_who_says_that_it_sleeps_looks_afterwards() -> None:
     """ARM's `ldapr`, of acquiring loads, may be done before a store to another word: a worker would miss what wakes it."""
-    text = assembly(looks, native.NativeTarget(ARM, "neoverse-n1", ""))
+    text = assembly(looks, NativeTarget(ARM, "neoverse-n1", ""))
     assert "ldar\t" in text
     assert "ldapr" not in text
 
 
 @pytest.mark.parametrize(("triple", "is_asked"), [(X86, True), (ARM, True), ("arm64-apple-darwin24.0.0", False)])
 def test_large_pages_are_asked_of_linux(triple: str, is_asked: bool) -> None:
-    assert ("madvise" in assembly(advises, native.NativeTarget(triple, "", ""))) == is_asked
+    assert ("madvise" in assembly(advises, NativeTarget(triple, "", ""))) == is_asked
 
 
 def test_the_clock_of_this_process_runs() -> None:
     import ctypes
 
-    code = native.compile_object(words.source_of({"function": waits}), ["function"])
+    code = compile_object(words.source_of({"function": waits}), ["function"], native.host_target())
     clock = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(native.load_object(code)["function"])
     assert 0 < clock(0, 0) < clock(0, 0)
 

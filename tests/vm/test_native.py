@@ -15,6 +15,7 @@ import pytest
 from treadle.formats.errors import CompileError, FormatError
 from treadle.vm import native, words
 from treadle.vm.intrinsics import store
+from treadle.vm.object_code import compile_object, compile_text
 
 
 def kernel(result, exception, args, scratch, part, parts):
@@ -23,7 +24,11 @@ def kernel(result, exception, args, scratch, part, parts):
 
 
 def compiled(**functions: Callable[..., int]) -> bytes:
-    return native.compile_object(words.source_of(functions), list(functions))
+    return compile_object(words.source_of(functions), list(functions), native.host_target())
+
+
+def text(form: str, **functions: Callable[..., int]) -> str:
+    return compile_text(words.source_of(functions), list(functions), native.host_target(), form)
 
 
 def call(address: int, *arguments: int) -> tuple[int, int]:
@@ -66,8 +71,8 @@ def test_kernels_with_loops_align_the_stack_for_vectors_that_wait_there():
             part, steps = part // 2 if part % 2 == 0 else 3 * part + 1, steps + 1
         return steps
 
-    assert '"stackrealign"' in native.compile_text(words.source_of({"k": collatz}), ["k"])
-    assert '"stackrealign"' not in native.compile_text(words.source_of({"k": kernel}), ["k"])
+    assert '"stackrealign"' in text("llvm", k=collatz)
+    assert '"stackrealign"' not in text("llvm", k=kernel)
 
 
 COMPILE = """
@@ -100,9 +105,8 @@ def test_loading_imports_no_compiler(tmp_path: Path):
 
 
 def test_text_forms():
-    source = words.source_of({"k": kernel})
-    assert "@k(" in native.compile_text(source, ["k"], form="llvm")
-    assert "k:" in native.compile_text(source, ["k"], form="asm")
+    assert "@k(" in text("llvm", k=kernel)
+    assert "k:" in text("asm", k=kernel)
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ KERNELS = """
 """
 
 ENGINE = """
-    from treadle.vm import core
-    assert core._compiled()
+    from treadle.vm import entries, native
+    assert entries.compiled(entries.least(native.host_target().triple))
     check(start)
 """
 
@@ -93,7 +93,8 @@ def test_building_the_engine_changes_nothing_for_others_and_prints_nothing(tmp_p
 
 def test_one_process_builds_for_several_cpus():
     from treadle.compiler.kernels.worker import compile_kernel
-    from treadle.vm.native import NativeTarget, host_target
+    from treadle.vm.llvm import NativeTarget
+    from treadle.vm.native import host_target
 
     source = "def kernel(args, scratch, part, parts):\n    vstore(word(args, 0), 0, splat_float32(1.0))\n    return 0\n"
     triple = host_target().triple

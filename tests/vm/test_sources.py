@@ -7,34 +7,71 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import treadle
 from treadle.formats.errors import TreadleError
+from treadle.tools.sources import SILENT
 
 PACKAGE = Path(treadle.__file__).parent
 FOLDERS = ("formats", "vm", "compiler", "tools")
 
+# Of a definition's record, of the object code of its kernel's text (a softmax, a reduction), of the engine
 KEYS = """
+from treadle.compiler.kernels import build
+from treadle.compiler.kernels.lower import lower
+from treadle.compiler.kernels.target import host
+from treadle.compiler.operators import TABLE
+from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
+from treadle.formats.types import tensor
 from treadle.vm import core, library
-print(library.compiler_version(), core._key())
+
+def definition_of(operator, **attributes):
+    x, entry = tensor("float32", (3, 64)), TABLE[operator]
+    canonical = entry.canonical(attributes)
+    node = PrimitiveNode(operator, (0,), entry.result_types([x], canonical), canonical)
+    return PrimitiveDefinition((x,), (node,), (1,), ())
+
+definitions = [definition_of("softmax", axis=1), definition_of("cumulative_sum", axis=1)]
+print(library.definition_key(definitions[0], host().key))
+for each in definitions:
+    print(build._object_key(lower(each, host()), host()))
+print(core._key(core._target()))
 """
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package in another folder."""
+    folder = tmp_path_factory.mktemp("copy") / "treadle"
     for name in FOLDERS:
-        shutil.copytree(PACKAGE / name, tmp_path / "treadle" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(PACKAGE / "__init__.py", tmp_path / "treadle")
-    return tmp_path / "treadle"
+        shutil.copytree(PACKAGE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(PACKAGE / "__init__.py", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def before(package: Path) -> list[str]:
+    """Its keys, as it is."""
+    return keys(package)
+
+
+@pytest.fixture
+def copy(package: Path) -> Iterator[Path]:
+    """The package in another folder, to be changed."""
+    texts = {path: path.read_bytes() for path in package.rglob("*.py")}
+    yield package
+    for path, text in texts.items():
+        if path.read_bytes() != text:
+            path.write_bytes(text)
 
 
 def keys(package: Path) -> list[str]:
-    """Of kernels and of the engine, as a new process of that package computes them."""
+    """As a new process of that package computes them."""
     environment = os.environ | {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", KEYS], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", KEYS], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.split()
 
 
@@ -42,24 +79,88 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text() + "\n# changed\n")
 
 
+# What of the keys changes: record, softmax's code, the sum's code, engine
+ALL, RECORD, NOTHING = (True, True, True, False), (True, False, False, False), (False, False, False, False)
+
+
 @pytest.mark.parametrize(
-    ("path", "kernels", "engine"),
+    ("path", "changes"),
     [
-        ("compiler/operators/winograd.py", True, False),
-        ("compiler/operators/table.py", True, False),
-        ("formats/dims.py", True, False),
-        ("formats/limits.py", True, True),
-        ("vm/heap.py", False, True),
-        ("compiler/frontend/onnx.py", False, False),
-        ("vm/verify.py", False, False),
-        ("tools/cli.py", False, False),
+        ("compiler/kernels/translate.py", ALL),
+        ("compiler/kernels/elementary.py", ALL),
+        ("vm/translation.py", (True, True, True, True)),
+        ("vm/object_code.py", (True, True, True, True)),
+        ("compiler/kernels/normalization.py", RECORD),
+        ("compiler/operators/table.py", RECORD),
+        ("formats/dims.py", RECORD),
+        ("formats/errors.py", RECORD),
+        ("formats/limits.py", (True, False, False, True)),
+        ("vm/heap.py", (False, False, False, True)),
+        ("vm/entries.py", (False, False, False, True)),
+        ("compiler/frontend/onnx.py", NOTHING),
+        ("vm/verify.py", NOTHING),
+        ("tools/cli.py", NOTHING),
     ],
 )
-def test_an_edit_changes_the_keys_that_it_should(copy, path, kernels, engine):
-    before = keys(copy)
+def test_an_edit_changes_the_keys_that_it_should(copy, before, path, changes):
     edit(copy / path)
-    after = keys(copy)
-    assert [a != b for a, b in zip(before, after, strict=True)] == [kernels, engine]
+    assert tuple(a != b for a, b in zip(before, keys(copy), strict=True)) == changes
+
+
+def test_another_text_of_one_template_is_other_code_of_that_template_alone(copy, before):
+    template = copy / "compiler" / "kernels" / "cumulative.py"
+    template.write_text(template.read_text() + CHANGED_TEXT)
+    assert tuple(a != b for a, b in zip(before, keys(copy), strict=True)) == (True, False, True, False)
+
+
+CHANGED_TEXT = """
+
+_unchanged = lower
+
+
+def lower(definition, target):
+    import dataclasses
+
+    kernel = _unchanged(definition, target)
+    kernel = kernel() if callable(kernel) else kernel
+    return dataclasses.replace(kernel, source=kernel.source + " ")
+"""
+
+
+def test_a_message_is_no_reason_to_build_kernels_again(copy, before):
+    """Errors, names and advice are written in modules that the translator imports, too."""
+    for path in (*SILENT, "compiler/kernels/build.py", "compiler/kernels/kernel.py", "vm/native.py", "vm/cache.py"):
+        edit(copy / path)
+    record, *others = keys(copy)
+    assert record != before[0]
+    assert others == before[1:]
+
+
+# What may be imported of modules that count for nothing, apart from errors
+WORDS = {
+    "formats/choices.py": {"Choices"},
+    "formats/names.py": {"near"},
+    "vm/once.py": {"Lock", "once"},
+}
+
+
+def test_modules_that_count_for_nothing_give_errors_and_words_alone():
+    import ast
+
+    from treadle.formats import errors
+    from treadle.vm import source_lists
+
+    for path in {*source_lists.TRANSLATOR, *source_lists.ENGINE}:
+        for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            folder = Path(path).parent.parts[: len(Path(path).parent.parts) - node.level + 1]
+            module = "/".join((*folder, *(node.module or "").split("."))) + ".py"
+            taken = {alias.name for alias in node.names}
+            if module == "formats/errors.py":
+                assert all(issubclass(getattr(errors, name), TreadleError) for name in taken), path
+            elif module in SILENT:
+                assert taken <= WORDS.get(module, set()), (path, module)
 
 
 def test_the_lists_are_those_of_the_imports():
@@ -68,19 +169,19 @@ def test_the_lists_are_those_of_the_imports():
     assert sources.LISTS.read_text() == sources.lists(), "imports have changed: run `make docs`"
 
 
-@pytest.mark.parametrize("kind", ["KERNELS", "ENGINE"])
+@pytest.mark.parametrize("kind", ["KERNELS", "TRANSLATOR", "ENGINE"])
 def test_each_module_of_the_import_closure_counts_and_no_other(copy, kind):
     from treadle.tools.sources import ROOTS, closure
     from treadle.vm import sources
 
-    listed = closure(ROOTS[kind], copy)
-    before = sources.version(listed, copy)
+    listed = closure(ROOTS[kind], copy, SILENT)
+    before = sources.version(listed, package=copy)
     for path in sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.py")):
         text = (copy / path).read_bytes()
         (copy / path).write_bytes(text + b"#")
-        assert (sources.version(listed, copy) != before) == (path in listed), path
+        assert (sources.version(listed, package=copy) != before) == (path in listed), path
         (copy / path).write_bytes(text)
-    assert sources.version(listed, copy) == before
+    assert sources.version(listed, package=copy) == before
 
 
 def test_imports_of_all_kinds_are_found(tmp_path):
@@ -132,4 +233,4 @@ def test_an_installation_that_lacks_a_module_says_which(tmp_path):
     from treadle.vm import sources
 
     with pytest.raises(TreadleError, match=r"not whole: vm/heap\.py"):
-        sources.version(["vm/heap.py"], tmp_path)
+        sources.version(["vm/heap.py"], package=tmp_path)

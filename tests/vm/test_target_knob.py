@@ -8,7 +8,7 @@ import pytest
 from treadle.compiler.kernels.target import host
 from treadle.formats.errors import TreadleError
 from treadle.vm import native, processes
-from treadle.vm.native import NativeTarget
+from treadle.vm.llvm import NativeTarget
 
 pytestmark = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="names of x86-64")
 

@@ -9,6 +9,7 @@ import functools
 
 import pytest
 from treadle.vm import native
+from treadle.vm.llvm import NativeTarget
 
 X86, ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _ARM_OF_ELF = 183  # EM_AARCH64
@@ -84,10 +85,10 @@ _EVERYWHERE = {
 _NAMES = {"BMI1": "bmi", "SSE4_1": "sse4.1", "SSE4_2": "sse4.2", "PREFETCHW": "prfchw"}
 
 
-def target(cpu: str) -> native.NativeTarget:
+def target(cpu: str) -> NativeTarget:
     """A CPU of the table, with its features spelled out."""
     features = ",".join(f"+{feature}" for feature in sorted(FEATURES[cpu]))
-    return native.NativeTarget(ARM if cpu.startswith(_ARMS) else X86, cpu, features)
+    return NativeTarget(ARM if cpu.startswith(_ARMS) else X86, cpu, features)
 
 
 def needed(code: bytes) -> frozenset[str]:

@@ -10,7 +10,8 @@ from treadle.compiler.kernels.build import build
 from treadle.compiler.kernels.target import of
 from treadle.formats.dtypes import DType
 from treadle.formats.types import tensor
-from treadle.vm import native
+from treadle.vm.llvm import NativeTarget
+from treadle.vm.object_code import compile_object
 
 from . import instruction_sets
 from .harness import ON_X86, TARGET, Builder, definition_of, random_array, run_kernel
@@ -86,8 +87,8 @@ TEXTS_FOR_ARM = {
 @pytest.mark.parametrize("name", TEXTS_FOR_ARM)
 def test_what_instructions_of_arm_need_is_seen(name):
     feature = name.partition(",")[0]
-    target = native.NativeTarget(instruction_sets.ARM, "generic", feature and f"+{feature}")
-    code = native.compile_object(lambda _: [TEXTS_FOR_ARM[name]], ["text"], target)
+    target = NativeTarget(instruction_sets.ARM, "generic", feature and f"+{feature}")
+    code = compile_object(lambda _: [TEXTS_FOR_ARM[name]], ["text"], target)
     assert instruction_sets.needed(code) == ({feature} if feature else set())
 
 

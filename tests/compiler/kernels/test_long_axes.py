@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from treadle.compiler.kernels.target import Target
 from treadle.formats.types import tensor
-from treadle.vm.layout import ARGUMENT_HEAD, NOTE_WORDS
+from treadle.vm.convention import ARGUMENT_HEAD, NOTE_WORDS
 
 from .harness import NARROW, TARGET, Builder, call
 from .trial import failures, kernels

@@ -1,17 +1,16 @@
 """What kernels are told of a CPU, and which tiles of products its registers hold."""
 
 import dataclasses
-from functools import partial
 
 import pytest
 from treadle.compiler.kernels.lower import lower
 from treadle.compiler.kernels.target import of
 from treadle.compiler.kernels.tile import Tile, symbolic_tiles
-from treadle.compiler.kernels.worker import lowered
+from treadle.compiler.kernels.translate import kernel_text
 from treadle.formats.dtypes import DType
 from treadle.formats.primitive import PrimitiveDefinition
 from treadle.formats.types import TensorType
-from treadle.vm.native import NativeTarget, compile_text
+from treadle.vm.llvm import NativeTarget
 
 from .harness import definition_of
 
@@ -88,4 +87,4 @@ def assembly(definition: PrimitiveDefinition, native: NativeTarget) -> str:
     target = of(native)
     kernel = lower(definition, target)
     assert kernel is not None
-    return compile_text(partial(lowered, "k", kernel.source, kernel.lanes), ["k"], target.native, "asm")
+    return kernel_text(kernel.source, kernel.lanes, target.native, "asm")

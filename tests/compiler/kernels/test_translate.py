@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from treadle.compiler.kernels.target import host
 from treadle.compiler.kernels.worker import compile_kernel
 from treadle.formats.errors import CompileError
-from treadle.vm.layout import ARGUMENT_HEAD, STOP_WORD, STOPPED
+from treadle.vm.convention import ARGUMENT_HEAD, STOP_WORD, STOPPED
 from treadle.vm.native import load_object
 
 NATIVE = host().native
