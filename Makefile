@@ -7,13 +7,18 @@ RUN := $(VENV)/bin/python
 # Python's bytecode is kept, whatever the environment says: some thousand processes of the tests import Treadle.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test conformance serve-test cluster-test converters-test tensorflow-test exporters-test throughput cpus networks lint wheel bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test test-all conformance serve-test cluster-test converters-test tensorflow-test exporters-test throughput cpus networks lint wheel bench fuzz coverage-fuzz verifier docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
 
+# tier 1: every behaviour, minutes on two cores without a cache (tests/tiers.py)
 test: $(VENV)/ready
 	$(RUN) -m pytest -n auto --maxprocesses 8
+
+# tier 2: all cases, and properties of all their examples
+test-all: $(VENV)/ready
+	$(RUN) -m pytest -n auto --maxprocesses 8 --all
 
 # the server, with its packages and Triton's own clients, in an environment of its own
 serve-test: $(VENV)/serve/ready

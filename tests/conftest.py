@@ -1,4 +1,8 @@
-"""How tests share a machine: `make test` runs them on several processes (pytest-xdist), those marked `serial` behind all others.
+"""How tests share a machine, and which are run: `make test` runs them on several processes (pytest-xdist), those marked `serial`
+behind all others.
+
+`make test` is tier 1, minutes on two cores without a cache: of tests that take long, the cases that `tests/tiers.py` chooses, and
+properties of fewer examples. `make test-all` (`--all`) runs all. A test that is named on the command line runs whole.
 
 A serial test measures time, memory or threads, and runs while no other test does. The processes agree on that by a lock on a
 file: shared by ordinary tests, exclusive for a serial one.
@@ -9,6 +13,7 @@ Hypothesis judges what programs do, not how long a busy machine takes to draw or
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -19,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from . import tiers
 
 BUILD_ENGINE = "from treadle.vm.core import engine; engine()"
 
@@ -53,6 +60,11 @@ if "TREADLE_EMULATOR" in os.environ:
     emulated.begin()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="tier 2: all cases, and properties of all their examples")
+    parser.addoption("--costs", metavar="FILE", help="writes what each test took, for `tests/tiers.py`")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if (
         signal.getsignal(signal.SIGINT) == signal.SIG_IGN
@@ -65,9 +77,26 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("TREADLE_JOBS", "1")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """ONNX's own cases take seconds to list: nobody waits for them who has not asked."""
+    return (
+        True if collection_path.name == "conformance" and "conformance" not in config.option.markexpr.split() else None
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Serial tests come last: nothing waits for them then."""
+    if not config.getoption("all") and not any("::" in name for name in config.args):
+        kept, left = tiers.parted(items)
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
     items.sort(key=is_serial)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no search for garbage needs to go through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_serial(item: pytest.Item) -> bool:
@@ -76,7 +105,8 @@ def is_serial(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    with turn(getattr(item.config, "workerinput", {}).get("treadle_lock"), alone=is_serial(item)):
+    lock, costs = getattr(item.config, "workerinput", {}).get("treadle_lock"), item.config.getoption("costs")
+    with turn(lock, alone=is_serial(item)), tiers.measured(item, costs):
         return (yield)
 
 
