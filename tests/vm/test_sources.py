@@ -73,7 +73,7 @@ def test_each_module_of_the_import_closure_counts_and_no_other(copy, kind):
     from treadle.tools.sources import ROOTS, closure
     from treadle.vm import sources
 
-    listed = closure(ROOTS[kind], copy)
+    listed = closure(ROOTS[kind], package=copy)
     before = sources.version(listed, copy)
     for path in sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.py")):
         text = (copy / path).read_bytes()
@@ -104,7 +104,7 @@ def test_imports_of_all_kinds_are_found(tmp_path):
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
-    assert closure("a/root.py", tmp_path) == sorted(files.keys() - {"a/typed.py", "a/unused.py", "b/other.py"})
+    assert closure("a/root.py", package=tmp_path) == sorted(files.keys() - {"a/typed.py", "a/unused.py", "b/other.py"})
 
 
 def test_building_a_kernel_runs_modules_of_its_closure_alone(tmp_path):
