@@ -124,9 +124,12 @@ def _resolved(name: str, folders: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _is_import_by_name(node: ast.AST) -> bool:
-    function = node.func if isinstance(node, ast.Call) else None
-    name = getattr(function, "attr", getattr(function, "id", ""))
-    return name in ("import_module", "__import__") and ast.unparse(function) in _IMPORTERS
+    if not isinstance(node, ast.Call):
+        return False
+    name = getattr(
+        node.func, "attr", getattr(node.func, "id", "")
+    )  # most are others: unparsing each would take seconds
+    return name in ("import_module", "__import__") and ast.unparse(node.func) in _IMPORTERS
 
 
 def _called(node: ast.AST, folders: tuple[str, ...]) -> tuple[str, ...] | None:
