@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python
 # Python's bytecode is kept, whatever the environment says: some thousand processes of the tests import Treadle.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all conformance serve-test cluster-test converters-test tensorflow-test exporters-test throughput cpus networks lint wheel bench fuzz coverage-fuzz verifier docs clean
+.PHONY: demo test test-all conformance serve-test cluster-test converters-test tensorflow-test exporters-test throughput cpus networks lint wheel bench fuzz coverage-fuzz verifier golden docs clean
 
 demo: $(VENV)/ready
 	$(RUN) -m treadle.tools.demo
@@ -94,6 +94,10 @@ coverage-fuzz: $(VENV)/fuzzers
 # Each check of the verifier taken out in turn: its tests must notice.
 verifier: $(VENV)/ready
 	$(RUN) -m treadle.tools.verifier_mutants
+
+# Accepts what the compiler makes: hashes of kernels and programs. `.venv/bin/python -m tests.compiler.golden --diff` shows the changes.
+golden: $(VENV)/ready
+	$(RUN) -m tests.compiler.golden
 
 # what is derived of tables, and build/docs/index.html, the site; a warning is an error
 docs: $(VENV)/ready $(VENV)/docs/ready

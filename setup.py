@@ -1,9 +1,12 @@
 """What an installed Treadle has: all that runs and compiles programs, and of `tools` what its users need.
 
-Benchmarks, fuzzers, the zoo and what derives files of the repository stay there. The rest is in pyproject.toml.
+That is what the command line and the demo import (tools/sources.py). Benchmarks, fuzzers, the zoo and what derives files of the
+repository stay there. The rest is in pyproject.toml.
 """
 
+import functools
 import os
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,36 +15,26 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-TOOLS = {
-    "__init__",
-    "arguments",
-    "cli",
-    "debugging",
-    "demo",
-    "digits",
-    "doctor",
-    "execute",
-    "foreign",
-    "inspect",
-    "least_calls",
-    "machine_limits",
-    "maintenance",
-    "operators",
-    "profile",
-    "program_files",
-    "roofline",
-    "serve",
-    "steady",
-}
-INSTALLED = {"treadle": {"__init__", "__main__", "errors"}, "treadle.tools": TOOLS}
+SOURCES = "tools/sources.py"  # imports nothing of Treadle
+
+
+@functools.cache
+def installed() -> dict[str, set[str]]:
+    """The modules of packages that are not installed whole."""
+    tools = runpy.run_path(str(Path(__file__).parent / SOURCES))["shipped"]()
+    return {"treadle": {"__init__", "__main__", "errors"}, "treadle.tools": {Path(each).stem for each in tools}}
 
 
 class BuildPy(build_py):
-    """Leaves out modules of the packages in `INSTALLED` that are not named there."""
+    """Leaves out modules that an installed package does not have."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list:
         modules = super().find_package_modules(package, package_dir)
-        return [each for each in modules if each[1] in INSTALLED.get(package, {each[1]})]
+        return [each for each in modules if each[1] in installed().get(package, {each[1]})]
+
+    def get_source_files(self) -> list:
+        """What the sdist has besides: this file runs there, too."""
+        return [*super().get_source_files(), SOURCES]
 
     def run(self) -> None:
         super().run()

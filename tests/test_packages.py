@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from treadle.tools import digits
+from treadle.tools import cli, digits, sources
 from treadle.vm import core
 
 ROOT = Path(__file__).parents[1]
@@ -252,15 +252,26 @@ def test_errors_are_imported_from_one_module_by_either_name() -> None:
     assert FormatError is treadle.formats.errors.FormatError
 
 
-def test_the_installed_commands_import_nothing_that_stays_behind() -> None:
-    setup = (ROOT / "setup.py").read_text()
-    kept = set(re.findall(r'"(\w+)"', setup[setup.index("TOOLS = {") : setup.index("}\n")]))
-    for name in kept - {"cli"}:  # which takes commands that are not there for developers'
-        text = (ROOT / "tools" / f"{name}.py").read_text()
-        wanted = re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE)
-        wanted += [
-            each
-            for found in re.findall(r"^\s*from \. import (.+)$", text, re.MULTILINE)
-            for each in re.findall(r"\w+", found)
-        ]
-        assert set(wanted) <= kept, name
+def test_all_commands_are_installed_but_those_for_developers(site: Path, tmp_path: Path) -> None:
+    """`--help` imports the modules of all commands."""
+    listed = python(site, "-m", "treadle", "--help", cwd=tmp_path)
+    missing = re.findall(r"^    (\S+) +for developers: in a clone", listed, re.MULTILINE)
+    assert missing == [word for name in cli._FOR_DEVELOPERS for word in cli._COMMANDS[name]]
+
+
+def test_a_tool_that_a_command_imports_is_installed(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "tools/__init__.py": "",
+        "tools/cli.py": '_COMMANDS = {".run": ("run",), ".bench": ("bench",)}\n_FOR_DEVELOPERS = (".bench",)',
+        "tools/run.py": "def run():\n    from .used import use",
+        "tools/used.py": "",
+        "tools/bench.py": "from . import race",
+        "tools/race.py": "",
+        "tools/demo.py": "",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    names = ("__init__", "cli", "run", "used", "demo")
+    assert sources.shipped(tmp_path) == {f"tools/{name}.py" for name in names}

@@ -119,7 +119,7 @@ class Run:
         done = processes.run_program(
             ["bash", "-c", command], capture_output=True, text=True, timeout=_SECONDS, env=_variables()
         )
-        printed = "" if varies else _at_home(done.stdout + done.stderr)
+        printed = "" if varies else _at_home(done.stdout + _without_builds(done.stderr))
         return f"$ {found[1]}\n{found[2] if varies else _cut(printed, found[2])}"
 
     def _serve(self, command: str) -> None:
@@ -131,7 +131,7 @@ class Run:
             )
         self.servers.append(server)
         end = time.monotonic() + _SECONDS
-        while not log.stat().st_size:
+        while not _without_builds(log.read_text(encoding="utf-8", errors="replace")):
             if server.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{command} said nothing and ended with {server.poll()}")
             time.sleep(0.1)
@@ -145,6 +145,11 @@ def _variables() -> dict[str, str]:
         "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', '')}",
         "COLUMNS": "120",
     }
+
+
+def _without_builds(text: str) -> str:
+    """What a command says but for what it compiles, which the cache decides about."""
+    return re.sub(r"^treadle: compiling .*\n", "", text, flags=re.MULTILINE)
 
 
 def _at_home(text: str) -> str:

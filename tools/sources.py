@@ -1,7 +1,8 @@
-"""Derives vm/source_lists.py: the modules that decide about what the cache keeps, which is what a module imports, and so on.
+"""Which modules of the package import which, found in their text: derives vm/source_lists.py, the modules that decide about what
+the cache keeps, and tells setup.py which tools an installed package needs.
 
-Imports are found in the text, also those within functions; those for type checkers alone are none. The packages that a module
-lies in are run before it, so they count as imported.
+Imports within functions count; those for type checkers alone do not. The packages that a module lies in are run before it, so
+they count as imported. setup.py runs this file alone: it imports nothing of the package.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Set
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).parent.parent
 LISTS = PACKAGE / "vm" / "source_lists.py"
@@ -35,22 +37,62 @@ SILENT = {
     "vm/once.py",
 }
 
+# Where users of an installed package begin, besides the commands in the table of the command line
+_COMMAND_LINE, _DEMO = "tools/cli.py", "tools/demo.py"
+
+_NAME = "treadle"  # of the package, whatever the name of the checkout is
+_IMPORTERS = ("importlib.import_module", "import_module", "__import__")
+
 _HEAD = '''"""The modules that decide about what the cache keeps. Derived by tools/sources.py: run `make docs`."""
 '''
 
 
-def closure(root: str, package: Path = PACKAGE, silent: Set[str] = frozenset()) -> list[str]:
-    """The modules of the package that a module imports, and those import, as paths in the package; without `silent` ones."""
-    waiting, found = [root], set[str]()
+def closure(*roots: str, package: Path = PACKAGE, silent: Set[str] = frozenset()) -> list[str]:
+    """The modules of the package that some modules import, and those import, as paths in the package; without `silent` ones."""
+    waiting, found = list(roots), set[str]()
     while waiting:
         path = waiting.pop()
         if path not in found and path not in silent:
             found.add(path)
             folders = Path(path).parent.parts
             waiting += [_path((*folders[:depth], "__init__")) for depth in range(len(folders) + 1)]
-            tree = ast.parse((package / path).read_text(encoding="utf-8"))
-            waiting += [each for name in _imported(tree, folders) if (each := _module(name, package))]
+            waiting += imports(path, package)
     return sorted(found)
+
+
+def imports(path: str, package: Path = PACKAGE) -> list[str]:
+    """The modules of the package that one of them imports itself."""
+    names = _imported(_tree(path, package), Path(path).parent.parts)
+    paths = (_module(name, package) or _home(name, package) for name in names)
+    return list(dict.fromkeys(filter(None, paths)))
+
+
+def imports_by_variable(path: str, package: Path = PACKAGE) -> bool:
+    """Whether a module imports others by names that its text does not hold, which `imports` cannot find."""
+    folders = Path(path).parent.parts
+    calls = (node for node in ast.walk(_tree(path, package)) if _is_import_by_name(node))
+    return any(_called(node, folders) is None for node in calls)
+
+
+def shipped(package: Path = PACKAGE) -> set[str]:
+    """The tools that an installed package has: all that the demo and the commands import, but those that are for developers."""
+    commands, others = (constant(_COMMAND_LINE, name, package) for name in ("_COMMANDS", "_FOR_DEVELOPERS"))
+    roots = [_COMMAND_LINE, _DEMO, *(f"tools/{name.lstrip('.')}.py" for name in commands if name not in others)]
+    return {path for path in closure(*roots, package=package) if path.startswith("tools/")}
+
+
+def constant(path: str, name: str, package: Path = PACKAGE) -> Any:
+    """The value that a module gives to a name by a literal; {} where it gives none."""
+    for node in _tree(path, package).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if [each.id for each in targets if isinstance(each, ast.Name)] == [name]:
+            assert isinstance(node, ast.Assign)
+            return ast.literal_eval(node.value)
+    return {}
+
+
+def _tree(path: str, package: Path) -> ast.Module:
+    return ast.parse((package / path).read_text(encoding="utf-8"))
 
 
 def _path(parts: tuple[str, ...]) -> str:
@@ -63,6 +105,14 @@ def _module(name: tuple[str, ...], package: Path) -> str:
     return next((path for path in paths if (package / path).is_file()), "")
 
 
+def _home(name: tuple[str, ...], package: Path) -> str:
+    """The path of the module that a package imports when a name of its table `_HOMES` is first used; "" for other names."""
+    folder = name[:-1]
+    path = _path((*folder, "__init__"))
+    home = constant(path, "_HOMES", package).get(name[-1], "") if name and (package / path).is_file() else ""
+    return _module(_resolved(home, folder) or (), package) if home else ""
+
+
 def _imported(tree: ast.AST, folders: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """The names of what may be a module of the package, relative to it."""
     waiting: list[ast.AST] = [tree]
@@ -71,11 +121,49 @@ def _imported(tree: ast.AST, folders: tuple[str, ...]) -> Iterator[tuple[str, ..
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             waiting += node.orelse
             continue
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = folders[: len(folders) - node.level + 1] + tuple(node.module.split(".") if node.module else ())
-            yield base
-            yield from ((*base, alias.name) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = _resolved("." * node.level + (node.module or ""), folders)
+            if base is not None:
+                yield base
+                yield from ((*base, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name for alias in node.names if (name := _resolved(alias.name, folders)) is not None)
+        elif _is_import_by_name(node) and (called := _called(node, folders)):
+            yield called
         waiting += ast.iter_child_nodes(node)
+
+
+def _resolved(name: str, folders: tuple[str, ...]) -> tuple[str, ...] | None:
+    """A module's name relative to the package, as a module in these folders says it; None for other packages."""
+    bare = name.lstrip(".")
+    level, parts = len(name) - len(bare), tuple(filter(None, bare.split(".")))
+    if level:
+        return folders[: len(folders) - level + 1] + parts
+    return parts[1:] if parts[:1] == (_NAME,) else None
+
+
+def _is_import_by_name(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = getattr(
+        node.func, "attr", getattr(node.func, "id", "")
+    )  # most are others: unparsing each would take seconds
+    return name in ("import_module", "__import__") and ast.unparse(node.func) in _IMPORTERS
+
+
+def _called(node: ast.AST, folders: tuple[str, ...]) -> tuple[str, ...] | None:
+    """What `importlib.import_module` is told to import: () for another package's module, None where only a run tells."""
+    assert isinstance(node, ast.Call)
+    (name, *_) = node.args
+    text = ""
+    for part in name.values if isinstance(name, ast.JoinedStr) else [name]:
+        if isinstance(part, ast.Constant):
+            text += str(part.value)
+        elif isinstance(part, ast.FormattedValue) and ast.unparse(part.value) == "__package__":
+            text += ".".join((_NAME, *folders))
+        else:
+            return None
+    return _resolved(text, folders) or ()
 
 
 def lists() -> str:

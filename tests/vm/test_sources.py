@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import treadle
 from treadle.formats.errors import TreadleError
-from treadle.tools.sources import SILENT
+from treadle.tools.sources import SILENT, imports_by_variable
 
 PACKAGE = Path(treadle.__file__).parent
 FOLDERS = ("formats", "vm", "compiler", "tools")
@@ -151,6 +151,7 @@ def test_modules_that_count_for_nothing_give_errors_and_words_alone():
     from treadle.vm import source_lists
 
     for path in {*source_lists.TRANSLATOR, *source_lists.ENGINE}:
+        assert not imports_by_variable(path)
         for node in ast.walk(ast.parse((PACKAGE / path).read_text())):
             if not isinstance(node, ast.ImportFrom) or not node.level:
                 continue
@@ -174,7 +175,7 @@ def test_each_module_of_the_import_closure_counts_and_no_other(copy, kind):
     from treadle.tools.sources import ROOTS, closure
     from treadle.vm import sources
 
-    listed = closure(ROOTS[kind], copy, SILENT)
+    listed = closure(ROOTS[kind], package=copy, silent=SILENT)
     before = sources.version(listed, package=copy)
     for path in sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*.py")):
         text = (copy / path).read_bytes()
@@ -205,7 +206,7 @@ def test_imports_of_all_kinds_are_found(tmp_path):
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
-    assert closure("a/root.py", tmp_path) == sorted(files.keys() - {"a/typed.py", "a/unused.py", "b/other.py"})
+    assert closure("a/root.py", package=tmp_path) == sorted(files.keys() - {"a/typed.py", "a/unused.py", "b/other.py"})
 
 
 def test_building_a_kernel_runs_modules_of_its_closure_alone(tmp_path):

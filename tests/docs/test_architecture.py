@@ -1,0 +1,109 @@
+"""What folders import is what the table of docs/architecture.md says, imports within functions and by name included."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from treadle.tools import sources
+
+ROOT = Path(__file__).parents[2]
+
+# "The runtime objects" of `vm`: what the compiler may import of the machine
+OF_VM = {
+    "__init__",
+    "claims",
+    "convention",
+    "frontend",
+    "generation",
+    "intrinsics",
+    "knobs",
+    "library",
+    "llvm",
+    "native",
+}
+OF_VM |= {"object_code", "once", "processes", "processors", "sources", "translation", "values", "verify"}
+
+# Modules that import by names which are not in their own text, and what these are
+BY_VARIABLE = {
+    "formats/executable.py": "the package says which module links libraries (formats.library_writer)",
+    "formats/library.py": "the package says which module shows kernels (formats.kernel_sources)",
+    "vm/library.py": "the package says which module builds kernels (vm.compiler_name)",
+    "vm/load_module.py": "modules of vm, and what users register (_LOADERS)",
+    "vm/internals.py": "names within Numba and NumPy",
+    "debug/__init__.py": "its own modules (_HOMES)",
+    "cluster/__init__.py": "its own modules (_HOMES)",
+}
+
+
+def rows() -> dict[str, str]:
+    """The table: a folder and what it imports, in words."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text[text.index("| folder | its one job | imports |") :].partition("\n\n")[0]
+    found = re.findall(r"^\| `(\w+)/` \|.*\| (.+) \|$", table, re.MULTILINE)
+    return {folder: words for folder, words in found if folder != "tests"}
+
+
+def allowed(folder: str) -> set[str]:
+    words, named = rows()[folder], set(re.findall(r"`(\w+)`", rows()[folder]))
+    if words.startswith("all"):
+        return rows().keys() - named
+    assert named or words == "nothing of ours", words
+    return named | {folder}
+
+
+def modules(folder: str) -> list[str]:
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py"))
+
+
+def test_the_table_has_every_folder_of_the_package() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert rows().keys() == set(re.findall(r'^    "treadle\.(\w+)[".]', text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("folder", rows())
+def test_a_folder_imports_what_the_table_says(folder: str) -> None:
+    wrong = [
+        f"{path} imports {each}"
+        for path in modules(folder)
+        for each in sources.imports(path)
+        if "/" in each and each.partition("/")[0] not in allowed(folder)
+    ]
+    assert not wrong, f"docs/architecture.md lets {folder} import {rows()[folder]}; " + "; ".join(wrong)
+
+
+def test_the_compiler_imports_the_runtime_objects_of_the_machine_alone() -> None:
+    found = {
+        Path(each).stem: path for path in modules("compiler") for each in sources.imports(path) if each[:3] == "vm/"
+    }
+    assert found.keys() == OF_VM, f"imported by, of each one: {found}"
+
+
+def test_what_no_text_tells_is_known() -> None:
+    """Folders that may import all need no reasons."""
+    folders = [folder for folder in rows() if rows()[folder] != "all"]
+    found = {path for folder in folders for path in modules(folder) if sources.imports_by_variable(path)}
+    assert found == BY_VARIABLE.keys()
+
+
+def test_imports_of_all_kinds_count(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": '_HOMES = {"compile": ".compiler.driver"}',
+        "compiler/__init__.py": "",
+        "compiler/driver.py": "",
+        "vm/__init__.py": "",
+        "vm/a.py": "import treadle.b\nfrom treadle.c import x\nimport numpy",
+        "vm/lazily.py": "def f():\n    from .. import compile",
+        "vm/by_name.py": 'import importlib\nimportlib.import_module(f"{__package__}.a"), importlib.import_module("numpy")',
+        "vm/by_variable.py": "import importlib\nname = 'a'\nimportlib.import_module(name)",
+        "b.py": "",
+        "c.py": "",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert set(sources.imports("vm/a.py", tmp_path)) == {"b.py", "c.py"}
+    assert set(sources.imports("vm/lazily.py", tmp_path)) == {"__init__.py", "compiler/driver.py"}
+    assert sources.imports("vm/by_name.py", tmp_path) == ["vm/a.py"]
+    assert [path for path in files if sources.imports_by_variable(path, tmp_path)] == ["vm/by_variable.py"]
