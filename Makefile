@@ -22,7 +22,7 @@ test-all: $(VENV)/ready
 
 # the server, with its packages and Triton's own clients, in an environment of its own
 serve-test: $(VENV)/serve/ready
-	$(VENV)/serve/bin/python -m pytest tests/serve tests/cluster/test_serving_page.py tests/docs -n auto --maxprocesses 8
+	$(VENV)/serve/bin/python -m pytest --all tests/serve tests/cluster/test_serving_page.py tests/docs -n auto --maxprocesses 8
 
 # the kernels on other CPUs, under QEMU's emulation; CPUS="--all" or names, for instance CPUS="sse2 haswell"
 cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
@@ -30,22 +30,22 @@ cpus: $(VENV)/cpus/numpy-sse2 $(VENV)/cpus/aarch64
 
 # map_batches on Ray and Dask, and the servers that have adapters; what needs none of their packages is in `make test`
 cluster-test: $(VENV)/cluster/ready $(VENV)/mlserver/ready
-	$(VENV)/cluster/bin/python -m pytest -m "" $(addprefix tests/cluster/test_,ray.py dask.py kserve.py litserve.py serving_page.py) \
+	$(VENV)/cluster/bin/python -m pytest --all -m "" $(addprefix tests/cluster/test_,ray.py dask.py kserve.py litserve.py serving_page.py) \
 		tests/cluster/test_local.py::test_one_of_two_workers_killed_amid_10000_batches \
 		tests/cluster/test_local.py::test_workers_killed_at_random_amid_10000_batches
-	$(VENV)/mlserver/bin/python -m pytest tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py -k mlserver
+	$(VENV)/mlserver/bin/python -m pytest --all tests/cluster/test_mlserver.py tests/cluster/test_serving_page.py -k mlserver
 
 # models as the converters of scikit-learn, LightGBM and XGBoost write them, against these libraries
 converters-test: $(VENV)/converters/ready
-	$(VENV)/converters/bin/python -m pytest tests/converters
+	$(VENV)/converters/bin/python -m pytest --all tests/converters
 
 # models as tf2onnx and Keras write them, against TensorFlow
 tensorflow-test: $(VENV)/tensorflow/ready
-	$(VENV)/tensorflow/bin/python -m pytest tests/converters/test_tensorflow.py
+	$(VENV)/tensorflow/bin/python -m pytest --all tests/converters/test_tensorflow.py
 
 # models as torch's exporters write them
 exporters-test: $(VENV)/exporters/ready
-	$(VENV)/exporters/bin/python -m pytest tests/compiler/test_exported_models.py
+	$(VENV)/exporters/bin/python -m pytest --all tests/compiler/test_exported_models.py
 
 # requests a second under load, against LitServe and MLServer around onnxruntime; 8 minutes
 RIVALS := litserve-rival mlserver-rival
@@ -55,10 +55,10 @@ throughput: $(VENV)/serve/ready $(RIVALS:%=$(VENV)/%/ready)
 # ONNX's own cases for backends, with an empty cache
 conformance: $(VENV)/ready
 	rm -rf build/conformance
-	TREADLE_CACHE=$(CURDIR)/build/conformance $(RUN) -m pytest -n auto --maxprocesses 8 -m conformance tests/conformance
+	TREADLE_CACHE=$(CURDIR)/build/conformance $(RUN) -m pytest --all -n auto --maxprocesses 8 -m conformance tests/conformance
 
 networks: $(VENV)/ready
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest --all -m slow
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

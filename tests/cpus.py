@@ -95,7 +95,7 @@ def run(cpu: Cpu, everything: bool) -> int:
     options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-o", f"timeout={LIMIT}"]
     options += ["-m", "slow or not slow"] * everything
     process = subprocess.Popen(
-        [*emulator(cpu), python(cpu), "-m", "pytest", *options, *tests],
+        [*emulator(cpu), python(cpu), "-m", "pytest", "--all", *options, *tests],
         cwd=ROOT,
         env=environment(cpu),
         stdout=subprocess.PIPE,
