@@ -87,11 +87,11 @@ def _is_short(node: ast.For) -> bool:
     return all(isinstance(number, int) and abs(number) <= _FEW_ROUNDS for number in numbers)
 
 
-def _depths(nodes: Iterable[ast.AST], found: dict[ast.AST, int]) -> int:
+def _depths(statements: Iterable[ast.stmt], found: dict[ast.AST, int]) -> int:
     """How deep loops are nested in there; in each of them likewise, in `found`."""
     deepest = 0
-    for each in nodes:
-        depth = _depths(ast.iter_child_nodes(each), found)
+    for each in statements:
+        depth = _depths([*getattr(each, "body", ()), *getattr(each, "orelse", ())], found)
         if isinstance(each, (ast.For, ast.While)):
             found[each] = depth
             depth += 1
