@@ -28,7 +28,7 @@ from ..formats import dims
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.types import TensorType
 from ..vm.layout import ARGUMENT_HEAD, NOTE_WORDS, STOPPED, WORD
-from .kernel_memory import NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
+from .kernel_memory import DEFINED, MADE_OF_UNWRITTEN, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
 from .kernel_vectors import Access, Vector, divided, quotient, rest, vocabulary, wrapped
 
 MAX_ROUNDS = 1 << 24  # of all loops of a call: a text whose loops do not end is a fault
@@ -44,6 +44,7 @@ class Ran:
 
     code: int  # 0, or what `vm/failures.py` words
     outputs: list[np.ndarray]
+    undefined: list[np.ndarray]  # of each output, which elements are made of memory that nobody wrote
     asked: int  # into how many parts the kernel wants to be split for two threads
 
 
@@ -51,14 +52,14 @@ class Ran:
 class Step:
     """A line of a kernel's text that was executed."""
 
-    part: int  # -1: the kernel is asked for the number of parts
+    part: int
     line: int
     text: str
     values: dict[str, str]  # what the line assigned
 
     def __str__(self) -> str:
         values = ", ".join(f"{name} = {value}" for name, value in self.values.items())
-        return f"{self.line:4} {self.text}" + (f"    # {values}" if values else "")
+        return f"{self.line:4} {self.text}" + (f"    # {values}" if values not in ("", self.text) else "")
 
 
 Watch = Callable[[Step], Union[bool, None]]  # False: no more steps are wanted
@@ -74,12 +75,14 @@ def run_kernel(
     threads: int = 1,
     order: Iterable[int] | None = None,
     offset: int = 4,
+    spare_lanes: bool = False,
     watch: Watch | None = None,
     debugger: Any = None,
 ) -> Ran:
     """Runs a kernel on arrays of the types of the definition's parameters, part after part in this `order` (by default from the
     first to the last), of which each of the `threads`, with scratch memory of its own, takes one in turn. Tensors lie `offset`
-    bytes behind a multiple of 64. `watch` is told of each line; `debugger`, a `pdb.Pdb`, is entered at the first.
+    bytes behind a multiple of 64. With `spare_lanes`, elements of the results may be made of memory that nobody wrote: those
+    of blocked images behind their last channel. `watch` is told of each line; `debugger`, a `pdb.Pdb`, is entered at the first.
 
     Raises KernelFaultError where the text breaks the convention: for what it says itself, for outputs that are not
     written whole, and for results that nobody wrote.
@@ -91,8 +94,8 @@ def run_kernel(
         codes = [call.part(part, turn % threads) for turn, part in enumerate(range(parts) if order is None else order)]
     code = max(codes, default=0)
     if code == 0:
-        call.check_outputs()
-    return Ran(code, call.outputs, asked)
+        call.check_outputs(spare_lanes)
+    return Ran(code, call.outputs, call.undefined(), asked)
 
 
 class _Call:
@@ -210,7 +213,7 @@ class _Call:
             if self.debugger is not None and part >= 0:
                 with _shown(self._file, self.kernel.source):
                     result = self.debugger.runcall(self._function, *arguments)
-            elif self.watch is not None:
+            elif self.watch is not None and part >= 0:
                 result = _Watching(self, part, self.watch).run(arguments)
             else:
                 result = self._function(*arguments)
@@ -260,18 +263,24 @@ class _Call:
         text = self.memory.named(value) if type(value) is int else repr(value)
         return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
-    def check_outputs(self) -> None:
+    def _states(self) -> Iterator[tuple[Region, np.ndarray]]:
+        """Of each output, what its elements are: the worst of their bytes."""
+        for region, output in zip(self._results, self.outputs, strict=True):
+            state = np.zeros(region.size, np.uint8) if region.state is None else region.state
+            yield region, state.reshape(*output.shape, output.dtype.itemsize).max(-1)
+
+    def check_outputs(self, spare_lanes: bool) -> None:
         """All of every output has been written, and with what is defined. Raises KernelFaultError."""
-        for region, shape, type_ in zip(self._results, self._shapes, self.definition.results, strict=True):
-            assert region.state is not None or not region.size
-            if region.state is None or not region.state.any():
-                continue
-            elements = region.state.reshape(-1, type_.dtype.itemsize).max(1)
-            first = int(elements.argmax())
-            place = [int(index) for index in np.unravel_index(first, shape)]
-            how = "never written" if elements[first] == UNWRITTEN else "made of memory that nobody wrote"
-            count = np.count_nonzero(elements)
-            raise self.wrong(f"of {region.name}, {count} of {len(elements)} elements are not right: {place} is {how}")
+        for region, state in self._states():
+            for wrong, how in ((UNWRITTEN, "never written"), (MADE_OF_UNWRITTEN, "made of memory that nobody wrote")):
+                is_wrong = state == wrong
+                if is_wrong.any() and not (spare_lanes and wrong == MADE_OF_UNWRITTEN):
+                    first = np.argwhere(is_wrong)[0].tolist()
+                    count = np.count_nonzero(is_wrong)
+                    raise self.wrong(f"of {region.name}, {count} of {state.size} elements are {how}, such as {first}")
+
+    def undefined(self) -> list[np.ndarray]:
+        return [state != DEFINED for _, state in self._states()]
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

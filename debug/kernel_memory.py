@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,10 @@ class KernelFaultError(ExecutionError):
         where = f"kernel {kernel!r}, line {line}, part {part}" if line else f"kernel {kernel!r}"
         shown = f"\n    {line}: {text}" if line else ""
         super().__init__(f"{where}: {reason}{shown}" + (f"\n    where {values}" if values else ""))
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        places = {name: getattr(self, name) for name in ("kernel", "line", "text", "part", "variables")}
+        return partial(type(self), **places), (self.reason,)
 
 
 class Fault(Exception):

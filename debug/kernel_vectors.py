@@ -26,6 +26,7 @@ Function = Callable[..., Any]
 
 _WORD = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
+_SHOWN_LANES = 8
 _SIGN, _MODULUS = 1 << 63, 1 << 64
 
 
@@ -49,10 +50,13 @@ class Vector:
         raise Fault("a vector decides no branch; any_lane and all_lanes do")
 
     def __repr__(self) -> str:
-        shown = [str(element) for element in self.array.tolist()]
+        shown = [f"{lane:g}" if isinstance(lane, float) else str(lane) for lane in self.array.tolist()]
         if self.undefined is not None:
             shown = ["?" if lost else text for text, lost in zip(shown, self.undefined, strict=True)]
-        return f"{self.array.dtype.name}[{' '.join(shown)}]"
+        if len(set(shown)) == 1:
+            shown = [f"all {shown[0]}"]
+        rest = " …" if len(shown) > _SHOWN_LANES else ""
+        return f"{self.array.dtype.name}[{' '.join(shown[:_SHOWN_LANES])}{rest}]"
 
     def defined(self, what: str) -> np.ndarray:
         """The array, of which a scalar, a branch or an address depends. Raises Fault where a lane is undefined."""
@@ -740,7 +744,7 @@ class Access:
         self.memory.is_streaming = False
 
     def load(self, dtype: np.dtype, address: int, offset: int) -> Value:
-        return self._scalar(dtype, wrapped(address + offset), min(MOST_ALIGNMENT, dtype.itemsize))
+        return self._scalar(dtype, wrapped(address + offset), 1)
 
     def _scalar(self, dtype: np.dtype, address: int, alignment: int) -> Value:
         data, state = self.memory.read(address, dtype.itemsize, alignment)
@@ -751,7 +755,7 @@ class Access:
     def store(self, dtype: np.dtype, address: int, offset: int, value: Value) -> None:
         data = np.asarray(element(value, dtype)).reshape(1).view(np.uint8)
         lost = np.ones(len(data), np.bool_) if _is_lost(value) else None
-        self.memory.write(wrapped(address + offset), data, min(MOST_ALIGNMENT, dtype.itemsize), lost)
+        self.memory.write(wrapped(address + offset), data, 1, lost)
 
     def word(self, address: int, index: int) -> int:
         return self._scalar(_WORD, wrapped(address + 8 * index), 8)

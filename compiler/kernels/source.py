@@ -10,6 +10,7 @@ from ...formats.tuning import Tuning
 from ...vm import library
 from ...vm.native import compile_text
 from ..check import check_definition
+from .kernel import Kernel
 from .lower import lower
 from .target import host
 from .worker import lowered
@@ -21,6 +22,15 @@ def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> st
     Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
     is asked for.
     """
+    kernel = get_kernel(definition, tuning)
+    if form == "python":
+        return kernel.source
+    native = host().native
+    return compile_text({"kernel": partial(lowered, "kernel", kernel.source, kernel.lanes)}, native, form)
+
+
+def get_kernel(definition: PrimitiveDefinition, tuning: Tuning) -> Kernel:
+    """The kernel itself. Raises as `get_source`."""
     check_definition(definition)
     target = host()
     _, (variant,) = library.variant_keys([definition], target.key, tuning.get(target.key, {}))
@@ -28,6 +38,4 @@ def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> st
     if kernel is None:
         operators = ", ".join(node.operator for node in definition.nodes)
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")
-    if form == "python":
-        return kernel.source
-    return compile_text({"kernel": partial(lowered, "kernel", kernel.source, kernel.lanes)}, target.native, form)
+    return kernel
