@@ -14,10 +14,12 @@ import linecache
 import math
 import re
 import sys
+from bdb import BdbQuit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Union
 
@@ -26,16 +28,14 @@ import numpy as np
 from ..compiler.kernels.kernel import Kernel
 from ..formats import dims
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.types import TensorType
 from ..vm.layout import ARGUMENT_HEAD, NOTE_WORDS, STOPPED, WORD
-from .kernel_memory import DEFINED, MADE_OF_UNWRITTEN, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
-from .kernel_vectors import Access, Vector, divided, quotient, rest, vocabulary, wrapped
+from .kernel_memory import DEFINED, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
+from .kernel_vectors import Access, divided, quotient, rest, vocabulary, wrapped
 
 MAX_ROUNDS = 1 << 24  # of all loops of a call: a text whose loops do not end is a fault
 
 _MOST_SHOWN = 120  # characters of a value
 _HIDDEN = "__"  # names that the text gets beside its vocabulary begin so
-_ENDLESS = f"loops take more than {MAX_ROUNDS} rounds: does one not end?"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def run_kernel(
     of blocked images behind their last channel. `watch` is told of each line; `debugger`, a `pdb.Pdb`, is entered at the first.
 
     Raises KernelFaultError where the text breaks the convention: for what it says itself, for outputs that are not
-    written whole, and for results that nobody wrote.
+    written whole, and for results that nobody wrote; BdbQuit where the debugger is left.
     """
     call = _Call(kernel, definition, arrays, sizes or {}, parts, threads, offset)
     call.watch, call.debugger = watch, debugger
@@ -127,6 +127,7 @@ class _Call:
         ]
         self._lay_out(arrays, [sizes[name] for name in definition.variables], threads, offset)
         self._file = f"<kernel {kernel.description or 'without a title'}>"
+        self.memory.line = self._executed_line
         self._function = self._compiled()
 
     def _lay_out(self, arrays: Sequence[np.ndarray], variables: Sequence[int], threads: int, offset: int) -> None:
@@ -182,17 +183,15 @@ class _Call:
         """`range` of words; no rounds for steps of 0."""
         if len(bounds) == 3 and bounds[2] == 0:
             return range(0)
-        rounds = range(*map(int, bounds))
-        self._rounds += len(rounds) if rounds else 0
-        if self._rounds > MAX_ROUNDS:
-            raise Fault(_ENDLESS)
+        rounds = range(*map(index, bounds))
+        self._round(len(rounds))
         return rounds
 
-    def _round(self) -> bool:
-        """A round of a `while` loop."""
-        self._rounds += 1
+    def _round(self, count: int = 1) -> bool:
+        """Rounds of a loop begin."""
+        self._rounds += count
         if self._rounds > MAX_ROUNDS:
-            raise Fault(_ENDLESS)
+            raise Fault(f"loops take more than {MAX_ROUNDS} rounds: does one not end?")
         return True
 
     # ---- calls ----
@@ -213,6 +212,8 @@ class _Call:
             if self.debugger is not None and part >= 0:
                 with _shown(self._file, self.kernel.source):
                     result = self.debugger.runcall(self._function, *arguments)
+                if result is None and self.debugger.quitting:
+                    raise BdbQuit
             elif self.watch is not None and part >= 0:
                 result = _Watching(self, part, self.watch).run(arguments)
             else:
@@ -221,13 +222,21 @@ class _Call:
             raise self._fault(error) from error
         if self.memory.is_streaming:
             raise self.wrong(f"part {part} has written past the caches (vstream), and does not end with streamed()")
-        if isinstance(result, (Vector, float)) or (result == STOPPED and part >= 0):
+        if not isinstance(result, int) or (result == STOPPED and part >= 0):
             raise self.wrong(f"part {part} of {parts} returns {result}; a kernel returns 0 or a failure's code")
         return int(result)
 
-    def wrong(self, reason: str) -> KernelFaultError:
-        """What is wrong with the call, of no one line."""
-        return KernelFaultError(reason, kernel=self.kernel.description, line=0, text="", part="", variables={})
+    def wrong(self, reason: str, line: int = 0) -> KernelFaultError:
+        """What is wrong after the call."""
+        return KernelFaultError(
+            reason, kernel=self.kernel.description, line=line, text=self.line(line), part="", variables={}
+        )
+
+    def _executed_line(self) -> int:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_filename != self._file:
+            frame = frame.f_back
+        return 1 if frame is None else frame.f_lineno
 
     def _fault(self, error: Exception) -> KernelFaultError:
         """Where in the text an operation failed, and what the names of that line hold."""
@@ -264,20 +273,24 @@ class _Call:
         return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
     def _states(self) -> Iterator[tuple[Region, np.ndarray]]:
-        """Of each output, what its elements are: the worst of their bytes."""
+        """Of each output, what its elements hold: what the worst of their bytes do."""
         for region, output in zip(self._results, self.outputs, strict=True):
-            state = np.zeros(region.size, np.uint8) if region.state is None else region.state
-            yield region, state.reshape(*output.shape, output.dtype.itemsize).max(-1)
+            state = np.zeros(region.size, np.int32) if region.state is None else region.state
+            state = state.reshape(*output.shape, output.dtype.itemsize)
+            yield region, np.where(state.min(-1) == UNWRITTEN, UNWRITTEN, state.max(-1))
 
     def check_outputs(self, spare_lanes: bool) -> None:
         """All of every output has been written, and with what is defined. Raises KernelFaultError."""
         for region, state in self._states():
-            for wrong, how in ((UNWRITTEN, "never written"), (MADE_OF_UNWRITTEN, "made of memory that nobody wrote")):
-                is_wrong = state == wrong
-                if is_wrong.any() and not (spare_lanes and wrong == MADE_OF_UNWRITTEN):
-                    first = np.argwhere(is_wrong)[0].tolist()
+            wrong = {"never written": state == UNWRITTEN}
+            if not spare_lanes:
+                wrong["made of memory that nobody wrote"] = state > DEFINED
+            for how, is_wrong in wrong.items():
+                if is_wrong.any():
+                    first = tuple(np.argwhere(is_wrong)[0].tolist())
                     count = np.count_nonzero(is_wrong)
-                    raise self.wrong(f"of {region.name}, {count} of {state.size} elements are {how}, such as {first}")
+                    reason = f"of {region.name}, {count} of {state.size} elements are {how}, such as {list(first)}"
+                    raise self.wrong(reason, max(0, int(state[first])))
 
     def undefined(self) -> list[np.ndarray]:
         return [state != DEFINED for _, state in self._states()]
@@ -327,8 +340,8 @@ def _code(source: str, file: str) -> tuple[CodeType, frozenset[str]]:
 
 
 class _AsProcessor(ast.NodeTransformer):
-    """Lets words wrap around where their sum is used, and divisions by 0 give 0. Sums, products and bits of words are wrapped once,
-    at the end: that changes nothing, since the lowest 64 bits of the result depend on no others."""
+    """Lets words wrap around, and divisions by 0 give 0. Sums, products and bits of words are wrapped once, at the end: the
+    lowest 64 bits of the result depend on no others."""
 
     _RING = (ast.Add, ast.Sub, ast.Mult, ast.LShift, ast.BitAnd, ast.BitOr, ast.BitXor)
     _DIVISIONS: Mapping[type, str] = {ast.FloorDiv: "quotient", ast.Mod: "rest", ast.Div: "divided"}
@@ -413,9 +426,7 @@ class _Watching:
 
     def _tell(self, frame: FrameType) -> None:
         values = frame.f_locals
-        shown = {
-            name: self._call.shown(values[name]) for name in self._assigned.get(self._line, ()) if name in values
-        }
+        shown = {name: self._call.shown(values[name]) for name in self._assigned.get(self._line, ()) if name in values}
         step = Step(self._part, self._line, self._call.line(self._line), shown)
         self._is_on = self._watch(step) is not False
 

@@ -7,7 +7,7 @@ it: an access out of bounds, a value made of memory that nobody wrote, and a rac
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 
 from ..formats.errors import ExecutionError
 
-_WINDOW = 40  # bits of the addresses that belong to one region: what runs out of it by less than 2^39 bytes is still named
+_WINDOW = (
+    40  # bits of the addresses that belong to one region: what runs out of it by less than 2^39 bytes is still named
+)
 MOST_ALIGNMENT = 4  # bytes; tensors from outside are aligned to no more, whatever their elements
 
-# Of a byte: what it holds
-DEFINED, UNWRITTEN, MADE_OF_UNWRITTEN = 0, 1, 2
+# Of a byte: what it holds. Other numbers are the line that wrote there what is made of memory that nobody wrote
+DEFINED, UNWRITTEN = 0, -1
 
 # Who wrote or read a byte, beside the parts, which count from 0
 NOBODY, SEVERAL = -1, -2
@@ -35,7 +37,7 @@ class KernelFaultError(ExecutionError):
         self.reason, self.kernel, self.line, self.text, self.part = reason, kernel, line, text, part
         self.variables = dict(variables)
         values = ", ".join(f"{name} = {value}" for name, value in self.variables.items())
-        where = f"kernel {kernel!r}, line {line}, part {part}" if line else f"kernel {kernel!r}"
+        where = f"kernel {kernel!r}" + (f", line {line}" if line else "") + (f", part {part}" if part else "")
         shown = f"\n    {line}: {text}" if line else ""
         super().__init__(f"{where}: {reason}{shown}" + (f"\n    where {values}" if values else ""))
 
@@ -52,13 +54,11 @@ class Region:
     """One array of bytes at `base`. Bytes before `writable` cannot be written; of those from `undefined` on it is noted what
     nobody has written. `shared`: parts must not race for it."""
 
-    def __init__(
-        self, name: str, base: int, data: np.ndarray, *, writable: int, undefined: int, shared: bool
-    ) -> None:
+    def __init__(self, name: str, base: int, data: np.ndarray, *, writable: int, undefined: int, shared: bool) -> None:
         self.name, self.base, self.data, self.size, self.writable = name, base, data, len(data), writable
         self.state: np.ndarray | None = None
         if undefined < self.size:
-            self.state = np.zeros(self.size, np.uint8)
+            self.state = np.zeros(self.size, np.int32)
             self.state[undefined:] = UNWRITTEN
         self.writer = np.full(self.size, NOBODY, np.int32) if shared else None
         self.reader = np.full(self.size, NOBODY, np.int32) if shared else None
@@ -75,6 +75,7 @@ class Memory:
         self.part = NOBODY
         self.races = False  # whether there are several parts
         self.is_streaming = False  # whether a part has streamed and not waited for it
+        self.line: Callable[[], int] = lambda: 1  # which line of the text is executed
 
     def add(
         self,
@@ -144,7 +145,7 @@ class Memory:
             self._note_write(region, start, end)
         region.data[start:end] = data
         if region.state is not None:
-            region.state[start:end] = DEFINED if undefined is None else undefined * np.uint8(MADE_OF_UNWRITTEN)
+            region.state[start:end] = DEFINED if undefined is None else undefined * np.int32(self.line())
 
     def look(self, base: int, offsets: np.ndarray, size: int, alignment: int) -> tuple[np.ndarray, np.ndarray | None]:
         """The elements of `size` bytes at these offsets from an address, one a row; and which of them are undefined."""
@@ -155,14 +156,16 @@ class Memory:
         beyond = (starts < 0) | (starts + size > region.size)
         if np.count_nonzero(beyond):
             lane = int(beyond.argmax())
-            raise Fault(f"gathers {size} bytes at byte {int(starts[lane])} of {region}, for place {lane} of those asked for")
+            raise Fault(
+                f"gathers {size} bytes at byte {int(starts[lane])} of {region}, for place {lane} of those asked for"
+            )
         if base % alignment:
             raise Fault(f"gathers at byte {base - region.base} of {region}, which is not at a multiple of {alignment}")
         places = starts[:, None] + np.arange(size)
         if self.races and region.writer is not None:
             for start in starts.tolist():
                 self._note_read(region, start, start + size)
-        state = None if region.state is None else region.state[places].any(1)
+        state = None if region.state is None else region.state[places].astype(np.bool_).max(1)
         return region.data[places], state
 
     # ---- races ----

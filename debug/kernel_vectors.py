@@ -22,6 +22,7 @@ from ..formats.dtypes import DType
 from .kernel_memory import MOST_ALIGNMENT, Fault, Memory
 
 Value = Any  # a Vector, a Scalar, or a number
+Array = Any  # of NumPy: the lanes of a vector, or one number for all
 Function = Callable[..., Any]
 
 _WORD = np.dtype(np.int64)
@@ -49,6 +50,12 @@ class Vector:
     def __bool__(self) -> bool:
         raise Fault("a vector decides no branch; any_lane and all_lanes do")
 
+    def __neg__(self) -> Vector:
+        return Vector(-self.array, self.undefined)
+
+    def __invert__(self) -> Vector:
+        return Vector(~self.array, self.undefined)
+
     def __repr__(self) -> str:
         shown = [f"{lane:g}" if isinstance(lane, float) else str(lane) for lane in self.array.tolist()]
         if self.undefined is not None:
@@ -61,7 +68,9 @@ class Vector:
     def defined(self, what: str) -> np.ndarray:
         """The array, of which a scalar, a branch or an address depends. Raises Fault where a lane is undefined."""
         if self.undefined is not None:
-            raise Fault(f"{what} depends on lane {int(self.undefined.argmax())}, which is made of memory that nobody wrote")
+            raise Fault(
+                f"{what} depends on lane {int(self.undefined.argmax())}, which is made of memory that nobody wrote"
+            )
         return self.array
 
 
@@ -83,6 +92,9 @@ class Scalar:
             raise TypeError(f"{self} is no word")
         return int(self.defined("a word"))
 
+    def __neg__(self) -> Value:
+        return scalar(-self.number, self.undefined)  # type: ignore[operator]
+
     def __repr__(self) -> str:
         return f"{self.number.dtype.name}({'?' if self.undefined else self.number})"
 
@@ -92,7 +104,7 @@ class Scalar:
         return self.number
 
 
-def scalar(number: np.generic, undefined: bool = False) -> Value:
+def scalar(number: Array, undefined: bool = False) -> Value:
     """A NumPy scalar as kernels compute with it."""
     kind = number.dtype.kind
     if not undefined and (kind in "ib" or number.dtype == np.float64):
@@ -172,9 +184,9 @@ def _as_float32(array: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=1 << 12)
-def _constant(kind: type, value: Any, dtype: np.dtype) -> np.generic:
+def _constant(kind: Any, value: Any, dtype: np.dtype) -> np.generic:
     """A Python number in an element type."""
-    number = np.array([value], np.uint64 if kind is int and value >= _SIGN else kind)
+    number: np.ndarray = np.array([value], np.uint64 if kind is int and value >= _SIGN else kind)
     return converted(number, dtype)[0]
 
 
@@ -185,7 +197,8 @@ def element(value: Value, dtype: np.dtype) -> np.generic:
         return number if number.dtype == dtype else converted(number.reshape(1), dtype)[0]
     if value == 0:  # 0.0 and -0.0 are one key
         return converted(np.array([value]), dtype)[0]
-    return _constant(type(value), wrapped(value), dtype)
+    kind: Any = type(value)
+    return _constant(kind, wrapped(value), dtype)
 
 
 # ---- operators ----
@@ -259,13 +272,11 @@ for _name, _function in _OPERATORS.items():
     _vector_operators(_name, _function)
 _settled("and", np.bitwise_and, False)
 _settled("or", np.bitwise_or, True)
-Vector.__neg__ = lambda self: Vector(-self.array, self.undefined)  # type: ignore[attr-defined]
-Vector.__invert__ = lambda self: Vector(~self.array, self.undefined)  # type: ignore[attr-defined]
 
 
 def _scalar_operators(name: str, function: Function) -> None:
-    """Numba's types: float32 with float32 is float32, with anything else float64; integers without sign are uint64, of which a mix
-    with int64 is an error here, since it would be float64."""
+    """Numba's types: float32 with float32 is float32, with anything else float64; integers without sign are uint64. A mix of
+    uint64 and int64, which would be float64, is an error here."""
 
     def typed(a: Scalar, b: Value) -> tuple[Any, Any, bool]:
         lost = a.undefined or _is_lost(b)
@@ -296,7 +307,6 @@ def _scalar_operators(name: str, function: Function) -> None:
 
 for _name, _function in _OPERATORS.items():
     _scalar_operators(_name, np.true_divide if _name == "truediv" else _function)
-Scalar.__neg__ = lambda self: scalar(-self.number, self.undefined)  # type: ignore[attr-defined]
 
 
 def divided(a: Value, b: Value) -> Value:
@@ -319,7 +329,7 @@ def rest(a: int, b: int) -> int:
 # ---- functions of lanes ----
 
 
-def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+def _fma(a: Array, b: Array, c: Array) -> Array:
     """a * b + c, rounded once."""
     dtype = np.result_type(a, b, c)
     if dtype == np.float64:
@@ -334,14 +344,14 @@ def _fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return wide.astype(np.float32)
 
 
-def _sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _sum(a: Array, b: Array) -> tuple[Array, Array]:
     """a + b and what rounding it has lost (Knuth)."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)
 
 
-def _to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _to_odd(a: Array, b: Array) -> Array:
     """a + b, rounded to the neighbour whose last bit is set where it is no double: rounding that again is rounding once."""
     total, lost = _sum(a, b)
     bits = total.view(np.int64)
@@ -349,10 +359,10 @@ def _to_odd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where((lost != 0) & np.isfinite(total), nearer_to_zero | 1, bits).view(np.float64)
 
 
-def _fma_of_doubles(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+def _fma_of_doubles(a: Array, b: Array, c: Array) -> Array:
     """By exact products and sums (Dekker; Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008)."""
 
-    def halves(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def halves(x: Array) -> tuple[Array, Array]:
         high = x * 134217729.0
         high = high - (high - x)
         return high, x - high
@@ -365,65 +375,64 @@ def _fma_of_doubles(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(exact), exact, product + c)
 
 
-def _select(mask: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _select(mask: Array, a: Array, b: Array) -> Array:
     return np.where(mask, a, b)
 
 
-def _maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _maximum(a: Array, b: Array) -> Array:
     return np.where((a > b) | (a != a), a, b)
 
 
-def _minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _minimum(a: Array, b: Array) -> Array:
     return np.where((a < b) | (a != a), a, b)
 
 
-def _like(a: np.ndarray, number: float) -> np.generic:
+def _like(a: Array, number: float) -> np.generic:
     return a.dtype.type(number)
 
 
 def _rounded(function: Function) -> Function:
     """A function computed in double precision and rounded to the operands' type."""
 
-    def applied(*operands: np.ndarray) -> np.ndarray:
+    def applied(*operands: Array) -> Array:
         return function(*(each.astype(np.float64) for each in operands)).astype(operands[0].dtype)
 
     return applied
 
 
-_erf = np.frompyfunc(math.erf, 1, 1)
-_erfc = np.frompyfunc(math.erfc, 1, 1)
+_erfc: Function = np.frompyfunc(math.erfc, 1, 1)
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def _sigmoid(x: Array) -> Array:
     e = np.exp(-np.abs(x))
     return np.where(x < 0, e, 1.0) / (1.0 + e)
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
+def _gelu(x: Array) -> Array:
     return np.where(x == -np.inf, -0.0, 0.5 * x * _erfc(-x * math.sqrt(0.5)).astype(np.float64))
 
 
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+def _gelu_tanh(x: Array) -> Array:
     return x * _sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
 
 
-def _mish(x: np.ndarray) -> np.ndarray:
+def _mish(x: Array) -> Array:
     return x * np.tanh(np.logaddexp(0.0, x))
 
 
-def _sign(x: np.ndarray) -> np.ndarray:
+def _sign(x: Array) -> Array:
     return np.where(x != x, x, np.where(x < 0, _like(x, -1) if x.dtype.kind != "u" else x, x > 0)).astype(x.dtype)
 
 
-def _hard_sigmoid(x: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+def _hard_sigmoid(x: Array, alpha: Array, beta: Array) -> Array:
     return _minimum(_like(x, 1), _maximum(_like(x, 0), _fma(x, alpha, beta)))
 
 
-def _power_half(x: np.ndarray) -> np.ndarray:
+def _power_half(x: Array) -> Array:
     return np.where(x == -np.inf, np.inf, np.sqrt(x + _like(x, 0))).astype(x.dtype)
 
 
-def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _truncated(a: Array, b: Array) -> Array:
     """The quotient of integers towards zero; a where b is 0, and the least integer divided by -1 is itself."""
     safe = np.where(b == 0, _like(b, 1), b)
     if a.dtype.kind == "u":
@@ -435,22 +444,22 @@ def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(negated, -a, towards)
 
 
-def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _divide(a: Array, b: Array) -> Array:
     return a / b if a.dtype.kind == "f" else _truncated(a, b)
 
 
-def _fmod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _fmod(a: Array, b: Array) -> Array:
     return np.fmod(a, b) if a.dtype.kind == "f" else a - b * _truncated(a, b)
 
 
-def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _remainder(a: Array, b: Array) -> Array:
     left = _fmod(a, b)
     other_sign = (left < 0) ^ (b < 0)
     result = np.where((left != 0) & other_sign, left + b, left)
     return np.where(left == 0, np.copysign(left, b), result) if a.dtype.kind == "f" else result
 
 
-def _floor_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _floor_divide(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f":
         left = np.fmod(a, b)
         whole = (a - left) / b
@@ -463,12 +472,12 @@ def _floor_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where((left != 0) & ((left < 0) ^ (b < 0)), whole - _like(a, 1), whole)
 
 
-def _shift_left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _shift_left(a: Array, b: Array) -> Array:
     near = (b >= 0) & (b < 8 * a.dtype.itemsize)
     return np.where(near, a << np.where(near, b, _like(b, 0)), _like(a, 0))
 
 
-def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _shift_right(a: Array, b: Array) -> Array:
     bits = 8 * a.dtype.itemsize
     near = (b >= 0) & (b < bits)
     if a.dtype.kind == "i":
@@ -476,18 +485,18 @@ def _shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(near, a >> np.where(near, b, _like(b, 0)), _like(a, 0))
 
 
-def _nibbles(words: np.ndarray) -> np.ndarray:
+def _nibbles(words: Array) -> Array:
     return (words & _like(words, 15)).astype(np.float32) - np.float32(8)
 
 
-def _dot(total: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _dot(total: Array, x: Array, w: Array) -> Array:
     """Adds four products in each lane: bytes of x without sign by bytes of w with one."""
     products = np.ascontiguousarray(x).view(np.uint8).astype(np.int32) * np.ascontiguousarray(w).view(np.int8)
     return total + products.reshape(-1, 4).sum(1, dtype=np.int32)
 
 
-# Lane by lane: each lane of the result depends on the same lane of the operands
-LANEWISE: dict[str, Function] = {
+# Lane by lane: each lane of the result depends on the same lane of the operands. With the bits of native code …
+EXACT: dict[str, Function] = {
     "fma": _fma,
     "maximum": _maximum,
     "minimum": _minimum,
@@ -495,28 +504,12 @@ LANEWISE: dict[str, Function] = {
     "copysign": np.copysign,
     **{name: getattr(np, name) for name in ("sqrt", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite")},
     "round_even": np.rint,
-    **{name: _rounded(getattr(np, name)) for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tan")},
-    **{name: _rounded(getattr(np, name)) for name in ("sinh", "cosh", "tanh")},
-    **{
-        f"a{name}": _rounded(getattr(np, f"arc{name}")) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
-    },
-    "exp_of_negative": _rounded(np.exp),
-    "weight_of": _rounded(np.exp),
-    "sigmoid": _rounded(_sigmoid),
-    "erf": _rounded(_erf),
-    "gelu": _rounded(_gelu),
-    "gelu_tanh": _rounded(_gelu_tanh),
-    "silu": _rounded(lambda x: x * _sigmoid(x)),
-    "softplus": _rounded(lambda x: np.logaddexp(0.0, x)),
-    "mish": _rounded(_mish),
     "softsign": lambda x: x / (np.abs(x) + _like(x, 1)),
     "relu": lambda x: _maximum(_like(x, 0), x),
     "leaky_relu": lambda x, alpha: np.where(x < 0, x * alpha, x),
-    "elu": lambda x, alpha: np.where(x < 0, _rounded(np.expm1)(x) * alpha, x),
     "hard_sigmoid": _hard_sigmoid,
     "hard_swish": lambda x: x * _hard_sigmoid(x, _like(x, 1 / 6), _like(x, 0.5)),
     "sign": _sign,
-    "power": _rounded(np.power),
     "power_half": _power_half,
     "divide": _divide,
     "fmod": _fmod,
@@ -529,13 +522,30 @@ LANEWISE: dict[str, Function] = {
     "from_upper_halves": lambda a: (a.astype(np.uint32) << np.uint32(16)).view(np.float32),
     **dict.fromkeys([f"dot_{kind}{bits}" for kind in ("", "pairs_") for bits in (128, 256, 512)] + ["dot_plain"], _dot),
 }
+# … and with others, where native code has polynomials
+ELEMENTARY: dict[str, Function] = {
+    **{name: _rounded(getattr(np, name)) for name in ("exp", "expm1", "log", "log1p", "sin", "cos", "tan")},
+    **{name: _rounded(getattr(np, name)) for name in ("sinh", "cosh", "tanh")},
+    **{f"a{name}": _rounded(getattr(np, f"arc{name}")) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "exp_of_negative": _rounded(np.exp),
+    "weight_of": _rounded(np.exp),
+    "sigmoid": _rounded(_sigmoid),
+    "erf": _rounded(np.frompyfunc(math.erf, 1, 1)),
+    "gelu": _rounded(_gelu),
+    "gelu_tanh": _rounded(_gelu_tanh),
+    "silu": _rounded(lambda x: x * _sigmoid(x)),
+    "softplus": _rounded(lambda x: np.logaddexp(0.0, x)),
+    "mish": _rounded(_mish),
+    "elu": lambda x, alpha: np.where(x < 0, _rounded(np.expm1)(x) * alpha, x),
+    "power": _rounded(np.power),
+}
 
 
-def _repeated(place: int, count: int, a: np.ndarray) -> np.ndarray:
+def _repeated(place: int, count: int, a: Array) -> Array:
     return a.reshape(-1, count)[:, place].repeat(count)
 
 
-def _horizontal_sums(*vectors: np.ndarray) -> np.ndarray:
+def _horizontal_sums(*vectors: Array) -> Array:
     """The sums in the order of native code: halves of halves."""
     width = len(vectors[0])
     rows = [*vectors, *[np.zeros_like(vectors[0])] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
@@ -559,7 +569,9 @@ MOVES: dict[str, Function] = {
     "even_lanes": lambda a, b: np.concatenate([a[::2], b[::2]]),
     "interleaved": lambda a, b: np.stack([a[: len(a) // 2], b[: len(b) // 2]], 1).reshape(-1),
     **{
-        f"repeated_{place}_of_{count}": partial(_repeated, place, count) for count in (2, 4, 8) for place in range(count)
+        f"repeated_{place}_of_{count}": partial(_repeated, place, count)
+        for count in (2, 4, 8)
+        for place in range(count)
     },
 }
 
@@ -567,7 +579,7 @@ MOVES: dict[str, Function] = {
 def _folded(combine: Function) -> Function:
     """All lanes as one, in the order of native code: halves are combined until one lane is left."""
 
-    def applied(array: np.ndarray) -> np.generic:
+    def applied(array: Array) -> np.generic:
         while len(array) > 1:
             half = len(array) // 2
             array = combine(array[:half], array[half:])
@@ -589,7 +601,7 @@ REDUCTIONS: dict[str, Function] = {
 }
 
 
-def _agreed(operands: Sequence[Value]) -> tuple[list[np.ndarray], bool]:
+def _agreed(operands: Sequence[Value]) -> tuple[list[Array], bool]:
     """The operands as arrays, scalars in the element type of the first vector that is no mask; whether there is a vector."""
     vectors = [each for each in operands if type(each) is Vector]
     if not vectors:
@@ -599,7 +611,8 @@ def _agreed(operands: Sequence[Value]) -> tuple[list[np.ndarray], bool]:
         return arrays, False
     dtype = next((each.array.dtype for each in vectors if each.array.dtype != _BOOL), _BOOL)
     return [
-        each.array if type(each) is Vector else element(each, _BOOL if type(each) is bool else dtype) for each in operands
+        each.array if type(each) is Vector else element(each, _BOOL if type(each) is bool else dtype)
+        for each in operands
     ], True
 
 
@@ -614,7 +627,7 @@ def _lanewise(function: Function, *operands: Value) -> Value:
     return Vector(result, lost)
 
 
-def _lost_lanes(value: Value, lanes: int) -> np.ndarray | None:
+def _lost_lanes(value: Value, lanes: int) -> Array | None:
     if type(value) is Vector:
         return value.undefined
     return np.ones(lanes, np.bool_) if _is_lost(value) else None
@@ -641,7 +654,9 @@ def _selected(mask: Value, a: Value, b: Value) -> Value:
 def _moved(function: Function, *vectors: Vector) -> Vector:
     if all(each.undefined is None for each in vectors):
         return Vector(function(*(each.array for each in vectors)))
-    lost = function(*(np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in vectors))
+    lost = function(
+        *(np.zeros(len(each.array), np.bool_) if each.undefined is None else each.undefined for each in vectors)
+    )
     return Vector(function(*(each.array for each in vectors)), lost)
 
 
@@ -697,7 +712,7 @@ class Access:
         if state is None:
             return Vector(array)
         lost = np.zeros(self.lanes, np.bool_)
-        lost[low:high] = state.reshape(-1, size).any(1)
+        lost[low:high] = (state.reshape(-1, size) != 0).max(1)
         return Vector(array, lost)
 
     def vload(self, dtype: np.dtype, address: int, offset: int, count: int | None = None) -> Vector:
@@ -733,7 +748,9 @@ class Access:
         array = value.array[:count]
         size = array.dtype.itemsize
         lost = None if value.undefined is None else value.undefined[:count].repeat(size)
-        self.memory.write(address, array.view(np.uint8), min(alignment, size) if alignment <= MOST_ALIGNMENT else alignment, lost)
+        self.memory.write(
+            address, array.view(np.uint8), min(alignment, size) if alignment <= MOST_ALIGNMENT else alignment, lost
+        )
 
     def vstream(self, address: int, offset: int, value: Vector) -> None:
         alignment = min(STREAM_ALIGNMENT, self.lanes * value.array.dtype.itemsize)
@@ -779,10 +796,12 @@ class Access:
 
     # ---- squares, and groups of neighbours ----
 
-    def _line(self, dtype: np.dtype, address: int, count: int, alignment: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def _line(
+        self, dtype: np.dtype, address: int, count: int, alignment: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         size = dtype.itemsize
         data, state = self.memory.read(wrapped(address), count * size, alignment or min(MOST_ALIGNMENT, size))
-        lost = np.zeros(count, np.bool_) if state is None else state.reshape(-1, size).any(1)
+        lost = np.zeros(count, np.bool_) if state is None else (state.reshape(-1, size) != 0).max(1)
         return data.view(dtype).copy(), lost
 
     def _put(self, address: int, array: np.ndarray, lost: np.ndarray, alignment: int | None = None) -> None:
@@ -792,7 +811,14 @@ class Access:
         self.memory.write(wrapped(address), data, alignment, lost.repeat(size) if lost.any() else None)
 
     def transpose(
-        self, dtype: np.dtype, shape: tuple[int, int], source: int, step: int, target: int, target_step: int, *counts: int
+        self,
+        dtype: np.dtype,
+        shape: tuple[int, int],
+        source: int,
+        step: int,
+        target: int,
+        target_step: int,
+        *counts: int,
     ) -> None:
         """A square of rows and columns turned; with counts, of so many rows and columns."""
         rows, columns = (min(most, max(0, count)) for most, count in zip(shape, counts or shape, strict=True))
@@ -803,11 +829,15 @@ class Access:
         for column in range(columns):
             self._put(target + column * target_step, values[column], lost[column])
 
-    def transpose_stream(self, dtype: np.dtype, side: int, source: int, step: int, target: int, target_step: int) -> None:
+    def transpose_stream(
+        self, dtype: np.dtype, side: int, source: int, step: int, target: int, target_step: int
+    ) -> None:
         alignment = min(STREAM_ALIGNMENT, side * dtype.itemsize)
         for column in range(side):
             if (target + column * target_step) % alignment:
-                raise Fault(f"streams to {self.memory.named(target + column * target_step)}, not at a multiple of {alignment}")
+                raise Fault(
+                    f"streams to {self.memory.named(target + column * target_step)}, not at a multiple of {alignment}"
+                )
         self.transpose(dtype, (side, side), source, step, target, target_step)
         self.memory.is_streaming = True
 
@@ -823,7 +853,7 @@ class Access:
 
 
 def _parts_for(nanoseconds: int, units: int, threads: int) -> int:
-    worthy = int(math.trunc(nanoseconds / PART_NANOSECONDS))
+    worthy = math.trunc(nanoseconds / PART_NANOSECONDS)
     return 1 if worthy < 2 or threads < 2 else max(1, min(worthy, units, threads * 8))
 
 
@@ -845,7 +875,7 @@ def vocabulary(lanes: int) -> dict[str, Callable[[Access], Any]]:
         names[name] = fixed(value)
     names |= {"prefetch": fixed(lambda address, offset: None), "relax": fixed(lambda: 0)}
     names["inside"] = lambda access: lambda count: Vector(access.places < count)
-    names |= {name: fixed(partial(_lanewise, function)) for name, function in LANEWISE.items()}
+    names |= {name: fixed(partial(_lanewise, function)) for name, function in (EXACT | ELEMENTARY).items()}
     names |= {name: fixed(partial(_moved, function)) for name, function in MOVES.items()}
     names |= {name: fixed(partial(_reduced, name, function)) for name, function in REDUCTIONS.items()}
     names |= {"select": fixed(_selected), "horizontal_sums": fixed(_summed), "looked_up": fixed(_looked_up)}

@@ -158,6 +158,8 @@ def dump_command(options: argparse.Namespace) -> int:
 
 
 def step_command(options: argparse.Namespace) -> int:
+    from bdb import BdbQuit
+
     from ..debug.kernel_interpreter import Step
     from ..debug.stepping import step
     from ..formats.names import near
@@ -184,7 +186,10 @@ def step_command(options: argparse.Namespace) -> int:
         from pdb import Pdb
 
         debugger = Pdb(skip=["treadle.*"])
-    ran = step(of, values, options.primitive, function=options.function, watch=watch, debugger=debugger)
+    try:
+        ran = step(of, values, options.primitive, function=options.function, watch=watch, debugger=debugger)
+    except BdbQuit:
+        return 0
     if options.json:
         print(json.dumps([asdict(each) for each in shown]))
     else:
