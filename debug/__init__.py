@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
-    from .kernel_memory import KernelFaultError
+    from .interpreter.memory import KernelFaultError
     from .nonfinite import NonFinite, first_nonfinite
     from .statistics import Stats, stats
     from .stepping import step
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Comparison": ".comparison",
-    "KernelFaultError": ".kernel_memory",
+    "KernelFaultError": ".interpreter.memory",
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
     "compare": ".comparison",

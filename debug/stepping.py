@@ -12,7 +12,7 @@ from ..formats.errors import ArgumentError
 from ..formats.primitive import PrimitiveDefinition
 from ..vm.hooks import Event, InstrumentAction
 from .flow import Flow, Step
-from .kernel_interpreter import Ran, Watch, run_kernel
+from .interpreter.call import Ran, Watch, run_kernel
 from .subject import arguments, subject
 
 

@@ -160,7 +160,7 @@ def dump_command(options: argparse.Namespace) -> int:
 def step_command(options: argparse.Namespace) -> int:
     from bdb import BdbQuit
 
-    from ..debug.kernel_interpreter import Step
+    from ..debug.interpreter.call import Step
     from ..debug.stepping import step
     from ..formats.names import near
 

@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 import treadle
-from treadle.debug.kernel_interpreter import Step
+from treadle.debug.interpreter.call import Step
 from treadle.formats.errors import ArgumentError, UnknownFunctionError
 from treadle.tools.cli import OK, USAGE, main
 

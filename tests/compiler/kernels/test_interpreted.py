@@ -13,9 +13,11 @@ from treadle.compiler.kernels.kernel import Kernel
 from treadle.compiler.kernels.lower import TEMPLATES, lower
 from treadle.compiler.kernels.simd import namespace
 from treadle.compiler.operators.table import Fusion, lookup
-from treadle.debug.kernel_interpreter import Ran, run_kernel
-from treadle.debug.kernel_memory import KernelFaultError
-from treadle.debug.kernel_vectors import ELEMENTARY, converted, vocabulary
+from treadle.debug.interpreter.call import Ran, run_kernel
+from treadle.debug.interpreter.functions import ELEMENTARY
+from treadle.debug.interpreter.memory import KernelFaultError
+from treadle.debug.interpreter.vectors import converted
+from treadle.debug.interpreter.vocabulary import vocabulary
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import TreadleError
 from treadle.formats.types import tensor

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from treadle.compiler.kernels.kernel import Kernel
 from treadle.compiler.kernels.lower import lower
-from treadle.debug import kernel_interpreter
-from treadle.debug.kernel_memory import KernelFaultError
+from treadle.debug.interpreter import call
+from treadle.debug.interpreter.memory import KernelFaultError
 
 from .examples import Example
 from .harness import TARGET, random_array
@@ -78,7 +78,7 @@ def found(name: str, kernel: Kernel, parts_of: tuple[int, ...] = (1, 3)) -> Kern
 
 @pytest.mark.parametrize("title", FAULTS)
 def test_a_planted_fault_is_found_and_its_line_named(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_interpreter, "MAX_ROUNDS", 1 << 12)
+    monkeypatch.setattr(call, "MAX_ROUNDS", 1 << 12)
     name, pattern, other, wanted = FAULTS[title]
     kernel = planted(name, pattern, other)
     error = found(name, kernel, (3,) if wanted == RACE else (1, 3))

@@ -25,12 +25,13 @@ from typing import Any, Union
 
 import numpy as np
 
-from ..compiler.kernels.kernel import Kernel
-from ..formats import dims
-from ..formats.primitive import PrimitiveDefinition
-from ..vm.layout import ARGUMENT_HEAD, NOTE_WORDS, STOPPED, WORD
-from .kernel_memory import DEFINED, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
-from .kernel_vectors import Access, divided, quotient, rest, vocabulary, wrapped
+from ...compiler.kernels.kernel import Kernel
+from ...formats import dims
+from ...formats.primitive import PrimitiveDefinition
+from ...vm.layout import ARGUMENT_HEAD, NOTE_WORDS, STOPPED, WORD
+from .memory import DEFINED, NOBODY, UNWRITTEN, Fault, KernelFaultError, Memory, Region
+from .vectors import divided, quotient, rest, wrapped
+from .vocabulary import Access, vocabulary
 
 MAX_ROUNDS = 1 << 24  # of all loops of a call: a text whose loops do not end is a fault
 
