@@ -28,6 +28,7 @@ from . import harness
 from .examples import OPERANDS, Example, examples
 from .harness import NARROW, TARGET
 from .test_contract import DEFINITIONS
+from .test_recurrent import layer
 
 ONE_OF_EACH = of_templates()
 ELEMENTWISE = {
@@ -36,7 +37,7 @@ ELEMENTWISE = {
     if lookup(operator).fusion is Fusion.ELEMENTWISE
 }
 ALL = {**ONE_OF_EACH, **ELEMENTWISE}
-_EACH = 2  # random examples of each operator
+_EACH = 4  # random examples of each operator
 _MOST_ELEMENTS = 1 << 14  # of an example: interpreting takes some 10 µs a vector
 ORDERS = {"forwards": (0, 1, 2, 3, 4), "backwards": (4, 3, 2, 1, 0), "shuffled": (3, 0, 4, 2, 1)}
 
@@ -112,9 +113,15 @@ def test_texts_for_narrow_vectors_do_so_too(name: str, target: harness.Target) -
     check(example, kernel)
 
 
-@pytest.mark.parametrize("name", ["chain", "softmax", "layer_normalization", "max_pool", "concat", "pad"])
+IN_ANY_ORDER = {
+    **{name: DEFINITIONS[name] for name in ("chain", "softmax", "layer_normalization", "max_pool", "concat", "pad")},
+    "steps that parts take together": layer("rnn", 150, 1, 3, direction="bidirectional"),
+}
+
+
+@pytest.mark.parametrize("name", IN_ANY_ORDER)
 def test_the_order_of_parts_does_not_change_a_bit(name: str) -> None:
-    definition = DEFINITIONS[name]
+    definition = IN_ANY_ORDER[name]
     arrays = [harness.random_array(param, seed) for seed, param in enumerate(definition.params)]
     kernel = lower(definition, TARGET)
     assert kernel is not None
