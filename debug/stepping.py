@@ -29,7 +29,7 @@ def step(
 ) -> Ran:
     """Calls the model, and then the kernel of its first call of a primitive again, in CPython, with every access checked.
 
-    `watch` is told of each line: a function of a step with `line`, `text` and `values`; it may return False to be told no more.
+    `watch` is told of each line: a function of a step with `line`, `text` and `values`; the kernel ends where it returns False.
     `debugger` is a `pdb.Pdb`, which is entered at the kernel's first line. `model`, `feeds`, `function` and options are as
     `compare` has them. Raises KernelFaultError for a kernel that leaves its memory or uses what nobody wrote, CompileError for a
     primitive that has no kernel, UnknownFunctionError, ArgumentError for one that the call does not reach.

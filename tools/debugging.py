@@ -163,6 +163,7 @@ def step_command(options: argparse.Namespace) -> int:
     from ..debug.interpreter.call import Step
     from ..debug.stepping import step
     from ..formats.names import near
+    from ..vm.layout import STOPPED
 
     of, values = prepare(options)
     names = of.executable.lib.names
@@ -193,7 +194,7 @@ def step_command(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(each) for each in shown]))
     else:
-        print(f"{'…' if len(shown) == options.top else 'the end'}: the kernel returns {ran.code}")
+        print("…" if ran.code == STOPPED else f"the kernel returns {ran.code}")
     return 0
 
 

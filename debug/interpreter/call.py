@@ -43,7 +43,7 @@ _HIDDEN = "__"  # names that the text gets beside its vocabulary begin so
 class Ran:
     """What a call of a kernel gave."""
 
-    code: int  # 0, or what `vm/failures.py` words
+    code: int  # 0, what `vm/failures.py` words, or STOPPED where no more steps were wanted
     outputs: list[np.ndarray]
     undefined: list[np.ndarray]  # of each output, which elements are made of memory that nobody wrote
     asked: int  # into how many parts the kernel wants to be split for two threads
@@ -63,7 +63,11 @@ class Step:
         return f"{self.line:4} {self.text}" + (f"    # {values}" if values not in ("", self.text) else "")
 
 
-Watch = Callable[[Step], Union[bool, None]]  # False: no more steps are wanted
+Watch = Callable[[Step], Union[bool, None]]  # False: the call is to end
+
+
+class _Enough(Exception):
+    """Whoever watches wants no more."""
 
 
 def run_kernel(
@@ -83,7 +87,8 @@ def run_kernel(
     """Runs a kernel on arrays of the types of the definition's parameters, part after part in this `order` (by default from the
     first to the last), of which each of the `threads`, with scratch memory of its own, takes one in turn. Tensors lie `offset`
     bytes behind a multiple of 64. With `spare_lanes`, elements of the results may be made of memory that nobody wrote: those
-    of blocked images behind their last channel. `watch` is told of each line; `debugger`, a `pdb.Pdb`, is entered at the first.
+    of blocked images behind their last channel. `watch` is told of each line, and ends the call by returning False; `debugger`,
+    a `pdb.Pdb`, is entered at the first.
 
     Raises KernelFaultError where the text breaks the convention: for what it says itself, for outputs that are not
     written whole, and for results that nobody wrote; BdbQuit where the debugger is left.
@@ -92,8 +97,11 @@ def run_kernel(
     call.watch, call.debugger = watch, debugger
     with np.errstate(all="ignore"):
         asked = call.ask()
-        codes = [call.part(part, turn % threads) for turn, part in enumerate(range(parts) if order is None else order)]
-    code = max(codes, default=0)
+        code = 0
+        for turn, part in enumerate(range(parts) if order is None else order):
+            code = call.part(part, turn % threads) or code
+            if code == STOPPED:
+                break
     if code == 0:
         call.check_outputs(spare_lanes)
     return Ran(code, call.outputs, call.undefined(), asked)
@@ -216,7 +224,10 @@ class _Call:
                 if result is None and self.debugger.quitting:
                     raise BdbQuit
             elif self.watch is not None and part >= 0:
-                result = _Watching(self, part, self.watch).run(arguments)
+                try:
+                    result = _Watching(self, part, self.watch).run(arguments)
+                except _Enough:
+                    return STOPPED
             else:
                 result = self._function(*arguments)
         except _USUAL as error:
@@ -403,7 +414,6 @@ class _Watching:
         self._call, self._part, self._watch = call, part, watch
         self._assigned = _assigned(call.kernel.source)
         self._line = 0  # that is being executed
-        self._is_on = True
 
     def run(self, arguments: Sequence[int]) -> Any:
         before = sys.gettrace()
@@ -417,8 +427,6 @@ class _Watching:
         return self._executed if frame.f_code.co_filename == self._call._file else None
 
     def _executed(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not self._is_on:
-            return None
         if event in ("line", "return"):
             if self._line:
                 self._tell(frame)
@@ -429,7 +437,8 @@ class _Watching:
         values = frame.f_locals
         shown = {name: self._call.shown(values[name]) for name in self._assigned.get(self._line, ()) if name in values}
         step = Step(self._part, self._line, self._call.line(self._line), shown)
-        self._is_on = self._watch(step) is not False
+        if self._watch(step) is False:
+            raise _Enough
 
 
 @contextmanager

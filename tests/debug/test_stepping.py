@@ -12,6 +12,7 @@ import treadle
 from treadle.debug.interpreter.call import Step
 from treadle.formats.errors import ArgumentError, UnknownFunctionError
 from treadle.tools.cli import OK, USAGE, main
+from treadle.vm.layout import STOPPED
 
 x = treadle.var("x", ("n", 70))
 FEEDS = {"x": np.ones((2, 70), np.float32)}
@@ -43,14 +44,14 @@ def test_each_line_is_told_with_what_it_assigns(program: treadle.Executable) -> 
     assert steps[-1].text == "return 0"
 
 
-def test_no_more_is_told_than_is_wanted(program: treadle.Executable) -> None:
+def test_a_kernel_ends_where_no_more_is_wanted(program: treadle.Executable) -> None:
     steps: list[Step] = []
 
     def watch(step: Step) -> bool:
         steps.append(step)
         return len(steps) < 5
 
-    assert treadle.debug.step(program, FEEDS, program.lib.names[0], watch=watch).code == 0
+    assert treadle.debug.step(program, FEEDS, program.lib.names[0], watch=watch).code == STOPPED
     assert len(steps) == 5
 
 
@@ -77,7 +78,8 @@ def test_the_command_shows_lines(program: treadle.Executable, file: str, capsys:
     lines = shown(capsys, file, name, "--top", "3")
     assert len(lines) == 4
     assert lines[1].split("#")[0].strip() == "4 words = word(args, 0)"
-    assert lines[-1] == "…: the kernel returns 0"
+    assert lines[-1] == "…"
+    assert shown(capsys, file, name, "--top", "0")[-1] == "the kernel returns 0"
     assert shown(capsys, file, name, "--break", "5", "--top", "1")[0].startswith("   5 ")
     assert all("v1 = " in line for line in shown(capsys, file, name, "--print", "v1")[:-1])
     steps = json.loads("".join(shown(capsys, file, name, "--top", "2", "--json")))

@@ -28,6 +28,7 @@ from . import harness
 from .examples import OPERANDS, Example, examples
 from .harness import NARROW, TARGET
 from .test_contract import DEFINITIONS
+from .test_fused_wirings import fused
 from .test_recurrent import layer
 
 ONE_OF_EACH = of_templates()
@@ -97,11 +98,12 @@ def test_every_template_keeps_the_convention_and_agrees_with_the_reference(name:
 
 
 @pytest.mark.parametrize("operator", TEMPLATES)
-def test_random_sizes_of_every_template_do_so_too(operator: str) -> None:
-    for example in examples(operator, 0, _EACH):
-        kernel = lower(example.definition, TARGET)
-        if kernel is not None and sum(each.size for each in example.arrays) < _MOST_ELEMENTS:
-            check(example, kernel)
+def test_random_sizes_and_fused_operators_do_so_too(operator: str) -> None:
+    for plain in examples(operator, 0, _EACH):
+        for example in (plain, fused(plain)):
+            kernel = lower(example.definition, TARGET)
+            if kernel is not None and sum(each.size for each in example.arrays) < _MOST_ELEMENTS:
+                check(example, kernel)
 
 
 @pytest.mark.parametrize("target", NARROW, ids=lambda target: f"{target.vector_bytes}-byte-vectors")
