@@ -23,6 +23,7 @@ def step(
     primitive: str,
     *,
     function: str = "main",
+    parts: int = 1,
     watch: Watch | None = None,
     debugger: Any = None,
     **options: Any,
@@ -31,11 +32,15 @@ def step(
 
     `watch` is told of each line: a function of a step with `line`, `text` and `values`; the kernel ends where it returns False.
     `debugger` is a `pdb.Pdb`, which is entered at the kernel's first line. `model`, `feeds`, `function` and options are as
-    `compare` has them. Raises KernelFaultError for a kernel that leaves its memory or uses what nobody wrote, CompileError for a
-    primitive that has no kernel, UnknownFunctionError, ArgumentError for one that the call does not reach.
+    `compare` has them. In several `parts`, one behind the other, those that would race if threads did them are found.
+
+    Raises KernelFaultError for a kernel that leaves its memory, races, or uses what nobody wrote, CompileError for a primitive
+    that has no kernel, UnknownFunctionError, ArgumentError for one that the call does not reach.
     """
     from ..compiler.kernels.source import get_kernel
 
+    if isinstance(parts, bool) or not isinstance(parts, int) or parts < 1:
+        raise ArgumentError(f"parts: expected an integer from 1 on, got {parts!r}")
     of = subject(model, function=function, **options)
     executable = of.executable
     kernel = get_kernel(executable.lib[primitive], executable.tuning)
@@ -45,7 +50,15 @@ def step(
         raise ArgumentError(f"{function!r} with these arguments does not call {primitive!r}")
     sizes = dict(zip(first.definition.variables, first.sizes, strict=True))
     return run_kernel(
-        kernel, first.definition, first.inputs, sizes, spare_lanes=True, offset=0, watch=watch, debugger=debugger
+        kernel,
+        first.definition,
+        first.inputs,
+        sizes,
+        parts=parts,
+        spare_lanes=True,
+        offset=0,
+        watch=watch,
+        debugger=debugger,
     )
 
 

@@ -51,6 +51,7 @@ def add_commands(commands: Any) -> None:
         "--print", action="append", default=[], metavar="NAME", dest="names", help="only lines that assign it"
     )
     step.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"lines to show (default: {_ROWS}; 0: all)")
+    step.add_argument("--parts", type=int, default=1, metavar="N", help="as threads share it, one behind the other")
     step.add_argument("--pdb", action="store_true", help="enter Python's debugger at the kernel's first line")
     source = commands.add_parser("source", help="show the code of a primitive's kernel")
     source.add_argument("file", help=HELP)
@@ -188,7 +189,15 @@ def step_command(options: argparse.Namespace) -> int:
 
         debugger = Pdb(skip=["treadle.*"])
     try:
-        ran = step(of, values, options.primitive, function=options.function, watch=watch, debugger=debugger)
+        ran = step(
+            of,
+            values,
+            options.primitive,
+            function=options.function,
+            parts=options.parts,
+            watch=watch,
+            debugger=debugger,
+        )
     except BdbQuit:
         return 0
     if options.json:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import treadle
+from treadle.compiler.kernels.own import OWN
+from treadle.compiler.operators.table import TABLE
 from treadle.debug.interpreter.call import Step
 from treadle.formats.errors import ArgumentError, UnknownFunctionError
+from treadle.formats.extensions import EXTENSIONS
 from treadle.tools.cli import OK, USAGE, main
 from treadle.vm.layout import STOPPED
 
+prange = range
 x = treadle.var("x", ("n", 70))
 FEEDS = {"x": np.ones((2, 70), np.float32)}
 
@@ -58,6 +63,8 @@ def test_a_kernel_ends_where_no_more_is_wanted(program: treadle.Executable) -> N
 def test_a_primitive_that_is_not_there_or_not_called(program: treadle.Executable) -> None:
     with pytest.raises(UnknownFunctionError, match="there is no primitive 'rule'"):
         treadle.debug.step(program, FEEDS, "rule")
+    with pytest.raises(ArgumentError, match="parts: expected an integer from 1 on, got 0"):
+        treadle.debug.step(program, FEEDS, program.lib.names[0], parts=0)
     branch = treadle.compile(
         treadle.function([x], treadle.if_(treadle.op.any(x > 5), treadle.op.exp(x), treadle.op.relu(x))),
         progress=False,
@@ -66,6 +73,37 @@ def test_a_primitive_that_is_not_there_or_not_called(program: treadle.Executable
     (name,) = (each for each in branch.lib.names if "exp" in each)
     with pytest.raises(ArgumentError, match=f"does not call '{name}'"):
         treadle.debug.step(branch, FEEDS, name)
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Operators that a test defines are gone behind it."""
+    yield
+    for name in list(EXTENSIONS):
+        del EXTENSIONS[name], TABLE[name]
+        OWN.pop(name, None)
+
+
+def _racing_kernel(x, out):  # type: ignore[no-untyped-def]
+    for row in prange(len(x)):
+        out[row] = x[row]
+        out[0] = x[row]
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_rounds_of_a_users_kernel_that_depend_on_each_other_are_found() -> None:
+    racing = treadle.operator(
+        "racing", infer="fn(float32[n]) -> float32[n]", reference=np.copy, inputs="x", kernel=_racing_kernel
+    )
+    y = treadle.var("y", ("n",))
+    program = treadle.compile(treadle.function([y], racing(y)), progress=False, embed_native=False)
+    (name,) = program.lib.names
+    feeds = {"y": np.ones(9, np.float32)}
+    assert treadle.debug.step(program, feeds, name).code == 0
+    with pytest.raises(treadle.debug.KernelFaultError, match="a race: it writes byte 0 of output 0") as found:
+        treadle.debug.step(program, feeds, name, parts=3)
+    assert found.value.text.startswith("store_float32(out")
+    assert found.value.variables["out"].startswith("output 0")
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
