@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from .difference import diff
     from .dumping import dump
     from .graph import save_graph
+    from .interpreter.memory import KernelFaultError
     from .nonfinite import NonFinite, first_nonfinite
     from .statistics import Stats, stats
+    from .stepping import step
     from .trace import save_trace
 
 _HOMES = {
     "Comparison": ".comparison",
+    "KernelFaultError": ".interpreter.memory",
     "NonFinite": ".nonfinite",
     "Row": ".comparison",
     "compare": ".comparison",
@@ -33,11 +36,13 @@ _HOMES = {
     "save_graph": ".graph",
     "save_trace": ".trace",
     "stats": ".statistics",
+    "step": ".stepping",
     "Stats": ".statistics",
 }
 
 __all__ = [
     "Comparison",
+    "KernelFaultError",
     "NonFinite",
     "Row",
     "Stats",
@@ -49,6 +54,7 @@ __all__ = [
     "save_graph",
     "save_trace",
     "stats",
+    "step",
 ]
 
 

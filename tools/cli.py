@@ -33,7 +33,7 @@ _COMMANDS = {  # by module, in the order of `treadle --help`
     ".inspect": ("info", "stats", "verify", "dis", "as"),
     ".operators": ("ops",),
     ".profile": ("profile",),
-    ".debugging": ("compare", "nonfinite", "dump", "source", "diff", "graph"),
+    ".debugging": ("compare", "nonfinite", "dump", "step", "source", "diff", "graph"),
     ".serve": ("serve",),
     ".bench": ("bench",),
     ".maintenance": ("warmup", "cache"),

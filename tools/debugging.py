@@ -1,4 +1,4 @@
-"""`treadle compare` and `nonfinite`: find the node that is wrong, and the first number that is not finite."""
+"""`treadle compare`, `nonfinite` and `step`: find the node that is wrong, the first number that is not finite, and the line."""
 
 from __future__ import annotations
 
@@ -44,6 +44,15 @@ def add_commands(commands: Any) -> None:
     dump = _add(commands, "dump", dump_command, "write every tensor that a call makes into a folder")
     dump.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty")
     dump.add_argument("--overwrite", action="store_true", help="write into a folder that is not empty")
+    step = _add(commands, "step", step_command, "run a kernel line by line, on what it reads in a call")
+    step.add_argument("primitive", help="its name; `treadle source MODEL` lists them")
+    step.add_argument("--break", type=int, default=0, metavar="LINE", dest="first", help="show from this line on")
+    step.add_argument(
+        "--print", action="append", default=[], metavar="NAME", dest="names", help="only lines that assign it"
+    )
+    step.add_argument("--top", type=int, default=_ROWS, metavar="N", help=f"lines to show (default: {_ROWS}; 0: all)")
+    step.add_argument("--parts", type=int, default=1, metavar="N", help="as threads share it, one behind the other")
+    step.add_argument("--pdb", action="store_true", help="enter Python's debugger at the kernel's first line")
     source = commands.add_parser("source", help="show the code of a primitive's kernel")
     source.add_argument("file", help=HELP)
     source.add_argument("primitive", nargs="?", help="its name; without one, the names are listed")
@@ -146,6 +155,55 @@ def dump_command(options: argparse.Namespace) -> int:
     of, values = prepare(options)
     folder = dump(of, values, options.output, function=options.function, overwrite=options.overwrite)
     print(f"{folder}: {len(list(folder.glob('*.npy')))} tensors")
+    return 0
+
+
+def step_command(options: argparse.Namespace) -> int:
+    from bdb import BdbQuit
+
+    from ..debug.interpreter.call import Step
+    from ..debug.stepping import step
+    from ..formats.names import near
+    from ..vm.layout import STOPPED
+
+    of, values = prepare(options)
+    names = of.executable.lib.names
+    if options.primitive not in names:
+        known = f"{', '.join(names) or 'none'}{near(options.primitive, names)}"
+        raise arguments.UsageError(f"there is no primitive {options.primitive!r} in {options.model}; there is {known}")
+    shown: list[Step] = []
+    is_reached = options.first == 0
+
+    def watch(each: Step) -> bool:
+        nonlocal is_reached
+        is_reached = is_reached or each.line == options.first
+        if is_reached and (not options.names or not each.values.keys().isdisjoint(options.names)):
+            shown.append(each)
+            if not options.json:
+                print(each)
+        return options.top == 0 or len(shown) < options.top
+
+    debugger = None
+    if options.pdb:
+        from pdb import Pdb
+
+        debugger = Pdb(skip=["treadle.*"])
+    try:
+        ran = step(
+            of,
+            values,
+            options.primitive,
+            function=options.function,
+            parts=options.parts,
+            watch=watch,
+            debugger=debugger,
+        )
+    except BdbQuit:
+        return 0
+    if options.json:
+        print(json.dumps([asdict(each) for each in shown]))
+    else:
+        print("…" if ran.code == STOPPED else f"the kernel returns {ran.code}")
     return 0
 
 

@@ -212,8 +212,7 @@ class _OneVector(_Chain):
 
     def write_all(self, picoseconds: int) -> None:
         write = self.write
-        with write.block("if part < 0"):
-            write("return 1")
+        write.alone()
         for k, number in enumerate(self.expression.inputs):
             write.input(f"p{k}", number)
         for k in self.outputs:

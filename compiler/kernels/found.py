@@ -29,7 +29,7 @@ def lower_nonzero(definition: PrimitiveDefinition, target: Target) -> Kernel | N
         write.size(f"n{axis}", size)
     write.size("length", inner[0] if inner else 1)
     rows = Odometer(write, outer)
-    _begin(write, shape_of(definition.results[0])[1], f"{rows.count} * length")
+    _begin(write, shape_of(definition.results[0])[1])
     write(f"rows = {rows.count} if length > 0 else 0")
     if outer:
         write("row = 0")
@@ -58,7 +58,7 @@ def lower_boxes(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
     shape = shape_of(definition.params[0])
     write = Writer(definition, target, "counted_boxes")
     write.sizes(**dict(zip(("images", "kinds", "room"), shape, strict=True)))
-    _begin(write, shape_of(definition.results[0])[0], "images * kinds")
+    _begin(write, shape_of(definition.results[0])[0])
     with write.block("for row in range(images * kinds if room > 0 else 0)"):
         write("image = row // kinds", "kind = row - image * kinds")
         with write.block("for i in range(room)"):
@@ -68,9 +68,9 @@ def lower_boxes(definition: PrimitiveDefinition, target: Target) -> Kernel | Non
     return _end(write, estimate(dims.element_count(shape)))
 
 
-def _begin(write: Writer, count: Dim, elements: str) -> None:
+def _begin(write: Writer, count: Dim) -> None:
     write.size("count", count)
-    write.ask("1", f"{elements} * {_PICOSECONDS} // 1000")
+    write.alone()
     write.input("x", 0)
     write.output("target", 0)
     write("found = 0")

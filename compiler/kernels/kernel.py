@@ -12,13 +12,16 @@ A kernel is generated as the text of a readable Python function, compiled by Num
     scratch   address of `scratch_bytes` bytes, aligned to 64, that this call alone uses. Where there are several parts, a
               thread's first one finds the word -1 there, and each later one what the one before has left
     part      this call does part `part` of `parts` of the work, 0 <= part < parts; parts may run at the same time. All parts
-              together write every output element exactly once, and any number of parts gives the same bits.
+              together write every output element, each in one part alone, which may keep there what it computes on the way
+              to it; any number of parts gives the same bits.
               Before the arguments, at args[-1], is the call's stop word. Where it is not 0, the call is to end: the kernel
               returns STOPPED soon, whatever is written by then (`translate.py` has loops look at it)
     returns   0, or a code that `vm/failures.py` words: an error that depends on the elements, such as an index out of range
 
     kernel(args, 0, -1, threads) does no work, may write notes, and returns into how many parts this call should be split on
     so many threads: 1 when it is too small to gain, else usually a small multiple of `threads`.
+
+`debug/interpreter/` runs a text with all of this checked.
 
 Kernels that differ only in sizes should have the same text: what differs goes into the static words. The text is the
 identity of the native code, so it must be a function of the definition and the target alone.

@@ -6,7 +6,8 @@ other; LLVM splits the wide ones over several registers.
 
     stoppable(args)                   a statement: loops from here on look at the stop word before the arguments
     word(address, i)                  the i-th int64 word, as int64: a dimension, or an address
-    load_T(address, offset)           the scalar of type T at address + offset (bytes)
+    load_T(address, offset)           the scalar of type T at address + offset (bytes), which may be any; vectors lie at multiples
+                                      of 4, or of their elements' size
     store_T(address, offset, value)   its counterpart
     vload_T(address, offset[, n])     a vector; with n, lanes from n on are zero and their memory is not touched
     vload_between_T(address, offset, l, h)  likewise, of lanes l to h alone
@@ -485,7 +486,7 @@ def _scalar_load(name: str, dtype: Kind) -> Callable[..., Any]:
 
     def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> ir.Value:
         loaded = builder.load(_pointer(builder, values[0], values[1], _memory_type(dtype, 0)))
-        loaded.align = _alignment(dtype)
+        loaded.align = 1  # runs of narrower elements are copied as words
         return _from_memory(builder, loaded, dtype)
 
     return named(name, typer, emitter)
@@ -497,7 +498,7 @@ def _scalar_store(name: str, dtype: Kind) -> Callable[..., Any]:
 
     def emitter(builder: ir.IRBuilder, kinds: Kinds, values: list[ir.Value]) -> None:
         stored = _to_memory(convert(Lanes(builder, values[2], kinds[2]), dtype))
-        builder.store(stored, _pointer(builder, values[0], values[1], stored.type)).align = _alignment(dtype)
+        builder.store(stored, _pointer(builder, values[0], values[1], stored.type)).align = 1
 
     return named(name, typer, emitter)
 

@@ -7,6 +7,7 @@ from ...formats.primitive import PrimitiveDefinition
 from ...formats.tuning import Tuning
 from ...vm import library
 from ..check import check_definition
+from .kernel import Kernel
 from .lower import lower
 from .target import host
 
@@ -17,6 +18,16 @@ def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> st
     Raises InferenceError for a malformed definition, CompileError for one that has no kernel, or not in the variant that
     is asked for.
     """
+    kernel = get_kernel(definition, tuning)
+    if form == "python":
+        return kernel.source
+    from .translate import kernel_text
+
+    return kernel_text(kernel.source, kernel.lanes, host().native, form)
+
+
+def get_kernel(definition: PrimitiveDefinition, tuning: Tuning) -> Kernel:
+    """The kernel itself. Raises as `get_source`."""
     check_definition(definition)
     target = host()
     _, (variant,) = library.variant_keys([definition], target.key, tuning.get(target.key, {}))
@@ -24,8 +35,4 @@ def get_source(definition: PrimitiveDefinition, form: str, tuning: Tuning) -> st
     if kernel is None:
         operators = ", ".join(node.operator for node in definition.nodes)
         raise CompileError(f"the primitive has no kernel; the reference implementations of {operators} evaluate it")
-    if form == "python":
-        return kernel.source
-    from .translate import kernel_text
-
-    return kernel_text(kernel.source, kernel.lanes, target.native, form)
+    return kernel

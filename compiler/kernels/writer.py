@@ -149,6 +149,13 @@ class Writer:
         self._check_sizes()
         self._leave_if_empty()
 
+    def alone(self) -> None:
+        """Answers that the call is one part. Where there are more, the first one does it all."""
+        with self.block("if part != 0"):
+            self("return 1 if part < 0 else 0")
+        self._check_sizes()
+        self._leave_if_empty()
+
     def _check_products(self) -> None:
         """Fails where a dimension cannot be computed, before any is: the least word has no quotient by -1."""
         names = {name: str(dim) for name, dim in self._variables.items()}

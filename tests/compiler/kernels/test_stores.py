@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from treadle.compiler.kernels.simd import namespace
 from treadle.compiler.kernels.target import Target
+from treadle.compiler.kernels.translate import translate
 from treadle.formats.dtypes import DType
 from treadle.formats.primitive import PrimitiveDefinition, PrimitiveNode
 from treadle.formats.types import TensorType
@@ -51,3 +55,11 @@ def test_truth_values(given: str, shape: tuple[int, ...], target: Target | None)
     constant = PrimitiveNode("constant", (), (zero,), (("dtype", DType[given]), ("value", 0)))
     less = PrimitiveNode("less", (0, 1), (TensorType(DType.bool, shape),))
     check(PrimitiveDefinition((source,), (constant, less), (2,), ()), target)
+
+
+def test_scalars_may_lie_at_any_address() -> None:
+    """Runs of narrow elements are copied as words: LLVM may not think that these lie at multiples of four bytes."""
+    text = "def kernel(args, scratch, part, parts):\n    store_uint64(scratch, 1, load_uint64(args, 3))\n    return 0\n"
+    found = "\n".join(translate("kernel", text, namespace(4), harness.TARGET.native))
+    assert re.search(r"load i64, .*, align 1\b", found)
+    assert re.search(r"store i64 .*, align 1\b", found)
