@@ -164,7 +164,7 @@ def step_command(options: argparse.Namespace) -> int:
     from ..debug.interpreter.call import Step
     from ..debug.stepping import step
     from ..formats.names import near
-    from ..vm.layout import STOPPED
+    from ..vm.convention import STOPPED
 
     of, values = prepare(options)
     names = of.executable.lib.names
