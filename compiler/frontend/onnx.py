@@ -244,8 +244,7 @@ class _ModelImporter:
         parsed = [[_parsed(dim) for dim in shape] for _, _, shape in declared]
         # a variable can be used in an expression only if some input's dimension is that variable
         bound = {str(dim) for shape in parsed for dim in shape if dim is not UNKNOWN and dims.is_variable(dim)}  # type: ignore[arg-type]
-        for name in sorted(bound):
-            self.g.new_dimension(name)
+        self.g.reserve(bound)
         alike: dict[str, Dim] = {}  # by their texts, other dimensions: those of one text are one
 
         def usable(dim: ShapeDim, text: int | str, place: str) -> Dim:

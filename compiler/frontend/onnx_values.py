@@ -22,6 +22,7 @@ from ...formats import dims, limits
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
+from ...formats.names import NAME
 from ...formats.strings import to_numbers
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import effort, ir
@@ -34,6 +35,7 @@ FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
 _SAMPLES = (2, 3, 4, 5, 8, 64, 96, 224)  # sizes, to find out whether two dimensions can be equal
 _EXACT_INTEGERS = 1 << 24  # floats count as integers below this
+_NUMBERED = 24  # characters of a size's name that are left for a number behind it
 _LONG_DIM = 24  # parts of a dimension that gets a name: what slices, sums and products of such make stays short enough
 
 
@@ -490,10 +492,14 @@ class GraphBuilder:
         """Of the dimension variables that are in use."""
         return frozenset(self._dimension_names)
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Says of dimension variables that they are in use."""
+        self._dimension_names.update(names)
+
     def new_dimension(self, name: str = "") -> SymbolicDim:
         """A dimension variable that is not in use, named like `name`."""
-        base = re.sub(r"\W", "_", name or f"{self.hint}_dim") or "dim"
-        base = f"_{base}" if base[0].isdigit() or base in ("min", "max") else base
+        base = re.sub(r"\W", "_", name or f"{self.hint}_dim")[: limits.DIM_NAME - _NUMBERED] or "dim"
+        base = base if re.match(NAME, base) and base not in ("min", "max") else f"_{base}"
         unique, number = base, self._dimension_numbers.get(base, 1)
         while unique in self._dimension_names:
             number += 1
