@@ -441,8 +441,8 @@ _NAME = re.compile(NAME)
 
 
 def parse(text: str) -> Dim:
-    """The inverse of `str`, of the texts that users, models and files have. Raises ParseError; nesting and the length of names are
-    bounded by `formats/limits.py`."""
+    """The inverse of `str`; texts are users', models' and files'. Raises ParseError; nesting and the length of names are bounded
+    by `formats/limits.py`."""
     tokens: list[str] = []
     position = 0
     text = text.strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# A name that needs no quotes: a letter of any script or "_", then letters, digits, "_" and ".". Names of sizes are written so alone.
+# A name without quotes: a letter of any script or "_", then letters, digits, "_" and ".". Names of sizes are never quoted.
 NAME = r"[^\W\d][\w.]*"
 _MOST = 3  # names that are suggested
 

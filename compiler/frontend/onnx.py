@@ -17,6 +17,8 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import (
+    CompileBudgetError,
+    CompileError,
     DTypeError,
     FileError,
     InferenceError,
@@ -89,6 +91,7 @@ from .onnx_values import (
     present,
     tensors_of,
 )
+from .onnx_versions import dispatching
 
 if TYPE_CHECKING:
     import onnx
@@ -170,8 +173,20 @@ class _Scope:
 
 
 class _ModelImporter:
-    def __init__(self, file: ModelFile, graph: Graph, weights: Weights | None, batch: Batch | None = None) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        graph: Graph,
+        weights: Weights | None,
+        batch: Batch | None = None,
+        first: _ModelImporter | None = None,
+    ) -> None:
+        """`first` has imported the model: this one makes the version that takes no sizes for equal, of the same constants."""
         model, self.weights = file.model, weights
+        self.constants: dict[str, Value] = (
+            {} if first is None else first.constants
+        )  # the initializers of the model's graph
+        self.asks = first is not None
         self.file, self.graph = file, graph
         self.opsets = _opsets(model.opset_import)
         self.functions = {(f.domain, f.name): f for f in model.functions}
@@ -181,9 +196,23 @@ class _ModelImporter:
 
     def module(self, shapes: Shapes, entry: str) -> ir.Module:
         main = self.main(shapes, entry)
-        if not self.g.has_data:
-            return ir.Module({entry: main})
-        return with_sequences(ir.Module({entry: main}, DEFINITIONS))
+        functions, has_data = {entry: main}, self.g.has_data
+        if self.g.held_equal and (other := self._other(shapes, entry)) is not None:
+            functions = dispatching(main, other, self.g.held_equal)
+        if not has_data:
+            return ir.Module(functions)
+        return with_sequences(ir.Module(functions, DEFINITIONS))
+
+    def _other(self, shapes: Shapes, entry: str) -> ir.Function | None:
+        """The version for sizes that are not equal. None where the model cannot do with sizes that only a run can tell."""
+        batch = None if self.batch is None else Batch(self.batch.symbol, self.batch.size)
+        importer = _ModelImporter(self.file, self.graph, self.weights, batch, self)
+        try:
+            return importer.main(shapes, entry)
+        except CompileBudgetError:
+            raise
+        except CompileError:
+            return None
 
     def main(self, shapes: Shapes, name: str) -> ir.Function:
         scope = _Scope()
@@ -195,6 +224,7 @@ class _ModelImporter:
         if self.batch is not None:
             tensors = [info for info in inputs if info.type.HasField("tensor_type")]
             self.g, shapes, batched = batch_builder(tensors, shapes, self.batch)
+        self.g.asks = self.asks
         tensors = [info for info in inputs if info.type.HasField("tensor_type")]
         params = self._params(tensors, shapes)
         for param in params:
@@ -269,8 +299,13 @@ class _ModelImporter:
     def _initializers(self, graph: Graph, scope: _Scope, weights: Mapping[int, np.ndarray]) -> None:
         for position, tensor in enumerate(graph.initializer):
             try:
+                if scope.outer is None and tensor.name in self.constants:
+                    scope.values[tensor.name] = self.constants[tensor.name]
+                    continue
                 array = to_array(tensor, self.file.folder, weights.get(position))
-                scope.values[tensor.name] = self._weight(tensor.name, array, scope) or constant(array)
+                scope.values[tensor.name] = value = self._weight(tensor.name, array, scope) or constant(array)
+                if scope.outer is None:
+                    self.constants[tensor.name] = value
             except DTypeError as error:
                 self.unsupported.append(("initializer", tensor.name, error.message))
                 scope.values[tensor.name] = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -229,6 +229,8 @@ class GraphBuilder:
         ] = {}  # by names of dimensions, all that they can be, where these are few
         self._places_given = 0
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
+        self.asks = False  # whether a run asks of all sizes that meet under other names which is 1
+        self.held_equal: list[tuple[Dim, Dim]] = []  # if not: those that are taken for one
         self.tape: list[Noted] | None = None  # notes what is asked for: see onnx_gradient.py
         self.has_data = False  # whether there are values that are no tensors in the program
 
@@ -329,14 +331,24 @@ class GraphBuilder:
         """The values with dimensions that broadcast: on each of `axes`, counted in the common shape, all are 1 or the same. Where
         only a run can tell which, one of size 1 is repeated then (`_is_open`), and others are checked."""
         rank = max(value.rank for value in values)
-        met: list[list[Dim]] = [[] for _ in range(rank)]
-        for value in values:
-            for axis, dim in enumerate(value.shape, rank - value.rank):
-                if dim != 1 and dim not in met[axis]:
-                    met[axis].append(dim)
         chosen = range(rank)[axes]
-        target = {axis: self._common(met[axis]) for axis in chosen if met[axis]}
-        return [self._fitted(value, rank, target) for value in values]
+        places = [[axis if axis in chosen else None for axis in range(rank - value.rank, rank)] for value in values]
+        return self.meeting(values, places)
+
+    def meeting(self, values: Sequence[Value], labels: Sequence[Sequence[Hashable]]) -> list[Value]:
+        """The values with sizes that are 1 or the same on all axes of one label; on those without, None, they stay."""
+        met: dict[Hashable, list[Dim]] = {}
+        for value, own in zip(values, labels, strict=True):
+            for label, dim in zip(own, value.shape, strict=True):
+                if label is not None and dim != 1 and dim not in met.setdefault(label, []):
+                    met[label].append(dim)
+        target = {label: self._common(sizes) for label, sizes in met.items() if sizes}
+        return [self._fitted(value, own, target) for value, own in zip(values, labels, strict=True)]
+
+    def repeated_to(self, parameter: Value, x: Value) -> Value:
+        """A parameter of an operator that repeats it along axes on which it has 1 and x more."""
+        axes = range(x.rank - parameter.rank, x.rank)
+        return self._fitted(parameter, axes, dict(enumerate(x.shape)))
 
     def _common(self, sizes: Sequence[Dim]) -> Dim:
         """What sizes that meet on an axis broadcast to."""
@@ -347,13 +359,18 @@ class GraphBuilder:
 
     def _is_open(self, a: Dim, b: Dim) -> bool:
         """Whether a run must ask which of two sizes is 1: one is a number that a run finds, or equal they never are. Sizes that
-        the inputs' shapes tell are held equal otherwise, as whoever gave them names meant them."""
+        the inputs' shapes tell under other names are held equal in one version of the program, which is called where they are
+        (`onnx_versions.py`), and asked of in the other."""
         if a == b or self.tape is not None or self.input_names is None or (isinstance(a, int) and isinstance(b, int)):
             return False
         names, others = dims.variables(a), dims.variables(b)
         if not self.input_names.issuperset({*names, *others}):
             return True
-        return set(names) == set(others) and all(
+        if set(names) != set(others):
+            if not self.asks and may_differ(a, b):
+                self.held_equal.append((a, b))
+            return self.asks and may_differ(a, b)
+        return all(
             dims.substitute(a, dict.fromkeys(names, size)) != dims.substitute(b, dict.fromkeys(names, size))
             for size in _SAMPLES
         )
@@ -375,11 +392,11 @@ class GraphBuilder:
     def _number(self, dim: Dim) -> Value:
         return self.from_dims(np.array(dim, object))
 
-    def _fitted(self, value: Value, rank: int, target: dict[int, Dim]) -> Value:
-        """A value of sizes that are the common ones, or 1; `rank` is the common shape's."""
+    def _fitted(self, value: Value, labels: Sequence[Hashable], target: Mapping[Any, Dim]) -> Value:
+        """A value of sizes that are those of their labels, or 1."""
         shape = list(value.shape)
-        for axis, dim in enumerate(value.shape):
-            common = target.get(axis + rank - value.rank, dim)
+        for axis, (label, dim) in enumerate(zip(labels, value.shape, strict=True)):
+            common = target.get(label, dim)
             if dim != 1 and self._is_open(dim, common):
                 value = self.stretched(value, axis, common)
             shape[axis] = dim if dim == 1 else common
@@ -631,6 +648,12 @@ def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
 def _is_tracked(type_: TensorType) -> bool:
     """Whether the elements of a tensor may be known, which is of dimensions or of small integers."""
     return type_.is_static and math.prod(type_.shape) <= _TRACKED_ELEMENTS  # type: ignore[arg-type]
+
+
+def may_differ(a: Dim, b: Dim) -> bool:
+    """Whether nothing but their meeting says that two sizes of inputs are equal: names, and numbers. Who wrote what is computed
+    of sizes knew what it meets: past + length, and a total."""
+    return all(isinstance(dim, int) or dims.is_variable(dim) for dim in (a, b))
 
 
 def _vagueness(dim: Dim) -> tuple[bool, int, str]:
