@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Union
 
@@ -33,6 +33,9 @@ from .onnx_dims import NotKnownError, evaluate_symbolically
 
 FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
+_VIEWS = frozenset(
+    {"reshape", "squeeze", "expand_dims", "permute_dims", "cast"}
+)  # what exporters put before shared weights
 _SAMPLES = (2, 3, 4, 5, 8, 64, 96, 224)  # sizes, to find out whether two dimensions can be equal
 _EXACT_INTEGERS = 1 << 24  # floats count as integers below this
 _NUMBERED = 24  # characters of a size's name that are left for a number behind it
@@ -68,11 +71,24 @@ class Value:
     made: tuple[str, str] | None = (
         None  # the origin and the hint of the node whose result is known by its elements alone
     )
+    view: Callable[[], np.ndarray] | None = (
+        None  # of a constant, larger than what is folded: its elements, or some of a cast
+    )
 
     @property
     def constant(self) -> np.ndarray | None:
         """The elements of a constant."""
         return self.atom.value if isinstance(self.atom, ir.Constant) else None
+
+    @property
+    def is_content(self) -> bool:
+        """Whether `content` is known: it is computed only if it is asked for."""
+        return isinstance(self.atom, ir.Constant) or self.view is not None
+
+    @property
+    def content(self) -> np.ndarray | None:
+        """The elements of a constant, or of a view of one, whatever its size: for importers that repack weights."""
+        return self.view() if self.view is not None else self.constant
 
     @cached_property
     def elements(self) -> np.ndarray | None:
@@ -257,7 +273,10 @@ class GraphBuilder:
             return folded
         call = ir.OperatorCall(operator, tuple(map(self.atom, values)), canonical)
         if len(types) == 1:
-            return (self.bind(call, types[0]),)
+            result = self.bind(call, types[0])
+            if operator in _VIEWS and all(value.is_content for value in values) and not _is_symbolic(canonical):
+                result = replace(result, view=lambda: entry.views([value.content for value in values], canonical)[0])
+            return (result,)
         results = ir.Var(self.hint, TupleType(types))
         self.bindings.append(ir.Binding(results, call, self.origin))
         return tuple(self.bind(ir.GetItem(results, index), type_) for index, type_ in enumerate(types))
