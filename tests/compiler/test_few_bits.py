@@ -427,3 +427,21 @@ def test_a_tensor_of_a_type_that_numpy_lacks_is_a_constant() -> None:
     weight = treadle.constant(np.array([1, 2], ml_dtypes.bfloat16))
     executable = treadle.compile(treadle.function([x], x + weight), embed_native=False, opt_level=0)
     assert any(array.dtype == ml_dtypes.bfloat16 for array in executable.constants)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_tables_whose_numbers_fit_16_bits_take_16(dtype: str) -> None:
+    """As those of models that were trained so, and exported in float32; not if something else reads them as they are."""
+    table = random().standard_normal((2000, 64)).astype(treadle.DType.of(dtype).numpy).astype(np.float32)
+    places = treadle.var("places", ("n",), "int64")
+    rows = treadle.op.take(treadle.constant(table), places, axis=0)
+    executable = treadle.compile(treadle.function([places], rows), progress=False)
+    assert sum(each.nbytes for each in executable.constants) == table.nbytes // (1 if dtype == "float32" else 2)
+    at = np.int64([3, -1, 3])
+    np.testing.assert_array_equal(treadle.VirtualMachine(executable)["main"](at).numpy(), table[at])
+    shared = treadle.constant(table)
+    both = treadle.tuple_(treadle.op.take(shared, places, axis=0), treadle.op.sum(shared * 1.5, axes=(1,)))
+    executable = treadle.compile(
+        treadle.function([places], both), progress=False, embed_native=False, without=["fold_constants"]
+    )
+    assert sum(each.nbytes for each in executable.constants if each.nbytes > 99) == table.nbytes
