@@ -102,7 +102,7 @@ class Roles:
             raise ArgumentError(f"generate: {function} has no output that could be logits")
         first = {role: next((name for name in known if name in names), "") for role, known in _OPTIONAL.items()}
         pairs = [(names[name].type, outputs[number].type) for name, number in cache]
-        sizes = {
+        sizes: dict[ShapeDim, int] = {
             have: made
             for before, after in pairs
             if isinstance(before, TensorType) and isinstance(after, TensorType) and before.rank == after.rank
@@ -117,7 +117,8 @@ class Roles:
         ids, type_ = self.ports[self.ids].type, self.ports[name].type
         if not isinstance(type_, TensorType) or not isinstance(ids, TensorType):
             return None
-        rows = next((dim for dim in (*ids.shape[:1], *type_.shape[:1]) if dim in type_.shape), None)
+        symbols = [dim for dim in type_.shape if not isinstance(dim, int)]
+        rows = next((dim for dim in (*ids.shape[:1], *type_.shape[:1]) if dim in symbols), None)
         shape = [
             dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
         ]
@@ -375,14 +376,13 @@ def _tokens(
     recent: list[list[int]] = [[] for _ in range(batch)]
     is_over = np.zeros(batch, bool)
     last = np.zeros(batch, np.int64)
-    logits = None
+    made: list[np.ndarray] = [np.empty(0)] * len(decoders)
+    order = np.argsort(np.concatenate([decoder.rows for decoder in decoders]))
     for _ in range(count):
-        for decoder in decoders:
-            if is_over[decoder.rows].all():
-                continue
-            made = decoder.step()
-            logits = np.empty((batch, *made.shape[1:]), made.dtype) if logits is None else logits
-            logits[decoder.rows] = made
+        for number, decoder in enumerate(decoders):
+            if not is_over[decoder.rows].all():
+                made[number] = decoder.step()
+        logits = np.concatenate(made)[order] if len(made) > 1 else made[0]
         tokens = np.where(is_over, last, np.asarray(choose(logits)))
         if tokens.shape != last.shape or tokens.dtype.kind not in "iu":
             got = f"{tokens.dtype}{list(tokens.shape)}"

@@ -275,7 +275,7 @@ class GraphBuilder:
         if len(types) == 1:
             result = self.bind(call, types[0])
             if operator in _VIEWS and all(value.is_content for value in values) and not _is_symbolic(canonical):
-                result = replace(result, view=lambda: entry.views([value.content for value in values], canonical)[0])
+                result = replace(result, view=lambda: _viewed(entry, values, canonical))
             return (result,)
         results = ir.Var(self.hint, TupleType(types))
         self.bindings.append(ir.Binding(results, call, self.origin))
@@ -667,6 +667,12 @@ def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
 def _is_tracked(type_: TensorType) -> bool:
     """Whether the elements of a tensor may be known, which is of dimensions or of small integers."""
     return type_.is_static and math.prod(type_.shape) <= _TRACKED_ELEMENTS  # type: ignore[arg-type]
+
+
+def _viewed(operator: Operator, values: Sequence[Value], attributes: Any) -> np.ndarray:
+    """The result of an operator on values whose content is known."""
+    arrays = [array for value in values if (array := value.content) is not None]
+    return operator.views(arrays, attributes)[0]
 
 
 def may_differ(a: Dim, b: Dim) -> bool:

@@ -9,6 +9,8 @@ import pytest
 import treadle
 from treadle import op
 from treadle.formats.errors import ArgumentError, CancelledError, CompileError
+from treadle.formats.ports import Port
+from treadle.formats.types import tensor
 from treadle.vm.generation import Roles, Sampler, generate
 
 WORDS, WIDTH, LONGEST = 23, 8, 64
@@ -138,6 +140,29 @@ def test_a_text_does_not_depend_on_the_texts_beside_it(make: Any):
         assert all(column.shape == (4,) for column in columns)
         assert np.transpose(columns).tolist() == alone
     assert np.transpose(list(generate(machine, prompts, max_new_tokens=12))).tolist() == alone
+
+
+def test_samplers_may_keep_what_they_are_given(machine: treadle.VirtualMachine):
+    """The logits of each step are an array of its own, in the order of the prompts; those of texts that have ended stay."""
+    kept: list[np.ndarray] = []
+    prompts = [[7], PROMPT, [11]]
+    list(generate(machine, prompts, max_new_tokens=3, sampler=lambda logits: kept.append(logits) or logits.argmax(-1)))
+    assert [each.shape for each in kept] == [(3, WORDS)] * 3
+    assert len({each.tobytes() for each in kept}) == 3
+    alone: list[np.ndarray] = []
+    list(
+        generate(machine, [PROMPT], max_new_tokens=3, sampler=lambda logits: alone.append(logits) or logits.argmax(-1))
+    )
+    assert all(np.array_equal(one[1], other[0]) for one, other in zip(kept, alone, strict=True))
+
+
+def test_a_batch_of_1_is_told_from_one_head():
+    roles = Roles.of(
+        [Port("ids", tensor("int64", (1, "n"))), Port("past_0", tensor("float32", ("b", 1, "past", 4)))],
+        [Port("present_0", tensor("float32", ("b", 1, "total", 4))), Port("logits", tensor("float32", (1, "n", 9)))],
+        "main",
+    )
+    assert roles.empty("past_0", 1) == [1, 1, 0, 4]
 
 
 def test_unequal_prompts_do_not_suit_a_fixed_batch():
@@ -327,8 +352,6 @@ def test_a_function_that_is_no_decoder_is_told_apart():
     ],
 )
 def test_exporters_names_of_caches_are_paired(past: str, present: str):
-    from treadle.formats.ports import Port
-
     ids, type_ = treadle.TensorType(treadle.DType.int64, (1, 2)), treadle.TensorType(treadle.DType.float32, (1, 2, 3))
     roles = Roles.of([Port("input_ids", ids), Port(past, type_)], [Port(present, type_), Port("logits", type_)], "main")
     assert (roles.cache, roles.logits) == (((past, 0),), 1)
