@@ -30,16 +30,21 @@ class ForcedSize:
 
 
 def forced_sizes(function: ir.Function) -> list[ForcedSize]:
-    """Those of a function's parameters, in the order of the nodes. Branches and loops are not looked into: they may not run."""
+    """Those of a function's parameters, in the order of the nodes: of branches, what both leave. Loops are not looked into: they
+    may not run."""
     symbols = {name for param in function.params if param.type is not None for name in dimension_names(param.type)}
     if not symbols:
         return []
-    return [
-        ForcedSize(symbol, size, binding.origin, why)
-        for binding in function.body.bindings
-        for symbol, size, why in _forced(binding.value)
-        if symbol in symbols
-    ]
+    return [each for each in _in_block(function.body) if each.symbol in symbols]
+
+
+def _in_block(block: ir.Block) -> Iterator[ForcedSize]:
+    for binding in block.bindings:
+        if isinstance(binding.value, ir.If):
+            otherwise = {(each.symbol, each.size) for each in _in_block(binding.value.otherwise)}
+            yield from (each for each in _in_block(binding.value.then) if (each.symbol, each.size) in otherwise)
+        for symbol, size, why in _forced(binding.value):
+            yield ForcedSize(symbol, size, binding.origin, why)
 
 
 def forced_text(function: ir.Function) -> str:

@@ -217,12 +217,11 @@ class _ModelImporter:
                 f"the model imports no version of the operators of {RUNTIME}; these nodes are taken for version 1, as "
                 f"onnxruntime does: {', '.join(shown)}{more}"
             )
-        functions, has_data = {entry: main}, self.g.has_data
         if self.g.held_equal and (other := self._other(shapes, entry)) is not None:
-            functions = dispatching(main, other, self.g.held_equal)
-        if not has_data:
-            return ir.Module(functions)
-        return with_sequences(ir.Module(functions, DEFINITIONS))
+            main = dispatching(main, other, self.g.held_equal)
+        if not self.g.has_data:
+            return ir.Module({entry: main})
+        return with_sequences(ir.Module({entry: main}, DEFINITIONS))
 
     def _other(self, shapes: Shapes, entry: str) -> ir.Function | None:
         """The version for sizes that are not equal. None where the model cannot do with sizes that only a run can tell."""

@@ -11,7 +11,6 @@ import treadle
 from onnx import helper
 from treadle.compiler import ir
 from treadle.compiler.frontend.onnx import from_onnx
-from treadle.compiler.frontend.onnx_versions import EQUAL
 from treadle.formats.errors import ShapeError
 from treadle.tools.random_onnx.judges import exact_session
 
@@ -74,13 +73,15 @@ def test_they_broadcast_as_in_onnxruntime(case: str) -> None:
 
 
 def test_where_all_are_equal_the_code_is_that_of_equal_names() -> None:
-    """Sizes are asked for once, where a call begins; a model whose names agree has one function."""
-    agreeing, other = (from_onnx(model("Mul", ("f", ["p", 3]), ("f", [name, 3]))) for name in "pq")
-    assert list(agreeing.functions) == ["main"]
-    equal = other.functions[f"main.{EQUAL}"].body.bindings
-    checks = [binding for binding in equal if isinstance(binding.value, ir.MatchShape)]
+    """Sizes are asked for once, where a call begins; in a model whose names agree they are not."""
+    agreeing, other = (
+        from_onnx(model("Mul", ("f", ["p", 3]), ("f", [name, 3]))).functions["main"].body.bindings for name in "pq"
+    )
+    assert not any(isinstance(binding.value, ir.If) for binding in agreeing)
+    (choice,) = (binding.value for binding in other if isinstance(binding.value, ir.If))
+    checks = [binding for binding in choice.then.bindings if isinstance(binding.value, ir.MatchShape)]
     assert len(checks) == 1
-    assert len(equal) == len(agreeing.functions["main"].body.bindings) + len(checks)
+    assert len(choice.then.bindings) == len(agreeing) + len(checks)
 
 
 def test_what_is_computed_of_sizes_meets_what_it_was_written_for() -> None:
@@ -89,4 +90,14 @@ def test_what_is_computed_of_sizes_meets_what_it_was_written_for() -> None:
         '<ir_version: 8, opset_import: ["" : 17]> agraph (float[past, 2] old, float[length, 2] new, float[total, 2] mask) '
         "=> (float[total, 2] y) { keys = Concat<axis=0>(old, new) y = Add(keys, mask) }"
     )
-    assert list(from_onnx(proto).functions) == ["main"]
+    assert not any(isinstance(binding.value, ir.If) for binding in from_onnx(proto).functions["main"].body.bindings)
+
+
+def test_a_size_that_both_versions_hold_to_one_number_is_told() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, 2] x, float[p] a, float[q] b) => (float[1, 2] y, float[?] z) '
+        "<int64[2] to = {1, 2}> { y = Reshape(x, to) z = Add(a, b) }"
+    )
+    with pytest.warns(UserWarning, match="n can only be 1: ") as told:
+        treadle.compile(proto, progress=False, embed_native=False)
+    assert not any("p can" in str(each.message) or "q can" in str(each.message) for each in told)
