@@ -161,6 +161,14 @@ def from_onnx(
             raise
         hint = "dtypes are those of inputs alone: what the model holds, and asks its nodes for, stays as it is"
         raise InferenceError(f"{error.message}; {hint}", node=error.node) from None
+    except CompileError as error:
+        if type(error) is not CompileError or not importer.of_any_rank:
+            raise
+        names = ", ".join(map(repr, importer.of_any_rank))
+        advice = f"shapes={{{importer.of_any_rank[0]!r}: ('n', …), …}} says one"
+        raise CompileError(
+            f"{error.message}. The model says no rank of {names}, and is made for each: {advice}"
+        ) from None
     except (TreadleError, ModuleNotFoundError):
         raise
     except Exception as error:
@@ -200,6 +208,7 @@ class _ModelImporter:
         self.file, self.graph = file, graph
         check_versions(model)
         self.opsets = _opsets(model.opset_import)
+        self.of_any_rank: list[str] = []  # inputs
         self.unimported: dict[
             str, None
         ] = {}  # origins of onnxruntime's nodes, where the model imports no version of these
@@ -247,6 +256,7 @@ class _ModelImporter:
             tensors = list(filter(is_tensor, inputs))
             self.g, shapes, batched = batch_builder(tensors, shapes, self.batch)
         self.g.asks = self.asks
+        self.of_any_rank = [info.name for info in inputs if info.type.HasField("tensor_type") and not is_tensor(info)]
         tensors = list(filter(is_tensor, inputs))
         params = self._params(tensors, shapes)
         for param in params:

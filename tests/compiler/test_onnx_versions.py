@@ -137,6 +137,15 @@ def test_inputs_of_any_rank() -> None:
     assert executable.inputs()[0].shape == ("a", "b")
 
 
+def test_models_that_are_too_many_for_all_ranks_ask_for_one() -> None:
+    """Ten sums of three inputs: 729 combinations each."""
+    names = ["a", "b", "c", *(f"s{number}" for number in range(40))]
+    nodes = [helper.make_node("Sum", names[i : i + 3], [names[i + 3]]) for i in range(40)]
+    proto = model([*nodes, helper.make_node("Neg", [names[-1]], ["y"])], dict.fromkeys("abc"))
+    with pytest.raises(CompileError, match=r"says no rank of 'a', 'b', 'c'.*shapes=\{'a': \('n', …\), …\} says one"):
+        treadle.compile(proto, progress=False, embed_native=False)
+
+
 def test_one_hot_codes_become_features() -> None:
     nodes = [
         helper.make_node("OneHotEncoder", ["x"], ["codes"], domain=ML, cats_int64s=[1, 2, 3]),
