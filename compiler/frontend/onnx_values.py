@@ -676,9 +676,9 @@ def _viewed(operator: Operator, values: Sequence[Value], attributes: Any) -> np.
 
 
 def may_differ(a: Dim, b: Dim) -> bool:
-    """Whether nothing but their meeting says that two sizes of inputs are equal: names, and numbers. Who wrote what is computed
-    of sizes knew what it meets: past + length, and a total."""
-    return all(isinstance(dim, int) or dims.is_variable(dim) for dim in (a, b))
+    """Whether nothing but their meeting says that two sizes of inputs are equal: numbers, names, and what is computed of one
+    name. Who computed a size of several knew what it meets: past + length, and a total."""
+    return all(len(dims.variables(dim)) < 2 for dim in (a, b))
 
 
 def _vagueness(dim: Dim) -> tuple[bool, int, str]:

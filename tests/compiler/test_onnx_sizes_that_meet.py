@@ -10,6 +10,7 @@ import pytest
 import treadle
 from onnx import helper
 from treadle.compiler import ir
+from treadle.compiler.evaluate import evaluate
 from treadle.compiler.frontend.onnx import from_onnx
 from treadle.formats.errors import ShapeError
 from treadle.tools.random_onnx.judges import exact_session
@@ -84,7 +85,18 @@ def test_where_all_are_equal_the_code_is_that_of_equal_names() -> None:
     assert len(choice.then.bindings) == len(agreeing) + len(checks)
 
 
-def test_what_is_computed_of_sizes_meets_what_it_was_written_for() -> None:
+def test_what_is_computed_of_one_size_broadcasts_as_names_do() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> agraph (float[p] x, float[q] y) => (float[?] z) '
+        "{ twice = Concat<axis=0>(x, x) z = Mul(twice, y) }"
+    )
+    module = from_onnx(proto)
+    for p, q in ((2, 4), (2, 1), (1, 2), (1, 1)):
+        x, y = np.full(p, 3, np.float32), np.full(q, 2, np.float32)
+        assert np.asarray(evaluate(module, "main", x, y)).tolist() == [6] * max(2 * p, q)
+
+
+def test_what_is_computed_of_several_sizes_meets_what_it_was_written_for() -> None:
     """A mask of a total, and scores of past and new tokens: no version asks."""
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> agraph (float[past, 2] old, float[length, 2] new, float[total, 2] mask) '
