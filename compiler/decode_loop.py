@@ -17,6 +17,7 @@ from ..formats import dims
 from ..formats.dims import Dim
 from ..formats.dtypes import DType
 from ..formats.errors import CompileError, TreadleError
+from ..formats.limits import DIM_NAME
 from ..formats.ports import Port
 from ..formats.types import FunctionType, TensorType, TupleType, Type, substitute_dims
 from ..vm.generation import OF_ENCODERS, Roles
@@ -66,8 +67,10 @@ class _Loop:
     def _fed_type(self, name: str) -> Type:
         """That of an encoder's result here, where the names of sizes have meanings of their own; the batch is the same one."""
         type_ = self._tensor(name)
-        names = {name for name in dimension_names(type_) if dims.variable(name) != self._batch}
-        return substitute_dims(type_, {name: dims.variable(f"{OF_ENCODERS}{name}") for name in names})
+        names = [name for name in dimension_names(type_) if dims.variable(name) != self._batch]
+        others = (f"{OF_ENCODERS}{name}" for name in names)
+        short = (each if len(each) <= DIM_NAME else f"{OF_ENCODERS}{at}" for at, each in enumerate(others))
+        return substitute_dims(type_, dict(zip(names, map(dims.named, short), strict=True)))
 
     def _tensor(self, name: str, least: int = 1) -> TensorType:
         """The type of an input, of so many axes or more. Raises CompileError."""

@@ -440,6 +440,17 @@ _TOKEN = re.compile(rf"\s*(?:[0-9]+(?![\w.])|{NAME}|//|[-+*%(),])")
 _NAME = re.compile(NAME)
 
 
+def named(name: object) -> SymbolicDim:
+    """The variable of a name that a user or a file gives. Raises ParseError for what is none."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ParseError(
+            f"{str(name)[:40]!r} is no name of a dimension: expected a letter or _, then letters, digits, _ and ."
+        )
+    if len(name) > limits.DIM_NAME:
+        raise ParseError(f"a name of {len(name)} characters, {name[:40]!r} …; at most {limits.DIM_NAME} are allowed")
+    return variable(name)
+
+
 def parse(text: str) -> Dim:
     """The inverse of `str`; texts are users', models' and files'. Raises ParseError; nesting and the length of names are bounded
     by `formats/limits.py`."""
@@ -486,11 +497,7 @@ def parse(text: str) -> Dim:
             take(")")
             return OPERATORS[token](left, right)
         if _NAME.match(token):
-            if len(token) > limits.DIM_NAME:
-                raise ParseError(
-                    f"a name of {len(token)} characters, {token[:40]!r} …; at most {limits.DIM_NAME} are allowed"
-                )
-            return variable(token)
+            return named(token)
         raise fail()
 
     def term(depth: int) -> Dim:

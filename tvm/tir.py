@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 
 from ..formats import dims
-from ..formats.calling import told
 from ..formats.dims import SymbolicDim
-from ..formats.errors import ArgumentError
 from ..vm.containers import FloatImm, IntImm
 
 
@@ -39,10 +37,7 @@ class _OfVariables(type):
         return isinstance(instance, SymbolicDim) and dims.is_variable(instance)
 
     def __call__(cls, name: str, dtype: str = "int32", span: object = None) -> SymbolicDim:
-        variable = dims.parse(name) if isinstance(name, str) else None
-        if not isinstance(variable, SymbolicDim) or not dims.is_variable(variable):
-            raise ArgumentError(f"tir.Var: name: expected a name, such as 'n', got {told(name)}")
-        return variable
+        return dims.named(name)
 
 
 class Var(metaclass=_OfVariables):

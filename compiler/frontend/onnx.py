@@ -237,11 +237,13 @@ class _ModelImporter:
         batch = None if self.batch is None else Batch(self.batch.symbol, self.batch.size)
         importer = _ModelImporter(self.file, self.graph, self.weights, batch, self)
         try:
-            return importer.main(shapes, entry)
+            main = importer.main(shapes, entry)
         except CompileBudgetError:
             raise
         except CompileError:
             return None
+        self.g.has_data |= importer.g.has_data
+        return main
 
     def main(self, shapes: Shapes, name: str) -> ir.Function:
         scope = _Scope()

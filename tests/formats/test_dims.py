@@ -82,3 +82,5 @@ def test_names_begin_with_letters_of_any_script_and_numbers_are_of_ascii():
     for text in ("1x", "٣", "·", "n'", '"', "", " ", "\n", "a b", "?", "x" * (limits.DIM_NAME + 1)):
         with pytest.raises(ParseError):
             parse(text)
+        with pytest.raises(ParseError):
+            dims.named(text)
