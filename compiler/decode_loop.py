@@ -17,6 +17,7 @@ from ..formats import dims
 from ..formats.dims import Dim
 from ..formats.dtypes import DType
 from ..formats.errors import CompileError, TreadleError
+from ..formats.limits import DIM_NAME
 from ..formats.ports import Port
 from ..formats.types import FunctionType, TensorType, TupleType, Type, substitute_dims
 from ..vm.generation import OF_ENCODERS, Roles
@@ -66,8 +67,10 @@ class _Loop:
     def _fed_type(self, name: str) -> Type:
         """That of an encoder's result here, where the names of sizes have meanings of their own; the batch is the same one."""
         type_ = self._tensor(name)
-        names = {name for name in dimension_names(type_) if dims.variable(name) != self._batch}
-        return substitute_dims(type_, {name: dims.variable(f"{OF_ENCODERS}{name}") for name in names})
+        names = [name for name in dimension_names(type_) if dims.variable(name) != self._batch]
+        others = (f"{OF_ENCODERS}{name}" for name in names)
+        short = (each if len(each) <= DIM_NAME else f"{OF_ENCODERS}{at}" for at, each in enumerate(others))
+        return substitute_dims(type_, dict(zip(names, map(dims.named, short), strict=True)))
 
     def _tensor(self, name: str, least: int = 1) -> TensorType:
         """The type of an input, of so many axes or more. Raises CompileError."""
@@ -104,19 +107,22 @@ class _Loop:
             op.full(shape=(self._batch,), value=False, dtype="bool"),
             ids,
             op.full(shape=(self._batch, 0), value=0, dtype="int64"),
-            *(op.full(shape=self._empty(type_), value=0.0, dtype=type_.dtype) for type_ in self._caches),
+            *(
+                op.full(shape=self._empty(name), value=0.0, dtype=type_.dtype)
+                for (name, _), type_ in zip(self._roles.cache, self._caches, strict=True)
+            ),
         ]
         last = builder.while_loop(goes_on, body, initial)
         made = builder.match_shape(last[3], (self._batch, "made"))
         return builder.function([ids, count, stop, *self._fed.values()], builder.named("generated_ids", made))
 
-    def _empty(self, type_: TensorType) -> list[Any]:
+    def _empty(self, name: str) -> list[Any]:
         """The shape of a cache of no tokens."""
-        shape = [dim if isinstance(dim, int) or dim == self._batch else 0 for dim in type_.shape]
-        if 0 not in shape:
+        shape = self._roles.empty(name, self._batch)
+        if shape is None:
             raise CompileError(
-                f"decode_loop: the cache {type_} is of a fixed length; it must be empty before the first token, so one "
-                "dimension is to be symbolic: shapes={…} of `compile` name it"
+                f"decode_loop: the cache {self._tensor(name)} is of a fixed length; it must be empty before the first token, so "
+                "one dimension is to be symbolic: shapes={…} of `compile` name it"
             )
         return shape
 
@@ -126,7 +132,7 @@ class _Loop:
         held = [builder.match_shape(each, type_.shape) for each, type_ in zip(caches, self._caches, strict=True)]  # type: ignore[arg-type]
         by_name = {**self._fed, **dict(zip([name for name, _ in roles.cache], held, strict=True))}
         by_name[roles.ids] = op.cast(new, dtype=self._ids_type.dtype)
-        past: Any = next(dim for dim in self._caches[0].shape if not isinstance(dim, int) and dim != self._batch)
+        past: Any = self._caches[0].shape[self._empty(roles.cache[0][0]).index(0)]
         length = dims.variable("new")
         total = dims.add(past, length)
         sized = new, held[0]

@@ -25,7 +25,7 @@ class Steps(Protocol):
 
 def einsum(steps: Steps, operands: Sequence[Any], equation: str) -> Any:
     """The sum that NumPy's notation says. Raises InferenceError for an equation that the operands do not fit."""
-    terms, result = _parsed(equation, [len(operand.shape) for operand in operands])
+    terms, result = parsed(equation, [len(operand.shape) for operand in operands])
     parts = [_without_diagonals(steps, operand, term) for operand, term in zip(operands, terms, strict=True)]
     value, labels = parts[0]
     for number, (operand, term) in enumerate(parts[1:], 1):
@@ -35,7 +35,7 @@ def einsum(steps: Steps, operands: Sequence[Any], equation: str) -> Any:
     return _permuted(steps, value, labels, result)
 
 
-def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     """The labels of the operands' axes, and of the result's. Axes under an ellipsis get labels that are no letters."""
     text = equation.replace(" ", "")
     inputs, arrow, output = text.partition("->")
@@ -92,6 +92,8 @@ def _permuted(steps: Steps, value: Any, labels: str, wanted: str) -> Any:
 
 def _contracted(steps: Steps, a: Any, of_a: str, b: Any, of_b: str, needed: set[str]) -> tuple[Any, str]:
     """Two operands as a product of matrices [batch …, rows, depth] and [batch …, depth, columns]."""
+    a, of_a = _without_ones(steps, a, of_a, b, of_b, needed)
+    b, of_b = _without_ones(steps, b, of_b, a, of_a, needed)
     a, of_a = _summed(steps, a, of_a, needed | set(of_b))
     b, of_b = _summed(steps, b, of_b, needed | set(of_a))
     batch = "".join(label for label in of_a if label in of_b and label in needed)
@@ -116,6 +118,19 @@ def _contracted(steps: Steps, a: Any, of_a: str, b: Any, of_b: str, needed: set[
     else:
         product = steps.op("multiply", parted(a, of_a, rows, ""), parted(b, of_b, "", columns))
     return steps.op("reshape", product, shape=tuple(sizes[label] for label in labels)), labels
+
+
+def _without_ones(steps: Steps, value: Any, own: str, other: Any, others: str, needed: set[str]) -> tuple[Any, str]:
+    """Without axes of size 1 that would be summed together with longer ones: these are summed alone."""
+    sizes = dict(zip(others, other.shape, strict=True))
+    ones = tuple(
+        axis
+        for axis, (label, dim) in enumerate(zip(own, value.shape, strict=True))
+        if dim == 1 and label not in needed and sizes.get(label, 1) != 1
+    )
+    if not ones:
+        return value, own
+    return steps.op("squeeze", value, axes=ones), "".join(each for axis, each in enumerate(own) if axis not in ones)
 
 
 def _joint(a: Dim, b: Dim) -> Dim:

@@ -30,27 +30,34 @@ class ForcedSize:
 
 
 def forced_sizes(function: ir.Function) -> list[ForcedSize]:
-    """Those of a function's parameters, in the order of the nodes. Branches and loops are not looked into: they may not run."""
+    """Those of a function's parameters, in the order of the nodes: of branches, what both leave. Loops are not looked into: they
+    may not run."""
     symbols = {name for param in function.params if param.type is not None for name in dimension_names(param.type)}
     if not symbols:
         return []
-    return [
-        ForcedSize(symbol, size, binding.origin, why)
-        for binding in function.body.bindings
-        for symbol, size, why in _forced(binding.value)
-        if symbol in symbols
-    ]
+    return [each for each in _in_block(function.body) if each.symbol in symbols]
+
+
+def _in_block(block: ir.Block) -> Iterator[ForcedSize]:
+    for binding in block.bindings:
+        if isinstance(binding.value, ir.If):
+            otherwise = {(each.symbol, each.size) for each in _in_block(binding.value.otherwise)}
+            yield from (each for each in _in_block(binding.value.then) if (each.symbol, each.size) in otherwise)
+        for symbol, size, why in _forced(binding.value):
+            yield ForcedSize(symbol, size, binding.origin, why)
 
 
 def forced_text(function: ir.Function) -> str:
-    """A line for each symbol of which one size is left: that size, and the first nodes that want it. Else empty."""
+    """A line for each symbol of which one size is left: that size, and the first nodes that want it; of what may
+    be a batch, the first axis of an input, what makes it symbolic. Else empty."""
     forced, lines = forced_sizes(function), []
     for symbol, size in dict.fromkeys((each.symbol, each.size) for each in forced):
         found = [each for each in forced if (each.symbol, each.size) == (symbol, size)]
         nodes = "; ".join(f"{each.node} ({each.why})" for each in found[:_TOLD_NODES])
         more = f"; and {len(found) - _TOLD_NODES} more" if len(found) > _TOLD_NODES else ""
         lines.append(f"{symbol} can only be {size}: {nodes}{more}")
-    if lines:
+    rows = {dim for param in function.params if isinstance(param.type, TensorType) for dim in param.type.shape[:1]}
+    if any(dims.variable(each.symbol) in rows for each in forced):
         lines.append('batch="n" (treadle compile --batch n) makes such sizes symbolic where they are those of a batch')
     return "\n".join(lines)
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..formats import notation
 from ..formats.dtypes import DType
 from ..formats.errors import InferenceError
-from ..formats.names import near
+from ..formats.names import NAME, near
 from ..formats.primitive import PrimitiveDefinition
 from ..formats.tables_text import TableParser
 from ..formats.types import (
@@ -30,7 +30,7 @@ from .check import check_definition
 from .printer import RESERVED
 
 BLOCK_NESTING = 100  # blocks in blocks; Python's own recursion ends a little later
-_DECLARATION = re.compile(r"^[ \t]*data[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
+_DECLARATION = re.compile(rf"^[ \t]*data[ \t]+({NAME})", re.MULTILINE)
 
 
 def parse_module(text: str, *, folder: str | os.PathLike | None = None) -> ir.Module:

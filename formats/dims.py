@@ -22,6 +22,7 @@ import numpy as np
 from . import limits
 from .calling import Suggesting, told
 from .errors import InferenceError, LimitError, ParseError
+from .names import NAME
 
 
 @dataclass(frozen=True)
@@ -435,11 +436,24 @@ def _solution(index: int, dim: SymbolicDim, known: set[str]) -> Solution | None:
     return Solution(variable(missing[0]), index, coefficient, rest)
 
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][\w.]*)|(//|[-+*%(),]))")
+_TOKEN = re.compile(rf"\s*(?:[0-9]+(?![\w.])|{NAME}|//|[-+*%(),])")
+_NAME = re.compile(NAME)
+
+
+def named(name: object) -> SymbolicDim:
+    """The variable of a name that a user or a file gives. Raises ParseError for what is none."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ParseError(
+            f"{str(name)[:40]!r} is no name of a dimension: expected a letter or _, then letters, digits, _ and ."
+        )
+    if len(name) > limits.DIM_NAME:
+        raise ParseError(f"a name of {len(name)} characters, {name[:40]!r} …; at most {limits.DIM_NAME} are allowed")
+    return variable(name)
 
 
 def parse(text: str) -> Dim:
-    """The inverse of `str`. Raises ParseError; nesting and length are bounded by `formats/limits.py`."""
+    """The inverse of `str`; texts are users', models' and files'. Raises ParseError; nesting and the length of names are bounded
+    by `formats/limits.py`."""
     tokens: list[str] = []
     position = 0
     text = text.strip()
@@ -467,7 +481,7 @@ def parse(text: str) -> Dim:
         if depth > limits.DIM_NESTING:
             raise ParseError(f"{text[:80]!r} nests deeper than {limits.DIM_NESTING}")
         token = take()
-        if token.isdigit() and len(token) <= 19:
+        if token.isdecimal() and len(token) <= 19:
             return int(token)
         if token == "(":
             inner = summation(depth + 1)
@@ -482,8 +496,8 @@ def parse(text: str) -> Dim:
             right = summation(depth + 1)
             take(")")
             return OPERATORS[token](left, right)
-        if token and (token[0].isalpha() or token[0] == "_"):
-            return variable(token)
+        if _NAME.match(token):
+            return named(token)
         raise fail()
 
     def term(depth: int) -> Dim:

@@ -29,6 +29,7 @@ PRIMITIVE_BYTES = 1 << 20  # encoded definition of one
 RANK = 32
 DIMENSION = (1 << 47) - 1  # elements along an axis; also the largest number of bytes of a tensor
 DIM_BYTES = 1024  # of the text of a symbolic dimension
+DIM_NAME = 128  # characters of a size's name
 DIM_TERMS = 64  # in one symbolic dimension
 DIM_NESTING = 16
 # Arithmetic on symbolic dimensions: products of terms in one operation, factors of a term, and all atoms of an

@@ -1,9 +1,11 @@
-"""What somebody may have meant who wrote a name that there is not: one rule for every kind of name."""
+"""How names are written, in every text and file, and what somebody may have meant who wrote one that there is not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+# A name without quotes: a letter of any script or "_", then letters, digits, "_" and ".". Names of sizes are never quoted.
+NAME = r"[^\W\d][\w.]*"
 _MOST = 3  # names that are suggested
 
 

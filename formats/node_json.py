@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from . import limits
-from .dims import SymbolicDim, variable
-from .errors import FormatError, LimitError
+from .dims import SymbolicDim, named
+from .errors import FormatError, LimitError, ParseError
 from .param_dict import TensorReader, tensor_pieces
 
 CONSTANT = "relay.Constant"
@@ -123,9 +123,10 @@ class _Reader:
             return self._tensor(number, self.number(fields.get("data"), f"node {number}: data"))
         if kind in VARIABLES:
             name = self.node(self.number(fields.get("name"), f"node {number}: name")).get("repr_str")
-            if not isinstance(name, str) or not name.isidentifier():
-                raise FormatError(f"metadata: node {number}: {str(name)[:40]!r} is no name of a dimension")
-            return variable(name)
+            try:
+                return named(name)
+            except ParseError as error:
+                raise FormatError(f"metadata: node {number}: {error.message}") from None
         return UnknownNode(kind)
 
     def _tensor(self, number: int, place: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from . import dims, limits
 from .dims import SymbolicDim
 from .dtypes import DType
 from .errors import FormatError, ParseError
-from .names import near
+from .names import NAME, near
 from .primitive import AttributeValue
 from .strings import to_numbers, to_texts
 from .types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
@@ -29,7 +29,7 @@ from .types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleT
 T = TypeVar("T")
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NAME = re.compile(NAME)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _INTEGER = re.compile(r"[-+]?[0-9]+(?![\w.])")
 _NUMBER = re.compile(r"nan\(0x[0-9a-fA-F]+\)|[-+]?(?:nan|inf|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)(?!\w)")

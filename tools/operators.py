@@ -236,6 +236,7 @@ def page(notice: str) -> str:
     standard = [each for each in listed if (each.domain, each.name) in _standard()]
     share = cases.get(NATIVE, 0) + cases.get(GONE, 0)
     imported = sum(bool(each.versions) for each in standard)
+    runtimes = sum(each.domain == "com.microsoft" for each in there)
     all_, refused = cases.get("all", 0), cases.get("refused", 0)
     lines = [
         notice,
@@ -244,7 +245,8 @@ def page(notice: str) -> str:
         "`treadle ops` prints this list, and `treadle ops --model model.onnx` what a model needs of it.",
         "",
         f"Of the {len(standard)} operators of the standard that are not deprecated, {imported} can be imported, and",
-        f"{len(there) - imported} of onnxruntime's own. Of the {all_} cases of ONNX's tests for backends, large networks aside,",
+        f"{runtimes} of onnxruntime's own, and {len(there) - imported - runtimes} that the standard has dropped.",
+        f"Of the {all_} cases of ONNX's tests for backends, large networks aside,",
         f"{all_ - refused} compile, {share} of them without a host operator ({100 * share / max(1, all_):.0f} % of all).",
         "",
         _LEGEND,

@@ -37,9 +37,7 @@ class _OfVariables(type):
         return isinstance(instance, SymbolicDim) and dims.is_variable(instance)
 
     def __call__(cls, name: str, dtype: str = "int32", span: object = None) -> SymbolicDim:
-        variable = dims.variable(name)
-        assert isinstance(variable, SymbolicDim)
-        return variable
+        return dims.named(name)
 
 
 class Var(metaclass=_OfVariables):

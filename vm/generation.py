@@ -23,6 +23,7 @@ from ..formats.errors import ArgumentError
 from ..formats.executable import Executable
 from ..formats.names import near
 from ..formats.ports import Port
+from ..formats.types import ShapeDim, TensorType
 from .machine import CancelToken, VirtualMachine
 
 Choose = Callable[[np.ndarray], np.ndarray]  # float logits of a batch, [batch, vocabulary] → token ids, [batch]
@@ -64,6 +65,7 @@ class Roles:
     switch: str = ""
     cache: tuple[tuple[str, int], ...] = ()  # an input, and the number of the output that it is in the next call
     ports: dict[str, Port] = field(default_factory=dict)
+    sizes: dict[ShapeDim, int] = field(default_factory=dict)  # of symbols of caches, those that the outputs tell
 
     @staticmethod
     def of(inputs: Sequence[Port], outputs: Sequence[Port], function: str, fed: Collection[str] = ()) -> Roles:
@@ -99,7 +101,28 @@ class Roles:
         if logits is None:
             raise ArgumentError(f"generate: {function} has no output that could be logits")
         first = {role: next((name for name in known if name in names), "") for role, known in _OPTIONAL.items()}
-        return Roles(ids, logits, cache=tuple(cache), ports=names, **first)
+        pairs = [(names[name].type, outputs[number].type) for name, number in cache]
+        sizes: dict[ShapeDim, int] = {
+            have: made
+            for before, after in pairs
+            if isinstance(before, TensorType) and isinstance(after, TensorType) and before.rank == after.rank
+            for have, made in zip(before.shape, after.shape, strict=True)
+            if isinstance(made, int) and not isinstance(have, int)
+        }
+        return Roles(ids, logits, cache=tuple(cache), ports=names, sizes=sizes, **first)
+
+    def empty(self, name: str, batch: Any) -> list[Any] | None:
+        """The shape of a cache of no tokens: of its symbolic sizes, that of the ids' first axis (else its own first one) is the
+        batch, others are known by the outputs, and the rest is the length, 0. None for what is no tensor or has no length."""
+        ids, type_ = self.ports[self.ids].type, self.ports[name].type
+        if not isinstance(type_, TensorType) or not isinstance(ids, TensorType):
+            return None
+        symbols = [dim for dim in type_.shape if not isinstance(dim, int)]
+        rows = next((dim for dim in (*ids.shape[:1], *type_.shape[:1]) if dim in symbols), None)
+        shape = [
+            dim if isinstance(dim, int) else batch if dim == rows else self.sizes.get(dim, 0) for dim in type_.shape
+        ]
+        return shape if 0 in shape else None
 
 
 def _is_seed(value: object) -> bool:
@@ -174,13 +197,14 @@ def generate(
 ) -> Iterator[Any]:
     """The tokens that a decoder puts behind a prompt, one by one, as they are made.
 
-    ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], for
-              which arrays [batch] come
+    ids       the prompt's token ids: a list, or integers [length], for which integers come; or integers [batch, length], or
+              a list of prompts of several lengths, for which arrays [batch] come. Prompts of one length are computed together,
+              others apart
     sampler   a Sampler, or a function of logits [batch, vocabulary] that gives ids [batch]; without it the numbers behind it
               make one: by default the likeliest token is taken. A temperature that is not given is 1 beside top_k, top_p or seed
     stop      token ids, or sequences of them, behind any of which a text ends; the token that completes it is the last.
               A row of a batch that has ended repeats its last token until all have
-    attention_mask  [batch, length], 0 where a prompt that is shorter than others is filled up in front
+    attention_mask  of the shape of ids, 0 where a prompt that is shorter than others is filled up: in front or behind
     feeds     inputs that are the same in every call, by name: what an encoder has made, and its mask
     cancel    ends the text from another thread; the machine's bounds hold for each token
 
@@ -194,45 +218,105 @@ def generate(
     machine = model if isinstance(model, VirtualMachine) else VirtualMachine(model)
     fixed = _fed(feeds, machine.inputs(function), function)
     roles = Roles.of(machine.inputs(function), machine.outputs(function), function, fixed)
-    prompt = _array("ids", ids)
-    is_single = prompt.ndim == 1
-    prompt = prompt[None] if is_single else prompt
-    if prompt.ndim == 2 and not prompt.size:
-        raise ArgumentError(
-            "generate: ids: the prompt has no token; a decoder begins with one, such as the tokenizer's bos"
-        )
-    if prompt.ndim != 2 or prompt.dtype.kind not in "iu":
-        came = f"{prompt.dtype}{list(np.shape(ids))}"
-        text = "; a tokenizer makes them of text" if prompt.dtype.kind in "US" else ""
-        raise ArgumentError(f"generate: ids: expected integers [length] or [batch, length], {came} came{text}")
-    if prompt.min() < 0:
-        raise ArgumentError(f"generate: ids: expected token ids, which are not negative, {prompt.min()} came")
+    prompts, is_single = _prompts(ids, attention_mask)
     if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 0:
         raise ArgumentError(f"generate: max_new_tokens: expected a whole number from 0 on, {max_new_tokens!r} came")
-    mask = np.ones(prompt.shape, np.int64) if attention_mask is None else _array("attention_mask", attention_mask)
-    if mask.shape != prompt.shape:
-        raise ArgumentError(
-            f"generate: attention_mask: expected the shape of ids, {list(prompt.shape)}, {list(mask.shape)} came"
-        )
-    if attention_mask is not None and not roles.mask:
-        raise ArgumentError(f"generate: attention_mask: {function} takes none")
     choose = _chooser(sampler, temperature, top_k, top_p, seed)
     call: Callable[..., Any] = machine[function]
     if cancel is not None:
         call = partial(_cancellable, machine, function, cancel)
-    if fixed:
-        call = partial(call, **fixed)
-    decoder = _Decoder(call, roles, function, len(prompt))
-    return _tokens(decoder, prompt, mask, choose, max_new_tokens, _stops(stop), is_single)
+    groups = _of_equal_lengths(prompts)
+    if len(groups) > 1:
+        _check_groups(prompts, groups, roles, function)
+    decoders = [
+        _Decoder(call, roles, function, rows, np.stack([prompts[row] for row in rows]), given)
+        for rows, given in zip(groups, _fed_to(groups, fixed, roles), strict=True)
+    ]
+    return _tokens(decoders, choose, max_new_tokens, _stops(stop), is_single)
 
 
-def _array(name: str, value: Any) -> np.ndarray:
+def _prompts(ids: Any, attention_mask: Any) -> tuple[list[np.ndarray], bool]:
+    """The tokens of each prompt, without those that the mask leaves out, and whether there is one that is no batch. Raises
+    ArgumentError."""
+    array = _array(ids)
+    if array is None and isinstance(ids, Sequence) and all(map(_is_list, ids)):  # rows of several lengths
+        if attention_mask is not None:
+            raise ArgumentError(
+                "generate: attention_mask: expected none beside prompts of several lengths: these have nothing to leave out"
+            )
+        return [_tokens_of(np.asarray(row), f"ids: row {number}") for number, row in enumerate(ids)], False
+    if array is None or array.ndim not in (1, 2):
+        came = f"{array.dtype}{list(array.shape)}" if array is not None else told(ids)
+        text = "; a tokenizer makes them of text" if array is not None and array.dtype.kind in "US" else ""
+        raise ArgumentError(f"generate: ids: expected integers [length] or [batch, length], got {came}{text}")
+    rows = np.atleast_2d(array)
+    if attention_mask is None:
+        return [_tokens_of(row, "ids") for row in rows] or [_tokens_of(array.ravel(), "ids")], array.ndim == 1
+    mask = _array(attention_mask)
+    if mask is None:
+        raise ArgumentError("generate: attention_mask: its rows are of several lengths; expected the shape of ids")
+    if np.atleast_2d(mask).shape != rows.shape:
+        raise ArgumentError(
+            f"generate: attention_mask: expected the shape of ids, {list(array.shape)}, got {list(mask.shape)}"
+        )
+    seen = zip(rows, np.atleast_2d(mask) != 0, strict=True)
+    return [_tokens_of(row[kept], f"ids: row {n}") for n, (row, kept) in enumerate(seen)], array.ndim == 1
+
+
+def _array(value: Any) -> np.ndarray | None:
     try:
         return np.asarray(value)
     except ValueError:  # NumPy makes no array of rows of several lengths
+        return None
+
+
+def _is_list(row: Any) -> bool:
+    array = _array(row)
+    return array is not None and array.ndim == 1
+
+
+def _tokens_of(prompt: np.ndarray, name: str) -> np.ndarray:
+    """A prompt. Raises ArgumentError for what is none, which `name` says the place of."""
+    if not prompt.size:
         raise ArgumentError(
-            f"generate: {name}: its rows are of several lengths; fill shorter ones up in front, and say where by attention_mask"
-        ) from None
+            f"generate: {name}: the prompt has no token; a decoder begins with one, such as the tokenizer's bos"
+        )
+    if prompt.dtype.kind not in "iu":
+        text = "; a tokenizer makes them of text" if prompt.dtype.kind in "US" else ""
+        raise ArgumentError(f"generate: {name}: expected integers, got {prompt.dtype}{list(prompt.shape)}{text}")
+    if prompt.min() < 0:
+        raise ArgumentError(f"generate: {name}: expected token ids, which are not negative, got {prompt.min()}")
+    return prompt
+
+
+def _of_equal_lengths(prompts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The numbers of the prompts of each length. Only these share a batch: nothing in a model's signature says whether it
+    leaves padding out in front, behind, or not at all (GroupQueryAttention wants it behind), so no model gets any."""
+    lengths = np.array([len(prompt) for prompt in prompts])
+    return [np.flatnonzero(lengths == length) for length in dict.fromkeys(lengths.tolist())]
+
+
+def _check_groups(prompts: Sequence[np.ndarray], groups: Sequence[np.ndarray], roles: Roles, function: str) -> None:
+    """Raises ArgumentError where prompts of several lengths do not suit a fixed size of the batch."""
+    size = (roles.ports[roles.ids].shape or (None,))[0]
+    if isinstance(size, int) and any(len(rows) != size for rows in groups):
+        counts = ", ".join(f"{len(rows)} of {len(prompts[rows[0]])} tokens" for rows in groups)
+        raise ArgumentError(
+            f"generate: ids: {function}({roles.ids}) takes batches of {size}, and only prompts of one length make a batch; got "
+            f"{counts}. Compile the model with a symbolic batch, batch='n', or give prompts of equal length"
+        )
+
+
+def _fed_to(groups: Sequence[np.ndarray], fixed: Mapping[str, Any], roles: Roles) -> Iterator[dict[str, Any]]:
+    """Of inputs that the caller gives, what each group of prompts takes: of those that have a row for each prompt, its rows."""
+    if len(groups) == 1:
+        yield dict(fixed)
+        return
+    batch = (roles.ports[roles.ids].shape or (None,))[0]
+    by_row = {name for name in fixed if (shape := roles.ports[name].shape) and shape[0] == batch}
+    arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in fixed.items()}
+    for rows in groups:
+        yield {name: array[rows] if name in by_row else array for name, array in arrays.items()}
 
 
 def _fed(feeds: Any, inputs: Sequence[Port], function: str) -> dict[str, Any]:
@@ -285,24 +369,24 @@ def _stops(stop: Any) -> list[tuple[int, ...]]:
 
 
 def _tokens(
-    decoder: _Decoder,
-    prompt: np.ndarray,
-    mask: np.ndarray,
-    choose: Choose,
-    count: int,
-    stops: list[tuple[int, ...]],
-    is_single: bool,
+    decoders: Sequence[_Decoder], choose: Choose, count: int, stops: list[tuple[int, ...]], is_single: bool
 ) -> Iterator[Any]:
     longest = max(map(len, stops), default=0)
-    recent: list[list[int]] = [[] for _ in prompt]
-    is_over = np.zeros(len(prompt), bool)
-    ids, last = prompt, prompt[:, -1]
+    batch = sum(len(decoder.rows) for decoder in decoders)
+    recent: list[list[int]] = [[] for _ in range(batch)]
+    is_over = np.zeros(batch, bool)
+    last = np.zeros(batch, np.int64)
+    made: list[np.ndarray] = [np.empty(0)] * len(decoders)
+    order = np.argsort(np.concatenate([decoder.rows for decoder in decoders]))
     for _ in range(count):
-        logits = decoder.step(ids, mask)
+        for number, decoder in enumerate(decoders):
+            if not is_over[decoder.rows].all():
+                made[number] = decoder.step()
+        logits = np.concatenate(made)[order] if len(made) > 1 else made[0]
         tokens = np.where(is_over, last, np.asarray(choose(logits)))
         if tokens.shape != last.shape or tokens.dtype.kind not in "iu":
-            came = f"{tokens.dtype}{list(tokens.shape)}"
-            raise ArgumentError(f"generate: the sampler gave {came}; expected integers {list(last.shape)}")
+            got = f"{tokens.dtype}{list(tokens.shape)}"
+            raise ArgumentError(f"generate: the sampler gave {got}; expected integers {list(last.shape)}")
         yield int(tokens[0]) if is_single else tokens
         for row, token in enumerate(tokens.tolist()):
             recent[row] = [*recent[row], token][-longest:] if longest else []
@@ -310,27 +394,40 @@ def _tokens(
         if is_over.all():
             return
         last = tokens
-        ids = tokens[:, None] if decoder.roles.cache else np.concatenate([ids, tokens[:, None]], axis=1)
-        mask = np.concatenate([mask, np.ones((len(mask), 1), mask.dtype)], axis=1)
+        for decoder in decoders:
+            decoder.take(tokens[decoder.rows])
 
 
 class _Decoder:
-    """A decoder, and its cache between two calls."""
+    """A decoder of texts of one length, and its cache between two calls. `rows` are the numbers of the texts among all."""
 
-    def __init__(self, call: Callable[..., Any], roles: Roles, function: str, batch: int) -> None:
-        self.roles = roles
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        roles: Roles,
+        function: str,
+        rows: np.ndarray,
+        prompt: np.ndarray,
+        fixed: Mapping[str, Any],
+    ) -> None:
+        self.roles, self.rows = roles, rows
+        self.ids = prompt  # what the next call takes
         self._call, self._function = call, function
-        self._cache: dict[str, Any] = {name: self._empty(roles.ports[name], batch) for name, _ in roles.cache}
+        self._fixed = fixed
+        self._cache: dict[str, Any] = {name: self._empty(roles.ports[name], len(rows)) for name, _ in roles.cache}
         self._past = 0  # tokens in the cache
 
+    def take(self, tokens: np.ndarray) -> None:
+        """One more token of each text."""
+        column = tokens[:, None]
+        self.ids = column if self.roles.cache else np.concatenate([self.ids, column], axis=1)
+
     def _empty(self, port: Port, batch: int) -> np.ndarray:
-        """A cache of no tokens: its first dimension is the batch; of the others, the one that is not fixed is none long."""
+        """A cache of no tokens."""
         if port.shape is None or port.dtype is None:
             raise ArgumentError(f"generate: {self._function}({port.name}): expected a tensor, {port.type} is declared")
-        shape = [size if isinstance(size, int) else 0 for size in port.shape]
-        if shape and not isinstance(port.shape[0], int):
-            shape[0] = batch
-        if 0 not in shape[1:]:
+        shape = self.roles.empty(port.name, batch)
+        if shape is None:
             shapes = f"shapes={{{port.name!r}: {(*port.shape[:-2], 'past', *port.shape[-1:])}, …}}"
             raise ArgumentError(
                 f"generate: {self._function}({port.name}): the cache is {port.type}, of a fixed length; it must be empty before "
@@ -351,22 +448,21 @@ class _Decoder:
         port = self.roles.ports[name]
         return np.full([size if isinstance(size, int) else 1 for size in port.shape or ()], value, port.dtype)
 
-    def step(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        """The logits behind the last token, [batch, vocabulary]; `mask` is for all tokens so far."""
-        roles, length = self.roles, ids.shape[1]
-        inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, ids), **self._cache}
+    def step(self) -> np.ndarray:
+        """The logits behind the last token, [batch, vocabulary]."""
+        roles, (batch, length) = self.roles, self.ids.shape
+        inputs: dict[str, Any] = {roles.ids: self._cast(roles.ids, self.ids), **self._fixed, **self._cache}
+        total = self._past + length
         if roles.mask:
-            inputs[roles.mask] = self._cast(roles.mask, mask)
+            inputs[roles.mask] = np.ones((batch, total), roles.ports[roles.mask].dtype)
         for name in filter(None, (roles.positions, roles.counter)):
-            if len(roles.ports[name].shape or ()) == 1:  # one list for all rows
-                places = self._past + np.arange(length)
-            else:
-                places = np.maximum(mask.astype(bool).cumsum(axis=1) - 1, 0)[:, -length:]
-            inputs[name] = self._cast(name, places)
+            places = np.arange(self._past, total)
+            is_one_list = len(roles.ports[name].shape or ()) == 1  # for all rows
+            inputs[name] = self._cast(name, places if is_one_list else np.broadcast_to(places, self.ids.shape))
         if roles.kept:
             inputs[roles.kept] = self._one(roles.kept, 1)
         if roles.zeros:
-            inputs[roles.zeros] = np.zeros(ids.shape, roles.ports[roles.zeros].dtype)
+            inputs[roles.zeros] = np.zeros(self.ids.shape, roles.ports[roles.zeros].dtype)
         if roles.switch:
             inputs[roles.switch] = self._one(roles.switch, self._past > 0)
         results = self._call(**inputs)

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...formats import dims
+from ...formats.calling import warn_user
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import (
+    CompileBudgetError,
+    CompileError,
     DTypeError,
     FileError,
     InferenceError,
@@ -36,6 +39,7 @@ from . import (  # noqa: F401  (they register importers)
     onnx_blocks,
     onnx_detection,
     onnx_elementwise,
+    onnx_experiments,
     onnx_fourier,
     onnx_host_values,
     onnx_indexing,
@@ -72,8 +76,9 @@ from .onnx_held import by_length, by_rank, choose, dtype_of, with_sequences
 from .onnx_host_values import made, parameter
 from .onnx_loops import LOOPS
 from .onnx_order import in_order
+from .onnx_runtime import DOMAIN as RUNTIME
 from .onnx_table import attribute_value, find, names_in
-from .onnx_tensors import element_type, to_array
+from .onnx_tensors import dense, element_type, to_array
 from .onnx_training import DOMAIN as TRAINING
 from .onnx_values import (
     AnyRank,
@@ -89,6 +94,7 @@ from .onnx_values import (
     present,
     tensors_of,
 )
+from .onnx_versions import dispatching
 
 if TYPE_CHECKING:
     import onnx
@@ -97,6 +103,13 @@ Shapes = Mapping[str, Any]
 
 _FUNCTION_NESTING = 16
 _LATEST = 1 << 31  # opset version
+_VERSIONED = (
+    "the format (ir_version)",
+    "ai.onnx",
+    "ai.onnx.ml",
+    "ai.onnx.training",
+)  # columns of onnx.helper.VERSION_TABLE
+_TOLD_NODES = 5
 # operators of ai.onnx that do the same with tensors of any rank
 _GRADIENT = (TRAINING, "Gradient")
 _OF_ANY_RANK = {
@@ -148,6 +161,14 @@ def from_onnx(
             raise
         hint = "dtypes are those of inputs alone: what the model holds, and asks its nodes for, stays as it is"
         raise InferenceError(f"{error.message}; {hint}", node=error.node) from None
+    except CompileError as error:
+        if type(error) is not CompileError or not importer.of_any_rank:
+            raise
+        names = ", ".join(map(repr, importer.of_any_rank))
+        advice = f"shapes={{{importer.of_any_rank[0]!r}: ('n', …), …}} says one"
+        raise CompileError(
+            f"{error.message}. The model says no rank of {names}, and is made for each: {advice}"
+        ) from None
     except (TreadleError, ModuleNotFoundError):
         raise
     except Exception as error:
@@ -170,10 +191,27 @@ class _Scope:
 
 
 class _ModelImporter:
-    def __init__(self, file: ModelFile, graph: Graph, weights: Weights | None, batch: Batch | None = None) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        graph: Graph,
+        weights: Weights | None,
+        batch: Batch | None = None,
+        first: _ModelImporter | None = None,
+    ) -> None:
+        """`first` has imported the model: this one makes the version that takes no sizes for equal, of the same constants."""
         model, self.weights = file.model, weights
+        self.constants: dict[str, Value] = (
+            {} if first is None else first.constants
+        )  # the initializers of the model's graph
+        self.asks = first is not None
         self.file, self.graph = file, graph
+        check_versions(model)
         self.opsets = _opsets(model.opset_import)
+        self.of_any_rank: list[str] = []  # inputs
+        self.unimported: dict[
+            str, None
+        ] = {}  # origins of onnxruntime's nodes, where the model imports no version of these
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.batch, self.g = batch, GraphBuilder()
         self.unsupported: list[tuple[str, str, str]] = []
@@ -181,21 +219,47 @@ class _ModelImporter:
 
     def module(self, shapes: Shapes, entry: str) -> ir.Module:
         main = self.main(shapes, entry)
+        if self.unimported:
+            shown = list(self.unimported)[:_TOLD_NODES]
+            more = f" and {len(self.unimported) - len(shown)} more" if len(self.unimported) > len(shown) else ""
+            warn_user(
+                f"the model imports no version of the operators of {RUNTIME}; these nodes are taken for version 1, as "
+                f"onnxruntime does: {', '.join(shown)}{more}"
+            )
+        if self.g.held_equal and (other := self._other(shapes, entry)) is not None:
+            main = dispatching(main, other, self.g.held_equal)
         if not self.g.has_data:
             return ir.Module({entry: main})
         return with_sequences(ir.Module({entry: main}, DEFINITIONS))
 
+    def _other(self, shapes: Shapes, entry: str) -> ir.Function | None:
+        """The version for sizes that are not equal. None where the model cannot do with sizes that only a run can tell."""
+        batch = None if self.batch is None else Batch(self.batch.symbol, self.batch.size)
+        importer = _ModelImporter(self.file, self.graph, self.weights, batch, self)
+        try:
+            main = importer.main(shapes, entry)
+        except CompileBudgetError:
+            raise
+        except CompileError:
+            return None
+        self.g.has_data |= importer.g.has_data
+        return main
+
     def main(self, shapes: Shapes, name: str) -> ir.Function:
         scope = _Scope()
         weights = {tensor.name for tensor in self.graph.initializer}
+        weights |= {sparse.values.name for sparse in self.graph.sparse_initializer}
         inputs = [info for info in self.graph.input if info.name not in weights]
         shapes = given_shapes(inputs, shapes)
         inputs = [info for info in inputs if self._is_supported(info, shapes, scope)]
+        is_tensor = functools.partial(_is_of_known_rank, shapes=shapes)
         batched: Mapping[str, int] = {}
         if self.batch is not None:
-            tensors = [info for info in inputs if info.type.HasField("tensor_type")]
+            tensors = list(filter(is_tensor, inputs))
             self.g, shapes, batched = batch_builder(tensors, shapes, self.batch)
-        tensors = [info for info in inputs if info.type.HasField("tensor_type")]
+        self.g.asks = self.asks
+        self.of_any_rank = [info.name for info in inputs if info.type.HasField("tensor_type") and not is_tensor(info)]
+        tensors = list(filter(is_tensor, inputs))
         params = self._params(tensors, shapes)
         for param in params:
             assert isinstance(param.type, TensorType)
@@ -217,7 +281,7 @@ class _ModelImporter:
     def _is_supported(self, info: onnx.ValueInfoProto, shapes: Shapes, scope: _Scope) -> bool:
         """Whether an input is of a type that Treadle has; if not, this is noted, and what is made of it is not imported."""
         try:
-            if info.type.HasField("tensor_type"):
+            if _is_of_known_rank(info, shapes):
                 _declared(info, shapes.get(info.name))
         except UnsupportedOperatorError as error:
             self.unsupported += error.operators
@@ -244,8 +308,7 @@ class _ModelImporter:
         parsed = [[_parsed(dim) for dim in shape] for _, _, shape in declared]
         # a variable can be used in an expression only if some input's dimension is that variable
         bound = {str(dim) for shape in parsed for dim in shape if dim is not UNKNOWN and dims.is_variable(dim)}  # type: ignore[arg-type]
-        for name in sorted(bound):
-            self.g.new_dimension(name)
+        self.g.reserve(bound)
         alike: dict[str, Dim] = {}  # by their texts, other dimensions: those of one text are one
 
         def usable(dim: ShapeDim, text: int | str, place: str) -> Dim:
@@ -268,16 +331,26 @@ class _ModelImporter:
         return params
 
     def _initializers(self, graph: Graph, scope: _Scope, weights: Mapping[int, np.ndarray]) -> None:
+        folder = self.file.folder
         for position, tensor in enumerate(graph.initializer):
-            try:
-                array = to_array(tensor, self.file.folder, weights.get(position))
-                scope.values[tensor.name] = self._weight(tensor.name, array, scope) or constant(array)
-            except DTypeError as error:
-                self.unsupported.append(("initializer", tensor.name, error.message))
-                scope.values[tensor.name] = None
+            read = functools.partial(to_array, tensor, folder, weights.get(position))
+            self._initializer(tensor.name, read, scope)
         for sparse in graph.sparse_initializer:
-            self.unsupported.append(("initializer", sparse.values.name, "sparse tensors are not supported"))
-            scope.values[sparse.values.name] = None
+            self._initializer(sparse.values.name, functools.partial(dense, sparse, folder), scope)
+
+    def _initializer(self, name: str, read: Callable[[], np.ndarray], scope: _Scope) -> None:
+        if scope.outer is None and name in self.constants:
+            scope.values[name] = self.constants[name]
+            return
+        try:
+            array = read()
+        except DTypeError as error:
+            self.unsupported.append(("initializer", name, error.message))
+            scope.values[name] = None
+            return
+        scope.values[name] = value = self._weight(name, array, scope) or constant(array)
+        if scope.outer is None:
+            self.constants[name] = value
 
     def _weight(self, name: str, array: np.ndarray, scope: _Scope) -> Value | None:
         """A tensor of the model's own graph that is to keep its name: sizes and single numbers are part of what the graph is."""
@@ -352,7 +425,9 @@ class _ModelImporter:
     ) -> Sequence[Imported | None]:
         g = self.g
         g.origin, g.hint, g.output_count = origin, _hint(node), len(node.output)
-        g.opset = self.opsets.get(_domain(node), 0)
+        if _domain(node) == RUNTIME and RUNTIME not in self.opsets:
+            self.unimported[f"{node.op_type} {origin}" if origin != node.op_type else origin] = None
+        g.opset = self._version(_domain(node))
         try:
             results = self._dispatch(node, inputs, scope)
         except (UnsupportedError, DTypeError) as error:
@@ -415,6 +490,10 @@ class _ModelImporter:
             return run(inputs)
         return by_length(self.g, inputs, run)
 
+    def _version(self, domain: str) -> int:
+        """Which version of a domain's operators the model imports. onnxruntime takes its own ones without that, as version 1."""
+        return self.opsets.get(domain, 1 if domain == RUNTIME else 0)
+
     def _with_version(self, node: onnx.NodeProto, reason: str) -> str:
         """A reason with the domain and its version as the model imports it."""
         domain = _domain(node)
@@ -425,7 +504,7 @@ class _ModelImporter:
         to run a model wants to know all that keeps it from running."""
         domain = _domain(node)
         is_local = (node.domain, node.op_type) in self.functions
-        if not is_local and not is_known(domain, node.op_type, self.opsets.get(domain, 0)):
+        if not is_local and not is_known(domain, node.op_type, self._version(domain)):
             self.unsupported.append((_operator(node), origin, self._with_version(node, self._missing(node))))
         for attribute in node.attribute:
             for graph in [attribute.g, *attribute.graphs] if attribute.type in _GRAPHS else ():
@@ -435,7 +514,7 @@ class _ModelImporter:
     def _missing(self, node: onnx.NodeProto) -> str:
         """Why there is no importer of a node."""
         domain = _domain(node)
-        if domain not in self.opsets:
+        if domain not in self.opsets and domain != RUNTIME:
             return f"the model imports no version of the operators of {domain or 'ai.onnx'!r}"
         if find(domain, node.op_type, _LATEST) is None:
             if domain == _OF_ONE_PROCESSOR:
@@ -634,8 +713,32 @@ def _hint(node: onnx.NodeProto) -> str:
     return node.output[0] if node.output and node.output[0] else node.op_type.lower()
 
 
+def check_versions(model: onnx.ModelProto) -> None:
+    """Raises ModelError for versions of the format and of ONNX's operators that do not exist yet, or never did."""
+    import onnx
+
+    table = onnx.helper.VERSION_TABLE
+    newest = {name: max(row[at] for row in table if len(row) > at) for at, name in enumerate(_VERSIONED, 1)}
+    asked = [(_VERSIONED[0], model.ir_version)] if model.HasField("ir_version") else []
+    imports = [entry for source in (model, *model.functions) for entry in source.opset_import]
+    for what, version in [
+        *asked,
+        *(("ai.onnx" if not entry.domain else entry.domain, entry.version) for entry in imports),
+    ]:
+        if what in newest and not 1 <= version <= newest[what]:
+            raise ModelError(
+                f"the model has version {version} of {what}; expected one of 1 to {newest[what]}, which the package onnx "
+                f"{onnx.__version__} knows. If there is such a version by now, a newer onnx reads it"
+            )
+
+
 def _opsets(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+
+
+def _is_of_known_rank(info: onnx.ValueInfoProto, shapes: Shapes) -> bool:
+    """Whether an input is a tensor of a rank that the model, or the caller, says; others are data of the program."""
+    return info.type.HasField("tensor_type") and (info.type.tensor_type.HasField("shape") or info.name in shapes)
 
 
 def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> tuple[Any, list[int | str]]:
@@ -653,8 +756,6 @@ def _declared(info: onnx.ValueInfoProto, given: Sequence[int | str] | None) -> t
         ) from None
     if given is not None:
         return dtype, list(given)
-    if not tensor.HasField("shape"):
-        raise ModelError(f"input {info.name!r} has no shape; give one: shapes={{{info.name!r}: (…)}}")
     dimensions = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in tensor.shape.dim]
     return dtype, ["" if _says_nothing(dim) else dim for dim in dimensions]
 

@@ -184,8 +184,10 @@ def _is(type_: Type | None, definition: DataTypeDefinition) -> bool:
 
 
 def declared_type(info: onnx.TypeProto) -> Type:
-    """The data type that values of a type of the standard are. Raises UnsupportedError for others, and for tensors."""
+    """The data type that values of a type of the standard are; tensors are of any rank. Raises UnsupportedError for others."""
     kind = info.WhichOneof("value")
+    if kind == "tensor_type":
+        return _declared_tensor(info.tensor_type)
     inner = getattr(info, kind).elem_type if kind in ("sequence_type", "optional_type") else None
     if inner is None:
         raise UnsupportedError(
@@ -320,6 +322,8 @@ def of_atom(g: GraphBuilder, var: ir.Var) -> Imported:
     type_ = var.type
     assert type_ is not None
     g.has_data = True
+    if _is(type_, RANKED):
+        return AnyRank(var, _any(type_))
     return HeldSequence(var, _content(type_)) if _is(type_, SEQUENCE) else OptionalTensor(var, _content(type_))
 
 

@@ -6,7 +6,7 @@ from ...formats import dims
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
-from ..einsum import einsum
+from ..einsum import einsum, parsed
 from ..operators.shapes import axis_of
 from .onnx_run_time import along_axis, numbered, whole_number
 from .onnx_table import importer
@@ -157,4 +157,5 @@ def _eye_like(g: GraphBuilder, x: Value, *, dtype: int | None = None, k: int = 0
 
 @importer("Einsum")
 def _einsum(g: GraphBuilder, *operands: Value, equation: str) -> Value:
-    return einsum(g, operands, equation)
+    terms, _ = parsed(equation, [operand.rank for operand in operands])
+    return einsum(g, g.meeting(operands, terms), equation)

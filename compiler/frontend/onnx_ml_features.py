@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...formats import dims
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
 from .onnx_ml_scores import DOMAIN
@@ -93,6 +94,13 @@ def _array_feature_extractor(g: GraphBuilder, x: Value, indices: Value) -> Value
     return g.op("expand_dims", taken, axes=(0,)) if x.rank == 1 else taken
 
 
+def _rows(g: GraphBuilder, x: Value) -> Value:
+    """One row for each first index, of all that it has: one-hot codes of a table are [rows, columns, categories]."""
+    if x.rank < 2:
+        return g.op("expand_dims", x, axes=(1,))
+    return x if x.rank == 2 else g.op("reshape", x, shape=(x.shape[0], dims.product(x.shape[1:])))
+
+
 @importer("FeatureVectorizer", domain=DOMAIN)
 def _feature_vectorizer(g: GraphBuilder, *inputs: Value, inputdimensions: Sequence[int] | None = None) -> Value:
     """Columns side by side; each input is cut, or filled with zeros, to its number of columns."""
@@ -101,7 +109,7 @@ def _feature_vectorizer(g: GraphBuilder, *inputs: Value, inputdimensions: Sequen
         raise ModelError(f"inputdimensions has {len(widths)} numbers, for {len(inputs)} inputs")
     parts = []
     for x, width in zip(inputs, widths, strict=True):
-        x = _float(g, g.op("expand_dims", x, axes=(1,)) if x.rank == 1 else x)
+        x = _float(g, _rows(g, x))
         if x.rank != 2 or not isinstance(x.shape[1], int):
             raise UnsupportedError(f"features whose number of columns is not known: {x.type}")
         if width is not None and width < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...formats import dims
@@ -514,12 +514,12 @@ def _log_softmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
 
 @importer("Softmax")
 def softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
-    return _over_flat(g, "softmax", x, axis)
+    return _over_flat(g, x, axis, softmax)
 
 
 @importer("LogSoftmax")
 def _log_softmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
-    return _over_flat(g, "log_softmax", x, axis)
+    return _over_flat(g, x, axis, _log_softmax)
 
 
 @importer("Hardmax", since=13)
@@ -534,6 +534,11 @@ def _hardmax(g: GraphBuilder, x: Value, *, axis: int = -1) -> Value:
     return g.op(
         "cast", g.op("equal", g.op("argmax", _not_empty(g, x, along), axis=along, keepdims=True), places), dtype=x.dtype
     )
+
+
+@importer("Hardmax")
+def _hardmax_before_13(g: GraphBuilder, x: Value, *, axis: int = 1) -> Value:
+    return _over_flat(g, x, axis, _hardmax)
 
 
 def _not_empty(g: GraphBuilder, x: Value, axis: int) -> Value:
@@ -553,13 +558,13 @@ def _lp_normalization(g: GraphBuilder, x: Value, *, axis: int = -1, p: int = 2) 
     return g.op("where", g.op("equal", norm, zero), zero, g.op("divide", x, norm))
 
 
-def _over_flat(g: GraphBuilder, operator: str, x: Value, axis: int) -> Value:
+def _over_flat(g: GraphBuilder, x: Value, axis: int, along: Callable[..., Value]) -> Value:
     """Below opset 13 the input counted as a matrix: its rows are all elements from `axis` on."""
     first = axis_of(axis, x.rank)
     if all(dim == 1 for dim in x.shape[first + 1 :]):
-        return g.op(operator, x, axis=first)
+        return along(g, x, axis=first)
     matrix = g.op("reshape", x, shape=(dims.product(x.shape[:first]), dims.product(x.shape[first:])))
-    return g.op("reshape", g.op(operator, matrix, axis=1), shape=x.shape)
+    return g.op("reshape", along(g, matrix, axis=1), shape=x.shape)
 
 
 # ---- reductions ----

@@ -143,11 +143,12 @@ def _spread(g: GraphBuilder, parameter: Value, x: Value, axis: int, block_size: 
 def matmul_integer(
     g: GraphBuilder, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
 ) -> Value:
-    return product(g, a, b, *_zeros(g, _of_rows(g, a_zero), a, _zero(g, b_zero, b, -1)), operator="matmul_integer")
+    return product(g, a, b, *_zeros(g, _of_rows(g, a_zero), a, _zero(g, b_zero, b, -1), b), operator="matmul_integer")
 
 
-def _zeros(g: GraphBuilder, a_zero: Value | None, a: Value, b_zero: Value | None) -> list[Value]:
+def _zeros(g: GraphBuilder, a_zero: Value | None, a: Value, b_zero: Value | None, b: Value) -> list[Value]:
     """The zero points that there are, of two operands; zeros for the first one's where only the other has some."""
+    a_zero, b_zero = (z if z is None else g.repeated_to(z, x) for z, x in ((a_zero, a), (b_zero, b)))
     if b_zero is None:
         return [] if a_zero is None else [a_zero]
     return [a_zero or g.constant(0, a.dtype), b_zero]
@@ -195,7 +196,7 @@ def _conv_integer(
     weight_zero: Value | None = None,
     **window: Any,
 ) -> Value:
-    zeros = _zeros(g, _zero(g, x_zero, x, 0), x, _zero(g, weight_zero, weight, 0))
+    zeros = _zeros(g, _zero(g, x_zero, x, 0), x, _zero(g, weight_zero, weight, 0), weight)
     return convolved(g, "conv_integer", x, weight, *zeros, **window)
 
 

@@ -262,7 +262,7 @@ def _layers_of_few_bits(
     if weights is None or scales is None:
         return None
     check_ranks(3, **{f"{name}_experts_weights": weights})
-    content, scale = weights.constant, scales.constant
+    content, scale = weights.content, scales.content
     if content is None or scale is None:
         raise UnsupportedError(f"{name}_experts_weights: weights that are not constant")
     count, outputs, inputs = *content.shape[:2], content.shape[2] * 8 // bits

@@ -81,7 +81,7 @@ def _check_order(g_idx: Value | None, depth: int, block_size: int) -> None:
     """Raises UnsupportedError for blocks that are not neighbours."""
     if g_idx is None:
         return
-    order = g_idx.constant
+    order = g_idx.content
     if order is None or not np.array_equal(order.reshape(-1)[:depth], np.arange(depth) // block_size):
         raise UnsupportedError("g_idx: blocks of weights that are not neighbours")
 
@@ -90,7 +90,7 @@ def constant_numbers(
     packed: Value, bits: int, shape: tuple[int, ...], name: str, is_first_high: bool = False
 ) -> np.ndarray:
     """Constants that are packed into bytes, the first one into the lowest bits, or the highest, an element each."""
-    content = packed.constant
+    content = packed.content
     if content is None:
         raise UnsupportedError(f"{name}: weights that are not constant")
     each = 8 // bits
@@ -150,7 +150,7 @@ def _matmul_bnb4(
         raise ModelError(f"a is to have rows of K = {K} elements, but {a.type} came")
     codes = constant_numbers(b, 4, (N * K,), "b", is_first_high=True)
     blocks = -(-codes.size // block_size)
-    greatest = absmax.constant
+    greatest = absmax.content
     if greatest is None:
         raise UnsupportedError("absmax: magnitudes that are not constant")
     if greatest.size != blocks:

@@ -451,11 +451,14 @@ def _constant(
     g: GraphBuilder,
     *,
     value: np.ndarray | None = None,
+    sparse_value: np.ndarray | None = None,
     value_float: float | None = None,
     value_floats: tuple[float, ...] | None = None,
     value_int: int | None = None,
     value_ints: tuple[int, ...] | None = None,
 ) -> Value:
+    if value is None:
+        value = sparse_value
     if value is not None:
         return constant(value)
     floats = value_float if value_float is not None else value_floats

@@ -137,11 +137,13 @@ def attribute_value(attribute: onnx.AttributeProto) -> Any:
     """An attribute as importers take it: numbers, strings, tuples of them, arrays; graphs as they are."""
     import onnx
 
-    from .onnx_tensors import to_array
+    from .onnx_tensors import dense, to_array
 
     value = onnx.helper.get_attribute_value(attribute)
     if attribute.type == onnx.AttributeProto.TENSOR:
         return to_array(value, None)
+    if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+        return dense(value, None)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):

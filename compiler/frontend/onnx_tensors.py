@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...formats.dtypes import DType
-from ...formats.errors import DTypeError, ModelError
+from ...formats.errors import CompileError, DTypeError, ModelError
 from ...formats.strings import to_numbers
 from ...formats.types import TensorType, size_problem
+from .. import effort
 
 if TYPE_CHECKING:
     import onnx
@@ -59,6 +60,39 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | No
         array = np.ascontiguousarray(array).reshape(tuple(tensor.dims))
     except (ValueError, TypeError) as error:
         raise ModelError(f"tensor {tensor.name!r} of {dtype.name}{list(tensor.dims)}: {error}") from None
+    array.flags.writeable = False
+    return array
+
+
+def dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> np.ndarray:
+    """The elements of a sparse tensor, and the zeros between them, read-only. Indices are places in the tensor as one row, or a
+    row of indices for each element. Raises as `to_array`, and CompileError for a tensor that takes more room than compiling may.
+    """
+    values, indices = to_array(sparse.values, folder), to_array(sparse.indices, folder)
+    name, shape = sparse.values.name, tuple(sparse.dims)
+    dtype = DType.of(values.dtype)
+    type_ = TensorType(dtype, shape)
+    if min(shape, default=0) < 0 or size_problem(type_):
+        raise ModelError(f"sparse tensor {name!r} has the impossible shape {list(shape)}")
+    count = len(values) if values.ndim == 1 else -1
+    if dtype.is_string or indices.dtype != np.int64 or indices.shape not in ((count,), (count, len(shape))):
+        raise ModelError(
+            f"sparse tensor {name!r} of {type_}: expected values [n] and int64 indices [n] or [n, {len(shape)}], but got "
+            f"{dtype.name}{list(values.shape)} and {indices.dtype}{list(indices.shape)}"
+        )
+    most = shape if indices.ndim == 2 else (math.prod(shape),)
+    if indices.size and (indices.min() < 0 or (indices.reshape(count, -1).max(axis=0) >= np.array(most)).any()):
+        raise ModelError(f"sparse tensor {name!r} of {type_}: an index is outside of it")
+    given = [TensorType(DType.of(each.dtype), each.shape) for each in (values, indices)]
+    if not effort.may_grow(given, [type_]) or not effort.take(0, type_.nbytes):
+        raise CompileError(
+            f"sparse tensor {name!r}: {type_} takes {type_.nbytes} bytes, more than the model's size explains"
+        )
+    array = np.zeros(shape, values.dtype)
+    if indices.ndim == 2:
+        array[tuple(indices.T)] = values
+    else:
+        array.reshape(-1)[indices] = values
     array.flags.writeable = False
     return array
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Union
 
@@ -22,6 +22,7 @@ from ...formats import dims, limits
 from ...formats.dims import Dim, SymbolicDim
 from ...formats.dtypes import DType
 from ...formats.errors import CompileError, InferenceError, ModelError, TreadleError
+from ...formats.names import NAME
 from ...formats.strings import to_numbers
 from ...formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from .. import effort, ir
@@ -32,8 +33,12 @@ from .onnx_dims import NotKnownError, evaluate_symbolically
 
 FOLD_BYTES = 1 << 20
 _TRACKED_ELEMENTS = 1024
+_VIEWS = frozenset(
+    {"reshape", "squeeze", "expand_dims", "permute_dims", "cast"}
+)  # what exporters put before shared weights
 _SAMPLES = (2, 3, 4, 5, 8, 64, 96, 224)  # sizes, to find out whether two dimensions can be equal
 _EXACT_INTEGERS = 1 << 24  # floats count as integers below this
+_NUMBERED = 24  # characters of a size's name that are left for a number behind it
 _LONG_DIM = 24  # parts of a dimension that gets a name: what slices, sums and products of such make stays short enough
 
 
@@ -66,11 +71,24 @@ class Value:
     made: tuple[str, str] | None = (
         None  # the origin and the hint of the node whose result is known by its elements alone
     )
+    view: Callable[[], np.ndarray] | None = (
+        None  # of a constant, larger than what is folded: its elements, or some of a cast
+    )
 
     @property
     def constant(self) -> np.ndarray | None:
         """The elements of a constant."""
         return self.atom.value if isinstance(self.atom, ir.Constant) else None
+
+    @property
+    def is_content(self) -> bool:
+        """Whether `content` is known: it is computed only if it is asked for."""
+        return isinstance(self.atom, ir.Constant) or self.view is not None
+
+    @property
+    def content(self) -> np.ndarray | None:
+        """The elements of a constant, or of a view of one, whatever its size: for importers that repack weights."""
+        return self.view() if self.view is not None else self.constant
 
     @cached_property
     def elements(self) -> np.ndarray | None:
@@ -227,6 +245,8 @@ class GraphBuilder:
         ] = {}  # by names of dimensions, all that they can be, where these are few
         self._places_given = 0
         self.kept_loops: set[str] = set()  # origins of loops that are not to be written out
+        self.asks = False  # whether a run asks of all sizes that meet under other names which is 1
+        self.held_equal: list[tuple[Dim, Dim]] = []  # if not: those that are taken for one
         self.tape: list[Noted] | None = None  # notes what is asked for: see onnx_gradient.py
         self.has_data = False  # whether there are values that are no tensors in the program
 
@@ -253,7 +273,10 @@ class GraphBuilder:
             return folded
         call = ir.OperatorCall(operator, tuple(map(self.atom, values)), canonical)
         if len(types) == 1:
-            return (self.bind(call, types[0]),)
+            result = self.bind(call, types[0])
+            if operator in _VIEWS and all(value.is_content for value in values) and not _is_symbolic(canonical):
+                result = replace(result, view=lambda: _viewed(entry, values, canonical))
+            return (result,)
         results = ir.Var(self.hint, TupleType(types))
         self.bindings.append(ir.Binding(results, call, self.origin))
         return tuple(self.bind(ir.GetItem(results, index), type_) for index, type_ in enumerate(types))
@@ -327,14 +350,24 @@ class GraphBuilder:
         """The values with dimensions that broadcast: on each of `axes`, counted in the common shape, all are 1 or the same. Where
         only a run can tell which, one of size 1 is repeated then (`_is_open`), and others are checked."""
         rank = max(value.rank for value in values)
-        met: list[list[Dim]] = [[] for _ in range(rank)]
-        for value in values:
-            for axis, dim in enumerate(value.shape, rank - value.rank):
-                if dim != 1 and dim not in met[axis]:
-                    met[axis].append(dim)
         chosen = range(rank)[axes]
-        target = {axis: self._common(met[axis]) for axis in chosen if met[axis]}
-        return [self._fitted(value, rank, target) for value in values]
+        places = [[axis if axis in chosen else None for axis in range(rank - value.rank, rank)] for value in values]
+        return self.meeting(values, places)
+
+    def meeting(self, values: Sequence[Value], labels: Sequence[Sequence[Hashable]]) -> list[Value]:
+        """The values with sizes that are 1 or the same on all axes of one label; on those without, None, they stay."""
+        met: dict[Hashable, list[Dim]] = {}
+        for value, own in zip(values, labels, strict=True):
+            for label, dim in zip(own, value.shape, strict=True):
+                if label is not None and dim != 1 and dim not in met.setdefault(label, []):
+                    met[label].append(dim)
+        target = {label: self._common(sizes) for label, sizes in met.items() if sizes}
+        return [self._fitted(value, own, target) for value, own in zip(values, labels, strict=True)]
+
+    def repeated_to(self, parameter: Value, x: Value) -> Value:
+        """A parameter of an operator that repeats it along axes on which it has 1 and x more."""
+        axes = range(x.rank - parameter.rank, x.rank)
+        return self._fitted(parameter, axes, dict(enumerate(x.shape)))
 
     def _common(self, sizes: Sequence[Dim]) -> Dim:
         """What sizes that meet on an axis broadcast to."""
@@ -345,13 +378,18 @@ class GraphBuilder:
 
     def _is_open(self, a: Dim, b: Dim) -> bool:
         """Whether a run must ask which of two sizes is 1: one is a number that a run finds, or equal they never are. Sizes that
-        the inputs' shapes tell are held equal otherwise, as whoever gave them names meant them."""
+        the inputs' shapes tell under other names are held equal in one version of the program, which is called where they are
+        (`onnx_versions.py`), and asked of in the other."""
         if a == b or self.tape is not None or self.input_names is None or (isinstance(a, int) and isinstance(b, int)):
             return False
         names, others = dims.variables(a), dims.variables(b)
         if not self.input_names.issuperset({*names, *others}):
             return True
-        return set(names) == set(others) and all(
+        if set(names) != set(others):
+            if not self.asks and may_differ(a, b):
+                self.held_equal.append((a, b))
+            return self.asks and may_differ(a, b)
+        return all(
             dims.substitute(a, dict.fromkeys(names, size)) != dims.substitute(b, dict.fromkeys(names, size))
             for size in _SAMPLES
         )
@@ -373,11 +411,11 @@ class GraphBuilder:
     def _number(self, dim: Dim) -> Value:
         return self.from_dims(np.array(dim, object))
 
-    def _fitted(self, value: Value, rank: int, target: dict[int, Dim]) -> Value:
-        """A value of sizes that are the common ones, or 1; `rank` is the common shape's."""
+    def _fitted(self, value: Value, labels: Sequence[Hashable], target: Mapping[Any, Dim]) -> Value:
+        """A value of sizes that are those of their labels, or 1."""
         shape = list(value.shape)
-        for axis, dim in enumerate(value.shape):
-            common = target.get(axis + rank - value.rank, dim)
+        for axis, (label, dim) in enumerate(zip(labels, value.shape, strict=True)):
+            common = target.get(label, dim)
             if dim != 1 and self._is_open(dim, common):
                 value = self.stretched(value, axis, common)
             shape[axis] = dim if dim == 1 else common
@@ -490,10 +528,14 @@ class GraphBuilder:
         """Of the dimension variables that are in use."""
         return frozenset(self._dimension_names)
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Says of dimension variables that they are in use."""
+        self._dimension_names.update(names)
+
     def new_dimension(self, name: str = "") -> SymbolicDim:
         """A dimension variable that is not in use, named like `name`."""
-        base = re.sub(r"\W", "_", name or f"{self.hint}_dim") or "dim"
-        base = f"_{base}" if base[0].isdigit() or base in ("min", "max") else base
+        base = re.sub(r"\W", "_", name or f"{self.hint}_dim")[: limits.DIM_NAME - _NUMBERED] or "dim"
+        base = base if re.match(NAME, base) and base not in ("min", "max") else f"_{base}"
         unique, number = base, self._dimension_numbers.get(base, 1)
         while unique in self._dimension_names:
             number += 1
@@ -625,6 +667,18 @@ def _joined(then: TupleType, otherwise: TupleType) -> TupleType:
 def _is_tracked(type_: TensorType) -> bool:
     """Whether the elements of a tensor may be known, which is of dimensions or of small integers."""
     return type_.is_static and math.prod(type_.shape) <= _TRACKED_ELEMENTS  # type: ignore[arg-type]
+
+
+def _viewed(operator: Operator, values: Sequence[Value], attributes: Any) -> np.ndarray:
+    """The result of an operator on values whose content is known."""
+    arrays = [array for value in values if (array := value.content) is not None]
+    return operator.views(arrays, attributes)[0]
+
+
+def may_differ(a: Dim, b: Dim) -> bool:
+    """Whether nothing but their meeting says that two sizes of inputs are equal: numbers, names, and what is computed of one
+    name. Who computed a size of several knew what it meets: past + length, and a total."""
+    return all(len(dims.variables(dim)) < 2 for dim in (a, b))
 
 
 def _vagueness(dim: Dim) -> tuple[bool, int, str]:

@@ -1,21 +1,25 @@
 """Matrix products in the form that their kernel likes best: constant matrices packed into panels (of integers by
 `pack_integers.py`), transpositions of an operand's last two axes done by the product itself, long products with a single column
-as sums."""
+as sums. Tables of which rows are taken are kept in 16 bits, as panels are, where these hold their numbers."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError
 from ...formats.types import UNKNOWN
 from .. import ir
+from ..analysis import expressions
 from ..weights import computed
 from . import pack_integers
-from .rewriting import Emitter, operator_call, order_of, tensor_type
+from .rewriting import Emitter, constant, operator_call, order_of, tensor_type
 
 # A product with one column is a sum where rows are so long: a kernel for matrices would compute a block of columns.
 _LONG_ROW = 64
@@ -39,6 +43,13 @@ class _Packer(Emitter):
         super().__init__(module)
         self.permutations: dict[ir.Var, ir.OperatorCall] = {}
         self.panels: dict[ir.Constant, ir.Constant] = {}
+        self.tables: dict[ir.Constant, ir.Constant] = {}
+        self.taken: Counter[ir.Atom] = Counter()  # how often rows of each constant are taken, in the function at hand
+
+    def function(self, function: ir.Function) -> ir.Function:
+        calls = (each.value for each in expressions(function.body) if isinstance(each.value, ir.OperatorCall))
+        self.taken = Counter(call.args[0] for call in calls if call.operator == "take")
+        return super().function(function)
 
     def binding(self, binding: ir.Binding) -> Iterable[ir.Binding]:
         binding = self.with_new_operands(binding)
@@ -47,6 +58,8 @@ class _Packer(Emitter):
             return (binding,)
         if call.operator == "permute_dims":
             self.permutations[binding.var] = call
+        if call.operator == "take":
+            return self._rows_taken(binding, call)
         if call.operator == "matmul_integer":
             self.begin(binding)
             self.atoms[binding.var] = pack_integers.product(self, call)
@@ -76,6 +89,19 @@ class _Packer(Emitter):
         products = self.emit("multiply", a, row)
         total = operator_call("sum", products, axes=(-1,), keepdims=tensor_type(b).rank > 1)
         return (*self.new, dataclasses.replace(binding, value=total))
+
+    def _rows_taken(self, binding: ir.Binding, call: ir.OperatorCall) -> Iterable[ir.Binding]:
+        """Of a table that nothing else reads, which is half as large then. That of a weight may hold other numbers later."""
+        table, places = call.args
+        if not isinstance(table, ir.Constant) or isinstance(table, ir.Weight) or self.uses[table] != self.taken[table]:
+            return (binding,)
+        if table not in self.tables:
+            self.tables[table] = _in_16_bits(table)
+        if (narrow := self.tables[table]) is table:
+            return (binding,)
+        self.begin(binding)
+        rows = self.emit("take", narrow, places, **dict(call.attributes))
+        return (*self.new, dataclasses.replace(binding, value=operator_call("cast", rows, dtype=DType.float32)))
 
     def _packed(self, matrix: ir.Constant) -> ir.Constant:
         if matrix not in self.panels:
@@ -107,6 +133,22 @@ class _Packer(Emitter):
             return None
         axes = (*axes[:-2], axes[-1], axes[-2])
         return x if axes == tuple(range(rank)) else self.emit("permute_dims", x, axes=axes)
+
+
+def _in_16_bits(table: ir.Constant) -> ir.Constant:
+    """A table with the same numbers in 16 bits, where these hold them all, NaNs' bits too."""
+    array = table.array
+    if array.dtype != np.float32 or array.nbytes < _LARGE_BYTES:
+        return table
+    for dtype in (DType.bfloat16, DType.float16):
+        for part in (array.reshape(-1)[:_SOME], array):
+            with np.errstate(over="ignore"):
+                narrow = part.astype(dtype.numpy)
+            if not np.array_equal(narrow.astype(np.float32).view(np.uint32), part.view(np.uint32)):
+                break
+        else:
+            return constant(narrow)
+    return table
 
 
 def _narrowed(panels: ir.Constant) -> ir.Constant:

@@ -327,6 +327,46 @@ def test_rows_of_tables_in_blocks(form: str) -> None:
     np.testing.assert_array_equal(compiled(model)(places).numpy(), by_onnxruntime(model, i=places))
 
 
+@pytest.mark.parametrize(
+    "views", [["Reshape"], ["Transpose", "Identity", "Transpose"], ["Cast", "Reshape"]], ids="-".join
+)
+def test_views_of_weights_are_weights_whatever_their_size(views: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embedding and head that share a table, as onnxruntime's model builder ties them: nothing is small enough to be folded."""
+    monkeypatch.setattr("treadle.compiler.frontend.onnx_values.FOLD_BYTES", 15)
+    rows, columns, block = 40, 64, 16
+    constants = weights(columns, rows, block) | {"shape": np.int64([rows, columns // 2])}
+    table = constants["b"].reshape(rows, columns // 2)
+    constants["b"] = table.astype(np.int32) if "Cast" in views else table
+    constants["s"] = constants["scales"].reshape(rows, -1)
+    nodes, name = [], "b"
+    for number, view in enumerate(views):
+        attributes = {"Cast": {"to": TensorProto.UINT8}, "Transpose": {"perm": [1, 0]}}.get(view, {})
+        inputs = [name, "shape"] if view == "Reshape" else [name]
+        nodes.append(helper.make_node(view, inputs, [name := f"view_{number}"], **attributes))
+    nodes += [
+        helper.make_node("GatherBlockQuantized", [name, "i", "s"], ["x"], domain="com.microsoft", block_size=block),
+        helper.make_node(
+            "MatMulNBits", ["x", name, "scales"], ["y"], domain="com.microsoft", K=columns, N=rows, block_size=block
+        ),
+    ]
+    inputs = [helper.make_tensor_value_info("i", TensorProto.INT64, ["n"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    model = model_of(nodes, inputs, outputs, constants)
+    places = np.int64([3, 39, 3, 0])
+    plain = dict(constants, b=table.reshape(rows, -1, block // 2), t=table)
+    wanted = by_onnxruntime(model_of(nodes_of_table(columns, rows, block), inputs, outputs, plain), i=places)
+    np.testing.assert_allclose(compiled(model)(places).numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def nodes_of_table(columns: int, rows: int, block: int) -> list[onnx.NodeProto]:
+    """The same without views."""
+    sizes = {"K": columns, "N": rows, "block_size": block}
+    return [
+        helper.make_node("GatherBlockQuantized", ["t", "i", "s"], ["x"], domain="com.microsoft", block_size=block),
+        helper.make_node("MatMulNBits", ["x", "b", "scales"], ["y"], domain="com.microsoft", **sizes),
+    ]
+
+
 def test_weights_of_four_bits_in_a_file_of_their_own(tmp_path: Path) -> None:
     numbers = four_bits(TensorProto.INT4, 33, 15)
     inside = narrow("q", numbers, TensorProto.INT4)
@@ -387,3 +427,21 @@ def test_a_tensor_of_a_type_that_numpy_lacks_is_a_constant() -> None:
     weight = treadle.constant(np.array([1, 2], ml_dtypes.bfloat16))
     executable = treadle.compile(treadle.function([x], x + weight), embed_native=False, opt_level=0)
     assert any(array.dtype == ml_dtypes.bfloat16 for array in executable.constants)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_tables_whose_numbers_fit_16_bits_take_16(dtype: str) -> None:
+    """As those of models that were trained so, and exported in float32; not if something else reads them as they are."""
+    table = random().standard_normal((2000, 64)).astype(treadle.DType.of(dtype).numpy).astype(np.float32)
+    places = treadle.var("places", ("n",), "int64")
+    rows = treadle.op.take(treadle.constant(table), places, axis=0)
+    executable = treadle.compile(treadle.function([places], rows), progress=False)
+    assert sum(each.nbytes for each in executable.constants) == table.nbytes // (1 if dtype == "float32" else 2)
+    at = np.int64([3, -1, 3])
+    np.testing.assert_array_equal(treadle.VirtualMachine(executable)["main"](at).numpy(), table[at])
+    shared = treadle.constant(table)
+    both = treadle.tuple_(treadle.op.take(shared, places, axis=0), treadle.op.sum(shared * 1.5, axes=(1,)))
+    executable = treadle.compile(
+        treadle.function([places], both), progress=False, embed_native=False, without=["fold_constants"]
+    )
+    assert sum(each.nbytes for each in executable.constants if each.nbytes > 99) == table.nbytes

@@ -2,6 +2,8 @@
 
 import pytest
 import treadle
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from onnx import parser
 from treadle.formats.errors import CompileError, ModelError
 
@@ -63,3 +65,27 @@ def test_what_is_no_shape_is_refused(shapes, message):
 def test_a_batch_that_is_a_number_is_told_to_be_a_shape():
     with pytest.raises(CompileError, match=r"a size that does not change is one of a shape: shapes=\{name: \(8, …\)\}"):
         shapes_with(batch=8)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(st.text(), st.text(min_size=1))
+@example("表里图_dim1", "é")
+@example("", " ")
+@example('"', "'\n{")
+@example("min", "²")
+@example("n" * 10_000, "名" * 10_000)
+@example("n" * 127, "n" * 128)
+def test_whatever_a_model_calls_its_sizes_and_inputs_is_written_and_read(size: str, name: str):
+    """In the executable's file, and in both texts. Sums of sizes are the longest that is written of them."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> agraph (float[n, m] x, float[n, m] y) => (float[k, m] z) '
+        "{ z = Concat<axis=0>(x, y, x, y, x) }"
+    )
+    for place, value in enumerate(model.graph.input):
+        value.name = name + str(place)
+        value.type.tensor_type.shape.dim[0].dim_param = size + "01"[place]
+    model.graph.node[0].input[:] = [value.name for value in (*model.graph.input,) * 2] + [name + "0"]
+    executable = treadle.compile(model, progress=False, embed_native=False)
+    assert executable.inputs().names == (name + "0", name + "1")
+    for read in (treadle.load(executable.as_bytes()), treadle.Executable.from_text(executable.as_text())):
+        assert (read.inputs(), read.outputs()) == (executable.inputs(), executable.outputs())

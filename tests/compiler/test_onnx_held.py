@@ -465,13 +465,6 @@ def test_a_size_that_never_is_another_one_may_be_1(length: int) -> None:
         machine(text)(np.zeros(4, np.float32))
 
 
-def test_sizes_that_inputs_name_are_held_equal_without_a_branch() -> None:
-    executable = treadle.compile(
-        parser.parse_model(HEAD + "(float[n] x, float[m] y) => (float[?] z) { z = Add(x, y) }")
-    )
-    assert len(executable.program.primitives) == 1
-
-
 def test_ranks_that_an_operator_cannot_have_are_left_out():
     """Of the ranks that a tensor out of a sequence may have, updates of rows by one number fit those from 1 on."""
     text = """(seq(float[]) s, int64[2, 1] rows) => (float[] y) {

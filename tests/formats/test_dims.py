@@ -1,10 +1,13 @@
 """Laws of symbolic dimensions: what is divided exactly, and that simplifying changes no value."""
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from treadle.formats import dims
+from treadle.formats import dims, limits
+from treadle.formats.assembly import parse_assembly
 from treadle.formats.dims import parse
+from treadle.formats.errors import ParseError
+from treadle.formats.executable import Executable, load
 from treadle.tests.formats.strategies import symbolic_dims
 
 few = settings(max_examples=100, deadline=None, derandomize=True)
@@ -43,3 +46,41 @@ def test_division_keeps_values(a, b):
 )
 def test_quotients(whole, part, quotient):
     assert str(dims.floordiv(parse(whole), parse(part))) == str(parse(quotient))
+
+
+PROGRAM = "func @main(x: float32[{0}, 2]) -> float32[{0}, 2] {{\n  ret r0\n}}\n"
+
+
+@few
+@given(st.text(min_size=1))
+@example("é")
+@example("表里图_dim1")
+@example("²")
+@example("٣")
+@example("a b")
+@example("\u2028")
+@example("n" * limits.DIM_NAME)
+@example("名" * 10_000)
+def test_a_name_of_a_size_is_one_everywhere_or_nowhere(text: str):
+    """In expressions, in files, and in texts: what one of them writes, all read."""
+    try:
+        dim = parse(text)
+    except ParseError:
+        return
+    assert parse(str(dim)) == dim
+    if not dims.is_variable(dim):
+        return
+    executable = Executable(parse_assembly(PROGRAM.format(text)))
+    assert executable.inputs()[0].type.shape == (dim, 2)
+    assert load(executable.as_bytes()).inputs() == executable.inputs()
+    assert Executable.from_text(executable.as_text()).inputs() == executable.inputs()
+
+
+def test_names_begin_with_letters_of_any_script_and_numbers_are_of_ascii():
+    for text in ("é", "名", "表里图_dim1", "_", "ª.b", "a²"):
+        assert str(parse(text)) == text
+    for text in ("1x", "٣", "·", "n'", '"', "", " ", "\n", "a b", "?", "x" * (limits.DIM_NAME + 1)):
+        with pytest.raises(ParseError):
+            parse(text)
+        with pytest.raises(ParseError):
+            dims.named(text)

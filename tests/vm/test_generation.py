@@ -9,6 +9,8 @@ import pytest
 import treadle
 from treadle import op
 from treadle.formats.errors import ArgumentError, CancelledError, CompileError
+from treadle.formats.ports import Port
+from treadle.formats.types import tensor
 from treadle.vm.generation import Roles, Sampler, generate
 
 WORDS, WIDTH, LONGEST = 23, 8, 64
@@ -81,14 +83,107 @@ def test_a_decoder_without_a_cache_sees_the_whole_text_each_time(machine: treadl
     assert list(generate(executable, PROMPT, max_new_tokens=9)) == whole(machine, PROMPT, 9)
 
 
-def test_prompts_of_several_lengths_are_filled_up_in_front(machine: treadle.VirtualMachine):
-    prompts = [PROMPT, PROMPT[:2], [7]]
-    ids = np.array([[0] * (5 - len(each)) + each for each in prompts])
-    mask = np.array([[0] * (5 - len(each)) + [1] * len(each) for each in prompts])
-    columns = list(generate(machine, ids, max_new_tokens=12, attention_mask=mask))
-    assert all(column.shape == (3,) for column in columns)
-    for row, prompt in enumerate(prompts):
-        assert [int(column[row]) for column in columns] == list(generate(machine, prompt, max_new_tokens=12))
+def runtime_decoder(depth: str | int = 16) -> Any:
+    """A decoder as onnxruntime's model builder writes it: GroupQueryAttention is told lengths alone, the sums of a mask, so that
+    padding in front counts as tokens. `depth` is how the last axis of the caches is declared."""
+    onnx = pytest.importorskip("onnx")
+    from treadle.tools.zoo.writer import GraphWriter
+
+    heads, size = 2, 16
+    g = GraphWriter("decoder", seed=3)
+    ids = g.input("input_ids", ("batch", "length"), "int64")
+    mask = g.input("attention_mask", ("batch", "total"), "int64")
+    past = [g.input(f"past_key_values.0.{name}", ("batch", 1, "past", depth)) for name in ("key", "value")]
+    last = g.op("Sub", g.op("ReduceSum", mask, g.integers(1), keepdims=1), g.integers(1))
+    total = g.op("Gather", g.op("Shape", mask), g.integer(1))
+    lengths = [g.op("Cast", each, to=onnx.TensorProto.INT32) for each in (last, total)]
+    x = g.op("Gather", g.normal("words", WORDS, WIDTH, deviation=1), ids)
+    rows = [
+        g.op("MatMul", x, g.normal(n, WIDTH, c * size, deviation=0.7)) for n, c in (("q", heads), ("k", 1), ("v", 1))
+    ]
+    angles = np.arange(LONGEST)[:, None] * 100.0 ** (-np.arange(size // 2) / size)
+    tables = [g.weight(name, each.astype("f")) for name, each in (("cos", np.cos(angles)), ("sin", np.sin(angles)))]
+    kinds = {"domain": "com.microsoft", "num_heads": heads, "kv_num_heads": 1, "do_rotary": 1}
+    context, *present = g.ops("GroupQueryAttention", *rows, *past, *lengths, *tables, outputs=3, **kinds)
+    x = g.op("Add", x, g.op("MatMul", context, g.normal("o", heads * size, WIDTH, deviation=0.3)))
+    g.output(g.op("MatMul", x, g.normal("head", WIDTH, WORDS, deviation=1)), "logits", ("batch", "length", WORDS))
+    for name, each in zip(("key", "value"), present, strict=True):
+        g.output(each, f"present.0.{name}", ("batch", 1, "total", depth))
+    model = g.model()
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def blind_decoder() -> treadle.Module:
+    """One that takes neither a mask nor places: padding would be text."""
+    ids = treadle.var("input_ids", ("batch", "length"), "int64")
+    past = treadle.var("past_0", (2, "batch", "past", WIDTH))
+    rng = np.random.default_rng(5)
+    x = op.take(treadle.constant(rng.standard_normal((WORDS, WIDTH)).astype("f")), ids, axis=0)
+    rows = op.concat(past, op.broadcast_to(x, shape=(2, "batch", "length", WIDTH)), axis=2)
+    seen = op.mean(op.take(rows, treadle.constant(0), axis=0), axes=(1,), keepdims=True)
+    logits = op.matmul(x + seen, rng.standard_normal((WIDTH, WORDS)).astype("f"))
+    results = treadle.named("logits", logits), treadle.named("present_0", rows)
+    return treadle.Module(main=treadle.function([ids, past], treadle.tuple_(*results)))
+
+
+@pytest.mark.parametrize("make", [decoder, runtime_decoder, blind_decoder])
+def test_a_text_does_not_depend_on_the_texts_beside_it(make: Any):
+    """Whatever a model does about padding, and wherever that is."""
+    machine = treadle.VirtualMachine(treadle.compile(make(), progress=False))
+    prompts = [PROMPT, PROMPT[:2], [7], [11, 2]]
+    alone = [list(generate(machine, prompt, max_new_tokens=12)) for prompt in prompts]
+    assert len({*map(tuple, alone)}) == 4
+    for pad in (lambda row: [0] * (5 - len(row)) + row, lambda row: row + [0] * (5 - len(row))):
+        ids, mask = (np.array([pad(row) for row in rows]) for rows in (prompts, [[1] * len(row) for row in prompts]))
+        columns = list(generate(machine, ids, max_new_tokens=12, attention_mask=mask))
+        assert all(column.shape == (4,) for column in columns)
+        assert np.transpose(columns).tolist() == alone
+    assert np.transpose(list(generate(machine, prompts, max_new_tokens=12))).tolist() == alone
+
+
+def test_samplers_may_keep_what_they_are_given(machine: treadle.VirtualMachine):
+    """The logits of each step are an array of its own, in the order of the prompts; those of texts that have ended stay."""
+    kept: list[np.ndarray] = []
+    prompts = [[7], PROMPT, [11]]
+    list(generate(machine, prompts, max_new_tokens=3, sampler=lambda logits: kept.append(logits) or logits.argmax(-1)))
+    assert [each.shape for each in kept] == [(3, WORDS)] * 3
+    assert len({each.tobytes() for each in kept}) == 3
+    alone: list[np.ndarray] = []
+    list(
+        generate(machine, [PROMPT], max_new_tokens=3, sampler=lambda logits: alone.append(logits) or logits.argmax(-1))
+    )
+    assert all(np.array_equal(one[1], other[0]) for one, other in zip(kept, alone, strict=True))
+
+
+def test_a_batch_of_1_is_told_from_one_head():
+    roles = Roles.of(
+        [Port("ids", tensor("int64", (1, "n"))), Port("past_0", tensor("float32", ("b", 1, "past", 4)))],
+        [Port("present_0", tensor("float32", ("b", 1, "total", 4))), Port("logits", tensor("float32", (1, "n", 9)))],
+        "main",
+    )
+    assert roles.empty("past_0", 1) == [1, 1, 0, 4]
+
+
+def test_unequal_prompts_do_not_suit_a_fixed_batch():
+    ids = treadle.var("input_ids", (2, "length"), "int64")
+    logits = op.cast(op.expand_dims(ids, axes=(2,)), dtype="float32")
+    machine = treadle.VirtualMachine(treadle.compile(treadle.function([ids], logits), progress=False))
+    assert len(list(generate(machine, [[1, 2], [3, 4]], max_new_tokens=2))) == 2
+    with pytest.raises(ArgumentError, match=r"takes batches of 2, and only.*got 1 of 2 tokens, 1 of 1 tokens. Compile"):
+        generate(machine, [[1, 2], [3]], max_new_tokens=2)
+
+
+def test_sizes_of_caches_that_the_results_tell_are_no_lengths():
+    """Neither in Python's loop nor in the executable's; and nobody is told to make a batch of them."""
+    with pytest.warns(UserWarning, match="depth can only be 16") as told:
+        executable = treadle.compile(runtime_decoder("depth"), decode_loop=True, progress=False)
+    assert "batch=" not in str(told[0].message)
+    machine = treadle.VirtualMachine(executable)
+    known = treadle.VirtualMachine(treadle.compile(runtime_decoder(), progress=False))
+    expected = list(generate(known, PROMPT, max_new_tokens=9))
+    assert list(generate(machine, PROMPT, max_new_tokens=9)) == expected
+    assert machine["generate"]([PROMPT], 9, np.zeros(0, int)).numpy()[0].tolist() == expected
 
 
 def test_a_text_ends_behind_a_stop_sequence(machine: treadle.VirtualMachine):
@@ -162,7 +257,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"ids": [0.5]}, "ids: expected integers"),
     ({"ids": []}, "the prompt has no token"),
     ({"ids": np.zeros((1, 0), int)}, "the prompt has no token"),
-    ({"ids": [3, -1]}, "not negative, -1 came"),
+    ({"ids": [3, -1]}, "not negative, got -1"),
     ({"ids": "hello"}, "a tokenizer makes them of text"),
     ({"sampler": "greedy"}, "sampler: expected a treadle.Sampler, or a function of logits, a str came"),
     ({"sampler": Sampler}, "the class Sampler came"),
@@ -177,7 +272,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop": [[]]}, "an empty sequence"),
     ({"stop": ["a"]}, "stop: expected token ids"),
     ({"attention_mask": [1]}, "attention_mask: expected the shape of ids"),
-    ({"ids": [[1, 2], [3]]}, "ids: its rows are of several lengths; fill shorter ones up"),
+    ({"ids": [[1, 2], []]}, "ids: row 1: the prompt has no token"),
+    ({"ids": [[1, 2], [0.5]]}, r"ids: row 1: expected integers, got float64\[1\]"),
+    ({"ids": [[1, 2], 3]}, r"ids: expected integers \[length\] or \[batch, length\]"),
+    (
+        {"ids": [[1, 2], [3]], "attention_mask": [[1, 1], [0, 1]]},
+        "attention_mask: expected none beside prompts of several",
+    ),
+    ({"ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [0, 0]]}, "ids: row 1: the prompt has no token"),
     ({"attention_mask": [[1, 1], [1]]}, "attention_mask: its rows are of several lengths"),
     ({"feeds": [1]}, "feeds: expected a dict from names to arrays, a list came"),
     ({"feeds": {"input_id": [1]}}, "feeds: main has no input 'input_id'; did you mean input_ids"),
@@ -250,8 +352,6 @@ def test_a_function_that_is_no_decoder_is_told_apart():
     ],
 )
 def test_exporters_names_of_caches_are_paired(past: str, present: str):
-    from treadle.formats.ports import Port
-
     ids, type_ = treadle.TensorType(treadle.DType.int64, (1, 2)), treadle.TensorType(treadle.DType.float32, (1, 2, 3))
     roles = Roles.of([Port("input_ids", ids), Port(past, type_)], [Port(present, type_), Port("logits", type_)], "main")
     assert (roles.cache, roles.logits) == (((past, 0),), 1)
@@ -322,6 +422,10 @@ def test_a_decoder_takes_what_an_encoder_has_made(merged: bool):
         text = np.concatenate([text, logits[:, -1].argmax(-1)[:, None]], axis=1)
     assert found.tolist() == text[:, 2:].tolist()
     assert len({*map(tuple, found)}) == 2
+    columns = list(generate(machine, [[3, 1], [4]], max_new_tokens=9, feeds=feeds))
+    assert [row[0] for row in columns] == found[0].tolist()
+    own = {name: array[1:] for name, array in feeds.items()}
+    assert [row[1] for row in columns] == list(generate(machine, [4], max_new_tokens=9, feeds=own))
     with pytest.raises(ArgumentError, match=r"given by name: feeds=\{'encoder_"):
         generate(machine, [[3]], max_new_tokens=1)
     if not merged:

@@ -44,14 +44,14 @@ def shapes_of(shapes: Mapping[str, Sequence[Any]] | None) -> dict[str, list[int 
     """Shapes of inputs as the frontend takes them."""
     if not shapes:
         return None
-    return {name: [_dim(name, place, dim) for place, dim in enumerate(dims)] for name, dims in shapes.items()}
+    return {name: [_dim(dim) for dim in dims] for name, dims in shapes.items()}
 
 
-def _dim(name: str, place: int, dim: Any) -> int | str:
-    """A size; of what is not known, a name: of `Any()` one of its own, of a symbolic dimension its own."""
+def _dim(dim: Any) -> int | str:
+    """A size; of what is not known, a name: of `Any()`, "", one that is made for it, of a symbolic dimension its own."""
     if isinstance(dim, int):
         return int(dim)
-    return f"{''.join(c if c.isalnum() else '_' for c in name)}_{place}" if str(dim) == "?" else str(dim)
+    return "" if str(dim) == "?" else str(dim)
 
 
 def _other(tool: str, how: str) -> Callable[..., Any]:
