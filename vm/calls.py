@@ -239,7 +239,7 @@ class Calls(InProcess):
             result = empty(shape, dtype)
             trap = call_arrays(context.address, number, id(args), id(result))
             if trap == host:
-                trap = self._past_host(context)
+                return self._finish_host(context, number, result, take)
             if trap == in_place:
                 idle.append(context)
                 return tensor_of(result)
@@ -287,7 +287,7 @@ class Calls(InProcess):
             context.texts, result = texts, empty(shape, dtype)
             trap = call_arrays(context.address, number, id(values), id(result))
             if trap == host:
-                trap = self._past_host(context)
+                return self._finish_host(context, number, result, take)
             if trap in (returned, in_place):
                 value = take(context) if trap == returned else tensor_of(result)
             elif trap != unusual:
@@ -372,8 +372,8 @@ class Calls(InProcess):
         return result_type.shape, result_type.dtype.numpy, take
 
     @entrance
-    def _past_host(self, context: Context) -> int:
-        """Does host operators, from the one that a call without bounds stands on, until another trap comes, which it gives."""
+    def _finish_host(self, context: Context, number: int, result: np.ndarray, take: Callable[[Context], Any]) -> Any:
+        """The rest of a call without bounds that stands on a host operator."""
         context.clock = _UNBOUNDED
         try:
             trap: int = TRAP.HOST
@@ -384,9 +384,13 @@ class Calls(InProcess):
             self._leave(context)
             raise
         context.clock = None
-        if trap in _DONE:  # which `call_arrays` does where no operator of the host's lies between
-            self._engine.unpin_arrays(context.address)
-        return trap
+        if trap not in _DONE:
+            return self._finish_arrays(context, trap, number, result)
+        self._engine.unpin_arrays(context.address)  # as `call_arrays` does where no operator of the host's lies between
+        value = take(context) if trap == TRAP.RETURNED else tensor_of(result)
+        context.texts = None  # that host operators have made
+        self._idle.append(context)
+        return value
 
     def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray | None) -> Any:
         """The rest of a call that did not simply return its result in place."""
