@@ -34,6 +34,7 @@ from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from ..vm.values import DataValue
 from . import ir
 from .operators import lookup
+from .operators.recall import Recall
 
 MAX_DEPTH = 1_000_000
 
@@ -130,6 +131,7 @@ class Application:
 
     def __init__(self, name: str, attributes: Attributes) -> None:
         self._operator, self._attributes = lookup(name), attributes
+        self._kept = {"recall": Recall()} if self._operator.recalls else {}
         self._is_symbolic = bool(PrimitiveDefinition.variables_of((), tuple(value for _, value in attributes)))
         # types that came, what inference gave for them, and all attributes by name
         self._last: tuple[Any, tuple[TensorType, ...], Mapping[str, Any]] = (None, (), {})
@@ -144,7 +146,7 @@ class Application:
         if came != known or self._is_symbolic:
             try:
                 expected = operator.result_types([_type_of(array) for array in arrays], attributes)
-                bound = operator.bind(attributes)
+                bound = operator.bind(attributes) | self._kept
             except InferenceError as error:
                 raise ShapeError(f"{operator.name}: {error.message}") from None
             self._last = came, expected, bound

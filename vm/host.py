@@ -25,8 +25,9 @@ from ..formats.errors import (
     ShapeError,
     TreadleError,
 )
+from ..formats.metering import Meter, free, metered
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.strings import held_by
+from ..formats.strings import characters, held_by
 from ..formats.types import UNKNOWN, TensorType
 from . import library
 from .array_memory import bounded
@@ -39,6 +40,7 @@ from .memory import Elements, set_word, word, words
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond
+_FEW = 4096  # characters of the texts of such an operator: what may take steps for each pair of them looks whether it is to end
 _SHORT = 1 << 16  # where nothing but Ctrl-C can end the call
 
 Shape = tuple[Union[int, None], ...]  # None: a dimension that depends on elements
@@ -118,7 +120,8 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: di
     _check_room(context, call, shapes)
     arrays = [_read(registers, register, type_) for register, type_ in zip(call.inputs, call.types, strict=False)]
     elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
-    results = _evaluate(context, call, arrays, sizes, evaluators, elements)
+    is_long = _is_long(context, elements, arrays if call.has_texts else ())
+    results = _evaluate(context, call, arrays, sizes, evaluators, is_long)
     if context.texts is not None:
         _check_room(context, call, shapes)
     _check(context, call, results, shapes)
@@ -166,19 +169,22 @@ def _evaluate(
     arrays: list[np.ndarray],
     sizes: list[int],
     evaluators: dict[int, library.Evaluate],
-    elements: int,
+    is_long: bool,
 ) -> list[np.ndarray]:
-    """What an operator gives, of which so many elements go in, come out or are computed on the way."""
+    """What an operator gives; by another thread where that may take long."""
     most = context.words[CONTEXT.MAX_LIVE]
     is_bounded = most != UNLIMITED
-    room = most - max(0, context.words[CONTEXT.LIVE])
+    room = most - max(0, context.words[CONTEXT.LIVE]) - _text_bytes(context)
+    look = context.clock.look
     held = held_by(context.holder()) if call.has_texts else contextlib.nullcontext()
 
     def evaluate() -> list[np.ndarray] | None:
-        """None where the arrays would pass the memory budget."""
+        """None where arrays, or what is paid for, would pass the memory budget."""
         with np.errstate(all="ignore"), bounded(room) if is_bounded else contextlib.nullcontext() as account, held:
+            meter = Meter(look, free if account is None else account.pay)
             try:
-                return [np.asarray(result) for result in evaluators[call.number](arrays, sizes)]
+                with metered(meter):
+                    return [np.asarray(result) for result in evaluators[call.number](arrays, sizes)]
             except MemoryError:
                 if account is not None and account.was_refused:
                     return None
@@ -187,7 +193,7 @@ def _evaluate(
     try:
         if call.number not in evaluators:
             evaluators[call.number] = library.compiler().evaluator(call.definition)
-        results = _aside(context, evaluate) if _is_long(context, elements) else evaluate()
+        results = _aside(context, evaluate) if is_long else evaluate()
     except (BudgetExceededError, CancelledError):
         raise
     except Exception as failure:
@@ -200,10 +206,11 @@ def _evaluate(
     return results
 
 
-def _is_long(context: Context, elements: int) -> bool:
-    """Whether an operator may take so long that it matters that the call can end meanwhile."""
+def _is_long(context: Context, elements: int, of_texts: Sequence[np.ndarray]) -> bool:
+    """Whether an operator may take so long that it matters that the call can end meanwhile: for the elements that go in, come out
+    or are computed on the way, or for the characters of texts."""
     if context.clock.may_end:
-        return elements > _TINY
+        return elements > _TINY or sum(map(characters, of_texts)) > _FEW
     return elements > _SHORT and threading.current_thread() is threading.main_thread() and not too_many_left()
 
 
@@ -229,13 +236,16 @@ def _check_room(context: Context, call: HostCall, shapes: Sequence[Shape]) -> No
     if context.words[CONTEXT.MAX_LIVE] == UNLIMITED:
         return
     inner = slice(len(call.definition.params), None)
-    texts = 0 if context.texts is None else context.texts.nbytes
-    needed = texts + sum(
+    needed = _text_bytes(context) + sum(
         math.prod(1 if dim is None else max(0, dim) for dim in shape) * type_.dtype.itemsize
         for type_, shape in zip(call.types[inner], shapes[inner], strict=True)
     )
     if context.words[CONTEXT.LIVE] + needed > context.words[CONTEXT.MAX_LIVE]:
         raise memory_error(Place.current(context), needed)
+
+
+def _text_bytes(context: Context) -> int:
+    return 0 if context.texts is None else context.texts.nbytes
 
 
 def _check(context: Context, call: HostCall, results: list[np.ndarray], shapes: Sequence[Shape]) -> None:

@@ -132,6 +132,8 @@ class Operator:
     Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
     shape for the last time where it writes the same element: the result may take that input's memory.
 
+    The reference of one that `recalls` takes a `Recall` as well, or None: what it keeps from call to call.
+
     One that `varies` gives something else each time: it is never evaluated ahead, and runs on the host.
 
     The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`. Of string
@@ -157,6 +159,7 @@ class Operator:
     takes_texts: bool = False
     varies: bool = False
     scratch: int = 0
+    recalls: bool = False
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -303,6 +306,7 @@ def register(
     takes_texts: bool = False,
     varies: bool = False,
     scratch: int = 0,
+    recalls: bool = False,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -329,6 +333,7 @@ def register(
         takes_texts,
         varies,
         scratch,
+        recalls,
     )
 
 

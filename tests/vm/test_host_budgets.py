@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import treadle
+from treadle import VirtualMachine
+from treadle.compiler.text import parse_module
 from treadle.formats.errors import BudgetExceededError, CancelledError, ExecutionError
 from treadle.vm import aside, context, library
 from treadle.vm.budgets import CancelToken
@@ -97,6 +101,70 @@ def test_a_call_ends_soon_within_a_host_operator(slow, end: Callable) -> None:
     await_helpers()
     assert context.live_bytes() == before
     assert slow["main"](X).shape == (1, 4, 226, 226)  # in peace
+
+
+WORK = {
+    "few elements, but a long text": (
+        "func @main(x: string[1], e: string[1]) {\n  y = tokenize_texts(x, e)\n  y\n}",
+        lambda: (np.array(["a" * 4000], object), np.array(["a*b"], object)),
+    ),
+    "a text of many states": (
+        'func @main(x: string[1]) {\n  y = match_texts(x) {expression="[ab]*a[ab]{999}"}\n  y\n}',
+        lambda: (np.array(["ab" * 2000], object),),
+    ),
+    "texts of numbers": (
+        "func @main(x: float64[n]) {\n  y = print_numbers(x)\n  y\n}",
+        lambda: (np.arange(400_000) + 0.1,),
+    ),
+    "arguments": (
+        "func @main(x: string[n]) {\n  y = hash_texts(x)\n  y\n}",
+        lambda: (np.array([f"text {number}" for number in range(300_000)], object),),
+    ),
+    "one call of LAPACK's": (
+        "func @main(x: float64[n, n]) {\n  y = determinant(x)\n  y\n}",
+        lambda: (np.random.default_rng(1).random((1500, 1500)),),
+    ),
+}
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("name", WORK)
+def test_a_call_ends_soon_and_others_go_on_meanwhile(name: str) -> None:
+    program, arguments = WORK[name]
+    vm, args = VirtualMachine(treadle.compile(parse_module(program))), arguments()
+    late, gaps = [1.0], [1.0]
+    while max(min(late), min(gaps)) > SOON and len(late) < 6:
+        with beats() as gap:
+            start = time.monotonic()
+            with pytest.raises(BudgetExceededError, match=r"more than 0\.02 s"):
+                vm.call("main", args, max_seconds=0.02)
+            late.append(time.monotonic() - start - 0.02)
+        gaps.append(max(gap))
+        await_helpers()
+    assert min(late) < SOON, late
+    assert min(gaps) < SOON, gaps
+
+
+@contextlib.contextmanager
+def beats() -> Iterator[list[float]]:
+    """How long another thread had to wait, each time, in order to run."""
+    gaps: list[float] = [0.0]
+    over = threading.Event()
+
+    def beat() -> None:
+        last = time.monotonic()
+        while not over.wait(0.002):
+            now = time.monotonic()
+            gaps.append(now - last)
+            last = now
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield gaps
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.mark.serial
