@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import struct
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +70,10 @@ def test_every_operator_on_texts_is_looked_at() -> None:
     assert {use.operator for use in USES.values()} == {name for name, operator in TABLE.items() if operator.takes_texts}
 
 
+class OverError(Exception):
+    """The work is to end."""
+
+
 @contextmanager
 def ready(name: str) -> Iterator[Callable[[metering.Meter], None]]:
     """What evaluates an operator by a meter."""
@@ -94,9 +100,9 @@ def test_somebody_looks_between_pieces(name: str) -> None:
 @pytest.mark.parametrize("name", USES)
 def test_the_work_ends_where_the_look_says_so(name: str) -> None:
     def end() -> None:
-        raise TimeoutError
+        raise OverError
 
-    with ready(name) as evaluate, pytest.raises(TimeoutError):
+    with ready(name) as evaluate, pytest.raises(OverError):
         evaluate(metering.Meter(end, metering.free))
 
 
@@ -180,3 +186,85 @@ def test_scattered_elements_are_reduced_in_their_order() -> None:
     places = np.arange(count)[:, None] % 7
     made = lookup("scatter_nd").reference(np.zeros(7), places, np.arange(count) * 1.0, reduction="max")
     assert made.tolist() == [count - 1 - (count - 1 - place) % 7 for place in range(7)]
+
+
+# ---- images ----
+
+FORMS = ["PNG", "BMP", "PPM", "TIFF", "JPEG", "JPEG2000", "WEBP"]
+
+
+def file_of(pixels: np.ndarray, form: str) -> np.ndarray:
+    file = io.BytesIO()
+    pytest.importorskip("PIL.Image").fromarray(pixels).save(file, form)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+def decoded(
+    file: np.ndarray, room: int = 1 << 30, order: str = "RGB", look: Callable[[], None] = lambda: None
+) -> np.ndarray:
+    with bounded(room) as account, metering.metered(metering.Meter(look, account.pay)):
+        return lookup("decode_image").reference(file, pixel_format=order)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_image_is_paid_for_before_memory_is_taken(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = file_of(np.zeros((600, 600, 3), np.uint8), form)
+    if form != "JPEG2000":
+        assert decoded(file, 40_000_000).shape == (600, 600, 3)
+    from PIL import ImageFile
+
+    def load(self: object) -> None:
+        raise AssertionError("memory for the pixels would be taken here")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", load)
+    with pytest.raises(MemoryError):
+        decoded(file, 600 * 600 * 12)
+
+
+def test_a_webp_is_paid_for_before_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    file = file_of(np.zeros((600, 600, 3), np.uint8), "WEBP")
+    monkeypatch.setattr(Image, "open", None)
+    with pytest.raises(MemoryError):
+        decoded(file, 600 * 600 * 12)
+
+
+def tiff_of_tags(count: int, size: int) -> bytes:
+    """Tags that are all the same bytes."""
+    entries = b"".join(struct.pack("<HHII", 40_000 + tag, 1, size, 8) for tag in range(count))
+    return b"II*\0" + struct.pack("<I", 8 + size) + bytes(size) + struct.pack("<H", count) + entries + bytes(4)
+
+
+def test_tags_of_an_image_are_paid_for() -> None:
+    with pytest.raises(MemoryError):
+        decoded(np.frombuffer(tiff_of_tags(1, 200_000), np.uint8), 2_000_000)
+
+
+def test_what_a_camera_says_is_not_read() -> None:
+    plain = file_of(np.zeros((8, 8, 3), np.uint8), "JPEG").tobytes()
+    tags = tiff_of_tags(400, 60_000)
+    parts = [tags[at : at + 60_000] for at in range(0, len(tags), 60_000)]
+    said = b"".join(b"\xff\xe1" + struct.pack(">H", len(part) + 8) + b"Exif\0\0" + part for part in parts)
+    tracemalloc.start()
+    try:
+        assert decoded(np.frombuffer(plain[:2] + said + plain[2:], np.uint8), 4_000_000).shape == (8, 8, 3)
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("order", ["RGB", "Grayscale"])
+def test_a_jpeg_2000_is_decoded_by_a_process_that_can_be_ended(order: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 301, 3), np.uint8)
+    file = file_of(pixels, "JPEG2000")
+    grey = np.array(image.fromarray(pixels).convert("L"))[:, :, None]
+    assert np.array_equal(decoded(file, order=order), pixels if order == "RGB" else grey)
+    assert decoded(file[: len(file) // 50], order=order).shape[:2] == (0, 0)
+
+    def end() -> None:
+        raise OverError
+
+    with pytest.raises(OverError):
+        decoded(file, order=order, look=end)
