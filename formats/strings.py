@@ -127,6 +127,20 @@ def _forget(most: int) -> None:
             _gone.popleft()
 
 
+def has_forgotten() -> bool:
+    """Takes away a piece of the texts that nobody holds any more; whether none are left."""
+    if _gone:
+        with _lock:
+            _forget(ITEMS)
+    return not _gone
+
+
+def forget() -> None:
+    """Takes away all texts that nobody holds any more, piece by piece."""
+    while not has_forgotten():
+        pass
+
+
 def _text(text: object) -> str:
     if not isinstance(text, str):
         raise DTypeError(f"expected a text, a {type(text).__name__} came")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import limits
+from ..formats import limits, strings
 from ..formats.calling import BY_NAME, told
 from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError, naming
 from ..formats.names import near
@@ -23,6 +23,7 @@ from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of
 from ..formats.types import TensorType
 from . import core, library
+from .aside import later
 from .budgets import OF_A_CALL, Budget
 from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
@@ -201,7 +202,7 @@ class Calls(InProcess):
         context.unwind()
         context.arguments = None
         context.constants.clear()
-        context.texts = None
+        _let_go_of_texts(context)
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
         if not context.is_abandoned:
             self._idle.append(context)
@@ -388,7 +389,7 @@ class Calls(InProcess):
             return self._finish_arrays(context, trap, number, result)
         self._engine.unpin_arrays(context.address)  # as `call_arrays` does where no operator of the host's lies between
         value = take(context) if trap == TRAP.RETURNED else tensor_of(result)
-        context.texts = None  # that host operators have made
+        _let_go_of_texts(context)
         self._idle.append(context)
         return value
 
@@ -585,6 +586,14 @@ class _Clock:
 
     def _where(self) -> dict[str, Any]:
         return Place.current(self._context).where() if self._is_running else {}
+
+
+def _let_go_of_texts(context: Context) -> None:
+    """Forgets the texts that a call has met and that nobody else holds: few at once, many by another thread."""
+    if context.texts is not None:
+        context.texts = None
+        if not strings.has_forgotten():
+            later(strings.forget)
 
 
 class _UnusualError(Exception):

@@ -190,10 +190,13 @@ def _build(
 
 # The keys of kernels that could not be built, for this process: another one may have more memory
 _failed: set[str] = set()
+_MOST_FAILED = 4096  # from which on all are tried again
 
 
 def _fall_back(key: str, wanted: _Wanted, reason: str) -> None:
     """Says once that a primitive is evaluated by the operators' reference implementations."""
+    if len(_failed) >= _MOST_FAILED:
+        _failed.clear()
     _failed.add(key)
     nodes = wanted.definition.nodes
     what = " ".join(filter(None, (wanted.name, f"({', '.join(node.operator for node in nodes)})")))

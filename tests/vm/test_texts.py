@@ -1,6 +1,7 @@
 """String tensors: at the border of the machine, in kernels, in files, and what they cost."""
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -128,6 +129,17 @@ def test_texts_that_a_call_makes_of_numbers_are_forgotten(way, returns: str) -> 
     gc.collect()
     strings.Texts().number("which tidies up")
     assert "7000000001" not in strings._numbers
+
+
+def test_many_texts_of_a_call_are_forgotten_without_another_one() -> None:
+    vm = treadle.VirtualMachine(
+        treadle.compile(parse_module("func @main(x: int64[n]) {\n  y = print_numbers(x)\n  z = hash_texts(y)\n  z\n}"))
+    )
+    vm["main"](np.arange(6_000_000_000, 6_000_020_000))
+    end = time.monotonic() + 30
+    while "6000000000" in strings._numbers or "6000019999" in strings._numbers:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_result_keeps_its_texts(machine: treadle.VirtualMachine) -> None:
