@@ -15,6 +15,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Union
+
+import numpy as np
+
+Row = Union[Sequence[str], np.ndarray]  # texts one behind the other
 
 ITEMS = 1 << 12  # objects of a piece: about a millisecond
 CHARACTERS = 1 << 16  # of texts in a piece
@@ -90,7 +95,7 @@ def spans(count: int, most: int = ITEMS) -> Iterator[slice]:
         yield slice(begin, min(begin + most, count))
 
 
-def rows(texts: Sequence[str]) -> Iterator[slice]:
+def rows(texts: Row) -> Iterator[slice]:
     """`spans` of texts: with more characters than those of a piece only where a text has them alone."""
     for span in spans(len(texts)):
         begin, characters = span.start, 0

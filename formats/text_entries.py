@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .dtypes import DType
-from .metering import CHARACTERS, pay, rows, spans
+from .metering import CHARACTERS, Row, pay, rows, spans
 from .program import Function, Program
 from .types import UNKNOWN, TensorType
 
@@ -141,7 +141,7 @@ def encoded(text: str, most: int = CHARACTERS) -> Iterator[bytes]:
         yield text[span].encode()
 
 
-def bytes_of(texts: Sequence[str], case: str) -> tuple[np.ndarray, np.ndarray]:
+def bytes_of(texts: Row, case: str) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of texts in another case, in UTF-8, one text behind the other, and where each ends. Raises TypeError for what is
     no text, UnicodeEncodeError for lone surrogates."""
     if len(texts) <= _FEW and sum(map(len, texts)) <= CHARACTERS:
@@ -162,7 +162,7 @@ def bytes_of(texts: Sequence[str], case: str) -> tuple[np.ndarray, np.ndarray]:
 _FEW = 1 << 10
 
 
-def _bytes_of_few(texts: Sequence[str], case: str) -> tuple[bytes, list[int]]:
+def _bytes_of_few(texts: Row, case: str) -> tuple[bytes, list[int]]:
     if case != "none":
         texts = list(map(CASES[case], texts))
     whole = "".join(texts)

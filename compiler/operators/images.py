@@ -144,7 +144,7 @@ def _decoded_aside(data: bytes, mode: str, shape: tuple[int, int]) -> np.ndarray
     assert process.stdin is not None
     assert process.stdout is not None
     pixels = np.empty((*shape, len(mode)), np.uint8)
-    rest = memoryview(pixels).cast("B")
+    rest = pixels.reshape(-1).data
     try:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(data)

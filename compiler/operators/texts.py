@@ -17,7 +17,7 @@ import numpy as np
 from ...formats import limits
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError, InferenceError, LimitError
-from ...formats.metering import CHARACTERS, OBJECT, STEPS, look, pay, rows, spans, step
+from ...formats.metering import CHARACTERS, OBJECT, STEPS, Row, look, pay, rows, spans, step
 from ...formats.text_entries import CASES, encoded
 from ...formats.types import UNKNOWN, TensorType
 from .patterns import PATTERN_BYTES, Pattern, PatternError, pattern_problem
@@ -181,7 +181,7 @@ def _infer_normalized(inputs: Sequence[TensorType], **_: object) -> TensorType:
     return TensorType(DType.string, (*x.shape[:-1], UNKNOWN))
 
 
-def normalized(texts: Sequence[str], stopwords: Sequence[str], case: str, is_case_sensitive: bool) -> list[str]:
+def normalized(texts: Row, stopwords: Row, case: str, is_case_sensitive: bool) -> list[str]:
     """Texts without stop words, in another case; an empty text if none is left."""
     seen, cased = CASES["none" if is_case_sensitive else "lower"], CASES[case]
     left_out = set()
