@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from sys import getsizeof
 from typing import Any
 
@@ -18,6 +18,7 @@ from ...formats import limits
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError, InferenceError, LimitError
 from ...formats.metering import CHARACTERS, OBJECT, STEPS, Row, look, pay, rows, spans, step
+from ...formats.strings import ELEMENT, to_numbers
 from ...formats.text_entries import CASES, encoded
 from ...formats.types import UNKNOWN, TensorType
 from .patterns import PATTERN_BYTES, Pattern, PatternError, pattern_problem
@@ -29,26 +30,41 @@ STRING = frozenset({DType.string})
 _OPAQUE = Fusion.OPAQUE
 
 
-def _texts(shape: tuple[int, ...], texts: Sequence[str]) -> np.ndarray:
-    """An array of texts: NumPy would take them for lists of characters."""
+def _numbers(texts: Sequence[str]) -> np.ndarray:
+    """Texts of a piece as a string tensor's elements: an array of millions of Python's objects would take long to let go of."""
     array = np.empty(len(texts), object)
+    array[:] = texts  # NumPy would take them for lists of characters
+    return to_numbers(array).view(np.uint64)
+
+
+def _tensor(shape: tuple[int, ...], texts: Row) -> np.ndarray:
+    made = np.empty(len(texts), np.uint64)
     for span in spans(len(texts)):
-        array[span] = texts[span]
-    return array.reshape(shape)
+        made[span] = _numbers(texts[span])
+    return made.view(ELEMENT).reshape(shape)
 
 
-def _table(shape: tuple[int, ...], lines: Sequence[list[str]], pad: str) -> np.ndarray:
-    """An array [*shape, n] of lines of texts, with `pad` behind those that are shorter than n."""
-    width = 0
-    for line in lines:
-        width = max(width, len(line))
-    array = np.empty((len(lines), width), object)
-    for row, line in zip(array, lines, strict=True):
-        for span in spans(width):
-            part = line[span]
-            row[span] = part + [pad] * (span.stop - span.start - len(part))
+Line = list[list[str]]  # texts in a row, in pieces
+
+
+def _table(shape: tuple[int, ...], lines: Sequence[Line], pad: str) -> np.ndarray:
+    """A string tensor [*shape, n] of lines of texts, with `pad` behind those that are shorter than n. Lines are used up."""
+    width = int(_lengths(lines).max(initial=0))
+    made = np.full((len(lines), width), _numbers([pad])[0], np.uint64)
+    for row, line in zip(made, lines, strict=True):
+        end = 0
+        for at, part in enumerate(line):
+            line[at] = []
+            for span in spans(len(part)):
+                row[end + span.start : end + span.stop] = _numbers(part[span])
+            end += len(part)
         step(_LINE_STEPS)
-    return array.reshape(*shape, width)
+    return made.view(ELEMENT).reshape(*shape, width)
+
+
+def _lengths(lines: Sequence[Line]) -> np.ndarray:
+    """Texts of each line."""
+    return np.fromiter((sum(map(len, line)) for line in lines), np.int64, len(lines))
 
 
 _LINE_STEPS = 4
@@ -71,7 +87,7 @@ def _infer_concat(inputs: Sequence[TensorType]) -> TensorType:
 
 def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = np.broadcast_arrays(a, b)
-    made = np.empty(a.size, object)
+    made = np.empty(a.size, np.uint64)
     for span in spans(a.size):
         befores, behinds = a.flat[span], b.flat[span]
         for part in rows(behinds):
@@ -79,8 +95,8 @@ def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
                 at = slice(part.start + inner.start, part.start + inner.stop)
                 _check_length(len(befores[at.start]) + len(behinds[at.start]))
                 pay(sum(map(getsizeof, befores[at])) + sum(map(getsizeof, behinds[at])))
-                made[span.start + at.start : span.start + at.stop] = np.add(befores[at], behinds[at])
-    return made.reshape(a.shape)
+                made[span.start + at.start : span.start + at.stop] = _numbers(np.add(befores[at], behinds[at]))
+    return made.view(ELEMENT).reshape(a.shape)
 
 
 def _check_length(characters: int) -> None:
@@ -96,56 +112,48 @@ def _infer_split(inputs: Sequence[TensorType], **_: object) -> tuple[TensorType,
 
 
 def _split(x: np.ndarray, delimiter: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    texts, parts = x.reshape(-1), list[list[str]]()
-    for span in rows(texts):
-        parts += [_parts(text, delimiter, most) for text in texts[span]]
-    return _table(x.shape, parts, ""), _each_length(parts).reshape(x.shape)
-
-
-def _each_length(lines: Sequence[list[str]]) -> np.ndarray:
-    return np.fromiter((len(line) for line in lines), np.int64, len(lines))
-
-
-def _parts(text: str, delimiter: str, most: int | None) -> list[str]:
-    """As `str.split`, of long texts one part after the other."""
     most = None if most is None or most < 0 else most
-    if len(text) <= CHARACTERS:
-        count = text.count(delimiter) + 1 if delimiter else len(text) // 2 + 1
-        pay(getsizeof(text) + OBJECT * (count if most is None else min(count, most + 1)))
-        return text.split(delimiter or None, -1 if most is None else most)
-    return _parts_of_long(text, delimiter, most)
+    texts, lines = x.reshape(-1), list[Line]()
+    for span in rows(texts):
+        lines += [list(_parts(text, delimiter, most)) for text in texts[span]]
+    counts = _lengths(lines).reshape(x.shape)
+    return _table(x.shape, lines, ""), counts
 
 
-def _parts_of_long(text: str, delimiter: str, most: int | None) -> list[str]:
-    """By what stands in a window, whose last part goes on behind it."""
-    found: list[str] = []
-    begin = 0
+def _parts(text: str, delimiter: str, most: int | None) -> Iterator[list[str]]:
+    """As `str.split`, of long texts by what stands in a window, whose last part goes on behind it."""
+    begin = count = 0
     while True:
         if not delimiter and (begin := _next(text, _NO_SPACE, begin)) < 0:
-            return found
+            return
         window = text[begin : begin + CHARACTERS]
-        parts = window.split(delimiter or None, -1 if most is None else most - len(found))
-        pay(getsizeof(window) + OBJECT * len(parts))
-        look()
-        is_last = most is not None and len(found) + len(parts) > most
+        pay(getsizeof(window) + OBJECT * (window.count(delimiter) + 1 if delimiter else len(window) // 2 + 1))
+        parts = window.split(delimiter or None, -1 if most is None else most - count)
+        is_last = most is not None and count + len(parts) > most
         if not is_last and begin + len(window) == len(text):
-            return found + parts
+            yield parts
+            return
+        look()
         if not is_last and not delimiter and window[-1].isspace():
-            found += parts
             begin += len(window)
-            continue
-        start = begin + len(window) - len(parts[-1])  # of the last part
-        found += parts[:-1]
+        else:
+            start = begin + len(window) - len(parts[-1])  # of the last part
+            if is_last:
+                pay(getsizeof(text))
+                parts[-1] = text[start:]
+            elif len(parts) > 1:
+                begin = start
+                parts.pop()
+            else:
+                end = _find(text, delimiter, start) if delimiter else _next(text, _SPACE, start)
+                is_last = end < 0
+                pay(4 * (len(text) if is_last else end) - 4 * start)
+                parts[0] = text[start:] if is_last else text[start:end]
+                begin = end + len(delimiter)
+        yield parts
+        count += len(parts)
         if is_last:
-            return [*found, text[start:]]
-        if len(parts) == 1:
-            end = _find(text, delimiter, start) if delimiter else _next(text, _SPACE, start)
-            pay(4 * (len(text) if end < 0 else end) - 4 * start)
-            if end < 0:
-                return [*found, text[start:]]
-            found.append(text[start:end])
-            start = end + len(delimiter)
-        begin = start
+            return
 
 
 _SPACE, _NO_SPACE = re.compile(r"\s"), re.compile(r"\S")
@@ -199,7 +207,7 @@ def normalized(texts: Row, stopwords: Row, case: str, is_case_sensitive: bool) -
 
 def _normalized(x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensitive: bool) -> np.ndarray:
     kept = normalized(x.reshape(-1), stopwords, case, is_case_sensitive)
-    return _texts((*x.shape[:-1], len(kept)), kept)
+    return _tensor((*x.shape[:-1], len(kept)), kept)
 
 
 # ---- regular expressions ----
@@ -245,12 +253,12 @@ def _tokens(
         patterns = _patterns(expressions.tolist(), recall)
     except PatternError as error:
         raise ExecutionError(str(error)) from None
-    texts, lines = x.reshape(-1), list[list[str]]()
+    texts, lines = x.reshape(-1), list[Line]()
     for span in rows(texts):
         for text in texts[span]:
-            lines.append(_tokens_of(text, patterns, between, least))
-    if marks and any(lines):
-        lines = [["\x02", *line, "\x03"] for line in lines]
+            lines.append([_tokens_of(text, patterns, between, least)])
+    if marks and _lengths(lines).any():
+        lines = [[["\x02"], *line, ["\x03"]] for line in lines]
     return _table(x.shape, lines, pad)
 
 
@@ -356,12 +364,12 @@ def _printed(x: np.ndarray) -> np.ndarray:
         x = x.astype(np.uint8)
     elif not dtype.is_numpys:
         x = x.astype(dtype.computed.numpy)
-    flat, made = x.reshape(-1), np.empty(x.size, object)
+    flat, made = x.reshape(-1), np.empty(x.size, np.uint64)
     for span in spans(x.size):
         pay((OBJECT + _DIGITS) * (span.stop - span.start))
         texts = flat[span].astype(str).tolist()
-        made[span] = texts if x.dtype.kind in "iu" else [_SPECIAL.get(text, text) for text in texts]
-    return made.reshape(x.shape)
+        made[span] = _numbers(texts if x.dtype.kind in "iu" else [_SPECIAL.get(text, text) for text in texts])
+    return made.view(ELEMENT).reshape(x.shape)
 
 
 _DIGITS = 24  # characters of a number, about
