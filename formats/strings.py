@@ -86,12 +86,16 @@ class Texts:
         """The elements of an array of texts as those of a string tensor. Raises DTypeError, LimitError."""
         flat = array.reshape(-1)
         if array.size <= ITEMS:
-            found = np.array(self._taken(flat.tolist()), np.uint64)
+            found = self.numbers_of(flat.tolist())
         else:
             found = np.empty(array.size, np.uint64)
             for span in spans(array.size):
                 found[span] = self._taken(flat[span].tolist())
         return found.view(ELEMENT).reshape(array.shape)
+
+    def numbers_of(self, texts: list[str]) -> np.ndarray:
+        """The numbers of so many texts as a piece has, uint64. Raises DTypeError, LimitError."""
+        return np.array(self._taken(texts), np.uint64)
 
     def keep(self, other: Texts) -> None:
         """Holds what another one holds."""

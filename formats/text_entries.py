@@ -63,6 +63,7 @@ def _upper(text: str) -> str:
     return "".join([text[span].upper() for span in spans(len(text), CHARACTERS)])
 
 
+_SHORT_CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "upper": str.upper}
 CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": _lower, "upper": _upper}
 
 
@@ -135,6 +136,12 @@ def _agree(function: Function, twin: Function, parameters: Sequence[TextParamete
     return expected == given
 
 
+def in_case(texts: Row, case: str) -> list[str]:
+    """The texts of a piece in another case."""
+    is_one_long = len(texts) == 1 and len(texts[0]) > CHARACTERS
+    return list(map(CASES[case] if is_one_long else _SHORT_CASES[case], texts))
+
+
 def encoded(text: str, most: int = CHARACTERS) -> Iterator[bytes]:
     """The bytes of a text in UTF-8, of so many characters at a time. Raises UnicodeEncodeError for lone surrogates."""
     for span in spans(len(text), most):
@@ -164,7 +171,7 @@ _FEW = 1 << 10
 
 def _bytes_of_few(texts: Row, case: str) -> tuple[bytes, list[int]]:
     if case != "none":
-        texts = list(map(CASES[case], texts))
+        texts = list(map(_SHORT_CASES[case], texts))
     whole = "".join(texts)
     made = whole.encode()
     sizes = map(len, texts) if len(made) == len(whole) else (len(text.encode()) for text in texts)

@@ -438,6 +438,8 @@ def _is_number(text: str) -> bool:
 
 # ---- what is matched ----
 
+_FEW = 64  # steps that are counted together: to count them takes longer than they do
+
 States = tuple[frozenset[int], str]  # states, and the character before, where it matters
 
 
@@ -469,6 +471,8 @@ class Pattern:
         for place in range(begin, len(text) + 1):
             if (end := self.longest(text, place)) >= 0:
                 return place, end
+            if place % _FEW == 0:
+                metering.step(_FEW * _FEW // 2)
         return None
 
     def _ends(self, text: str, begin: int) -> tuple[int, bool]:
@@ -486,7 +490,8 @@ class Pattern:
                     end = place
                 if now is None:
                     break
-            metering.step(place - first + 1)
+            if place - first > _FEW:
+                metering.step(place - first)
             if now is None:
                 break
         return end, now is None

@@ -17,9 +17,9 @@ import numpy as np
 from ...formats import limits
 from ...formats.dtypes import DType
 from ...formats.errors import ExecutionError, InferenceError, LimitError
-from ...formats.metering import CHARACTERS, OBJECT, STEPS, Row, look, pay, rows, spans, step
-from ...formats.strings import ELEMENT, to_numbers
-from ...formats.text_entries import CASES, encoded
+from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay, rows, spans, step
+from ...formats.strings import ELEMENT, holder
+from ...formats.text_entries import CASES, encoded, in_case
 from ...formats.types import UNKNOWN, TensorType
 from .patterns import PATTERN_BYTES, Pattern, PatternError, pattern_problem
 from .recall import Recall, recalled
@@ -30,18 +30,37 @@ STRING = frozenset({DType.string})
 _OPAQUE = Fusion.OPAQUE
 
 
-def _numbers(texts: Sequence[str]) -> np.ndarray:
-    """Texts of a piece as a string tensor's elements: an array of millions of Python's objects would take long to let go of."""
-    array = np.empty(len(texts), object)
-    array[:] = texts  # NumPy would take them for lists of characters
-    return to_numbers(array).view(np.uint64)
+class _Tensor:
+    """A string tensor that is made piece by piece: an array of millions of Python's objects would take long to let go of."""
 
+    def __init__(self, size: int) -> None:
+        self._numbers = np.empty(size, np.uint64)
+        self._end = 0  # of what is made
+        self._texts: list[str] = []  # that come next
 
-def _tensor(shape: tuple[int, ...], texts: Row) -> np.ndarray:
-    made = np.empty(len(texts), np.uint64)
-    for span in spans(len(texts)):
-        made[span] = _numbers(texts[span])
-    return made.view(ELEMENT).reshape(shape)
+    def add(self, texts: list[str]) -> None:
+        """Puts the texts of a piece behind those before."""
+        self._texts += texts
+        if len(self._texts) >= ITEMS:
+            self._flush()
+
+    def fill(self, text: str, count: int) -> None:
+        """Puts a text behind those before, so many times."""
+        if count < ITEMS:
+            self.add([text] * count)
+        else:
+            self._flush()
+            self._numbers[self._end : self._end + count] = holder().number(text)
+            self._end += count
+
+    def _flush(self) -> None:
+        end = self._end + len(self._texts)
+        self._numbers[self._end : end] = holder().numbers_of(self._texts)
+        self._end, self._texts = end, []
+
+    def of_shape(self, shape: tuple[int, ...]) -> np.ndarray:
+        self._flush()
+        return self._numbers.view(ELEMENT).reshape(shape)
 
 
 Line = list[list[str]]  # texts in a row, in pieces
@@ -49,17 +68,20 @@ Line = list[list[str]]  # texts in a row, in pieces
 
 def _table(shape: tuple[int, ...], lines: Sequence[Line], pad: str) -> np.ndarray:
     """A string tensor [*shape, n] of lines of texts, with `pad` behind those that are shorter than n. Lines are used up."""
-    width = int(_lengths(lines).max(initial=0))
-    made = np.full((len(lines), width), _numbers([pad])[0], np.uint64)
-    for row, line in zip(made, lines, strict=True):
-        end = 0
+    lengths = _lengths(lines)
+    width = int(lengths.max(initial=0))
+    made = _Tensor(len(lines) * width)
+    for line, length in zip(lines, lengths.tolist(), strict=True):
         for at, part in enumerate(line):
             line[at] = []
-            for span in spans(len(part)):
-                row[end + span.start : end + span.stop] = _numbers(part[span])
-            end += len(part)
+            if len(part) <= ITEMS:
+                made.add(part)
+            else:
+                for span in spans(len(part)):
+                    made.add(part[span])
+        made.fill(pad, width - length)
         step(_LINE_STEPS)
-    return made.view(ELEMENT).reshape(*shape, width)
+    return made.of_shape((*shape, width))
 
 
 def _lengths(lines: Sequence[Line]) -> np.ndarray:
@@ -86,17 +108,26 @@ def _infer_concat(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    a, b = np.broadcast_arrays(a, b)
-    made = np.empty(a.size, np.uint64)
+    if a.shape != b.shape:
+        a, b = np.broadcast_arrays(a, b)
+    made = _Tensor(a.size)
     for span in spans(a.size):
         befores, behinds = a.flat[span], b.flat[span]
-        for part in rows(behinds):
-            for inner in rows(befores[part]):
-                at = slice(part.start + inner.start, part.start + inner.stop)
-                _check_length(len(befores[at.start]) + len(behinds[at.start]))
-                pay(sum(map(getsizeof, befores[at])) + sum(map(getsizeof, behinds[at])))
-                made[span.start + at.start : span.start + at.stop] = _numbers(np.add(befores[at], behinds[at]))
-    return made.view(ELEMENT).reshape(a.shape)
+        nbytes = sum(map(getsizeof, befores)) + sum(map(getsizeof, behinds))
+        if nbytes <= _PIECE_BYTES:
+            pay(nbytes)
+            made.add(np.add(befores, behinds).tolist())
+            continue
+        for before, behind in zip(befores, behinds, strict=True):
+            _check_length(len(before) + len(behind))
+            pay(getsizeof(before) + getsizeof(behind))
+            made.add([before + behind])
+            step(1 + (len(before) + len(behind)) // _COPIED)
+    return made.of_shape(a.shape)
+
+
+_PIECE_BYTES = 1 << 20  # of the texts of a piece
+_COPIED = 1 << 9  # characters that take about as long as a step
 
 
 def _check_length(characters: int) -> None:
@@ -115,7 +146,14 @@ def _split(x: np.ndarray, delimiter: str, most: int | None) -> tuple[np.ndarray,
     most = None if most is None or most < 0 else most
     texts, lines = x.reshape(-1), list[Line]()
     for span in rows(texts):
-        lines += [list(_parts(text, delimiter, most)) for text in texts[span]]
+        part = texts[span]
+        characters = sum(map(len, part))
+        if characters <= CHARACTERS:
+            count = sum([text.count(delimiter) for text in part]) if delimiter else characters // 2
+            pay(OBJECT * (len(part) + count) + 4 * characters)
+            lines += [[text.split(delimiter or None, -1 if most is None else most)] for text in part]
+        else:  # one long text
+            lines += [list(_parts(text, delimiter, most)) for text in part]
     counts = _lengths(lines).reshape(x.shape)
     return _table(x.shape, lines, ""), counts
 
@@ -191,23 +229,27 @@ def _infer_normalized(inputs: Sequence[TensorType], **_: object) -> TensorType:
 
 def normalized(texts: Row, stopwords: Row, case: str, is_case_sensitive: bool) -> list[str]:
     """Texts without stop words, in another case; an empty text if none is left."""
-    seen, cased = CASES["none" if is_case_sensitive else "lower"], CASES[case]
-    left_out = set()
+    seen = "none" if is_case_sensitive else "lower"
+    left_out = set[str]()
     for span in rows(stopwords):
-        left_out |= {seen(text) for text in stopwords[span]}
+        left_out.update(in_case(stopwords[span], seen))
     kept: list[str] = []
     for span in rows(texts):
         part = texts[span]
-        made = [cased(text) for text in part if not left_out or seen(text) not in left_out]
+        if left_out:
+            part = [text for text, word in zip(part, in_case(part, seen), strict=True) if word not in left_out]
         if case != "none":
-            pay(sum(map(getsizeof, made)))
-        kept += made
+            pay(sum(map(getsizeof, part)))
+        kept += in_case(part, case)
     return kept or [""]
 
 
 def _normalized(x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensitive: bool) -> np.ndarray:
     kept = normalized(x.reshape(-1), stopwords, case, is_case_sensitive)
-    return _tensor((*x.shape[:-1], len(kept)), kept)
+    made = _Tensor(len(kept))
+    for span in spans(len(kept)):
+        made.add(kept[span])
+    return made.of_shape((*x.shape[:-1], len(kept)))
 
 
 # ---- regular expressions ----
@@ -364,12 +406,12 @@ def _printed(x: np.ndarray) -> np.ndarray:
         x = x.astype(np.uint8)
     elif not dtype.is_numpys:
         x = x.astype(dtype.computed.numpy)
-    flat, made = x.reshape(-1), np.empty(x.size, np.uint64)
+    flat, made = x.reshape(-1), _Tensor(x.size)
     for span in spans(x.size):
         pay((OBJECT + _DIGITS) * (span.stop - span.start))
         texts = flat[span].astype(str).tolist()
-        made[span] = _numbers(texts if x.dtype.kind in "iu" else [_SPECIAL.get(text, text) for text in texts])
-    return made.view(ELEMENT).reshape(x.shape)
+        made.add(texts if x.dtype.kind in "iu" else [_SPECIAL.get(text, text) for text in texts])
+    return made.of_shape(x.shape)
 
 
 _DIGITS = 24  # characters of a number, about

@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 
 USES = {
-    "one long text behind another": Use("concat_texts", (texts(*["a" * metering.CHARACTERS] * PIECES), texts("b"))),
+    "one long text behind another": Use("concat_texts", (texts(*["a" * (16 * metering.CHARACTERS)] * 16), texts("b"))),
     "many behind others": Use("concat_texts", (MANY, MANY)),
     "one split": Use("split_texts", (LONG,), {"delimiter": ","}),
     "one split at spaces": Use("split_texts", (texts(LONG[0].replace(",", " ")),)),
