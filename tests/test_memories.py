@@ -195,14 +195,14 @@ def test_an_operator_keeps_what_it_made_of_its_last_inputs() -> None:
     before, made = recall._kept, list[int]()
     operator, keys = recall.Recall(), np.array([1.0, np.nan])
     for array in (keys, keys.copy(), keys[:1], keys):
-        operator.of((array, "name"), 1000, lambda: made.append(1))
+        operator.of((array, "name"), lambda _: 1000, lambda: made.append(1))
     assert len(made) == 3
     assert recall._kept == before + 1000
-    operator.of((keys, "other"), recall.MOST + 1, lambda: made.append(1))
-    assert operator.of((keys, "name"), 1000, lambda: "made") is None  # of before: the other was too large
+    operator.of((keys, "other"), lambda _: recall.MOST + 1, lambda: made.append(1))
+    assert operator.of((keys, "name"), lambda _: 1000, lambda: "made") is None  # of before: the other was too large
     others = [recall.Recall() for _ in range(2 * recall.IN_ALL // recall.MOST)]
     for other in others:
-        other.of((), recall.MOST, int)
+        other.of((), lambda _: recall.MOST, int)
     assert recall._kept <= recall.IN_ALL
     del operator, other, others
     gc.collect()

@@ -19,8 +19,8 @@ LENGTH = 10_000  # characters of an expression
 STATES = 10_000  # of its automaton
 REPETITIONS = 1_000  # the greatest number in braces, and the greatest product of such within each other: RE2's
 NESTING = 100  # groups within each other
-KEPT = 20_000  # states in the sets that are kept, and ways between these: some 100 bytes each
-PATTERN_BYTES = 4 << 20  # of an expression that is ready, at most
+KEPT = 10_000  # states in the sets that are kept, and ways between these
+_STATE_BYTES, _KEPT_BYTES = 400, 100  # of each of these, about
 
 
 class PatternError(ValueError):
@@ -457,6 +457,11 @@ class Pattern:
         self._looks_around = any(holds for each in self._made.free for holds, _ in each)
         self._known: dict[States, dict[str, tuple[bool, States | None]]] = {}
         self._size = 0  # of what is known
+
+    @property
+    def nbytes(self) -> int:
+        """About what it may come to take."""
+        return _STATE_BYTES * len(self._made.moves) + _KEPT_BYTES * KEPT
 
     def longest(self, text: str, begin: int) -> int:
         """Where the longest match that begins there ends; -1 if none does."""

@@ -32,13 +32,13 @@ class Recall:
         self._last: tuple[Key, Any] | None = None
         self._nbytes = 0
 
-    def of(self, key: Key, nbytes: int, make: Callable[[], _T]) -> _T:
-        """What `make` gives for these inputs, which with copies of them takes about so many bytes."""
+    def of(self, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:
+        """What `make` gives for these inputs; with copies of them it takes about `nbytes` of it."""
         last = self._last
         if last is not None and len(last[0]) == len(key) and all(map(_are_equal, last[0], key)):
             return last[1]
         made = make()
-        if self._takes(nbytes):
+        if self._takes(nbytes(made)):
             self._last = [each.copy() if isinstance(each, np.ndarray) else each for each in key], made
         return made
 
@@ -57,7 +57,7 @@ class Recall:
             self._takes(0)
 
 
-def recalled(recall: Recall | None, key: Key, nbytes: int, make: Callable[[], _T]) -> _T:
+def recalled(recall: Recall | None, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:
     """`recall.of`; made anew where nothing is kept."""
     return make() if recall is None else recall.of(key, nbytes, make)
 

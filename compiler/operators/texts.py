@@ -21,7 +21,7 @@ from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay
 from ...formats.strings import ELEMENT, holder
 from ...formats.text_entries import CASES, encoded, in_case
 from ...formats.types import UNKNOWN, TensorType
-from .patterns import PATTERN_BYTES, Pattern, PatternError, pattern_problem
+from .patterns import Pattern, PatternError, pattern_problem
 from .recall import Recall, recalled
 from .shapes import INTEGER, NUMERIC, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
@@ -269,8 +269,12 @@ def _matched(x: np.ndarray, expression: str, recall: Recall | None = None) -> np
 
 def _patterns(expressions: Sequence[str], recall: Recall | None) -> list[Pattern]:
     """Raises PatternError."""
-    nbytes = PATTERN_BYTES * len(expressions)
-    return recalled(recall, tuple(expressions), nbytes, lambda: [Pattern(expression) for expression in expressions])
+    return recalled(
+        recall,
+        tuple(expressions),
+        lambda patterns: sum(each.nbytes for each in patterns),
+        lambda: [Pattern(expression) for expression in expressions],
+    )
 
 
 def _infer_tokens(inputs: Sequence[TensorType], **_: object) -> TensorType:
@@ -470,7 +474,7 @@ def _looked_up(
     """NaN is equal to NaN here; of equal keys the first one counts."""
     if not len(keys):
         return np.full(x.shape, default, values.dtype)
-    order = recalled(recall, (keys,), 2 * keys.nbytes, lambda: np.argsort(keys, kind="stable"))
+    order = recalled(recall, (keys,), lambda _: 2 * keys.nbytes, lambda: np.argsort(keys, kind="stable"))
     found = order[np.minimum(np.searchsorted(keys, x, sorter=order), len(keys) - 1)]
     is_known = keys[found] == x
     if x.dtype.kind == "f":
@@ -498,7 +502,7 @@ def _ngrams(
     recall: Recall | None = None,
 ) -> np.ndarray:
     nbytes = 8 * pool.nbytes + 32 * pool.size
-    tokens, codes = recalled(recall, (pool, begins), nbytes, lambda: _codes(pool, begins))
+    tokens, codes = recalled(recall, (pool, begins), lambda _: nbytes, lambda: _codes(pool, begins))
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 is not known where there are no tokens
     total = np.zeros((len(rows), columns), np.float32)
     if not len(tokens) or not rows.size:
