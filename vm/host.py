@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -61,6 +61,7 @@ class HostCall:
     types: tuple[TensorType, ...]  # of all values
     shapes: tuple[Shape, ...] | None  # of these, where they are always the same
     has_texts: bool
+    largest: int  # the greatest product of integers in one: sizes of windows, numbers of rounds
 
     @staticmethod
     def at(place: Place) -> HostCall:
@@ -81,6 +82,7 @@ class HostCall:
             types,
             None if definition.variables else _shapes(types, {}),
             any(type_.dtype.is_string for type_ in types),
+            max((_product(value) for node in definition.nodes for _, value in node.attributes), default=1),
         )
 
     def shapes_for(self, sizes: Sequence[int], context: Context) -> tuple[Shape, ...]:
@@ -93,6 +95,12 @@ class HostCall:
         except ZeroDivisionError:
             message = f"primitive {self.name}: a dimension is divided by zero for {values}"
             raise ExecutionError(message, **Place.current(context).where()) from None
+
+
+def _product(value: Any) -> int:
+    """Of the integers in an attribute."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return math.prod(abs(part) or 1 for part in parts if isinstance(part, int))
 
 
 def _shapes(types: Sequence[TensorType], values: Mapping[str, int]) -> tuple[Shape, ...]:
@@ -120,7 +128,7 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: di
     _check_room(context, call, shapes)
     arrays = [_read(registers, register, type_) for register, type_ in zip(call.inputs, call.types, strict=False)]
     elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
-    is_long = _is_long(context, elements, arrays if call.has_texts else ())
+    is_long = _is_long(context, call, elements, arrays)
     results = _evaluate(context, call, arrays, sizes, evaluators, is_long)
     if context.texts is not None:
         _check_room(context, call, shapes)
@@ -193,7 +201,8 @@ def _evaluate(
     try:
         if call.number not in evaluators:
             evaluators[call.number] = library.compiler().evaluator(call.definition)
-        results = _aside(context, evaluate) if is_long else evaluate()
+        inflates = context.clock.may_end and getattr(evaluators[call.number], "inflates", False)
+        results = _aside(context, evaluate) if is_long or inflates else evaluate()
     except (BudgetExceededError, CancelledError):
         raise
     except Exception as failure:
@@ -206,11 +215,11 @@ def _evaluate(
     return results
 
 
-def _is_long(context: Context, elements: int, of_texts: Sequence[np.ndarray]) -> bool:
+def _is_long(context: Context, call: HostCall, elements: int, arrays: Sequence[np.ndarray]) -> bool:
     """Whether an operator may take so long that it matters that the call can end meanwhile: for the elements that go in, come out
-    or are computed on the way, or for the characters of texts."""
+    or are computed on the way, for the numbers that say how often something is done, or for the characters of texts."""
     if context.clock.may_end:
-        return elements > _TINY or sum(map(characters, of_texts)) > _FEW
+        return max(elements, call.largest) > _TINY or (call.has_texts and sum(map(characters, arrays)) > _FEW)
     return elements > _SHORT and threading.current_thread() is threading.main_thread() and not too_many_left()
 
 

@@ -123,11 +123,11 @@ def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collect
 def evaluator(definition: PrimitiveDefinition) -> Evaluate:
     """The operators' reference implementations. Raises InferenceError for a malformed definition."""
     from ..check import check_definition
-    from ..evaluate import evaluator_of
+    from ..evaluate import DefinitionEvaluator
 
     with dims.bounded(_BASE_STEPS):
         check_definition(definition)
-    return evaluator_of(definition)
+    return DefinitionEvaluator(definition)
 
 
 def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:

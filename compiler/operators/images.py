@@ -57,6 +57,8 @@ def _pixels(library: Any, data: bytes, mode: str) -> np.ndarray:
     if (size := _webp_size(data)) is not None:  # for which memory is taken when it is opened
         library._decompression_bomb_check(size)
         pay(math.prod(size) * _PIXEL_BYTES["WEBP"])
+        if math.prod(size) > _FEW["WEBP"]:
+            return _decoded_aside(data, "WEBP", mode, size[::-1])
     pay(min(_MOST_NOTES, data.count(b"zTXt") + data.count(b"iTXt") + data.count(b"iCCP")) * _NOTE_BYTES)
     with library.open(file, formats=FORMATS) as image:
         file.times = 1
@@ -65,8 +67,8 @@ def _pixels(library: Any, data: bytes, mode: str) -> np.ndarray:
             pay(count * _PIXEL_BYTES.get(image.format, max(_PIXEL_BYTES.values())))
         if image.format == "TIFF":
             pay(_tile_bytes(image))
-        if image.format == "JPEG2000" and count > _FEW:
-            return _decoded_aside(data, mode, (image.height, image.width))
+        if count > _FEW.get(image.format, count):
+            return _decoded_aside(data, image.format, mode, (image.height, image.width))
         return np.array(image.convert(mode))
 
 
@@ -129,18 +131,21 @@ def _bare(data: bytes) -> bytes:
 
 # ---- in another process ----
 
-_FEW = 1 << 16  # pixels of a JPEG 2000, which take some 50 ms: OpenJPEG is one call that holds the interpreter's lock
+# Pixels that take some 50 ms, by formats whose libraries decode all in one call that holds the interpreter's lock
+_FEW = {"JPEG2000": 1 << 16, "WEBP": 1 << 22}
 _DECODE = """
 import io, sys
 from PIL import Image
-with Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=("JPEG2000",)) as image:
+with Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=(sys.argv[2],)) as image:
     sys.stdout.buffer.write(image.convert(sys.argv[1]).tobytes())
 """
 
 
-def _decoded_aside(data: bytes, mode: str, shape: tuple[int, int]) -> np.ndarray:
+def _decoded_aside(data: bytes, form: str, mode: str, shape: tuple[int, int]) -> np.ndarray:
     """By a process of its own, which ends when nobody waits for it any more. Raises ExecutionError where there can be none."""
-    process = processes.start(_DECODE, mode, stdin=processes.PIPE, stdout=processes.PIPE, stderr=processes.DEVNULL)
+    process = processes.start(
+        _DECODE, mode, form, stdin=processes.PIPE, stdout=processes.PIPE, stderr=processes.DEVNULL
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     pixels = np.empty((*shape, len(mode)), np.uint8)
@@ -176,4 +181,5 @@ register(
     "the pixels of an image's file, [height, width, channels]; none of what is no such file",
     attributes={"pixel_format": Attribute(Kind.STRING, "the channels and their order", "RGB", choices=tuple(_MODES))},
     data_dependent=True,
+    inflates=True,
 )

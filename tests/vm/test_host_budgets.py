@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import threading
@@ -16,7 +17,7 @@ import treadle
 from treadle import VirtualMachine
 from treadle.compiler.text import parse_module
 from treadle.formats.errors import BudgetExceededError, CancelledError, ExecutionError
-from treadle.vm import aside, context, library
+from treadle.vm import aside, context, host, library
 from treadle.vm.budgets import CancelToken
 
 SOON = 0.05  # seconds
@@ -120,11 +121,22 @@ WORK = {
         "func @main(x: string[n]) {\n  y = hash_texts(x)\n  y\n}",
         lambda: (np.array([f"text {number}" for number in range(300_000)], object),),
     ),
+    "a file of few bytes": (
+        'func @main(x: uint8[n]) {\n  y = decode_image(x) {pixel_format="RGB"}\n  y\n}',
+        lambda: (webp(3000),),
+    ),
     "one call of LAPACK's": (
         "func @main(x: float64[n, n]) {\n  y = determinant(x)\n  y\n}",
         lambda: (np.random.default_rng(1).random((1500, 1500)),),
     ),
 }
+
+
+def webp(size: int) -> np.ndarray:
+    """A black image, in some thirty bytes."""
+    file = io.BytesIO()
+    pytest.importorskip("PIL.Image").new("RGB", (size, size)).save(file, "WEBP", lossless=True, method=0)
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 @pytest.mark.serial
@@ -165,6 +177,11 @@ def beats() -> Iterator[list[float]]:
     finally:
         over.set()
         thread.join()
+
+
+def test_numbers_that_say_how_often_something_is_done_count_as_elements_do(machine) -> None:
+    program = machine(POOL)._calls.image.program
+    assert [host._product(value) for _, value in program.primitives[0].definition.nodes[0].attributes] == [31 * 31]
 
 
 @pytest.mark.serial
