@@ -17,7 +17,7 @@ import numpy as np
 
 from ..formats.errors import ArgumentError, MissingPackageError
 from ..formats.types import TensorType
-from .handle import Exe, Handle
+from .handle import MOST_OPENED, Exe, Handle
 from .runner import Runner, Signature
 from .schedule import Engine, Event, Worker
 from .sources import Arrays
@@ -49,6 +49,8 @@ def _runner(handle: Handle, function: str, threads: int | None) -> Runner:
     with _lock:
         found = _runners.get((handle, function))
         if found is None:
+            if len(_runners) >= MOST_OPENED:
+                del _runners[next(iter(_runners))]
             found = _runners[handle, function] = Runner(handle, function, threads or given_threads())
         return found
 

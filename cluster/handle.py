@@ -91,6 +91,8 @@ class Handle:
             if found is None:
                 executable = self.load()
                 found = executable, VirtualMachine(executable, **dict(self.options))
+                if len(_opened) >= MOST_OPENED:  # whoever works with the oldest one keeps it meanwhile
+                    del _opened[next(iter(_opened))]
                 _opened[self.digest, self.options] = found
             return found
 
@@ -99,6 +101,7 @@ class Handle:
         return self.open()[1]
 
 
+MOST_OPENED = 64  # machines that a process keeps for handles to come
 _opened: dict[Any, tuple[Executable, VirtualMachine]] = {}
 _lock = Lock()
 

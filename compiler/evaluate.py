@@ -34,6 +34,7 @@ from ..formats.types import UNKNOWN, ShapeDim, TensorType, TupleType, Type
 from ..vm.values import DataValue
 from . import ir
 from .operators import lookup
+from .operators.recall import Recall
 
 MAX_DEPTH = 1_000_000
 
@@ -95,23 +96,24 @@ def evaluate_definition(
     definition: PrimitiveDefinition, arrays: Sequence[np.ndarray], dims: Sequence[int]
 ) -> list[np.ndarray]:
     """The outputs of a primitive, new arrays. `dims` are the values of its variables."""
-    return evaluator_of(definition)(arrays, dims)
+    return DefinitionEvaluator(definition)(arrays, dims)
 
 
-def evaluator_of(
-    definition: PrimitiveDefinition,
-) -> Callable[[Sequence[np.ndarray], Sequence[int]], list[np.ndarray]]:
-    """`evaluate_definition` of one definition, for many calls."""
-    nodes = [(Application(node.operator, node.attributes), node.inputs) for node in definition.nodes]
+class DefinitionEvaluator:
+    """`evaluate_definition` of one definition, for many calls. `inflates`: it may take any time, however few elements go in."""
 
-    def evaluate(arrays: Sequence[np.ndarray], dims: Sequence[int]) -> list[np.ndarray]:
+    def __init__(self, definition: PrimitiveDefinition) -> None:
+        self._definition = definition
+        self._nodes = [(Application(node.operator, node.attributes), node.inputs) for node in definition.nodes]
+        self.inflates = any(lookup(node.operator).inflates for node in definition.nodes)
+
+    def __call__(self, arrays: Sequence[np.ndarray], dims: Sequence[int]) -> list[np.ndarray]:
+        definition = self._definition
         bound = dict(zip(definition.variables, dims, strict=True))
         values = list(arrays)
-        for apply, inputs in nodes:
+        for apply, inputs in self._nodes:
             values += apply([values[index] for index in inputs], bound)
         return [values[index] for index in definition.outputs]
-
-    return evaluate
 
 
 def apply_operator(
@@ -130,6 +132,7 @@ class Application:
 
     def __init__(self, name: str, attributes: Attributes) -> None:
         self._operator, self._attributes = lookup(name), attributes
+        self._kept = {"recall": Recall()} if self._operator.recalls else {}
         self._is_symbolic = bool(PrimitiveDefinition.variables_of((), tuple(value for _, value in attributes)))
         # types that came, what inference gave for them, and all attributes by name
         self._last: tuple[Any, tuple[TensorType, ...], Mapping[str, Any]] = (None, (), {})
@@ -144,7 +147,7 @@ class Application:
         if came != known or self._is_symbolic:
             try:
                 expected = operator.result_types([_type_of(array) for array in arrays], attributes)
-                bound = operator.bind(attributes)
+                bound = operator.bind(attributes) | self._kept
             except InferenceError as error:
                 raise ShapeError(f"{operator.name}: {error.message}") from None
             self._last = came, expected, bound

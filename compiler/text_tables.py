@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .operators.patterns import Pattern, States, pattern
+from .operators.patterns import Pattern, States
 from .operators.text_counts import BEFORE, END, edge_hash, token_hash
 
 _MOST_STATES = 256
@@ -20,7 +20,7 @@ _BEFORE = {BEFORE.NOTHING: "", BEFORE.NEW_LINE: "\n", BEFORE.WORD: "a", BEFORE.O
 def moves_of_pattern(expression: str) -> np.ndarray | None:
     """The table of what an expression matches; None where characters behind ASCII are told from each other, or there are too
     many states. Raises PatternError."""
-    automaton = pattern(expression)
+    automaton = Pattern(expression)
     if not automaton.takes_others_alike:
         return None
     return _moves(automaton)

@@ -180,9 +180,20 @@ def print_type(type_: Type) -> str:
     return print_data_type_name(type_.name)
 
 
-@lru_cache(maxsize=1024)
 def print_data_type_name(name: str) -> str:
     """Bare when it reads as a data type's name: `List`, `List[float32[2]]`; else quoted, and so is `t3`, a type's number."""
+    return _printed_name(name) if len(name) <= _SHORT_NAME else _print_name(name)
+
+
+_SHORT_NAME = 200  # characters of names that are remembered
+
+
+@lru_cache(maxsize=1024)
+def _printed_name(name: str) -> str:
+    return _print_name(name)
+
+
+def _print_name(name: str) -> str:
     if TYPE_NUMBER.fullmatch(name):
         return quote(name)
     scanner = Scanner(name)

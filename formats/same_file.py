@@ -52,6 +52,7 @@ class SameFile:
 
 
 _digests: dict[tuple[str, Stamp], str] = {}
+_MOST_DIGESTS = 1024  # from which on files are read again
 
 
 def digest_of_file(path: str, stamp: Stamp) -> str:
@@ -65,6 +66,8 @@ def digest_of_file(path: str, stamp: Stamp) -> str:
                     digest.update(block)
         except OSError as error:
             raise FileError.of(error, f"{path} cannot be read") from error
+        if len(_digests) >= _MOST_DIGESTS:
+            _digests.clear()
         found = _digests[path, stamp] = digest.hexdigest()
     return found
 

@@ -38,7 +38,7 @@ from .weights import NamedWeight, WeightTable, literal
 # ---- values ----
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _parse_dim(text: str) -> SymbolicDim:
     if len(text) > limits.DIM_BYTES:
         raise LimitError(f"a dimension of {len(text)} characters; at most {limits.DIM_BYTES} are allowed")

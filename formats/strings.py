@@ -19,6 +19,7 @@ import numpy as np
 from . import limits
 from .dtypes import DType
 from .errors import DTypeError, ExecutionError, LimitError
+from .metering import CHARACTERS, ITEMS, pay, spans
 
 ELEMENT = DType.string.numpy
 NONE = np.zeros(0, np.uint64)  # the numbers of no texts
@@ -59,9 +60,9 @@ class Texts:
 
     def _taken(self, texts: list[str]) -> list[int]:
         global _last
-        found, held, nbytes = [], self._held, 0
+        found, held, nbytes, before = [], self._held, 0, len(self._held)
         with _lock:
-            _forget()
+            _forget(4 * len(texts) + ITEMS)
             try:
                 for text in texts:
                     if type(text) is not str:
@@ -78,11 +79,23 @@ class Texts:
                     found.append(number)
             finally:
                 self.nbytes += nbytes
+        pay(_PLACES * (len(held) - before))
         return found
 
     def numbers(self, array: np.ndarray) -> np.ndarray:
         """The elements of an array of texts as those of a string tensor. Raises DTypeError, LimitError."""
-        return np.array(self._taken(array.reshape(-1).tolist()), np.uint64).view(ELEMENT).reshape(array.shape)
+        flat = array.reshape(-1)
+        if array.size <= ITEMS:
+            found = self.numbers_of(flat.tolist())
+        else:
+            found = np.empty(array.size, np.uint64)
+            for span in spans(array.size):
+                found[span] = self._taken(flat[span].tolist())
+        return found.view(ELEMENT).reshape(array.shape)
+
+    def numbers_of(self, texts: list[str]) -> np.ndarray:
+        """The numbers of so many texts as a piece has, uint64. Raises DTypeError, LimitError."""
+        return np.array(self._taken(texts), np.uint64)
 
     def keep(self, other: Texts) -> None:
         """Holds what another one holds."""
@@ -97,19 +110,39 @@ class Texts:
             _gone.append(self._held)
 
 
-_OVERHEAD = 100  # bytes of a text's objects
+_PLACES = 190  # bytes of a text's number, and of its places in tables
+_OVERHEAD = _PLACES + 50  # and of its object
 
 
-def _forget() -> None:
-    """Takes away texts that nobody holds any more. The lock is held."""
-    while _gone:
-        for number in _gone.popleft():
+def _forget(most: int) -> None:
+    """Takes away texts that nobody holds any more, so many at most: others wait meanwhile. The lock is held."""
+    while _gone and most > 0:
+        held = _gone[0]
+        while held and most > 0:
+            most -= 1
+            number = held.pop()
             if number not in _others:
                 del _numbers[_texts.pop(number)]
             elif _others[number] == 1:
                 del _others[number]
             else:
                 _others[number] -= 1
+        if not held:
+            _gone.popleft()
+
+
+def has_forgotten() -> bool:
+    """Takes away a piece of the texts that nobody holds any more; whether none are left."""
+    if _gone:
+        with _lock:
+            _forget(ITEMS)
+    return not _gone
+
+
+def forget() -> None:
+    """Takes away all texts that nobody holds any more, piece by piece."""
+    while not has_forgotten():
+        pass
 
 
 def _text(text: object) -> str:
@@ -120,7 +153,7 @@ def _text(text: object) -> str:
 
 def _size(text: str) -> int:
     try:
-        size = len(text) if text.isascii() else len(text.encode())
+        size = len(text) if text.isascii() else sum(len(text[span].encode()) for span in spans(len(text), CHARACTERS))
     except UnicodeEncodeError:
         raise DTypeError(f"{text[:60]!r} is no text of UTF-8: it has lone surrogates") from None
     if size > limits.ELEMENT_BYTES:
@@ -163,7 +196,12 @@ def to_texts(array: np.ndarray) -> np.ndarray:
     """The elements of a string tensor as an array of Python's texts; any other array as it is. Raises ExecutionError."""
     if array.dtype != ELEMENT:
         return array
-    made = np.array(listed(array), object)
+    if array.size <= ITEMS:
+        made = np.array(listed(array), object)
+    else:
+        made, flat = np.empty(array.size, object), array.reshape(-1)
+        for span in spans(array.size):
+            made[span] = listed(flat[span])
     return made if array.ndim == 1 else made.reshape(array.shape)
 
 
@@ -183,6 +221,11 @@ def listed(array: np.ndarray) -> list:
 def longest(array: np.ndarray) -> int:
     """Characters of the longest text of a string tensor; 0 of any other array."""
     return max(map(len, to_texts(array).reshape(-1)), default=0) if array.dtype == ELEMENT else 0
+
+
+def characters(array: np.ndarray) -> int:
+    """Characters of all texts of a string tensor; 0 of any other array."""
+    return sum(map(len, listed(array))) if array.dtype == ELEMENT else 0
 
 
 # ---- as files have them ----

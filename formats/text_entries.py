@@ -11,18 +11,60 @@ twin computes is the program's own affair.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from .dtypes import DType
+from .metering import CHARACTERS, Row, pay, rows, spans
 from .program import Function, Program
 from .types import UNKNOWN, TensorType
 
 NOTE = "text_entries"  # the metadata's key
 SUFFIX = ".of_bytes"  # of the twin's name
-CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "upper": str.upper}
+
+
+def _lower(text: str) -> str:
+    if len(text) <= CHARACTERS:
+        return text.lower()
+    return "".join([_lower_part(text, span.start, span.stop) for span in spans(len(text), CHARACTERS)])
+
+
+def _lower_part(text: str, begin: int, end: int) -> str:
+    part = text[begin:end]
+    if _SIGMA not in part:
+        return part.lower()
+    first, last = _told_from(text, begin - 1, -1), _told_from(text, end, 1) + 1
+    lower, before, behind = text[first:last].lower(), text[first:begin].lower(), text[end:last].lower()
+    return lower[len(before) : len(lower) - len(behind)]
+
+
+_SIGMA = "\u03a3"  # the one letter whose lower case depends on what stands around it: on the next letters, if any
+
+
+def _told_from(text: str, at: int, by: int) -> int:
+    """The place of the character that decides, from a place on; marks and punctuation do not."""
+    first = at
+    while 0 <= at < len(text) and abs(at - first) < CHARACTERS:
+        if unicodedata.category(text[at]) not in _UNDECIDED:
+            return at
+        at += by
+    return max(0, min(at, len(text)))
+
+
+_UNDECIDED = frozenset({"Mn", "Me", "Cf", "Lm", "Sk", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps"})
+
+
+def _upper(text: str) -> str:
+    if len(text) <= CHARACTERS:
+        return text.upper()
+    return "".join([text[span].upper() for span in spans(len(text), CHARACTERS)])
+
+
+_SHORT_CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "upper": str.upper}
+CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": _lower, "upper": _upper}
 
 
 class TextParameter(NamedTuple):
@@ -94,12 +136,43 @@ def _agree(function: Function, twin: Function, parameters: Sequence[TextParamete
     return expected == given
 
 
-def bytes_of(texts: Sequence[str], case: str) -> tuple[np.ndarray, np.ndarray]:
+def in_case(texts: Row, case: str) -> list[str]:
+    """The texts of a piece in another case."""
+    is_one_long = len(texts) == 1 and len(texts[0]) > CHARACTERS
+    return list(map(CASES[case] if is_one_long else _SHORT_CASES[case], texts))
+
+
+def encoded(text: str, most: int = CHARACTERS) -> Iterator[bytes]:
+    """The bytes of a text in UTF-8, of so many characters at a time. Raises UnicodeEncodeError for lone surrogates."""
+    for span in spans(len(text), most):
+        yield text[span].encode()
+
+
+def bytes_of(texts: Row, case: str) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of texts in another case, in UTF-8, one text behind the other, and where each ends. Raises TypeError for what is
     no text, UnicodeEncodeError for lone surrogates."""
+    if len(texts) <= _FEW and sum(map(len, texts)) <= CHARACTERS:
+        whole, ends = _bytes_of_few(texts, case)
+        return np.frombuffer(whole, np.uint8), np.array(ends, np.int64)
+    pieces: list[bytes] = []
+    places, end = np.empty(len(texts), np.int64), 0
+    for span in rows(texts):
+        for at, text in enumerate(texts[span], span.start):
+            for piece in encoded(CASES[case](text)):
+                pay(len(piece))
+                pieces.append(piece)
+                end += len(piece)
+            places[at] = end
+    return np.frombuffer(b"".join(pieces), np.uint8), places
+
+
+_FEW = 1 << 10
+
+
+def _bytes_of_few(texts: Row, case: str) -> tuple[bytes, list[int]]:
     if case != "none":
-        texts = list(map(CASES[case], texts))
+        texts = list(map(_SHORT_CASES[case], texts))
     whole = "".join(texts)
-    encoded = whole.encode()
-    sizes = map(len, texts) if len(encoded) == len(whole) else (len(text.encode()) for text in texts)
-    return np.frombuffer(encoded, np.uint8), np.array(list(itertools.accumulate(sizes)), np.int64)
+    made = whole.encode()
+    sizes = map(len, texts) if len(made) == len(whole) else (len(text.encode()) for text in texts)
+    return made, list(itertools.accumulate(sizes))

@@ -30,7 +30,7 @@ from ..formats.executable import load
 from ..vm.budgets import CancelToken
 from ..vm.machine import VirtualMachine
 from ..vm.remote_values import array_of, read_type
-from ..vm.remote_wire import CHUNK, NAME, SERVICE, SESSION_KEY, VERSION, error_to_wire, pack, unpack
+from ..vm.remote_wire import CHUNK, NAME, SERVICE, SESSION_KEY, VERSION, Steps, error_to_wire, pack, unpack
 from ..vm.tensor import Tensor
 from .access import AccessLog, Tokens
 from .errors import OverloadedError, UnavailableError, let_go
@@ -81,7 +81,8 @@ class RemoteMethods:
     def Call(self, frame: bytes, context: grpc.ServicerContext) -> bytes:
         parts: list[Any] = []
         try:
-            header, data = unpack(frame)
+            steps = Steps()
+            header, data = unpack(frame, steps)
             what = header.get("do")
             if what == "open":
                 return pack(self._open(header))
@@ -92,7 +93,7 @@ class RemoteMethods:
             if not isinstance(what, str) or what not in self._long:
                 raise FormatError(f"a message asks for {what!r:.40}, which this server does not know")
             with self._calls.turn(session), _running(session, context) as token:
-                work = Work(session, header, data, context.time_remaining(), token)
+                work = Work(session, header, data, context.time_remaining(), token, steps)
                 task, seconds = self._long[what], work.budget()["max_seconds"] if what in WORK else work.seconds()
                 answer = in_turn(self._scheduler, session.line, token, seconds, lambda: _with_memory(task, work))
                 parts = work.parts

@@ -116,7 +116,7 @@ class Session:
         self.seen = time.monotonic()
         self.bytes = 0
         self._held: dict[int, tuple[Any, _Charge]] = {}
-        self._named: dict[tuple[Any, ...], int] = {}  # bytes of what machines keep by name
+        self._named: dict[int, dict[tuple[str, str], int]] = {}  # bytes of what machines keep by name, by their handles
         self._files: dict[str, bytes] = {}  # in memory: no session reaches the host's
         self._next = 1
         self._lock = threading.Lock()
@@ -192,32 +192,33 @@ class Session:
                 charge.users -= 1
                 if not charge.users:
                     self._add(-charge.amount)
-                for name in [each for each in self._named if each[0] == handle]:
-                    self._add(-self._named.pop(name))
+                self._add(-sum(self._named.pop(handle, {}).values()))
         del value  # outside of the lock: it may be large
 
     def keep_named(self, machine: int, kind: str, name: str, amount: int) -> None:
         """Counts what a machine keeps under a name, in place of what it kept. Raises RemoteLimitError, RemoteError."""
-        place, amount = (machine, kind, name), max(_LEAST, amount) + len(name)
+        place, amount = (kind, name), max(_LEAST, amount) + len(name)
         with self._lock:
             self._require_open()
-            self._add(amount - self._named.get(place, 0))
-            self._named[place] = amount
+            named = self._named.setdefault(machine, {})
+            self._add(amount - named.get(place, 0))
+            named[place] = amount
 
     @contextlib.contextmanager
     def replacing(self, machine: int, kind: str, name: str, amount: int) -> Iterator[None]:
         """`keep_named`, for what the body has the machine keep: where that fails, what was kept before still is."""
-        place = machine, kind, name
-        before = self._named.get(place)
+        place = kind, name
+        before = self._named.get(machine, {}).get(place)
         self.keep_named(machine, kind, name, amount)
         try:
             yield
         except BaseException:
             with self._lock:
-                if not self.is_closed and place in self._named:
-                    self._add((before or 0) - self._named.pop(place))
+                named = self._named.get(machine, {})
+                if not self.is_closed and place in named:
+                    self._add((before or 0) - named.pop(place))
                     if before is not None:
-                        self._named[place] = before
+                        named[place] = before
             raise
 
     # ---- files ----
@@ -228,6 +229,8 @@ class Session:
 
     def put_file(self, name: str, data: bytes) -> None:
         """Keeps bytes under a name. Raises RemoteLimitError, RemoteError."""
+        if len(self._files) >= self.limits.values and name not in self._files:
+            raise RemoteLimitError(f"a session has {self.limits.values} files at most; remove some")
         self.keep_named(_FILES, "file", name, len(data))
         with self._lock:
             if not self.is_closed:
@@ -245,7 +248,7 @@ class Session:
         self.file(name)
         with self._lock:
             if self._files.pop(name, None) is not None:
-                self._add(-self._named.pop((_FILES, "file", name), 0))
+                self._add(-self._named.get(_FILES, {}).pop(("file", name), 0))
 
     # ---- bytes ----
 

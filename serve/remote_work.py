@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +18,13 @@ from ..vm.budgets import DEFAULT_DEPTH, CancelToken
 from ..vm.machine import VirtualMachine
 from ..vm.outputs import output_number
 from ..vm.remote_values import Reader, Writer
-from ..vm.remote_wire import NAME, pack
+from ..vm.remote_wire import NAME, Steps, pack
 from ..vm.stateful import SavedCall, no_inputs, output_of
 from ..vm.tensor import Tensor
 from ..vm.values import Closure, DataValue
 from .remote_sessions import Session, alone, size_of
 
+_ALIEN = 256  # steps to make a class
 _COOLDOWN = 10_000  # milliseconds between two repeats of a measurement, at most
 _PLAIN = {"text": str, "bytes": bytes}  # what functions of the owner's take besides
 
@@ -66,13 +68,19 @@ class Work:
     """One request that works with values."""
 
     def __init__(
-        self, session: Session, header: dict[str, Any], data: memoryview, remaining: float | None, token: CancelToken
+        self,
+        session: Session,
+        header: dict[str, Any],
+        data: memoryview,
+        remaining: float | None,
+        token: CancelToken,
+        steps: Steps,
     ) -> None:
-        """`remaining` are the seconds that the client waits."""
-        self.session, self.header, self.token = session, header, token
+        """`remaining` are the seconds that the client waits; `steps` counts what its message asks for."""
+        self.session, self.header, self.token, self.steps = session, header, token, steps
         self.parts: list[Any] = []
         self._deadline = None if remaining is None else time.monotonic() + remaining
-        self._reader = Reader(header.get("values", []), data, self._special)
+        self._reader = Reader(header.get("values", []), data, self._special, steps=steps)
         self._inline = session.limits.inline
         self.memory = session.limits.memory  # bytes that its call may take
 
@@ -130,6 +138,7 @@ class Work:
         if kind == "handle" and len(rest) == 1:
             return self.session.get(rest[0], (Tensor, DataValue, Closure))
         if kind == "alien" and len(rest) == 1 and isinstance(rest[0], str) and 0 < len(rest[0]) <= NAME:
+            self.steps.spend(_ALIEN)
             return type(rest[0].replace("\0", " "), (), {"__slots__": ()})()  # the machine refuses it, and says where
         if self.header.get("do") == "function" and len(rest) == 1 and type(rest[0]) is _PLAIN.get(kind):
             return bytearray(rest[0]) if kind == "bytes" else rest[0]
@@ -322,6 +331,7 @@ def _time(work: Work) -> dict[str, Any]:
         kept = work.session.get(saved, HeldCall)
         machine, called, args = kept.machine, kept.saved, None
     end = time.monotonic() + budget["max_seconds"]
+    work.steps.spend(work.number("repeat") or 1)
     options = {key: work.number(key) for key in ("number", "repeat", "min_repeat_ms", "cooldown_interval_ms")}
     given = {key: value for key, value in options.items() if value is not None}
     if given.get("cooldown_interval_ms", 0) > _COOLDOWN:
@@ -333,7 +343,18 @@ def _time(work: Work) -> dict[str, Any]:
             raise BudgetExceededError("the measurement takes longer than a call may", budget="seconds")
         machine.call(called, args, **budget, cancel=work.token)
 
-    return {"results": list(measure(run, **given).results)}
+    over = threading.Event()
+
+    def rest(seconds: float) -> None:
+        over.wait(min(seconds, max(0.0, end - time.monotonic())))
+
+    work.token.attach(id(over), over.set)
+    try:
+        if work.token.cancelled:
+            over.set()
+        return {"results": list(measure(run, **given, sleep=rest).results)}
+    finally:
+        work.token.detach(id(over))
 
 
 def _copy(work: Work) -> dict[str, Any]:

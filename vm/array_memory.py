@@ -50,6 +50,14 @@ class Account:
         self.capsule = make(ctypes.addressof(self._handler), _CAPSULE, None)
         kept(self)
 
+    def pay(self, nbytes: int) -> None:
+        """Counts memory that is not NumPy's, until the account is used again. Raises MemoryError where it passes the bound."""
+        words = self.words
+        if words[ARRAYS.USED] + nbytes > words[ARRAYS.MOST]:
+            words[ARRAYS.REFUSED] = 1
+            raise MemoryError
+        words[ARRAYS.MOST] -= nbytes
+
     @property
     def was_refused(self) -> bool:
         """Whether an array would have passed the bound."""
@@ -61,23 +69,22 @@ _accounts: list[Account] = []  # that nobody uses now; arrays that were made on 
 
 
 @contextlib.contextmanager
-def bounded(most: int) -> Iterator[Account | None]:
-    """Arrays that this thread makes meanwhile have no more than so many bytes together. None where NumPy cannot be told."""
+def bounded(most: int) -> Iterator[Account]:
+    """Arrays that this thread makes meanwhile, and what it pays for, have no more than so many bytes together. Arrays are not
+    counted where NumPy cannot be told."""
     set_handler = handler_setter()
-    if set_handler is None:
-        yield None
-        return
     with _lock:
         free = next((each for each in _accounts if not each.words[ARRAYS.USED]), None)
         if free is not None:
             _accounts.remove(free)
     account = free or Account()
     account.words[ARRAYS.MOST], account.words[ARRAYS.REFUSED] = most, 0
-    before = set_handler(account.capsule)
+    before = None if set_handler is None else set_handler(account.capsule)
     try:
         yield account
     finally:
-        set_handler(before)
+        if set_handler is not None:
+            set_handler(before)
         with _lock:
             _accounts.append(account)
 

@@ -7,6 +7,7 @@ each keeps a thread, a core and its call's memory.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -112,6 +113,12 @@ class Job:
         if then is not None:
             then()
         return not self._is_abandoned
+
+
+def later(work: Callable[[], Any]) -> None:
+    """Has a helper do work that nobody waits for, and that somebody else does where there is none."""
+    with contextlib.suppress(RuntimeError, MemoryError):  # no thread
+        _a_helper().jobs.put(Job(work))
 
 
 def _nothing() -> None:

@@ -49,6 +49,7 @@ def measure(
     repeats_to_cooldown: int = 1,
     prepare: Callable[[], Any] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], Any] | None = None,
 ) -> BenchmarkResult:
     """Calls a function once for nothing, then `repeat` times `number` times; a result is the mean of a repeat's calls in
     seconds.
@@ -56,7 +57,8 @@ def measure(
     A repeat that takes less than `min_repeat_ms` is made again with more calls, as many as the time that it took suggests and at
     least 1.618 times as many; the next repeats begin with that number. Repeats that take no time by the clock are made again
     `limit_zero_time_iterations` times at most. `prepare` is called before each repeat. After each repeats_to_cooldown-th repeat,
-    the first one among them, the thread sleeps for `cooldown_interval_ms`. Raises ArgumentError.
+    the first one among them, the thread sleeps for `cooldown_interval_ms`, or `sleep` does, which is
+    told of it in seconds. Raises ArgumentError.
     """
     least = min_repeat_ms or 0
     check_options(number, repeat, least, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown)
@@ -76,7 +78,7 @@ def measure(
             milliseconds = _timed(function, number, clock)
         results.append(milliseconds / 1000 / number)
         if cooldown_interval_ms and turn % repeats_to_cooldown == 0:
-            time.sleep(cooldown_interval_ms / 1000)
+            (sleep or time.sleep)(cooldown_interval_ms / 1000)
     return BenchmarkResult(results)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats import limits
+from ..formats import limits, strings
 from ..formats.calling import BY_NAME, told
 from ..formats.errors import ArgumentError, BudgetExceededError, CancelledError, OutOfMemoryError, TreadleError, naming
 from ..formats.names import near
@@ -23,6 +23,7 @@ from ..formats.strings import Texts
 from ..formats.text_entries import TextParameter, bytes_of, entry_of
 from ..formats.types import TensorType
 from . import core, library
+from .aside import later
 from .budgets import OF_A_CALL, Budget
 from .context import KEPT_BYTES, SLICE_SECONDS, SLICE_TICKS, UNLIMITED, Context, abandon_contexts, contexts_of
 from .convert import Arguments, Results
@@ -201,7 +202,7 @@ class Calls(InProcess):
         context.unwind()
         context.arguments = None
         context.constants.clear()
-        context.texts = None
+        _let_go_of_texts(context)
         self._prepare(context, self._budget, None)  # as `array_callable` expects it
         if not context.is_abandoned:
             self._idle.append(context)
@@ -239,7 +240,7 @@ class Calls(InProcess):
             result = empty(shape, dtype)
             trap = call_arrays(context.address, number, id(args), id(result))
             if trap == host:
-                trap = self._past_host(context)
+                return self._finish_host(context, number, result, take)
             if trap == in_place:
                 idle.append(context)
                 return tensor_of(result)
@@ -287,7 +288,7 @@ class Calls(InProcess):
             context.texts, result = texts, empty(shape, dtype)
             trap = call_arrays(context.address, number, id(values), id(result))
             if trap == host:
-                trap = self._past_host(context)
+                return self._finish_host(context, number, result, take)
             if trap in (returned, in_place):
                 value = take(context) if trap == returned else tensor_of(result)
             elif trap != unusual:
@@ -372,8 +373,8 @@ class Calls(InProcess):
         return result_type.shape, result_type.dtype.numpy, take
 
     @entrance
-    def _past_host(self, context: Context) -> int:
-        """Does host operators, from the one that a call without bounds stands on, until another trap comes, which it gives."""
+    def _finish_host(self, context: Context, number: int, result: np.ndarray, take: Callable[[Context], Any]) -> Any:
+        """The rest of a call without bounds that stands on a host operator."""
         context.clock = _UNBOUNDED
         try:
             trap: int = TRAP.HOST
@@ -384,9 +385,13 @@ class Calls(InProcess):
             self._leave(context)
             raise
         context.clock = None
-        if trap in _DONE:  # which `call_arrays` does where no operator of the host's lies between
-            self._engine.unpin_arrays(context.address)
-        return trap
+        if trap not in _DONE:
+            return self._finish_arrays(context, trap, number, result)
+        self._engine.unpin_arrays(context.address)  # as `call_arrays` does where no operator of the host's lies between
+        value = take(context) if trap == TRAP.RETURNED else tensor_of(result)
+        _let_go_of_texts(context)
+        self._idle.append(context)
+        return value
 
     def _finish_arrays(self, context: Context, trap: int, number: int, result: np.ndarray | None) -> Any:
         """The rest of a call that did not simply return its result in place."""
@@ -581,6 +586,14 @@ class _Clock:
 
     def _where(self) -> dict[str, Any]:
         return Place.current(self._context).where() if self._is_running else {}
+
+
+def _let_go_of_texts(context: Context) -> None:
+    """Forgets the texts that a call has met and that nobody else holds: few at once, many by another thread."""
+    if context.texts is not None:
+        context.texts = None
+        if not strings.has_forgotten():
+            later(strings.forget)
 
 
 class _UnusualError(Exception):

@@ -18,6 +18,7 @@ from ..formats.dtypes import DType
 from ..formats.errors import (
     ArgumentError,
     BudgetExceededError,
+    CancelledError,
     DTypeError,
     ExecutionError,
     OutOfMemoryError,
@@ -25,6 +26,7 @@ from ..formats.errors import (
     TreadleError,
 )
 from ..formats.host_values import as_dicts
+from ..formats.metering import UNBOUNDED, Meter, free, metered
 from ..formats.names import near
 from ..formats.program import Program
 from ..formats.strings import ELEMENT, Texts, is_text, to_numbers, to_texts
@@ -168,8 +170,12 @@ class Arguments:
             raise DTypeError(
                 f"{self._place()}: expected {type_}, an array of {array.dtype} came; texts are Python's str"
             )
+        clock = self._context.clock
         try:
-            return to_numbers(array, self._context.holder())
+            with metered(UNBOUNDED if clock is None else Meter(clock.look, free)):
+                return to_numbers(array, self._context.holder())
+        except (BudgetExceededError, CancelledError):
+            raise
         except TreadleError as error:
             raise type(error)(f"{self._place()}: {error.message}") from None
 

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from ..formats.errors import (
     ShapeError,
     TreadleError,
 )
+from ..formats.metering import Meter, free, metered
 from ..formats.primitive import PrimitiveDefinition
-from ..formats.strings import held_by
+from ..formats.strings import characters, held_by
 from ..formats.types import UNKNOWN, TensorType
 from . import library
 from .array_memory import bounded
@@ -39,6 +40,7 @@ from .memory import Elements, set_word, word, words
 
 # Elements of all tensors of an operator that is done at once, by the calling thread
 _TINY = 64  # even square loops of Python's are done within a millisecond
+_FEW = 4096  # characters of the texts of such an operator: what may take steps for each pair of them looks whether it is to end
 _SHORT = 1 << 16  # where nothing but Ctrl-C can end the call
 
 Shape = tuple[Union[int, None], ...]  # None: a dimension that depends on elements
@@ -59,6 +61,7 @@ class HostCall:
     types: tuple[TensorType, ...]  # of all values
     shapes: tuple[Shape, ...] | None  # of these, where they are always the same
     has_texts: bool
+    largest: int  # the greatest product of integers in one: sizes of windows, numbers of rounds
 
     @staticmethod
     def at(place: Place) -> HostCall:
@@ -79,6 +82,7 @@ class HostCall:
             types,
             None if definition.variables else _shapes(types, {}),
             any(type_.dtype.is_string for type_ in types),
+            max((_product(value) for node in definition.nodes for _, value in node.attributes), default=1),
         )
 
     def shapes_for(self, sizes: Sequence[int], context: Context) -> tuple[Shape, ...]:
@@ -91,6 +95,12 @@ class HostCall:
         except ZeroDivisionError:
             message = f"primitive {self.name}: a dimension is divided by zero for {values}"
             raise ExecutionError(message, **Place.current(context).where()) from None
+
+
+def _product(value: Any) -> int:
+    """Of the integers in an attribute."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return math.prod(abs(part) or 1 for part in parts if isinstance(part, int))
 
 
 def _shapes(types: Sequence[TensorType], values: Mapping[str, int]) -> tuple[Shape, ...]:
@@ -118,7 +128,8 @@ def perform(context: Context, evaluators: dict[int, library.Evaluate], calls: di
     _check_room(context, call, shapes)
     arrays = [_read(registers, register, type_) for register, type_ in zip(call.inputs, call.types, strict=False)]
     elements = sum(math.prod(1 if dim is None else max(0, dim) for dim in shape) for shape in shapes)
-    results = _evaluate(context, call, arrays, sizes, evaluators, elements)
+    is_long = _is_long(context, call, elements, arrays)
+    results = _evaluate(context, call, arrays, sizes, evaluators, is_long)
     if context.texts is not None:
         _check_room(context, call, shapes)
     _check(context, call, results, shapes)
@@ -166,19 +177,22 @@ def _evaluate(
     arrays: list[np.ndarray],
     sizes: list[int],
     evaluators: dict[int, library.Evaluate],
-    elements: int,
+    is_long: bool,
 ) -> list[np.ndarray]:
-    """What an operator gives, of which so many elements go in, come out or are computed on the way."""
+    """What an operator gives; by another thread where that may take long."""
     most = context.words[CONTEXT.MAX_LIVE]
     is_bounded = most != UNLIMITED
-    room = most - max(0, context.words[CONTEXT.LIVE])
+    room = most - max(0, context.words[CONTEXT.LIVE]) - _text_bytes(context)
+    look = context.clock.look
     held = held_by(context.holder()) if call.has_texts else contextlib.nullcontext()
 
     def evaluate() -> list[np.ndarray] | None:
-        """None where the arrays would pass the memory budget."""
+        """None where arrays, or what is paid for, would pass the memory budget."""
         with np.errstate(all="ignore"), bounded(room) if is_bounded else contextlib.nullcontext() as account, held:
+            meter = Meter(look, free if account is None else account.pay)
             try:
-                return [np.asarray(result) for result in evaluators[call.number](arrays, sizes)]
+                with metered(meter):
+                    return [np.asarray(result) for result in evaluators[call.number](arrays, sizes)]
             except MemoryError:
                 if account is not None and account.was_refused:
                     return None
@@ -187,7 +201,8 @@ def _evaluate(
     try:
         if call.number not in evaluators:
             evaluators[call.number] = library.compiler().evaluator(call.definition)
-        results = _aside(context, evaluate) if _is_long(context, elements) else evaluate()
+        inflates = context.clock.may_end and getattr(evaluators[call.number], "inflates", False)
+        results = _aside(context, evaluate) if is_long or inflates else evaluate()
     except (BudgetExceededError, CancelledError):
         raise
     except Exception as failure:
@@ -200,10 +215,11 @@ def _evaluate(
     return results
 
 
-def _is_long(context: Context, elements: int) -> bool:
-    """Whether an operator may take so long that it matters that the call can end meanwhile."""
+def _is_long(context: Context, call: HostCall, elements: int, arrays: Sequence[np.ndarray]) -> bool:
+    """Whether an operator may take so long that it matters that the call can end meanwhile: for the elements that go in, come out
+    or are computed on the way, for the numbers that say how often something is done, or for the characters of texts."""
     if context.clock.may_end:
-        return elements > _TINY
+        return max(elements, call.largest) > _TINY or (call.has_texts and sum(map(characters, arrays)) > _FEW)
     return elements > _SHORT and threading.current_thread() is threading.main_thread() and not too_many_left()
 
 
@@ -229,13 +245,16 @@ def _check_room(context: Context, call: HostCall, shapes: Sequence[Shape]) -> No
     if context.words[CONTEXT.MAX_LIVE] == UNLIMITED:
         return
     inner = slice(len(call.definition.params), None)
-    texts = 0 if context.texts is None else context.texts.nbytes
-    needed = texts + sum(
+    needed = _text_bytes(context) + sum(
         math.prod(1 if dim is None else max(0, dim) for dim in shape) * type_.dtype.itemsize
         for type_, shape in zip(call.types[inner], shapes[inner], strict=True)
     )
     if context.words[CONTEXT.LIVE] + needed > context.words[CONTEXT.MAX_LIVE]:
         raise memory_error(Place.current(context), needed)
+
+
+def _text_bytes(context: Context) -> int:
+    return 0 if context.texts is None else context.texts.nbytes
 
 
 def _check(context: Context, call: HostCall, results: list[np.ndarray], shapes: Sequence[Shape]) -> None:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import keyword
 import operator
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -105,9 +106,16 @@ class Outputs(tuple):
         return list(self._fields)
 
 
-@functools.lru_cache(256)
+_classes: weakref.WeakValueDictionary[tuple[str, ...], type[Outputs]] = weakref.WeakValueDictionary()
+
+
 def outputs_class(names: tuple[str, ...]) -> type[Outputs]:
-    """The class of results of these names."""
+    """The class of results of these names, as long as anybody has it or results of it."""
+    found = _classes.get(names)
+    return _classes.setdefault(names, _class_of(names)) if found is None else found
+
+
+def _class_of(names: tuple[str, ...]) -> type[Outputs]:
     members: dict[str, Any] = {"__slots__": (), "_fields": names, "__module__": __name__}
     for number, name in enumerate(names):
         if name.isidentifier() and not name.startswith("_"):

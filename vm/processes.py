@@ -19,7 +19,7 @@ from typing import Any
 from ..formats.errors import ExecutionError
 from .descriptors import pipe
 
-PIPE = subprocess.PIPE
+PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 TimeoutExpired = subprocess.TimeoutExpired
 Process = subprocess.Popen
 

@@ -48,6 +48,6 @@ class Meter:
             try:
                 yield
             except MemoryError:
-                if account is None or not account.was_refused:
+                if not account.was_refused:
                     raise
                 self._exceeded("memory", f"the call's arrays take more than {most} bytes", function)

@@ -15,6 +15,7 @@ import numpy as np
 from ..formats import limits
 from ..formats.dtypes import DType
 from ..formats.errors import ArgumentError, DTypeError, FormatError
+from .remote_wire import Steps
 from .tensor import Tensor
 from .values import Closure, DataValue
 
@@ -87,10 +88,13 @@ class Reader:
         data: memoryview,
         special: Callable[[list[Any]], Any],
         tensor: Callable[[np.ndarray], Any] = lambda array: array,
+        steps: Steps | None = None,
     ) -> None:
-        """Raises FormatError."""
+        """`steps` counts what is made. Raises FormatError."""
         if not isinstance(nodes, list):
             raise FormatError("a message's values: expected a list of nodes")
+        self._steps = steps or Steps()
+        self._steps.spend(len(nodes))
         self._data, self._values = data, [None] * len(nodes)
         self._free = [False] * len(nodes)  # which are made and not used
         for number, node in enumerate(nodes):
@@ -117,6 +121,8 @@ class Reader:
         if kind == "none" and not rest:
             return None
         if kind in ("tensor", "numbers") and len(rest) == 2:
+            if kind == "numbers":
+                self._steps.spend(_objects(rest[1]))
             array = self._array(*rest)
             if kind == "numbers" and array.size > _NUMBERS:
                 raise FormatError(f"a message's values: {array.size} numbers, {_NUMBERS} at most")
@@ -140,6 +146,15 @@ class Reader:
             raise FormatError(f"a message's values: {dtype}{list(sizes)} has {size} bytes, {len(self._data)} came")
         data, self._data = self._data[:size], self._data[size:]
         return array_of(data, kind, sizes)
+
+
+def _objects(shape: Any) -> int:
+    """How many numbers and lists nested lists of a shape are."""
+    count = total = 1
+    for size in shape if isinstance(shape, list) else ():
+        count *= size if type(size) is int and size > 0 else 0
+        total += count
+    return total
 
 
 def read_type(dtype: Any, shape: Any) -> tuple[np.dtype, tuple[int, ...]]:

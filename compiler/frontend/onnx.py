@@ -819,9 +819,16 @@ def is_known(domain: str, operator: str, opset: int) -> bool:
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-@functools.cache
 def _schema(operator: str, opset: int, domain: str) -> Any:
     """What the ONNX standard says of the operator; None if it does not know it."""
+    return None if len(operator) + len(domain) > _LONGEST_NAME else _known_schema(operator, opset, domain)
+
+
+_LONGEST_NAME = 200  # characters of an operator and a domain of the standard: models may name any
+
+
+@functools.lru_cache(1024)
+def _known_schema(operator: str, opset: int, domain: str) -> Any:
     import onnx
 
     try:

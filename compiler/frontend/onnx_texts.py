@@ -8,7 +8,7 @@ import numpy as np
 
 from ...formats.dtypes import DType
 from ...formats.errors import ModelError
-from ..operators.patterns import PatternError, pattern
+from ..operators.patterns import pattern_problem
 from .onnx_runtime import DOMAIN as RUNTIME
 from .onnx_table import importer
 from .onnx_values import GraphBuilder, UnsupportedError, Value
@@ -73,11 +73,9 @@ def _tokenizer(
     if by_characters and mincharnum > 1:
         raise ModelError(f"mincharnum is {mincharnum}, but tokens are characters")
     expressions = [] if by_characters else list(separators) or [tokenexp]
-    try:
-        for each in expressions:
-            pattern(each)
-    except PatternError as error:
-        raise ModelError(str(error)) from None
+    for each in expressions:
+        if problem := pattern_problem(each):
+            raise ModelError(problem)
     return g.op(
         "tokenize_texts",
         x,

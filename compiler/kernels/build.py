@@ -124,11 +124,11 @@ def remade(table: WeightTable, arrays: Mapping[int, np.ndarray], places: Collect
 def evaluator(definition: PrimitiveDefinition) -> Evaluate:
     """The operators' reference implementations. Raises InferenceError for a malformed definition."""
     from ..check import check_definition
-    from ..evaluate import evaluator_of
+    from ..evaluate import DefinitionEvaluator
 
     with dims.bounded(_BASE_STEPS):
         check_definition(definition)
-    return evaluator_of(definition)
+    return DefinitionEvaluator(definition)
 
 
 def _lowered(missing: Mapping[str, _Wanted], target: Target, until: float) -> dict[str, Kernel]:
@@ -191,10 +191,13 @@ def _build(
 
 # The keys of kernels that could not be built, for this process: another one may have more memory
 _failed: set[str] = set()
+_MOST_FAILED = 4096  # from which on all are tried again
 
 
 def _fall_back(key: str, wanted: _Wanted, reason: str) -> None:
     """Says once that a primitive is evaluated by the operators' reference implementations."""
+    if len(_failed) >= _MOST_FAILED:
+        _failed.clear()
     _failed.add(key)
     nodes = wanted.definition.nodes
     what = " ".join(filter(None, (wanted.name, f"({', '.join(node.operator for node in nodes)})")))

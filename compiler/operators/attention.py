@@ -125,7 +125,7 @@ def _attention(
     views = ((q, q_part, q_axes), (k, k_part, k_axes), (v, v_part, v_axes))
     queries, keys, values = (_transposed(_taken(x.astype(np.float64), part), axes) for x, part, axes in views)
     if repeat > 1:
-        keys, values = np.repeat(keys, repeat, -3), np.repeat(values, repeat, -3)
+        keys, values = (x[..., np.arange(x.shape[-3] * repeat) // repeat, :, :] for x in (keys, values))
     scores = matmul(queries, np.swapaxes(keys, -1, -2)) * scale
     if bias is not None and not bias_last:
         scores = scores + bias

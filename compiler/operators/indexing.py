@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ...formats.dims import Dim
 from ...formats.dtypes import DType
 from ...formats.errors import IndexOutOfRangeError
+from ...formats.metering import CHARACTERS, spans
 from ...formats.types import TensorType
 from .movement import from_front
 from .shapes import (
@@ -144,7 +146,11 @@ def _put(x: np.ndarray, places: tuple[np.ndarray, ...], updates: np.ndarray, red
     if combine is None:
         result[places] = updates
     else:
-        combine.at(result, places, updates)
+        flat = [place.reshape(-1) for place in places]
+        each = updates.shape[places[0].ndim :]
+        rows = updates.reshape(len(flat[0]), *each)
+        for span in spans(len(rows), max(1, CHARACTERS // max(1, math.prod(each)))):
+            combine.at(result, tuple(place[span] for place in flat), rows[span])
     return result
 
 

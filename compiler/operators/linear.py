@@ -10,6 +10,7 @@ import numpy as np
 
 from ...formats import dims
 from ...formats.errors import ExecutionError
+from ...formats.metering import look, spans
 from ...formats.types import ShapeDim, TensorType
 from .shapes import (
     FLOAT,
@@ -231,7 +232,45 @@ def _infer_determinant(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _determinant(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype)
+    size = x.shape[-1]
+    matrices = x.reshape(math.prod(x.shape[:-2]), size, size)
+    made = np.empty(len(matrices), np.float64)
+    if size <= _BLOCK:
+        for span in spans(len(matrices), max(1, _BLOCK**2 // max(1, size**2))):
+            made[span] = np.linalg.det(matrices[span].astype(np.float64))
+    else:
+        for number, matrix in enumerate(matrices):
+            made[number] = _determinant_of_large(matrix.astype(np.float64))
+    return made.reshape(x.shape[:-2]).astype(x.dtype)
+
+
+_ROWS = 1 << 10  # that hear of it at once
+_BLOCK = 64  # columns that are eliminated before the others hear of it
+
+
+def _determinant_of_large(matrix: np.ndarray) -> float:
+    """By Gaussian elimination with partial pivoting, block by block, in place: LAPACK's is one call, which holds the
+    interpreter's lock in some versions of NumPy's (Golub and Van Loan, Matrix Computations, 3.2.11)."""
+    sign = 1.0
+    for begin in range(0, len(matrix), _BLOCK):
+        end = min(begin + _BLOCK, len(matrix))
+        for at in range(begin, end):
+            pivot = at + int(np.argmax(np.abs(matrix[at:, at])))
+            if pivot != at:
+                matrix[[at, pivot]] = matrix[[pivot, at]]
+                sign = -sign
+            if matrix[at, at] == 0:
+                return 0.0
+            matrix[at + 1 :, at] /= matrix[at, at]
+            matrix[at + 1 :, at + 1 : end] -= np.outer(matrix[at + 1 :, at], matrix[at, at + 1 : end])
+        for at in range(begin, end):
+            matrix[at, end:] -= matrix[at, begin:at] @ matrix[begin:at, end:]
+        for span in spans(len(matrix) - end, _ROWS):
+            rest = slice(end + span.start, end + span.stop)
+            matrix[rest, end:] -= matrix[rest, begin:end] @ matrix[begin:end, end:]
+        look()
+    diagonal = np.diagonal(matrix)
+    return float(sign * np.prod(np.sign(diagonal)) * np.exp(np.sum(np.log(np.abs(diagonal)))))
 
 
 register(

@@ -13,11 +13,14 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ...formats import metering
+
 LENGTH = 10_000  # characters of an expression
 STATES = 10_000  # of its automaton
-REPETITIONS = 1_000  # the greatest number in braces: RE2's
+REPETITIONS = 1_000  # the greatest number in braces, and the greatest product of such within each other: RE2's
 NESTING = 100  # groups within each other
-SETS = 2_000  # sets of states that are kept
+KEPT = 10_000  # states in the sets that are kept, and ways between these
+_STATE_BYTES, _KEPT_BYTES = 400, 100  # of each of these, about
 
 
 class PatternError(ValueError):
@@ -147,6 +150,12 @@ class _Node:
     least: int = 0
     most: int | None = None
 
+    @property
+    def repetitions(self) -> int:
+        """How often the expression's innermost part stands in the automaton, because of numbers in braces."""
+        own = max(self.least, self.most or 0, 1) if self.kind == "repeat" else 1
+        return own * max((part.repetitions for part in self.parts), default=1)
+
     def build(self, made: _Automaton, begin: int, end: int) -> None:
         """Ways from state to state for all that this matches."""
         if self.kind == "chars":
@@ -249,6 +258,10 @@ class _Parser:
             least, most = bounds
             self.taken("?")  # the fewest: of no meaning where the longest match counts
             node, was_repeated = _Node("repeat", parts=(node,), least=least, most=most), True
+            if node.repetitions > REPETITIONS:
+                raise self.fail(
+                    f"repetitions of repetitions, {node.repetitions} times; at most {REPETITIONS} are taken"
+                )
         return node
 
     def repetition(self) -> tuple[int, int | None] | None:
@@ -425,6 +438,8 @@ def _is_number(text: str) -> bool:
 
 # ---- what is matched ----
 
+_FEW = 64  # steps that are counted together: to count them takes longer than they do
+
 States = tuple[frozenset[int], str]  # states, and the character before, where it matters
 
 
@@ -441,6 +456,12 @@ class Pattern:
         self._begin = frozenset({begin})
         self._looks_around = any(holds for each in self._made.free for holds, _ in each)
         self._known: dict[States, dict[str, tuple[bool, States | None]]] = {}
+        self._size = 0  # of what is known
+
+    @property
+    def nbytes(self) -> int:
+        """About what it may come to take."""
+        return _STATE_BYTES * len(self._made.moves) + _KEPT_BYTES * KEPT
 
     def longest(self, text: str, begin: int) -> int:
         """Where the longest match that begins there ends; -1 if none does."""
@@ -455,19 +476,27 @@ class Pattern:
         for place in range(begin, len(text) + 1):
             if (end := self.longest(text, place)) >= 0:
                 return place, end
+            if place % _FEW == 0:
+                metering.step(_FEW * _FEW // 2)
         return None
 
     def _ends(self, text: str, begin: int) -> tuple[int, bool]:
         now: States | None = self.start(text[begin - 1] if begin else "")
         end = -1
-        for place in range(begin, len(text) + 1):
-            assert now is not None
-            char = text[place] if place < len(text) else ""
-            known = self._known.get(now)
-            found = known.get(char) if known is not None else None
-            is_match, now = self.step(now, char) if found is None else found
-            if is_match:
-                end = place
+        for first in range(begin, len(text) + 1, metering.STEPS):
+            place = first
+            for place in range(first, min(first + metering.STEPS, len(text) + 1)):
+                assert now is not None
+                char = text[place] if place < len(text) else ""
+                known = self._known.get(now)
+                found = known.get(char) if known is not None else None
+                is_match, now = self.step(now, char) if found is None else found
+                if is_match:
+                    end = place
+                if now is None:
+                    break
+            if place - first > _FEW:
+                metering.step(place - first)
             if now is None:
                 break
         return end, now is None
@@ -499,13 +528,23 @@ class Pattern:
         moves: Iterable = (self._made.moves[state] for state in reached)
         behind = frozenset(move[1] for move in moves if move is not None and char and char in move[0])
         result = self._end in reached, (behind, self._seen(char)) if behind else None
-        if len(self._known) > SETS or len(known := self._known.setdefault(now, {})) > SETS:
-            self._known.clear()
-            known = self._known.setdefault(now, {})
-        known[char] = result
+        metering.step(len(reached))
+        self._keep(now, char, result)
         return result
+
+    def _keep(self, now: States, char: str, result: tuple[bool, States | None]) -> None:
+        size = 1 + (0 if now in self._known else len(now[0])) + (0 if result[1] is None else len(result[1][0]))
+        if self._size + size > KEPT:
+            self._known, self._size = {}, 0
+        self._size += size
+        self._known.setdefault(now, {})[char] = result
 
 
 @functools.lru_cache(maxsize=64)
-def pattern(expression: str) -> Pattern:
-    return Pattern(expression)
+def pattern_problem(expression: str) -> str:
+    """Why an expression is none that is taken; "" if it is one."""
+    try:
+        Pattern(expression)
+    except PatternError as error:
+        return str(error)
+    return ""

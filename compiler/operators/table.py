@@ -132,6 +132,10 @@ class Operator:
     Of an operator that works `in_place`, as all elementwise ones do, the kernel reads an element of an input of the result's
     shape for the last time where it writes the same element: the result may take that input's memory.
 
+    One that `inflates` may take any time, however few elements go in.
+
+    The reference of one that `recalls` takes a `Recall` as well, or None: what it keeps from call to call.
+
     One that `varies` gives something else each time: it is never evaluated ahead, and runs on the host.
 
     The reference sees types that NumPy lacks as wider ones, to which its results are rounded, unless it `takes_bits`. Of string
@@ -157,6 +161,8 @@ class Operator:
     takes_texts: bool = False
     varies: bool = False
     scratch: int = 0
+    recalls: bool = False
+    inflates: bool = False
 
     def check_arity(self, count: int) -> None:
         """Raises InferenceError unless `count` inputs are possible."""
@@ -303,6 +309,8 @@ def register(
     takes_texts: bool = False,
     varies: bool = False,
     scratch: int = 0,
+    recalls: bool = False,
+    inflates: bool = False,
 ) -> None:
     """Adds an entry: see `Operator`. `inputs` are separated by spaces. Its native name is its own name.
 
@@ -329,6 +337,8 @@ def register(
         takes_texts,
         varies,
         scratch,
+        recalls,
+        inflates,
     )
 
 

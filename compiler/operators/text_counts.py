@@ -87,8 +87,8 @@ def _bytes(
     x: np.ndarray, stopwords: np.ndarray | None = None, *, case: str, is_case_sensitive: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     if stopwords is None:
-        return bytes_of(x.tolist(), case)
-    return bytes_of(normalized(x.tolist(), stopwords.tolist(), case, is_case_sensitive), "none")
+        return bytes_of(x, case)
+    return bytes_of(normalized(x, stopwords, case, is_case_sensitive), "none")
 
 
 # ---- counting ----

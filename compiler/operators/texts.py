@@ -5,18 +5,24 @@ Equality and movement of string tensors are the operators of `elementwise.py` an
 
 from __future__ import annotations
 
-import functools
 import math
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from sys import getsizeof
+from typing import Any
 
 import numpy as np
 
+from ...formats import limits
 from ...formats.dtypes import DType
-from ...formats.errors import ExecutionError, InferenceError
-from ...formats.text_entries import CASES
+from ...formats.errors import ExecutionError, InferenceError, LimitError
+from ...formats.metering import CHARACTERS, ITEMS, OBJECT, STEPS, Row, look, pay, rows, spans, step
+from ...formats.strings import ELEMENT, holder
+from ...formats.text_entries import CASES, encoded, in_case
 from ...formats.types import UNKNOWN, TensorType
-from .patterns import Pattern, PatternError, pattern
+from .patterns import Pattern, PatternError, pattern_problem
+from .recall import Recall, recalled
 from .shapes import INTEGER, NUMERIC, broadcast, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 
@@ -24,11 +30,74 @@ STRING = frozenset({DType.string})
 _OPAQUE = Fusion.OPAQUE
 
 
-def _texts(shape: tuple[int, ...], texts: Sequence[str]) -> np.ndarray:
-    """An array of texts: NumPy would take them for lists of characters."""
-    array = np.empty(len(texts), object)
-    array[:] = texts
-    return array.reshape(shape)
+class _Tensor:
+    """A string tensor that is made piece by piece: an array of millions of Python's objects would take long to let go of."""
+
+    def __init__(self, size: int) -> None:
+        self._numbers = np.empty(size, np.uint64)
+        self._end = 0  # of what is made
+        self._texts: list[str] = []  # that come next
+
+    def add(self, texts: list[str]) -> None:
+        """Puts the texts of a piece behind those before."""
+        self._texts += texts
+        if len(self._texts) >= ITEMS:
+            self._flush()
+
+    def fill(self, text: str, count: int) -> None:
+        """Puts a text behind those before, so many times."""
+        if count < ITEMS:
+            self.add([text] * count)
+        else:
+            self._flush()
+            self._numbers[self._end : self._end + count] = holder().number(text)
+            self._end += count
+
+    def _flush(self) -> None:
+        end = self._end + len(self._texts)
+        self._numbers[self._end : end] = holder().numbers_of(self._texts)
+        self._end, self._texts = end, []
+
+    def of_shape(self, shape: tuple[int, ...]) -> np.ndarray:
+        self._flush()
+        return self._numbers.view(ELEMENT).reshape(shape)
+
+
+Line = list[list[str]]  # texts in a row, in pieces
+
+
+def _table(shape: tuple[int, ...], lines: Sequence[Line], pad: str) -> np.ndarray:
+    """A string tensor [*shape, n] of lines of texts, with `pad` behind those that are shorter than n. Lines are used up."""
+    lengths = _lengths(lines)
+    width = int(lengths.max(initial=0))
+    made = _Tensor(len(lines) * width)
+    for line, length in zip(lines, lengths.tolist(), strict=True):
+        for at, part in enumerate(line):
+            line[at] = []
+            if len(part) <= ITEMS:
+                made.add(part)
+            else:
+                for span in spans(len(part)):
+                    made.add(part[span])
+        made.fill(pad, width - length)
+        step(_LINE_STEPS)
+    return made.of_shape((*shape, width))
+
+
+def _lengths(lines: Sequence[Line]) -> np.ndarray:
+    """Texts of each line."""
+    return np.fromiter((sum(map(len, line)) for line in lines), np.int64, len(lines))
+
+
+_LINE_STEPS = 4
+
+
+def _each(x: np.ndarray, make: Callable[[str], Any], dtype: Any) -> np.ndarray:
+    """An array of the numbers that are made of texts."""
+    made, texts = np.empty(x.size, dtype), x.reshape(-1)
+    for span in rows(texts):
+        made[span] = np.array([make(text) for text in texts[span]], dtype)
+    return made.reshape(x.shape)
 
 
 # ---- one text, or two ----
@@ -39,7 +108,32 @@ def _infer_concat(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _concat(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.asarray(np.add(a, b), object)
+    if a.shape != b.shape:
+        a, b = np.broadcast_arrays(a, b)
+    made = _Tensor(a.size)
+    for span in spans(a.size):
+        befores, behinds = a.flat[span], b.flat[span]
+        nbytes = sum(map(getsizeof, befores)) + sum(map(getsizeof, behinds))
+        if nbytes <= _PIECE_BYTES:
+            pay(nbytes)
+            made.add(np.add(befores, behinds).tolist())
+            continue
+        for before, behind in zip(befores, behinds, strict=True):
+            _check_length(len(before) + len(behind))
+            pay(getsizeof(before) + getsizeof(behind))
+            made.add([before + behind])
+            step(1 + (len(before) + len(behind)) // _COPIED)
+    return made.of_shape(a.shape)
+
+
+_PIECE_BYTES = 1 << 20  # of the texts of a piece
+_COPIED = 1 << 9  # characters that take about as long as a step
+
+
+def _check_length(characters: int) -> None:
+    """Raises LimitError for a text that would be too long."""
+    if characters > limits.ELEMENT_BYTES:
+        raise LimitError(f"a text of {characters} characters; at most {limits.ELEMENT_BYTES} bytes are allowed")
 
 
 def _infer_split(inputs: Sequence[TensorType], **_: object) -> tuple[TensorType, TensorType]:
@@ -49,10 +143,80 @@ def _infer_split(inputs: Sequence[TensorType], **_: object) -> tuple[TensorType,
 
 
 def _split(x: np.ndarray, delimiter: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    parts = [text.split(delimiter or None, -1 if most is None else most) for text in x.reshape(-1)]
-    width = max(map(len, parts), default=0)
-    filled = [text for line in parts for text in (*line, *[""] * (width - len(line)))]
-    return _texts((*x.shape, width), filled), np.array([len(line) for line in parts], np.int64).reshape(x.shape)
+    most = None if most is None or most < 0 else most
+    texts, lines = x.reshape(-1), list[Line]()
+    for span in rows(texts):
+        part = texts[span]
+        characters = sum(map(len, part))
+        if characters <= CHARACTERS:
+            count = sum([text.count(delimiter) for text in part]) if delimiter else characters // 2
+            pay(OBJECT * (len(part) + count) + 4 * characters)
+            lines += [[text.split(delimiter or None, -1 if most is None else most)] for text in part]
+        else:  # one long text
+            lines += [list(_parts(text, delimiter, most)) for text in part]
+    counts = _lengths(lines).reshape(x.shape)
+    return _table(x.shape, lines, ""), counts
+
+
+def _parts(text: str, delimiter: str, most: int | None) -> Iterator[list[str]]:
+    """As `str.split`, of long texts by what stands in a window, whose last part goes on behind it."""
+    begin = count = 0
+    while True:
+        if not delimiter and (begin := _next(text, _NO_SPACE, begin)) < 0:
+            return
+        window = text[begin : begin + CHARACTERS]
+        pay(getsizeof(window) + OBJECT * (window.count(delimiter) + 1 if delimiter else len(window) // 2 + 1))
+        parts = window.split(delimiter or None, -1 if most is None else most - count)
+        is_last = most is not None and count + len(parts) > most
+        if not is_last and begin + len(window) == len(text):
+            yield parts
+            return
+        look()
+        if not is_last and not delimiter and window[-1].isspace():
+            begin += len(window)
+        else:
+            start = begin + len(window) - len(parts[-1])  # of the last part
+            if is_last:
+                pay(getsizeof(text))
+                parts[-1] = text[start:]
+            elif len(parts) > 1:
+                begin = start
+                parts.pop()
+            else:
+                end = _find(text, delimiter, start) if delimiter else _next(text, _SPACE, start)
+                is_last = end < 0
+                pay(4 * (len(text) if is_last else end) - 4 * start)
+                parts[0] = text[start:] if is_last else text[start:end]
+                begin = end + len(delimiter)
+        yield parts
+        count += len(parts)
+        if is_last:
+            return
+
+
+_SPACE, _NO_SPACE = re.compile(r"\s"), re.compile(r"\S")
+
+
+def _find(text: str, wanted: str, begin: int) -> int:
+    """As `str.find`, in pieces."""
+    while begin < len(text):
+        found = text.find(wanted, begin, begin + CHARACTERS + len(wanted) - 1)
+        if found >= 0:
+            return found
+        begin += CHARACTERS
+        look()
+    return -1
+
+
+def _next(text: str, wanted: re.Pattern, begin: int) -> int:
+    """Where the next character stands that an expression for one matches, found in pieces; -1 if there is none."""
+    while begin < len(text):
+        found = wanted.search(text, begin, begin + CHARACTERS)
+        if found is not None:
+            return found.start()
+        begin += CHARACTERS
+        look()
+    return -1
 
 
 def _infer_normalized(inputs: Sequence[TensorType], **_: object) -> TensorType:
@@ -63,17 +227,29 @@ def _infer_normalized(inputs: Sequence[TensorType], **_: object) -> TensorType:
     return TensorType(DType.string, (*x.shape[:-1], UNKNOWN))
 
 
-def normalized(texts: Sequence[str], stopwords: Sequence[str], case: str, is_case_sensitive: bool) -> list[str]:
+def normalized(texts: Row, stopwords: Row, case: str, is_case_sensitive: bool) -> list[str]:
     """Texts without stop words, in another case; an empty text if none is left."""
-    seen = str if is_case_sensitive else str.lower
-    left_out = set(map(seen, stopwords))
-    kept = [text for text in texts if seen(text) not in left_out] if left_out else texts
-    return list(map(CASES[case], kept)) or [""]
+    seen = "none" if is_case_sensitive else "lower"
+    left_out = set[str]()
+    for span in rows(stopwords):
+        left_out.update(in_case(stopwords[span], seen))
+    kept: list[str] = []
+    for span in rows(texts):
+        part = texts[span]
+        if left_out:
+            part = [text for text, word in zip(part, in_case(part, seen), strict=True) if word not in left_out]
+        if case != "none":
+            pay(sum(map(getsizeof, part)))
+        kept += in_case(part, case)
+    return kept or [""]
 
 
 def _normalized(x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensitive: bool) -> np.ndarray:
-    kept = normalized(x.reshape(-1).tolist(), stopwords.tolist(), case, is_case_sensitive)
-    return _texts((*x.shape[:-1], len(kept)), kept)
+    kept = normalized(x.reshape(-1), stopwords, case, is_case_sensitive)
+    made = _Tensor(len(kept))
+    for span in spans(len(kept)):
+        made.add(kept[span])
+    return made.of_shape((*x.shape[:-1], len(kept)))
 
 
 # ---- regular expressions ----
@@ -81,16 +257,24 @@ def _normalized(x: np.ndarray, stopwords: np.ndarray, case: str, is_case_sensiti
 
 def _infer_matched(inputs: Sequence[TensorType], expression: str) -> TensorType:
     require(inputs[0], STRING)
-    try:
-        pattern(expression)
-    except PatternError as error:
-        raise InferenceError(f"match_texts: {error}") from None
+    if problem := pattern_problem(expression):
+        raise InferenceError(f"match_texts: {problem}")
     return TensorType(DType.bool, inputs[0].shape)
 
 
-def _matched(x: np.ndarray, expression: str) -> np.ndarray:
-    whole = pattern(expression)
-    return np.array([whole.is_whole(text) for text in x.reshape(-1)], bool).reshape(x.shape)
+def _matched(x: np.ndarray, expression: str, recall: Recall | None = None) -> np.ndarray:
+    (whole,) = _patterns((expression,), recall)
+    return _each(x, whole.is_whole, bool)
+
+
+def _patterns(expressions: Sequence[str], recall: Recall | None) -> list[Pattern]:
+    """Raises PatternError."""
+    return recalled(
+        recall,
+        tuple(expressions),
+        lambda patterns: sum(each.nbytes for each in patterns),
+        lambda: [Pattern(expression) for expression in expressions],
+    )
 
 
 def _infer_tokens(inputs: Sequence[TensorType], **_: object) -> TensorType:
@@ -101,23 +285,42 @@ def _infer_tokens(inputs: Sequence[TensorType], **_: object) -> TensorType:
     return TensorType(DType.string, (*x.shape, UNKNOWN))
 
 
-def _tokens(x: np.ndarray, expressions: np.ndarray, between: bool, least: int, marks: bool, pad: str) -> np.ndarray:
+def _tokens(
+    x: np.ndarray,
+    expressions: np.ndarray,
+    between: bool,
+    least: int,
+    marks: bool,
+    pad: str,
+    recall: Recall | None = None,
+) -> np.ndarray:
     """By onnxruntime's `Tokenizer`: marks are put only where some text has a token."""
     try:
-        patterns = [pattern(expression) for expression in expressions]
+        patterns = _patterns(expressions.tolist(), recall)
     except PatternError as error:
         raise ExecutionError(str(error)) from None
+    texts, lines = x.reshape(-1), list[Line]()
+    for span in rows(texts):
+        for text in texts[span]:
+            lines.append([_tokens_of(text, patterns, between, least)])
+    if marks and _lengths(lines).any():
+        lines = [[["\x02"], *line, ["\x03"]] for line in lines]
+    return _table(x.shape, lines, pad)
+
+
+def _tokens_of(text: str, patterns: Sequence[Pattern], between: bool, least: int) -> list[str]:
     if not patterns:
-        rows = [list(text) for text in x.reshape(-1)]
-    elif between:
-        rows = [_separated(text, patterns, least) for text in x.reshape(-1)]
-    else:
-        rows = [_found(text, patterns[0], least) for text in x.reshape(-1)]
-    width = max(map(len, rows), default=0)
-    if marks and width:
-        rows, width = [["\x02", *row, "\x03"] for row in rows], width + 2
-    filled = [text for row in rows for text in (*row, *[pad] * (width - len(row)))]
-    return _texts((*x.shape, width), filled)
+        return _characters(text)
+    return _separated(text, patterns, least) if between else _found(text, patterns[0], least)
+
+
+def _characters(text: str) -> list[str]:
+    found: list[str] = []
+    for span in spans(len(text), CHARACTERS):
+        part = text[span]
+        pay(8 * len(part) if part.isascii() else (OBJECT + 4) * len(part))  # those of ASCII are there
+        found += part
+    return found
 
 
 def _found(text: str, expression: Pattern, least: int) -> list[str]:
@@ -125,6 +328,7 @@ def _found(text: str, expression: Pattern, least: int) -> list[str]:
     tokens, begin = [], 0
     while (match := expression.search(text, begin)) is not None:
         if match[1] - match[0] >= least:
+            pay(OBJECT + 4 * (match[1] - match[0]))
             tokens.append(text[slice(*match)])
             begin = match[1]
         else:
@@ -140,8 +344,10 @@ def _separated(text: str, separators: Sequence[Pattern], least: int) -> list[str
         for part in parts:
             begin = 0
             while (match := separator.search(part, begin)) is not None:
+                pay(OBJECT + 4 * (match[0] - begin))
                 found.append(part[begin : match[0]])
                 begin = max(match[1], match[0] + 1)
+            pay(OBJECT + 4 * (len(part) - begin))
             found.append(part[begin:])
         parts = [part for part in found if len(part) >= least]
     return parts
@@ -158,20 +364,26 @@ def _infer_hash(inputs: Sequence[TensorType], **_: object) -> TensorType:
 
 
 def _hashes(x: np.ndarray, seed: int) -> np.ndarray:
-    hashes = [_murmur3(text.encode(), seed & _MASK) for text in x.reshape(-1)]
-    return np.array(hashes, np.uint32).view(np.int32).reshape(x.shape)
+    return _each(x, lambda text: _murmur3(text, seed & _MASK), np.uint32).view(np.int32)
 
 
-def _murmur3(data: bytes, seed: int) -> int:
-    """MurmurHash3_x86_32, by Austin Appleby (https://github.com/aappleby/smhasher)."""
-    whole = len(data) // 4 * 4
-    state = seed
-    for word in struct.unpack(f"<{whole // 4}I", data[:whole]):
-        state = (_rotated(state ^ _mixed(word), 13) * 5 + 0xE6546B64) & _MASK
-    state ^= _mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
+def _murmur3(text: str, seed: int) -> int:
+    """MurmurHash3_x86_32, by Austin Appleby (https://github.com/aappleby/smhasher), of the bytes in UTF-8."""
+    state, length, rest = seed, 0, b""
+    for data in encoded(text, STEPS):
+        length += len(data)
+        data = rest + data
+        whole = len(data) // 4 * 4
+        for (word,) in _WORD.iter_unpack(data[:whole]):
+            state = (_rotated(state ^ _mixed(word), 13) * 5 + 0xE6546B64) & _MASK
+        rest = data[whole:]
+    state ^= _mixed(int.from_bytes(rest, "little")) ^ length
     state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
     state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
     return state ^ state >> 16
+
+
+_WORD = struct.Struct("<I")
 
 
 def _mixed(word: int) -> int:
@@ -198,12 +410,15 @@ def _printed(x: np.ndarray) -> np.ndarray:
         x = x.astype(np.uint8)
     elif not dtype.is_numpys:
         x = x.astype(dtype.computed.numpy)
-    texts = x.astype(str).reshape(-1).tolist()
-    if x.dtype.kind not in "iu":
-        texts = [_SPECIAL.get(text, text) for text in texts]
-    return _texts(x.shape, texts)
+    flat, made = x.reshape(-1), _Tensor(x.size)
+    for span in spans(x.size):
+        pay((OBJECT + _DIGITS) * (span.stop - span.start))
+        texts = flat[span].astype(str).tolist()
+        made.add(texts if x.dtype.kind in "iu" else [_SPECIAL.get(text, text) for text in texts])
+    return made.of_shape(x.shape)
 
 
+_DIGITS = 24  # characters of a number, about
 _SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
 
 
@@ -217,14 +432,19 @@ def _infer_read(inputs: Sequence[TensorType], dtype: DType) -> TensorType:
 def _read(x: np.ndarray, dtype: DType) -> np.ndarray:
     """Floats, and integers, which a fraction is cut off of. Raises ExecutionError for other texts and for what does not fit."""
     try:
-        numbers = [_number(text, dtype) for text in x.reshape(-1)]
-        return np.array(numbers, np.float64 if dtype.is_float else dtype.numpy).astype(dtype.numpy).reshape(x.shape)
+        numbers = _each(x, lambda text: _number(text, dtype), np.float64 if dtype.is_float else dtype.numpy)
+        return numbers.astype(dtype.numpy)
     except OverflowError as error:
         raise ExecutionError(f"a text is no {dtype.name}: {error}") from None
 
 
+_LONGEST = 1 << 12  # characters of a number: Python takes the square of that for integers
+
+
 def _number(text: str, dtype: DType) -> float | int:
     try:
+        if len(text) > _LONGEST:
+            raise ExecutionError(f"a text of {len(text)} characters is no {dtype.name}; at most {_LONGEST} are read")
         if "_" in text or not text.isascii():  # which Python takes
             raise ValueError
         if dtype.is_float:
@@ -248,21 +468,18 @@ def _infer_look_up(inputs: Sequence[TensorType]) -> TensorType:
     return TensorType(same_dtype((values, default)), x.shape)
 
 
-def _looked_up(x: np.ndarray, keys: np.ndarray, values: np.ndarray, default: np.ndarray) -> np.ndarray:
+def _looked_up(
+    x: np.ndarray, keys: np.ndarray, values: np.ndarray, default: np.ndarray, recall: Recall | None = None
+) -> np.ndarray:
     """NaN is equal to NaN here; of equal keys the first one counts."""
     if not len(keys):
         return np.full(x.shape, default, values.dtype)
-    order = _order(keys.tobytes(), keys.dtype)
+    order = recalled(recall, (keys,), lambda _: 2 * keys.nbytes, lambda: np.argsort(keys, kind="stable"))
     found = order[np.minimum(np.searchsorted(keys, x, sorter=order), len(keys) - 1)]
     is_known = keys[found] == x
     if x.dtype.kind == "f":
         is_known |= np.isnan(keys[found]) & np.isnan(x)
     return np.where(is_known, values[found], default)
-
-
-@functools.lru_cache(maxsize=32)
-def _order(content: bytes, dtype: np.dtype) -> np.ndarray:
-    return np.argsort(np.frombuffer(content, dtype), kind="stable")
 
 
 def _infer_ngrams(inputs: Sequence[TensorType], columns: int, **_: object) -> TensorType:
@@ -282,8 +499,10 @@ def _ngrams(
     most: int,
     skips: int,
     columns: int,
+    recall: Recall | None = None,
 ) -> np.ndarray:
-    tokens, codes = _codes(pool.tobytes(), pool.dtype, begins)
+    nbytes = 8 * pool.nbytes + 32 * pool.size
+    tokens, codes = recalled(recall, (pool, begins), lambda _: nbytes, lambda: _codes(pool, begins))
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 is not known where there are no tokens
     total = np.zeros((len(rows), columns), np.float32)
     if not len(tokens) or not rows.size:
@@ -295,13 +514,13 @@ def _ngrams(
         order, numbers, first = codes[size - 1]
         if not len(order):
             continue
-        for step in range(1, (skips + 1 if size > 1 else 1) + 1):
-            starts = ends - step * (size - 1)
+        for distance in range(1, (skips + 1 if size > 1 else 1) + 1):
+            starts = ends - distance * (size - 1)
             if starts <= 0:
                 break
             code = np.zeros((len(rows), starts), np.int64)
             for at in range(size):  # exact: what a row may be is numbered anew for each token
-                token = known[:, at * step : at * step + starts]
+                token = known[:, at * distance : at * distance + starts]
                 code = _next_code(numbers[at], code, token, len(tokens))
             line, _ = np.nonzero(code >= 0)
             gram = order[code[code >= 0]] + first
@@ -319,11 +538,9 @@ def _next_code(numbers: np.ndarray, code: np.ndarray, token: np.ndarray, count: 
 _Codes = list[tuple[np.ndarray, list[np.ndarray], int]]
 
 
-@functools.lru_cache(maxsize=16)
-def _codes(content: bytes, dtype: np.dtype, begins: tuple[int, ...]) -> tuple[np.ndarray, _Codes]:
+def _codes(pool: np.ndarray, begins: tuple[int, ...]) -> tuple[np.ndarray, _Codes]:
     """The tokens of a pool, sorted; and for each size of n-grams: which n-gram each of the longest beginnings is, the sorted
     beginnings of one, two, … tokens, and the number of the first n-gram."""
-    pool = np.frombuffer(content, dtype)
     tokens, inverse = np.unique(pool, return_inverse=True)
     codes: _Codes = []
     first = 0
@@ -380,6 +597,7 @@ register(
     "whether a regular expression, of RE2's syntax, matches the whole text",
     attributes={"expression": Attribute(Kind.STRING, "the regular expression")},
     takes_texts=True,
+    recalls=True,
 )
 register(
     "tokenize_texts",
@@ -398,6 +616,7 @@ register(
     },
     data_dependent=True,
     takes_texts=True,
+    recalls=True,
 )
 register(
     "hash_texts",
@@ -427,6 +646,7 @@ register(
     _looked_up,
     _OPAQUE,
     "the value of each element's key, else the default",
+    recalls=True,
 )
 register(
     "count_ngrams",
@@ -442,4 +662,5 @@ register(
         "skips": Attribute(Kind.INT, "how many tokens may be skipped between two of an n-gram, always as many"),
         "columns": Attribute(Kind.INT, "of the result"),
     },
+    recalls=True,
 )

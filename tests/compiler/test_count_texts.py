@@ -12,7 +12,7 @@ import treadle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
-from treadle.compiler.operators.patterns import pattern
+from treadle.compiler.operators.patterns import Pattern
 from treadle.formats.errors import ArgumentError
 from treadle.formats.executable import Executable
 from treadle.formats.host_work import noted
@@ -121,8 +121,8 @@ def test_tokens_stay_texts_where(case: str) -> None:
 def test_patterns_know_whether_they_tell_characters_behind_ascii_apart() -> None:
     alike = ["[a-z]+", ".", "[^a]", r"\w", r"\W\D", "[[:alpha:]]", r"[\x{80}-\x{10ffff}]", r"\b"]
     apart = ["ä", "[^ä]", r"\pL", "(?i)s", "[a-ä]"]
-    assert [each for each in alike if not pattern(each).takes_others_alike] == []
-    assert [each for each in apart if pattern(each).takes_others_alike] == []
+    assert [each for each in alike if not Pattern(each).takes_others_alike] == []
+    assert [each for each in apart if Pattern(each).takes_others_alike] == []
 
 
 # ---- the twin that takes bytes ----

@@ -108,6 +108,14 @@ def test_what_is_no_expression_is_refused(expression):
         Pattern(expression)
 
 
+@pytest.mark.parametrize("expression", ["(a{100}){11}", "((a{10}b){10}|c){11,}", "(?:a{2,}){501}"])
+def test_repetitions_of_repetitions_are_those_of_re2(expression):
+    with pytest.raises(PatternError, match="at most 1000"):
+        Pattern(expression)
+    assert Pattern("(a{100}){10}").is_whole("a" * 1000)
+    assert Pattern("(a{10}|b{999})*").is_whole("a" * 20)
+
+
 def test_no_expression_takes_long():
     """Those that a search by trial would take centuries for."""
     with soon(5):

@@ -8,6 +8,7 @@ import os
 import subprocess
 import threading
 import time
+import tracemalloc
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,14 +19,17 @@ import pytest
 import treadle
 from treadle import VirtualMachine, errors
 from treadle.formats.assembly import parse_assembly
-from treadle.vm.remote_wire import VERSION, pack, unpack
+from treadle.vm.budgets import CancelToken
+from treadle.vm.remote_wire import VERSION, Steps, pack, unpack
 
+from ..timing import soon
 from . import models
 
 pytest.importorskip("grpc")
 pytest.importorskip("prometheus_client")
 import grpc
-from treadle.serve.remote_sessions import RemoteLimits
+from treadle.serve.remote_sessions import RemoteLimits, Session
+from treadle.serve.remote_work import Work
 
 X = np.ones((2, 8), np.float32)
 MEGABYTES = np.ones((4, 1 << 20), np.uint8)
@@ -105,6 +109,82 @@ def test_what_is_released_is_gone_and_is_released_once(start: Callable[..., Any]
             gone.numpy()
         assert machine["main"](kept).shape == (2, 4)
     assert session.bytes == server.remote.sessions.total.bytes == 0
+
+
+# ---- the work of one message ----
+
+
+def lists(count: int) -> bytes:
+    """A header of so many empty lists, in lists of 65,535."""
+    return b"\x81\xa1v\x9f" + 15 * (b"\xdc\xff\xff" + b"\x90" * (count // 15) + b"\x00" * (65_535 - count // 15))
+
+
+def frame(header: bytes) -> bytes:
+    return len(header).to_bytes(4, "little") + header
+
+
+MESSAGES = {
+    "lists without elements": pack({"values": [["numbers", "float32", [20_000_000, 0]]]}),
+    "lists of lists": pack({"values": [["numbers", "float32", [300, 300, 300, 0, 5]]]}),
+    "classes": pack({"values": [["alien", f"name {number}"] for number in range(20_000)]}),
+    "a header of lists": frame(lists(900_000)),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_the_work_of_a_message_is_counted_before_it_is_done(name: str):
+    def work() -> None:
+        steps = Steps(1 << 18)
+        header, data = unpack(MESSAGES[name], steps)
+        Work(Session(RemoteLimits()), header, data, 1.0, CancelToken(), steps)
+
+    tracemalloc.start()
+    try:
+        with soon(4), pytest.raises(errors.FormatError, match="more work than a server does"):
+            work()
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_in_pieces_is_what_msgpack_says():
+    whole = {
+        "values": [["data", 0, "Cons", "List", [number, -1.5, None, True, b"\0" * number]] for number in range(99)]
+    }
+    whole |= {"text": "é" * 5000, "map": {"a": {}, "b": [[]]}, "empty": []}
+    assert len(pack(whole)) > 5000
+    assert unpack(pack(whole))[0] == whole
+    for header in (pack(whole)[4:-1], pack(whole)[4:] + b"\0", b"\x91" * 5000 + b"\0", b"\x81\x01" + b"\xa1a" * 5000):
+        with pytest.raises(errors.FormatError, match="no msgpack"):
+            unpack(frame(header))
+
+
+def test_what_is_let_go_of_costs_what_it_is():
+    session = Session(RemoteLimits())
+    handle = session.keep(X)
+    for number in range(4000):
+        session.keep_named(handle, "input", str(number), 1)
+    with soon(1):
+        for number in range(20_000):
+            session.release(number + 2)
+    assert session.bytes > 4000 * 256
+    session.release(handle)
+    assert session.bytes == session.total.bytes == 0
+
+
+def test_a_measurement_that_rests_ends_in_time(start: Callable[..., Any]):
+    server = start(remote=RemoteLimits(seconds=0.5))
+    with connected(server) as device:
+        machine = VirtualMachine(models.rows(), device=device)
+        asked = {"do": "time", "machine": machine._owner.number, "function": "main", "args": [0]}
+        asked |= {"number": 1, "cooldown_interval_ms": 9000, "values": [["tensor", "float32", [2, 8]]]}
+        began = time.monotonic()
+        with pytest.raises(errors.BudgetExceededError):
+            device.connection.ask({**asked, "repeat": 3}, [bytes(64)])
+        assert len(device.connection.ask({**asked, "repeat": 1}, [bytes(64)])[0]["results"]) == 1
+        assert time.monotonic() - began < 6
+        with pytest.raises(errors.FormatError, match="more work"):
+            device.connection.ask({**asked, "repeat": 1 << 40}, [bytes(64)])
 
 
 def test_a_closure_runs_on_its_own_machine_alone(start: Callable[..., Any]):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import treadle
+from treadle import VirtualMachine
+from treadle.compiler.text import parse_module
 from treadle.formats.errors import BudgetExceededError, CancelledError, ExecutionError
-from treadle.vm import aside, context, library
+from treadle.vm import aside, context, host, library
 from treadle.vm.budgets import CancelToken
 
 SOON = 0.05  # seconds
@@ -97,6 +102,86 @@ def test_a_call_ends_soon_within_a_host_operator(slow, end: Callable) -> None:
     await_helpers()
     assert context.live_bytes() == before
     assert slow["main"](X).shape == (1, 4, 226, 226)  # in peace
+
+
+WORK = {
+    "few elements, but a long text": (
+        "func @main(x: string[1], e: string[1]) {\n  y = tokenize_texts(x, e)\n  y\n}",
+        lambda: (np.array(["a" * 4000], object), np.array(["a*b"], object)),
+    ),
+    "a text of many states": (
+        'func @main(x: string[1]) {\n  y = match_texts(x) {expression="[ab]*a[ab]{999}"}\n  y\n}',
+        lambda: (np.array(["ab" * 2000], object),),
+    ),
+    "texts of numbers": (
+        "func @main(x: float64[n]) {\n  y = print_numbers(x)\n  y\n}",
+        lambda: (np.arange(400_000) + 0.1,),
+    ),
+    "arguments": (
+        "func @main(x: string[n]) {\n  y = hash_texts(x)\n  y\n}",
+        lambda: (np.array([f"text {number}" for number in range(300_000)], object),),
+    ),
+    "a file of few bytes": (
+        'func @main(x: uint8[n]) {\n  y = decode_image(x) {pixel_format="RGB"}\n  y\n}',
+        lambda: (webp(3000),),
+    ),
+    "one call of LAPACK's": (
+        "func @main(x: float64[n, n]) {\n  y = determinant(x)\n  y\n}",
+        lambda: (np.random.default_rng(1).random((1500, 1500)),),
+    ),
+}
+
+
+def webp(size: int) -> np.ndarray:
+    """A black image, in some thirty bytes."""
+    file = io.BytesIO()
+    pytest.importorskip("PIL.Image").new("RGB", (size, size)).save(file, "WEBP", lossless=True, method=0)
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("name", WORK)
+def test_a_call_ends_soon_and_others_go_on_meanwhile(name: str) -> None:
+    program, arguments = WORK[name]
+    vm, args = VirtualMachine(treadle.compile(parse_module(program))), arguments()
+    late, gaps = [1.0], [1.0]
+    while max(min(late), min(gaps)) > SOON and len(late) < 6:
+        with beats() as gap:
+            start = time.monotonic()
+            with pytest.raises(BudgetExceededError, match=r"more than 0\.02 s"):
+                vm.call("main", args, max_seconds=0.02)
+            late.append(time.monotonic() - start - 0.02)
+        gaps.append(max(gap))
+        await_helpers()
+    assert min(late) < SOON, late
+    assert min(gaps) < SOON, gaps
+
+
+@contextlib.contextmanager
+def beats() -> Iterator[list[float]]:
+    """How long another thread had to wait, each time, in order to run."""
+    gaps: list[float] = [0.0]
+    over = threading.Event()
+
+    def beat() -> None:
+        last = time.monotonic()
+        while not over.wait(0.002):
+            now = time.monotonic()
+            gaps.append(now - last)
+            last = now
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield gaps
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_numbers_that_say_how_often_something_is_done_count_as_elements_do(machine) -> None:
+    program = machine(POOL)._calls.image.program
+    assert [host._product(value) for _, value in program.primitives[0].definition.nodes[0].attributes] == [31 * 31]
 
 
 @pytest.mark.serial

@@ -1,6 +1,7 @@
 """String tensors: at the border of the machine, in kernels, in files, and what they cost."""
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -94,6 +95,51 @@ def test_texts_of_calls_are_forgotten(machine: treadle.VirtualMachine) -> None:
     gc.collect()
     strings.Texts().number("which tidies up")
     assert "and never again" not in strings._numbers
+
+
+def called(vm: treadle.VirtualMachine, x: np.ndarray) -> None:
+    vm["main"](x)
+
+
+def called_by_name(vm: treadle.VirtualMachine, x: np.ndarray) -> None:
+    vm.call("main", (x,))
+
+
+def called_with_bounds(vm: treadle.VirtualMachine, x: np.ndarray) -> None:
+    vm.call("main", (x,), max_seconds=60, max_memory=1 << 30)
+
+
+def called_as_it_was_saved(vm: treadle.VirtualMachine, x: np.ndarray) -> None:
+    vm.save_function("main", "saved", x)
+    vm["saved"]()
+
+
+@pytest.mark.parametrize("way", [called, called_by_name, called_with_bounds, called_as_it_was_saved])
+@pytest.mark.parametrize("returns", ["length", "y"])
+def test_texts_that_a_call_makes_of_numbers_are_forgotten(way, returns: str) -> None:
+    program = f"""
+    func @main(x: int64[n]) {{
+      y = print_numbers(x)
+      length = read_numbers(y) {{dtype=int64}}
+      {returns}
+    }}
+    """
+    vm = treadle.VirtualMachine(treadle.compile(parse_module(program)))
+    way(vm, np.array([7_000_000_001]))
+    gc.collect()
+    strings.Texts().number("which tidies up")
+    assert "7000000001" not in strings._numbers
+
+
+def test_many_texts_of_a_call_are_forgotten_without_another_one() -> None:
+    vm = treadle.VirtualMachine(
+        treadle.compile(parse_module("func @main(x: int64[n]) {\n  y = print_numbers(x)\n  z = hash_texts(y)\n  z\n}"))
+    )
+    vm["main"](np.arange(6_000_000_000, 6_000_020_000))
+    end = time.monotonic() + 30
+    while "6000000000" in strings._numbers or "6000019999" in strings._numbers:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_result_keeps_its_texts(machine: treadle.VirtualMachine) -> None:

@@ -1,0 +1,70 @@
+"""What an operator of a machine keeps of inputs that seldom change: the order of a table's keys, expressions that are ready.
+
+It is the operator's own, and gone with its machine; it is made of the last call's inputs alone; and what all of a process keep
+together is bounded: an operator that finds no room makes it anew at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar, Union
+
+import numpy as np
+
+from ...vm.once import Lock
+
+MOST = 1 << 25  # bytes that one operator keeps
+IN_ALL = 1 << 27  # bytes that all of a process keep
+
+_T = TypeVar("_T")
+Key = Sequence[Union[np.ndarray, Hashable]]
+
+_lock = Lock()
+_kept = 0
+
+
+class Recall:
+    """Of one operator. Any number of threads may use it."""
+
+    __slots__ = ("_last", "_nbytes")
+
+    def __init__(self) -> None:
+        self._last: tuple[Key, Any] | None = None
+        self._nbytes = 0
+
+    def of(self, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:
+        """What `make` gives for these inputs; with copies of them it takes about `nbytes` of it."""
+        last = self._last
+        if last is not None and len(last[0]) == len(key) and all(map(_are_equal, last[0], key)):
+            return last[1]
+        made = make()
+        if self._takes(nbytes(made)):
+            self._last = [each.copy() if isinstance(each, np.ndarray) else each for each in key], made
+        return made
+
+    def _takes(self, nbytes: int) -> bool:
+        """Whether there is room for so many bytes in place of those that are kept."""
+        global _kept
+        with _lock:
+            if nbytes > MOST or _kept - self._nbytes + nbytes > IN_ALL:
+                return False
+            _kept += nbytes - self._nbytes
+            self._nbytes = nbytes
+            return True
+
+    def __del__(self) -> None:
+        if _lock is not None:  # it is where Python ends
+            self._takes(0)
+
+
+def recalled(recall: Recall | None, key: Key, nbytes: Callable[[_T], int], make: Callable[[], _T]) -> _T:
+    """`recall.of`; made anew where nothing is kept."""
+    return make() if recall is None else recall.of(key, nbytes, make)
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if not isinstance(one, np.ndarray):
+        return bool(one == other)
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return np.array_equal(one.view(np.uint8), np.ascontiguousarray(other).view(np.uint8))  # NaN is itself

@@ -1,0 +1,108 @@
+"""Work of Python's on the host, which is cut into pieces and pays for what it makes.
+
+One call of C's ends when it is done: nobody can stop it, and all threads of Python's wait while it holds the interpreter's lock.
+Python's objects, and what a library allocates, are seen by no allocator of ours (`vm/array_memory.py` sees NumPy's). So whoever
+works on texts, on arrays of objects or by a library does both of this, in every thread and whoever calls:
+
+- takes so many at a time that a piece takes some milliseconds (`spans`, `rows`, `CHARACTERS`), and has `look` called between two,
+- calls `pay` with the bytes of what a piece makes before it makes it.
+
+What they do is a `Meter`'s, which whoever bounds the work sets (`metered`); without one nothing is bounded, but all is in pieces.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Union
+
+import numpy as np
+
+Row = Union[Sequence[str], np.ndarray]  # texts one behind the other
+
+ITEMS = 1 << 12  # objects of a piece: about a millisecond
+CHARACTERS = 1 << 16  # of texts in a piece
+STEPS = 1 << 13  # of an automaton, each about half a microsecond, between two looks
+OBJECT = 60  # bytes of a text of Python's without its characters, and of the place that refers to it
+NUMBER = 40  # bytes of a number of Python's, and of the place that refers to it
+
+
+class Meter:
+    """Bounds of the work that goes on: `look` raises where it is to end, `pay` where there is no room for so many bytes."""
+
+    __slots__ = ("_steps", "look", "pay")
+
+    def __init__(self, look: Callable[[], None], pay: Callable[[int], None]) -> None:
+        self.look, self.pay = look, pay
+        self._steps = 0
+
+    def step(self, count: int) -> None:
+        self._steps += count
+        if self._steps >= STEPS:
+            self._steps = 0
+            self.look()
+
+
+def free(nbytes: int) -> None:
+    """`pay` of work whose memory nobody bounds."""
+
+
+def _go_on() -> None:
+    """`look` of work whose time nobody bounds."""
+
+
+UNBOUNDED = Meter(_go_on, free)
+_current = threading.local()
+
+
+def _meter() -> Meter:
+    found: Meter = getattr(_current, "meter", UNBOUNDED)
+    return found
+
+
+@contextmanager
+def metered(meter: Meter) -> Iterator[None]:
+    """Within this, the thread's work is bounded by a meter."""
+    before = _meter()
+    _current.meter = meter
+    try:
+        yield
+    finally:
+        _current.meter = before
+
+
+def look() -> None:
+    """Raises BudgetExceededError or CancelledError where the work is to end."""
+    _meter().look()
+
+
+def pay(nbytes: int) -> None:
+    """Counts bytes that are taken next. Raises MemoryError where they are too many; they are given back when the work ends."""
+    _meter().pay(nbytes)
+
+
+def step(count: int) -> None:
+    """Counts small steps, and looks now and then."""
+    _meter().step(count)
+
+
+def spans(count: int, most: int = ITEMS) -> Iterator[slice]:
+    """What so many things are done in; between two of these, it is looked at whether to go on."""
+    for begin in range(0, count, most):
+        if begin:
+            look()
+        yield slice(begin, min(begin + most, count))
+
+
+def rows(texts: Row) -> Iterator[slice]:
+    """`spans` of texts: with more characters than those of a piece only where a text has them alone."""
+    for span in spans(len(texts)):
+        begin, characters = span.start, 0
+        for at, size in enumerate(map(len, texts[span]), span.start):
+            characters += size
+            if characters > CHARACTERS and at > begin:
+                yield slice(begin, at)
+                look()
+                begin, characters = at, size
+        yield slice(begin, span.stop)

@@ -1,0 +1,235 @@
+"""What a process keeps: every cache and every table of a module that grows while the process runs stands in MEMORIES, with what
+bounds it and why it may outlive the call, the machine and the session that filled it."""
+
+from __future__ import annotations
+
+import ast
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import treadle
+from treadle.compiler.operators import recall
+from treadle.compiler.text import parse_module
+from treadle.vm.outputs import _classes, outputs_class
+
+ROOT = Path(treadle.__file__).parent
+FOLDERS = ("formats", "vm", "compiler", "serve", "cluster", "debug", "tvm")  # tools end with what they were begun for
+CACHES = {"cache", "lru_cache", "once"}
+CONTAINERS = {
+    "dict", "list", "set", "deque", "OrderedDict", "defaultdict", "Counter", "SimpleQueue",
+    "WeakSet", "WeakKeyDictionary", "WeakValueDictionary",
+}  # fmt: skip
+CHANGES = {
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "put", "remove",
+    "setdefault", "update",
+}  # fmt: skip
+# ---- what bounds each, and why it outlives whoever filled it ----
+
+ONE = "one value, of the process"
+OF_THE_TABLE = "filled while modules are imported, by tables of the package"
+BY_USERS = "what users of the process register by name"
+MEMORIES = {
+    "cluster/dask.py: _runners": "64; the threads and machine that a worker goes on with from batch to batch",
+    "cluster/handle.py: _opened": "64; a worker's machines, from batch to batch",
+    "cluster/handle.py: _temporary_folder": ONE,
+    "compiler/driver.py: has_kernel": "primitives of one compilation, with which it goes",
+    "compiler/frontend/onnx.py: _known_schema": "1,024 names of 200 characters",
+    "compiler/frontend/onnx_batch_rules.py: RULES": OF_THE_TABLE,
+    "compiler/frontend/onnx_dims.py: TABLE": OF_THE_TABLE,
+    "compiler/frontend/onnx_gradient.py: _RULES": OF_THE_TABLE,
+    "compiler/frontend/onnx_table.py: _TABLE": "importers of the package's and of users'",
+    "compiler/kernels/build.py: _failed": "4,096 digests of what could not be built, which would be tried again",
+    "compiler/kernels/own.py: OWN": BY_USERS,
+    "compiler/kernels/simd.py: namespace": "one for each number of lanes",
+    "compiler/kernels/target.py: _caches": ONE,
+    "compiler/kernels/target.py: of": "one for each CPU that users compile for",
+    "compiler/kernels/tile.py: tiles": "one for each CPU that users compile for",
+    "compiler/operators/patterns.py: _other_cases": "4,096 characters",
+    "compiler/operators/patterns.py: pattern_problem": "64 expressions of 10,000 characters, and a line each",
+    "compiler/operators/table.py: TABLE": "operators of the package's and of users'",
+    "compiler/operators/winograd.py: transforms": "one for each size of tile in a table",
+    "compiler/passes/patterns.py: parse": "patterns of the package's",
+    "compiler/passes/recognise.py: _rules_of": "one for each operator of the table",
+    "formats/dtypes.py: _BY_NUMPY": "element types",
+    "formats/extensions.py: EXTENSIONS": BY_USERS,
+    "formats/host_values.py: _dicts": "64 functions",
+    "formats/notation.py: _printed_name": "1,024 names of 200 characters",
+    "formats/same_file.py: _digests": "1,024 digests of files, which would be read again",
+    "formats/schema.py: _parse_dim": "1,024 dimensions of 1,024 characters and 64 terms",
+    "formats/strings.py: _gone": "texts whose holders are gone: as many as the calls held, forgotten by the next ones",
+    "formats/strings.py: _numbers": "texts that somebody holds: calls, whose budgets count them, and executables",
+    "formats/strings.py: _others": "texts that somebody holds",
+    "formats/strings.py: _texts": "texts that somebody holds",
+    "serve/grpc_messages.py: _pool": ONE,
+    "serve/grpc_messages.py: message": "messages of the protocol",
+    "serve/http_pages.py: _page": ONE,
+    "serve/http_tensors.py: _known_answers": "a number of answers' shapes, without elements",
+    "serve/http_tensors.py: _known_heads": "a number of short heads of requests, without elements",
+    "serve/http_tensors.py: _wire": "element types",
+    "tvm/_lazy.py: _ABSENT": OF_THE_TABLE,
+    "tvm/_lazy.py: _ALIASES": OF_THE_TABLE,
+    "tvm/ir/diagnostics.py: _renderers": BY_USERS,
+    "tvm/relay/expr.py: _OPS": "operators of Relay's that there are",
+    "tvm/relay/nat.py: library": ONE,
+    "tvm/relay/op/table.py: TABLE": OF_THE_TABLE,
+    "tvm/relay/prelude.py: library": ONE,
+    "tvm/rpc/server.py: _servers": "servers that users have started",
+    "vm/array_memory.py: _accounts": "as many as operators ran at once; arrays may refer to one",
+    "vm/array_memory.py: handler_setter": ONE,
+    "vm/aside.py: _idle": "threads: as many as operators ran at once",
+    "vm/aside.py: _left": "16 operators that nobody waits for, and those that ran when these became so many",
+    "vm/cache.py: _cache_at": "one for each setting of two variables",
+    "vm/calls.py: _machines": "weak",
+    "vm/context.py: _contexts": "weak",
+    "vm/context.py: _words": "one for each context, which takes it away",
+    "vm/context.py: outside": ONE,
+    "vm/core.py: engine": ONE,
+    "vm/frontend.py: _context": "one for each CPU that users compile for",
+    "vm/frontend.py: _operations": "functions of the package's, and the element types of their operands",
+    "vm/kernel_function.py: machine": "16 of one function, with which they go",
+    "vm/library.py: _loaded": "addresses of kernels, each built once: no code is taken away from calls that may run it",
+    "vm/library.py: compiler": ONE,
+    "vm/load_module.py: _LOADERS": BY_USERS,
+    "vm/loader.py: _libraries": ONE,
+    "vm/memory.py: _array_type": "64 types",
+    "vm/native.py: _llvm": ONE,
+    "vm/native.py: _processor": ONE,
+    "vm/native.py: _switches": ONE,
+    "vm/native.py: _target_of": "one for each setting of a variable",
+    "vm/native.py: toolchain": ONE,
+    "vm/once.py: _locks": "weak",
+    "vm/outputs.py: _classes": "weak",
+    "vm/paged_kernel.py: _helpers": "one for each fork",
+    "vm/paged_kernel.py: kernel_for": "kernels, one for each size of heads",
+    "vm/python_layout.py: python_layout": ONE,
+    "vm/python_layout.py: without_engine": ONE,
+    "vm/registry.py: _UNCHANGED": BY_USERS,
+    "vm/registry.py: _functions": BY_USERS,
+    "vm/relax_devices.py: _allocated": "weak",
+    "vm/relax_tensor_cache.py: _tensors": "tensors that users of the process, or programs that they trust, name",
+    "vm/relay_program.py: FUNCTIONS": OF_THE_TABLE,
+    "vm/sources.py: engine_version": ONE,
+    "vm/sources.py: kernel_version": ONE,
+    "vm/threads.py: _c_library": ONE,
+    "vm/threads.py: pool": ONE,
+    "vm/watch.py: _ENTRANCES": OF_THE_TABLE,
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+
+
+def memories() -> set[str]:
+    """ "file: name" of caches, and of tables of modules that functions change."""
+    found, tables, changed = set(), dict[str, set[str]](), set()
+    for path, tree in modules():
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if any(_name(each) in CACHES for each in node.decorator_list):
+                    found.add(f"{path}: {node.name}")
+                changed |= {(path, name) for name in _changed_in(node)}
+            elif isinstance(node, ast.Call) and _name(node) in CACHES & imported:
+                found |= {f"{path}: {_name(argument)}" for argument in node.args if isinstance(argument, ast.Name)}
+        for node in tree.body:
+            value = getattr(node, "value", None)
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_container(value):
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Name):
+                        tables.setdefault(target.id, set()).add(path)
+    for path, name in changed:
+        homes = tables.get(name.rpartition(".")[2], set())
+        found |= {
+            f"{home}: {name.rpartition('.')[2]}" for home in homes if home == path or "." in name or path not in homes
+        }
+    return found
+
+
+def _name(node: ast.AST) -> str:
+    """The last name of what is called, or stands there."""
+    if isinstance(node, ast.Call):
+        return _name(node.func)
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_container(node: ast.AST | None) -> bool:
+    kinds = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
+    called = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) else node
+    return isinstance(node, kinds) or (isinstance(node, ast.Call) and _name(called) in CONTAINERS)
+
+
+def _changed_in(function: ast.AST) -> Iterator[str]:
+    """Names, and names of attributes with a dot before, of what a function changes in place."""
+    for node in ast.walk(function):
+        changed = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+            changed = node.func.value
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            changed = node.value
+        elif isinstance(node, ast.AugAssign):
+            changed = node.target
+        if isinstance(changed, ast.Name):
+            yield changed.id
+        elif isinstance(changed, ast.Attribute) and isinstance(changed.value, ast.Name) and changed.value.id != "self":
+            yield f".{changed.attr}"
+
+
+def test_every_memory_of_the_process_is_known() -> None:
+    assert memories() == set(MEMORIES)
+
+
+# ---- what operators keep ----
+
+
+def test_an_operator_keeps_what_it_made_of_its_last_inputs() -> None:
+    before, made = recall._kept, list[int]()
+    operator, keys = recall.Recall(), np.array([1.0, np.nan])
+    for array in (keys, keys.copy(), keys[:1], keys):
+        operator.of((array, "name"), lambda _: 1000, lambda: made.append(1))
+    assert len(made) == 3
+    assert recall._kept == before + 1000
+    operator.of((keys, "other"), lambda _: recall.MOST + 1, lambda: made.append(1))
+    assert operator.of((keys, "name"), lambda _: 1000, lambda: "made") is None  # of before: the other was too large
+    others = [recall.Recall() for _ in range(2 * recall.IN_ALL // recall.MOST)]
+    for other in others:
+        other.of((), lambda _: recall.MOST, int)
+    assert recall._kept <= recall.IN_ALL
+    del operator, other, others
+    gc.collect()
+    assert recall._kept == before
+
+
+def test_what_a_machine_keeps_of_its_calls_goes_with_it() -> None:
+    program = """
+    func @main(x: int64[n], keys: int64[m], values: float32[m]) {
+      y = look_up(x, keys, values, float32(0.0))
+      y
+    }
+    """
+    before = recall._kept
+    vm = treadle.VirtualMachine(treadle.compile(parse_module(program)))
+    for count in range(1, 6):
+        keys = np.arange(count)[::-1].copy()
+        assert vm["main"](keys, keys, keys.astype(np.float32)).numpy().tolist() == keys.tolist()
+        assert recall._kept == before + 2 * keys.nbytes
+    del vm
+    gc.collect()
+    assert recall._kept == before
+
+
+def test_names_of_results_are_kept_as_long_as_results() -> None:
+    made = outputs_class(("a name that nobody else has",))
+    assert outputs_class(("a name that nobody else has",)) is made
+    del made
+    gc.collect()
+    assert ("a name that nobody else has",) not in _classes
