@@ -1,7 +1,7 @@
 """Tier 1, what `make test` runs: of tests that take long, a few cases, and of properties a few examples.
 
-`tier1.txt` beside this file says of how many cases, for each function whose cases together take longer than a share, or which one,
-where most would take too long. It is derived of what the tests took on one machine, with a cold cache:
+`tier1.txt` beside this file says of how many cases, for each function whose cases together take longer than a share, or which
+one, where most would take too long. It is derived of what the tests took on one machine, with a cold cache:
 
     rm -rf build/costs* build/cache; TREADLE_CACHE=build/cache pytest -n 2 --all --costs build/costs
     python tests/tiers.py build/costs.*
