@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from . import limits, strings
 from .codec import Buffer
 from .dtypes import DType
-from .errors import FormatError, LimitError
+from .errors import ArgumentError, FormatError, LimitError
 from .mapped import is_private, owner, release
 from .types import TensorType
 
@@ -24,6 +25,18 @@ def aligned(size: int) -> int:
 
 def constant_type(array: np.ndarray) -> TensorType:
     return TensorType(DType.of(array.dtype), array.shape)
+
+
+def check_replacements(old: Sequence[np.ndarray], new: Mapping[int, Any]) -> None:
+    """Raises ArgumentError for constants, by their places, that are of other types than those whose places they take: what a
+    verified program relies on is the type. Whoever replaces constants comes by here."""
+    for place, array in new.items():
+        if place not in range(len(old)):
+            raise ArgumentError(f"constant {place!r:.40}: expected a number below {len(old)}")
+        expected = constant_type(old[place])
+        got = constant_type(array) if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        if got != expected:
+            raise ArgumentError(f"constant {place}: expected {expected}, got {got}")
 
 
 def constant_bytes(array: np.ndarray) -> memoryview:

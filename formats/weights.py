@@ -43,14 +43,12 @@ class WeightTable:
         return len(self.weights)
 
     def is_like(self, other: WeightTable) -> bool:
-        """Whether constants of the one are in the places of the other's, and made in the same way of the same weights."""
+        """Whether constants of the one are in the places of the other's, and made in the same way of the same weights, to the
+        bit. It says what two tables mean; memory is safe by `constants.check_replacements`."""
         mine, others = (self.weights, self.nodes, self.constants), (other.weights, other.nodes, other.constants)
-        literals = zip(self.literals, other.literals, strict=False)
-        return (
-            len(self) > 0
-            and mine == others
-            and all(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for a, b in literals)
-        )
+        if not len(self) or mine != others or self.values != other.values:
+            return False
+        return all(constant_bytes(a) == constant_bytes(b) for a, b in zip(self.literals, other.literals, strict=True))
 
     @property
     def values(self) -> tuple[TensorType, ...]:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
+from ..formats.constants import check_replacements
 from ..formats.dtypes import DType
+from ..formats.errors import ArgumentError
 from ..formats.host_values import form_of
 from ..formats.isa import Kind, Role, with_role
 from ..formats.limits import ALIGNMENT
@@ -127,8 +129,12 @@ class Image(InProcess):
         return words
 
     def replace_constants(self, arrays: Mapping[int, np.ndarray]) -> None:
-        """Other elements for some constants, of the same types; aligned, read-only. A call that runs may have seen old ones,
-        which the caller keeps alive until it ends."""
+        """Other elements for some constants; aligned, read-only. A call that runs may have seen old ones, which the caller keeps
+        alive until it ends. Raises ArgumentError for one of another type or layout; then none is replaced."""
+        check_replacements(self.arrays, arrays)
+        for place, array in arrays.items():
+            if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+                raise ArgumentError(f"constant {place}: expected elements in C order, aligned, in this system's byte order")
         everything = list(self.arrays)
         for place, array in arrays.items():
             everything[place] = array

@@ -322,11 +322,12 @@ class VirtualMachine(Suggesting):
     def share_params(self, other: VirtualMachine) -> None:
         """Takes the weights that another machine of the same program has now, without a copy: both read the same memory. What
         either loads later is its own. Raises ArgumentError where they are not of the same program."""
-        if not isinstance(other, VirtualMachine) or not other._weights.is_like(self._weights):
+        calls = getattr(other, "_calls", None)  # one at a server has none here
+        if not isinstance(calls, Calls) or not other._weights.is_like(self._weights):
             raise ArgumentError(
-                f"share_params: expected a machine of the same program with named weights, {other!r} came"
+                f"share_params: expected a machine of the same program with named weights, in this process; got {other!r}"
             )
-        arrays = {place: other._calls.image.arrays[place] for place, _ in self._weights.constants}
+        arrays = {place: calls.image.arrays[place] for place, _ in self._weights.constants}
         with self._swapping:
             self._calls.replace_constants(arrays)
 
