@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from . import limits, notation
-from .constants import constant_bytes, constant_type
+from .constants import constant_bytes, constant_type, from_bytes
 from .constants_file import ConstantsFile, add_constants, beside, constant_key
 from .dtypes import DType
 from .errors import FormatError
@@ -68,8 +68,7 @@ class TableParser:
             return notation.scan_tensor(scanner, type_)
         if scanner.accept_word("base64"):
             data = notation.scan_base64(scanner, type_.nbytes)
-            little = np.frombuffer(data, type_.dtype.numpy.newbyteorder("<"))
-            return little.astype(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
+            return from_bytes(type_, data).copy()
         if scanner.accept_word("file"):
             return self.shared_constant(type_, start)
         if scanner.accept_word(ELIDED):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .constants import constant_bytes, constant_type
+from .constants import constant_bytes, constant_type, from_bytes
 from .errors import FormatError
 from .primitive import PrimitiveNode
 from .types import TensorType
@@ -65,10 +65,10 @@ def digest(array: np.ndarray) -> str:
 
 def literal(type_: TensorType, elements: bytes) -> np.ndarray:
     """The tensor of these elements, little-endian. Raises FormatError."""
-    if not type_.is_static or type_.nbytes != len(elements):
-        raise FormatError(f"a literal {type_} has {len(elements)} bytes", section=SECTION)
-    array = np.frombuffer(elements, type_.dtype.numpy.newbyteorder("<")).astype(type_.dtype.numpy, copy=False)
-    return array.reshape(type_.shape)  # type: ignore[arg-type]
+    try:
+        return from_bytes(type_, elements)
+    except FormatError as error:
+        raise type(error)(f"a literal: {error.message}", section=SECTION) from None
 
 
 def check(table: WeightTable, constants: Sequence[TensorType]) -> None:
@@ -84,6 +84,8 @@ def check(table: WeightTable, constants: Sequence[TensorType]) -> None:
             )
         known += len(node.results)
     values = table.values
+    if texts := next((type_ for type_ in values if type_.dtype.is_string), None):
+        raise FormatError(f"a value is a {texts}: weights are numbers", section=SECTION)
     places = [place for place, _ in table.constants]
     if places != sorted(set(places)):
         raise FormatError("the places of constants are not in order, each once", section=SECTION)

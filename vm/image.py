@@ -134,7 +134,9 @@ class Image(InProcess):
         check_replacements(self.arrays, arrays)
         for place, array in arrays.items():
             if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
-                raise ArgumentError(f"constant {place}: expected elements in C order, aligned, in this system's byte order")
+                raise ArgumentError(
+                    f"constant {place}: expected elements in C order, aligned, in this system's byte order"
+                )
         everything = list(self.arrays)
         for place, array in arrays.items():
             everything[place] = array

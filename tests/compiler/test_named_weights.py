@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -174,14 +174,15 @@ def test_a_constant_is_never_replaced_by_one_of_another_type_whoever_does_it(
     """The engine addresses constants by the types that were verified: the last door looks at them again."""
     machine, array = one_constant(WIDE, MADE_WIDE), WRONG_CONSTANTS[case]
     before = machine._calls.image.constants.copy()
+    other = one_constant(WIDE, MADE_WIDE)
+    other._calls.image.arrays = (array,)
+    replace_with: Callable[[], None] = {
+        "image": lambda: machine._calls.image.replace_constants({0: array}),
+        "calls": lambda: machine._calls.replace_constants({0: array}),
+        "share_params": lambda: machine.share_params(other),  # even where whoever compares tables is wrong
+    }[door]
     with pytest.raises(ArgumentError, match="constant 0: expected"):
-        if door == "share_params":  # even where whoever compares tables is wrong
-            other = one_constant(WIDE, MADE_WIDE)
-            other._calls.image.arrays = (array,)
-            machine.share_params(other)
-        else:
-            part = machine._calls if door == "calls" else machine._calls.image
-            part.replace_constants({0: array})
+        replace_with()
     assert np.array_equal(machine._calls.image.constants, before)
 
 
