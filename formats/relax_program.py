@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Union
 
@@ -83,6 +83,9 @@ class RelaxProgram:
 
     functions: tuple[RelaxFunction, ...]
     constants: tuple[Any, ...]
+    from_file: bool = field(
+        default=False, compare=False
+    )  # it calls by name what it was handed, and no registered function
 
     def own(self) -> Iterator[RelaxFunction]:
         """The functions that have instructions."""
