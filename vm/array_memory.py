@@ -63,18 +63,20 @@ _accounts: list[Account] = []  # that nobody uses now; arrays that were made on 
 @contextlib.contextmanager
 def bounded(most: int) -> Iterator[Account | None]:
     """Arrays that this thread makes meanwhile have no more than so many bytes together. None where NumPy cannot be told."""
-    set_handler = handler_setter()
-    if set_handler is None:
+    functions = handler_functions()
+    if functions is None:
         yield None
         return
+    get_handler, set_handler = functions
     with _lock:
         free = next((each for each in _accounts if not each.words[ARRAYS.USED]), None)
         if free is not None:
             _accounts.remove(free)
     account = free or Account()
     account.words[ARRAYS.MOST], account.words[ARRAYS.REFUSED] = most, 0
-    before = set_handler(account.capsule)
+    before = get_handler()
     try:
+        set_handler(account.capsule)
         yield account
     finally:
         set_handler(before)
@@ -83,8 +85,8 @@ def bounded(most: int) -> Iterator[Account | None]:
 
 
 @once
-def handler_setter() -> Any:
-    """NumPy's function that sets the handler and gives the one before; None where it is not what we know."""
+def handler_functions() -> tuple[Any, Any] | None:
+    """NumPy's functions that give and set the handler of the current context; None where they are not what we know."""
     table = numpy_functions()
     if not table:
         return None
@@ -92,4 +94,4 @@ def handler_setter() -> Any:
     set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(word(table, _SET_HANDLER))
     is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
     valid = is_valid(("PyCapsule_IsValid", ctypes.pythonapi))
-    return set_handler if valid(get(), _CAPSULE) else None
+    return (get, set_handler) if valid(get(), _CAPSULE) else None

@@ -7,6 +7,8 @@ may depend on the elements.
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -187,7 +189,9 @@ def _evaluate(
     try:
         if call.number not in evaluators:
             evaluators[call.number] = library.compiler().evaluator(call.definition)
-        results = _aside(context, evaluate) if _is_long(context, elements) else evaluate()
+        # in a context of its own: whatever ends it, NumPy's handler for memory and the holder of texts are as they were
+        within = functools.partial(contextvars.copy_context().run, evaluate)
+        results = _aside(context, within) if _is_long(context, elements) else within()
     except (BudgetExceededError, CancelledError):
         raise
     except Exception as failure:

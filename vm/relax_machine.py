@@ -117,12 +117,13 @@ class RelaxMachine:
         if thread in self._meters:  # a function that this call has called, calls
             yield
             return
-        meter = self._meters[thread] = Meter(budget)
+        meter = Meter(budget)
         try:
+            self._meters[thread] = meter
             with meter.arrays(name):
                 yield
         finally:
-            del self._meters[thread]
+            self._meters.pop(thread, None)
 
     def _frame(self, function: RelaxFunction, args: Sequence[Any]) -> list[Any]:
         if len(args) != len(function.params):

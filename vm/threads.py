@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import os
 import sys
 import threading
@@ -18,7 +19,7 @@ from ..formats.calling import public, warn_user
 from . import core, knobs
 from .budgets import check_threads
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
-from .once import Lock, once
+from .once import Lock, once, uninterrupted
 from .processors import allowed, allowed_count, cpu_count
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
@@ -68,15 +69,13 @@ class Pool:
         with self._lock:
             wanted = self._wanted or _default_threads()
             if not self._is_started or wanted > self._words[POOL.THREADS]:
-                self._resize(wanted)
-                self._is_started = True
+                uninterrupted(functools.partial(self._resize, wanted))
 
     def resize(self, threads: int) -> None:
         """From the next kernel on, a call has so many threads, its own among them."""
         with self._lock:
             self._wanted = threads
-            self._resize(threads)
-            self._is_started = True
+            uninterrupted(functools.partial(self._resize, threads))
 
     def _resize(self, threads: int) -> None:
         words = self._words
@@ -97,6 +96,7 @@ class Pool:
             words[POOL.CHOSEN] = bool(self._wanted or knobs.get("TREADLE_NUM_THREADS"))
             core.engine().leave(self.address)
             self._see_processors()
+            self._is_started = True
 
     def stop(self) -> None:
         """Ends the workers. What runs afterwards runs on its own thread."""
