@@ -14,7 +14,7 @@ from .dtypes import DType
 from .errors import FormatError
 from .notation import Scanner, print_name, quote
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from .types import TensorType
+from .types import TensorType, size_problem
 
 INLINE_ELEMENTS = 64  # constants of more are written as base64, or in a file
 ELIDED = "elided"
@@ -56,6 +56,8 @@ class TableParser:
         type_ = notation.scan_tensor_type(scanner)
         if not type_.is_static or type_.nbytes > limits.CONSTANT_BYTES:
             scanner.fail(f"a constant's shape must be known and of moderate size, not {type_}", start)
+        if problem := size_problem(type_):
+            scanner.fail(f"a constant {type_} {problem}", start)
         scanner.expect("=")
         array = self.elements(type_)
         array.flags.writeable = False

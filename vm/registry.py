@@ -143,12 +143,12 @@ def register_func(
 def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None:
     """The function registered under a name. Where there is none: None if that is allowed, else UnknownGlobalFunctionError, which
     is a ValueError."""
-    found = _functions.get(name)
+    found = _functions.get(name) if isinstance(name, str) else None
     if found is None and isinstance(name, str) and name.startswith("vm.builtin."):
         importlib.import_module(f"{__package__}.relax_builtins")  # registers them: who does not ask does not pay
         found = _functions.get(name)
     if found is None and not allow_missing:
-        raise UnknownGlobalFunctionError(f"Cannot find global function {name}; register_func makes one")
+        raise UnknownGlobalFunctionError(f"Cannot find global function {name!s:.200}; register_func makes one")
     return found
 
 
