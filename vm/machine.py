@@ -9,7 +9,6 @@ This is what users see; `calls.py` says how a call goes.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from ..formats.errors import ArgumentError, NotPicklableError, UnknownFunctionEr
 from ..formats.executable import Executable
 from ..formats.names import near
 from ..formats.ports import Ports
+from ..formats.starting import Thread
 from ..formats.types import TensorType
 from . import knobs, library
 from .budgets import BOUNDS, DEFAULT_DEPTH, OF_A_CALL, Budget, CancelToken
@@ -515,7 +515,7 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
         except Exception as error:  # raised below
             raised.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = Thread(target=run)
     try:
         thread.start()
     except RuntimeError:  # the system has no more threads

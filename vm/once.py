@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from ..formats.starting import Thread
+
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -70,7 +72,7 @@ def uninterrupted(work: Callable[[], None]) -> None:
         except BaseException as failure:
             failures.append(failure)
 
-    thread = threading.Thread(target=run, name="treadle-once", daemon=True)
+    thread = Thread(target=run, name="treadle-once", daemon=True)
     try:
         thread.start()
     except RuntimeError:  # the system has no thread now

@@ -20,6 +20,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from ..formats.errors import ExecutionError
+from ..formats.starting import Thread
 from .context import Context
 from .once import Lock, uninterrupted
 
@@ -108,7 +109,7 @@ class _Watch:
         try:
             for end in pipe:
                 os.set_blocking(end, False)
-            threading.Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
+            Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
         except (OSError, RuntimeError):
             for end in pipe:
                 os.close(end)

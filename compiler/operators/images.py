@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,10 +32,9 @@ def _decoded(encoded: np.ndarray, pixel_format: str) -> np.ndarray:
     except ModuleNotFoundError:
         raise ExecutionError("images are decoded by Pillow: pip install 'treadle[host]'") from None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(encoded.tobytes()), formats=FORMATS) as image:
-                pixels = np.array(image.convert(_MODES[pixel_format]))
+        # what Pillow warns of comes through: to silence it for a while is to do so for all threads
+        with Image.open(io.BytesIO(encoded.tobytes()), formats=FORMATS) as image:
+            pixels = np.array(image.convert(_MODES[pixel_format]))
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
         return np.zeros((0, 0, 1 if pixel_format == "Grayscale" else 3), np.uint8)
     if pixel_format == "Grayscale":

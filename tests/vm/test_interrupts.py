@@ -395,3 +395,13 @@ def test_every_module_that_holds_what_a_process_has_once_is_looked_at() -> None:
     assert {path.relative_to(ROOT).as_posix() for path in paths if changing_names(path)} <= COVERED.keys()
     for name in COVERED:
         assert (ROOT / name).exists()
+
+
+def test_nothing_of_the_process_is_changed_for_a_while() -> None:
+    """Work that ends in the middle would leave it changed: for all threads, and for ever."""
+    changing = re.compile(
+        r"catch_warnings|simplefilter|filterwarnings|np\.seterr\b|os\.chdir|setrecursionlimit|setlocale|threading\.Thread\("
+    )
+    for folder in ("formats", "vm", "compiler", "cluster", "serve", "debug", "tvm"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert not changing.search(path.read_text()) or path.name == "starting.py", path
