@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -190,8 +189,9 @@ def _evaluate(
         if call.number not in evaluators:
             evaluators[call.number] = library.compiler().evaluator(call.definition)
         # in a context of its own: whatever ends it, NumPy's handler for memory and the holder of texts are as they were
-        within = functools.partial(contextvars.copy_context().run, evaluate)
-        results = _aside(context, within) if _is_long(context, elements) else within()
+        copied = contextvars.copy_context()
+        is_long = _is_long(context, elements)
+        results = _aside(context, lambda: copied.run(evaluate)) if is_long else copied.run(evaluate)
     except (BudgetExceededError, CancelledError):
         raise
     except Exception as failure:

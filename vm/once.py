@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class Lock(_thread.RLock):
+class Lock(_thread.RLock):  # type: ignore[misc]  # CPython's can be a base
     """A re-entrant lock. A child of fork finds it free if another thread held it: that thread is not in the child.
 
     `with` enters and leaves it in C: where a function of Python's did, Ctrl-C could come between taking the lock and the block

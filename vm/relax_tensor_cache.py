@@ -77,11 +77,12 @@ _FUNCTIONS: dict[str, Any] = {"load": load, "get": get, "update": update, "remov
 for _cache in ("ndarray_cache", "tensor_cache"):
     for _name, _function in _FUNCTIONS.items():
         builtin(_function, f"{_cache}.{_name}", contained=False)
-for _name, _function in {
+_OF_PARAMETERS: dict[str, Any] = {
     "param_array_from_cache": param_array,
     "param_array_from_cache_by_name": param_array_by_name,
     "param_module_from_cache": lambda prefix, count: param_module(param_array(prefix, count)),
     "param_module_from_cache_by_name": lambda names: param_module(param_array_by_name(names)),
     "param_array_from_cache_by_name_unpacked": lambda *names: param_array_by_name(names),
-}.items():
+}
+for _name, _function in _OF_PARAMETERS.items():
     builtin(_function, _name, contained=False)
