@@ -296,6 +296,11 @@ def test_jobs_of_other_threads_are_done_or_left_and_the_next_one_runs() -> None:
         aside.Job(lambda: 4).run(lambda: None)
 
     interrupt_everywhere(["vm/aside.py"], lambda: None, act, check)
+    for helper in gc.get_objects():  # one that was interrupted between two jobs waits for ever: other tests count them
+        if type(helper) is aside._Helper and helper not in aside._idle:
+            last = aside.Job(lambda: None)
+            last._is_abandoned = True
+            helper.jobs.put(last)
 
 
 def test_the_pool_is_left_to_the_next_call() -> None:
