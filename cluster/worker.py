@@ -9,12 +9,12 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 from multiprocessing.connection import Connection
 
 import msgpack
 
 from ..formats.errors import naming
+from ..formats.starting import Thread
 from .handle import Handle
 from .runner import Runner
 from .wire import Memory, encode_error, end_of, flatten, places, read, write
@@ -27,7 +27,7 @@ def main() -> None:
     slots: memory for a batch, memory for its result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the caller, who ends its workers
     connection, *descriptors = map(int, sys.argv[1:])
-    threading.Thread(target=_end_with_caller, daemon=True).start()
+    Thread(target=_end_with_caller, daemon=True).start()
     slots = [Memory(descriptor) for descriptor in descriptors]
     with contextlib.suppress(EOFError, OSError):  # the caller needs no more
         _serve(Connection(connection), list(zip(slots[::2], slots[1::2], strict=True)))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..formats.errors import BudgetExceededError, CompileBudgetError, CompileError
+from ..formats.starting import Thread
 
 _SAMPLE_SECONDS = 0.01  # between two looks at the memory that is in use: one takes some 10 us
 
@@ -125,7 +126,7 @@ def _sampling(bounds: _Bounds) -> Iterator[None]:
         while not ended.wait(_SAMPLE_SECONDS):
             _look(bounds)
 
-    thread = threading.Thread(target=look, name="treadle-memory", daemon=True)
+    thread = Thread(target=look, name="treadle-memory", daemon=True)
     thread.start()
     try:
         yield

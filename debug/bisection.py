@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..formats.terminal import showing
 from .comparison import DIFFERS, result_rows
 from .flow import Flow
 from .kernels import LeftOut
@@ -30,6 +31,7 @@ class Bisection:
     detail: str
     runs: int
 
+    @showing
     def __str__(self) -> str:
         return f"bisection ({self.runs} runs): {self.detail}"
 

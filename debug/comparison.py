@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..formats.calling import Suggesting, public, public_class
+from ..formats.terminal import showing
 from ..vm.hooks import Event
 from .flow import Flow, Step, spread
 from .references import Reference, Tensor, reference
@@ -104,6 +105,7 @@ class Comparison(Suggesting):
             table(("status", "means"), meanings),
         )
 
+    @showing
     def table(self, rows: int = _ROWS) -> str:
         """The verdict, then the rows: those around the first divergence if they are more than `rows`; 0 shows all."""
         lines = [self._verdict(), ""]

@@ -16,6 +16,7 @@ from ..formats.calling import public
 from ..formats.disassembly import dis
 from ..formats.executable import Executable
 from ..formats.sections import encode_definition
+from ..formats.terminal import showing
 from .subject import executable_of
 
 _DIGITS = 12  # of a digest, in the text
@@ -45,6 +46,7 @@ class Difference:
 
         return preformatted(str(self))
 
+    @showing
     def __str__(self) -> str:
         if self.same:
             return "the executables are the same: signatures, constants, primitives and instructions"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..formats.calling import Suggesting, public, public_class
+from ..formats.terminal import showing
 from ..vm.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .kernels import inside
@@ -35,6 +36,7 @@ class NonFinite(Suggesting):
     at: str = ""
     inherited: bool = False  # whether what it read held such numbers already: constants, or masks of infinities
 
+    @showing
     def __str__(self) -> str:
         counts = [f"{n} {what}" for n, what in ((self.nans, "NaN"), (self.infinities, "infinite")) if n]
         where = f"element {list(self.first)}" if self.first else "the element"

@@ -63,6 +63,17 @@ class Reference:
                 yield tensor
 
 
+def is_foreign(of: Subject, against: Any) -> bool:
+    """Whether `reference` hands a model to onnxruntime and to the package onnx, whose code in C++ is not Treadle's."""
+    if against in (_ONNXRUNTIME, None):
+        return of.is_onnx
+    from ..compiler import ir
+
+    if against == _REFERENCE or isinstance(against, (Executable, ir.Module)):
+        return False
+    return not (isinstance(against, (str, os.PathLike)) and is_executable(Path(against)))
+
+
 def reference(of: Subject, feeds: Mapping[str, np.ndarray], against: Any) -> Reference:
     """Runs `against`: "onnxruntime", "reference" (the operators' NumPy references), an executable, a model, or a file of either.
 

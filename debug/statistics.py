@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..formats.calling import Suggesting, public, public_class
+from ..formats.terminal import showing
 from ..vm.hooks import Event, InstrumentAction
 from .flow import Flow, Step
 from .subject import arguments, subject
@@ -83,6 +84,7 @@ class Stats(Suggesting):
         cells = [[str(each.bytes), each.type, f"{each.first}…{each.last}", each.node] for each in self.at_peak]
         return [["bytes", "type", "steps", "node"], *cells]
 
+    @showing
     def table(self, rows: int = 20) -> str:
         """The call in one line, then what is in use at the peak, the largest first."""
         lines = [repr(self)[8:-1], f"in use at the peak, kernel {self.peak_step + 1}:"]

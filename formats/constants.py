@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from . import limits, strings
 from .codec import Buffer
 from .dtypes import DType
-from .errors import FormatError, LimitError
+from .errors import ArgumentError, FormatError, LimitError
 from .mapped import is_private, owner, release
-from .types import TensorType
+from .types import TensorType, size_problem
 
 _LARGE = 16 << 20  # bytes
 _BLOCK_BYTES = 1 << 18  # half of L2, or less
@@ -24,6 +25,18 @@ def aligned(size: int) -> int:
 
 def constant_type(array: np.ndarray) -> TensorType:
     return TensorType(DType.of(array.dtype), array.shape)
+
+
+def check_replacements(old: Sequence[np.ndarray], new: Mapping[int, Any]) -> None:
+    """Raises ArgumentError for constants, by their places, that are of other types than those whose places they take: what a
+    verified program relies on is the type. Whoever replaces constants comes by here."""
+    for place, array in new.items():
+        if place not in range(len(old)):
+            raise ArgumentError(f"constant {place!r:.40}: expected a number below {len(old)}")
+        expected = constant_type(old[place])
+        got = constant_type(array) if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        if got != expected:
+            raise ArgumentError(f"constant {place}: expected {expected}, got {got}")
 
 
 def constant_bytes(array: np.ndarray) -> memoryview:
@@ -44,6 +57,27 @@ def constant_pieces(arrays: Iterable[np.ndarray]) -> list[Buffer]:
     return pieces
 
 
+def from_bytes(type_: TensorType, data: Buffer | np.ndarray) -> np.ndarray:
+    """The tensor whose elements, little-endian, are these bytes, where they lie if they can stay there.
+
+    Bytes of files and messages become tensors by this function alone. Raises FormatError for a string tensor, since its elements
+    are numbers of this process's texts and a file has texts, for a shape that cannot be, and for another number of bytes.
+    """
+    if type_.dtype.is_string:
+        raise FormatError(f"a {type_} cannot be made of bytes: a file has its texts, not numbers of them")
+    if problem := size_problem(type_) or ("" if type_.is_static else "has an unknown size"):
+        raise LimitError(f"a tensor {type_} {problem}")
+    flat = data if isinstance(data, np.ndarray) else _flat(data)
+    if flat.nbytes != type_.nbytes:
+        raise FormatError(f"a tensor {type_} has {type_.nbytes} bytes, got {flat.nbytes}")
+    elements = flat.view(type_.dtype.numpy.newbyteorder("<"))
+    return elements.astype(type_.dtype.numpy, copy=False).reshape(type_.shape)  # type: ignore[arg-type]
+
+
+def _flat(data: Buffer) -> np.ndarray:
+    return np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+
+
 def split_constants(types: Iterable[TensorType], data: Buffer, texts: np.ndarray = strings.NONE) -> list[np.ndarray]:
     """Read-only arrays on `data`, not copied unless it lies at an odd address; those of texts are made of places in a list of
     them, whose numbers are `texts`. Raises FormatError when sizes disagree."""
@@ -57,9 +91,8 @@ def split_constants(types: Iterable[TensorType], data: Buffer, texts: np.ndarray
     flat = _aligned_bytes(data)
     arrays, start = [], 0
     for number, type_ in enumerate(types):
-        elements = flat[start : start + type_.nbytes].view(type_.dtype.numpy.newbyteorder("<"))
-        native = elements.astype(type_.dtype.numpy, copy=False)
-        array = native.reshape(type_.shape)  # type: ignore[arg-type]
+        as_stored = TensorType(DType.uint64, type_.shape) if type_.dtype.is_string else type_
+        array = from_bytes(as_stored, flat[start : start + type_.nbytes])
         if type_.dtype.is_string:
             array = aligned_copy(strings.from_indices(array, texts, f"constant {number}"))
         array.flags.writeable = False
@@ -69,7 +102,7 @@ def split_constants(types: Iterable[TensorType], data: Buffer, texts: np.ndarray
 
 
 def _aligned_bytes(data: Buffer) -> np.ndarray:
-    flat = np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+    flat = _flat(data)
     if flat.ctypes.data % limits.ALIGNMENT and len(flat):
         copy = aligned_empty(len(flat))
         copy[:] = flat
@@ -142,6 +175,8 @@ def gather(arrays: list[np.ndarray], moved: Callable[[int, np.ndarray], object])
 def check_constant_type(number: int, type_: TensorType) -> None:
     if not type_.is_static:
         raise FormatError(f"constant {number} is a {type_}; its shape must be known", section="constant_index")
+    if problem := size_problem(type_):
+        raise LimitError(f"constant {number}, a {type_}, {problem}", section="constant_index")
     if type_.nbytes > limits.CONSTANT_BYTES:
         message = (
             f"constant {number}, a {type_}, takes {type_.nbytes} bytes; at most {limits.CONSTANT_BYTES} are allowed"

@@ -38,6 +38,7 @@ from .codec import Buffer, Integer, Scalar, Sequence, Text, row
 from .constants import aligned, aligned_empty
 from .errors import ArgumentError, ChecksumError, FileError, FormatError, LimitError, VersionError
 from .mapped import read_once
+from .starting import Thread
 
 MAGIC = b"\x89TRDL\r\n\x1a"
 FORMAT_VERSION = 1
@@ -155,7 +156,7 @@ def write_behind(file: BinaryIO, parts: Iterable[Buffer]) -> None:
         for part in parts:
             settle()
             try:
-                writing = threading.Thread(target=write, args=(part,))
+                writing = Thread(target=write, args=(part,))
                 writing.start()
             except RuntimeError:  # the system starts no thread, or Python ends: this one writes
                 writing = None

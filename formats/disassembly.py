@@ -19,6 +19,7 @@ from .isa import BY_NAME, Field, Kind, Operation
 from .names import near
 from .notation import print_name, print_result_names, print_type
 from .program import Function, Program
+from .terminal import showing
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -43,6 +44,7 @@ class Instruction(NamedTuple):
         """The offset that it may jump to."""
         return self.argval.get("label")
 
+    @showing
     def __str__(self) -> str:
         mark = ">>" if self.is_jump_target else "  "
         text = f"{mark} {self.offset:5}  {self.opname:15} {self.argrepr}"
@@ -54,6 +56,7 @@ class Listing(tuple[Instruction, ...]):
 
     __slots__ = ()
 
+    @showing
     def __str__(self) -> str:
         parts = [
             f"@{name}\n" + "\n".join(map(str, instructions))

@@ -8,6 +8,7 @@ An element of a string tensor is the number of a text (`strings.py`): memory, fi
 that are about texts, and users, see these.
 """
 
+import os
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -48,6 +49,11 @@ class _Row:
     format: FloatFormat | None = None  # of a type that NumPy lacks
 
 
+# The numbers of texts are this process's own. No .npy file, buffer, pickle or array interface can name this field, so that an
+# array that has it was made here, by `strings.py`.
+_TEXT_FIELD = f"text_{os.urandom(8).hex()}"
+
+
 class DType(Enum, metaclass=Choices):
     """The element type of a tensor. `DType.float32.name` is "float32", also NumPy's or ml_dtypes' name for it.
 
@@ -85,7 +91,7 @@ class DType(Enum, metaclass=Choices):
     string = _Row(24, "string", 64, 8, "BYTES")
 
     def __init__(self, row: _Row) -> None:
-        self._numpy: np.dtype | None = np.dtype([("text", np.uint64)]) if row.kind == "string" else None
+        self._numpy: np.dtype | None = np.dtype([(_TEXT_FIELD, np.uint64)]) if row.kind == "string" else None
         if row.format is None and row.bits >= 8 and row.kind != "string":
             self._numpy = np.dtype(row.kind if row.kind == "bool" else f"{row.kind}{row.bits}")
         self._is_numpys = self._numpy is not None and row.kind != "string"

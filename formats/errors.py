@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from .terminal import shown
+
 
 class TreadleError(Exception):
     """The base of every error that Treadle raises on purpose.
@@ -28,7 +30,7 @@ class TreadleError(Exception):
         section: str | None = None,
         offset: int | None = None,
     ) -> None:
-        self.message = message
+        self.message = message = shown(message)  # it may hold names of a file's
         self.node, self.function, self.instruction = node, function, instruction
         self.section, self.offset = section, offset
         places = [

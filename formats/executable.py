@@ -115,6 +115,11 @@ class Executable(Suggesting):
         return self._weights
 
     @property
+    def from_file(self) -> bool:
+        """Whether `load` made it: then it reaches no function of this process but those that it is handed."""
+        return self._container is not None
+
+    @property
     def trust_native(self) -> bool:
         """Whether the caller of `load` vouched for the native code in the file."""
         return self._trust_native

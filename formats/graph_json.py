@@ -114,12 +114,12 @@ class Graph:
 
 
 def dtype_of(text: str, entry: int = 0) -> DType:
-    """The element type that an entry's `dltype` names. Raises DTypeError."""
-    try:
-        return DType.bool if text == "uint1" else DType[text]
-    except KeyError:
-        known = ", ".join(dtype.name for dtype in DType)
-        raise DTypeError(f"graph JSON: entry {entry} has elements of type {_show(text)}; Treadle has {known}") from None
+    """The element type that an entry's `dltype` names; graphs have no texts. Raises DTypeError."""
+    found = DType.bool if text == "uint1" else DType.__members__.get(text)
+    if found is None or found.is_string:  # what lies in a graph's memory is nobody's text
+        known = ", ".join(dtype.name for dtype in DType if not dtype.is_string)
+        raise DTypeError(f"graph JSON: entry {entry} has elements of type {_show(text)}; a graph may have {known}")
+    return found
 
 
 # ---- reading ----

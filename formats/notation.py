@@ -24,7 +24,7 @@ from .errors import FormatError, ParseError
 from .names import NAME, near
 from .primitive import AttributeValue
 from .strings import to_numbers, to_texts
-from .types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type
+from .types import UNKNOWN, DataType, FunctionType, ShapeDim, TensorType, TupleType, Type, size_problem
 
 T = TypeVar("T")
 
@@ -377,6 +377,8 @@ def scan_tensor(scanner: Scanner, type_: TensorType) -> np.ndarray:
     """The inverse of `print_tensor`. Also takes integers for floats. Raises ParseError when the shape does not fit."""
     shape: tuple[int, ...] = type_.shape  # type: ignore[assignment]
     dtype = type_.dtype
+    if problem := size_problem(type_):
+        scanner.fail(f"a tensor {type_} {problem}")
     if 0 in shape:
         scanner.expect("[")
         scanner.expect("]")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .calling import public
+from .terminal import shown
 
 WIDTH = 200  # characters of a line
 _FEW = 4  # elements of a list that are shown
@@ -19,9 +20,13 @@ _NAME = 40  # characters of a name, and of whatever else stands within another o
 
 
 class Words(str):
-    """A text that is an attribute here and a method elsewhere, as `stats` of TVM's executables: called, it is itself."""
+    """A text for people that is an attribute here and a method elsewhere, as `stats` of TVM's executables: called, it is
+    itself."""
 
     __slots__ = ()
+
+    def __new__(cls, text: str) -> Words:
+        return super().__new__(cls, shown(text))
 
     @public
     def __call__(self) -> Words:
@@ -64,6 +69,6 @@ def brief(value: Any) -> str:
 
 def cut(text: str, width: int = WIDTH) -> str:
     """The text in one line, its end left out where it is longer."""
-    line = " ".join(text.split())
+    line = shown(" ".join(text.split()))
     end = "…>" if line.endswith(">") and width == WIDTH else "…"
     return line if len(line) <= width else line[: width - len(end)] + end

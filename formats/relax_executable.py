@@ -113,7 +113,7 @@ class _Reader(ExecutableReader):
         code = self._code(len(rows), len(constants))
         if self.left:
             raise self.error(f"{self.left} bytes are behind the code")
-        return RelaxProgram(self._functions(rows, code), constants)
+        return RelaxProgram(self._functions(rows, code), constants, from_file=True)
 
     # ---- sections ----
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Union
 
 from . import limits
 from .errors import VerificationError
+from .terminal import showing
 
 VOID = 1 << 54  # the register that is None, and forgets what it is given
 MACHINE = VOID + 1  # the register that is the machine
@@ -83,6 +84,9 @@ class RelaxProgram:
 
     functions: tuple[RelaxFunction, ...]
     constants: tuple[Any, ...]
+    from_file: bool = field(
+        default=False, compare=False
+    )  # it calls by name what it was handed, and no registered function
 
     def own(self) -> Iterator[RelaxFunction]:
         """The functions that have instructions."""
@@ -96,6 +100,7 @@ def _register(number: int) -> str:
     return {VOID: "%void", MACHINE: "%vm"}.get(number, f"%{number}")
 
 
+@showing
 def as_text(program: RelaxProgram) -> str:
     """The program as the Relax VM prints it."""
     text = []
@@ -131,6 +136,7 @@ def _operand(program: RelaxProgram, operand: Operand) -> str:
     return f"f[{program.functions[operand.value].name}]"
 
 
+@showing
 def statistics(program: RelaxProgram) -> str:
     """What the program consists of, as the Relax VM prints it."""
     constants = ", ".join(map(_constant, program.constants))

@@ -27,6 +27,7 @@ import numpy as np
 from . import limits, tvm_files
 from .codec import Buffer
 from .errors import LimitError, VersionError
+from .terminal import showing
 from .tvm_files import ExecutableReader
 
 _U64, _U32, _I32 = struct.Struct("<Q"), struct.Struct("<I"), struct.Struct("<i")
@@ -137,6 +138,7 @@ class RelayExecutable:
     functions: tuple[Function, ...]  # by number
 
     @property
+    @showing
     def bytecode(self) -> str:
         """The code as TVM prints it."""
         return "".join(f"{line}\n" for number in range(len(self.functions)) for line in _function_text(self, number))

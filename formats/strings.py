@@ -4,6 +4,10 @@ Numbers are those of the process: one text has one number as long as anybody hol
 kernels too, and a number is never given to another text. `Texts` holds the texts that one call, or one program, has met; when it
 is gone, so are those that nobody else holds. Zeroed memory is a tensor of empty texts. Neither files nor what the verifier lets
 through have a number that no text has; it would be an error where somebody asks for its text.
+
+Ctrl-C, and the exception that ends abandoned work, may come between any two bytecodes. So the tables change in steps of one
+operation of C each, in an order in which a text that is held is known at any time. All that an interrupt may cost is that a text
+is never forgotten.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -71,10 +76,12 @@ class Texts:
                     if number is None or (number and number not in held):
                         nbytes += _OVERHEAD + _size(text)
                         if number is None:
-                            number = _last = _last + 1
-                            _numbers[text], _texts[number] = number, text
+                            _last += 1
+                            number = _last
+                            _texts[number] = text  # before anybody can find its number
+                            _numbers[text] = number
                         else:
-                            _others[number] = _others.get(number, 0) + 1
+                            _others[number] = _others.get(number, 0) + 1  # before it is held
                         held.add(number)
                     found.append(number)
             finally:
@@ -120,13 +127,15 @@ def _forget(most: int) -> None:
         held = _gone[0]
         while held and most > 0:
             most -= 1
-            number = held.pop()
-            if number not in _others:
-                del _numbers[_texts.pop(number)]
-            elif _others[number] == 1:
+            number = held.pop()  # first: it is let go of once at most
+            count = _others.get(number, 0)
+            if count > 1:
+                _others[number] = count - 1
+            elif count:
                 del _others[number]
             else:
-                _others[number] -= 1
+                del _numbers[_texts[number]]  # before its number is unknown
+                del _texts[number]
         if not held:
             _gone.popleft()
 
@@ -163,23 +172,23 @@ def _size(text: str) -> int:
 
 PERMANENT = Texts()  # texts of constants, and of whoever says nothing else
 
-_current = threading.local()
+_holder: ContextVar[Texts] = ContextVar("holder", default=PERMANENT)
 
 
 @contextmanager
 def held_by(texts: Texts) -> Iterator[None]:
     """Texts that operators make meanwhile, in this thread, are held by that one."""
     before = holder()
-    _current.texts = texts
     try:
+        _holder.set(texts)
         yield
     finally:
-        _current.texts = before
+        _holder.set(before)
 
 
 def holder() -> Texts:
     """Who holds the texts that are made now."""
-    return getattr(_current, "texts", PERMANENT)
+    return _holder.get()
 
 
 def is_text(array: np.ndarray) -> bool:

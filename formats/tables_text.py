@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from . import limits, notation
-from .constants import constant_bytes, constant_type
+from .constants import constant_bytes, constant_type, from_bytes
 from .constants_file import ConstantsFile, add_constants, beside, constant_key
 from .dtypes import DType
 from .errors import FormatError
 from .notation import Scanner, print_name, quote
 from .primitive import Primitive, PrimitiveDefinition, PrimitiveNode
-from .types import TensorType
+from .types import TensorType, size_problem
 
 INLINE_ELEMENTS = 64  # constants of more are written as base64, or in a file
 ELIDED = "elided"
@@ -56,6 +56,8 @@ class TableParser:
         type_ = notation.scan_tensor_type(scanner)
         if not type_.is_static or type_.nbytes > limits.CONSTANT_BYTES:
             scanner.fail(f"a constant's shape must be known and of moderate size, not {type_}", start)
+        if problem := size_problem(type_):
+            scanner.fail(f"a constant {type_} {problem}", start)
         scanner.expect("=")
         array = self.elements(type_)
         array.flags.writeable = False
@@ -68,8 +70,7 @@ class TableParser:
             return notation.scan_tensor(scanner, type_)
         if scanner.accept_word("base64"):
             data = notation.scan_base64(scanner, type_.nbytes)
-            little = np.frombuffer(data, type_.dtype.numpy.newbyteorder("<"))
-            return little.astype(type_.dtype.numpy).reshape(type_.shape)  # type: ignore[arg-type]
+            return from_bytes(type_, data).copy()
         if scanner.accept_word("file"):
             return self.shared_constant(type_, start)
         if scanner.accept_word(ELIDED):

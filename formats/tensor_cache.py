@@ -8,7 +8,6 @@ without sharing bytes, so that what is read takes no more memory than the files 
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from hashlib import md5
@@ -18,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from . import limits
+from .constants import from_bytes
 from .container import named, open_mapped
 from .dtypes import DType
 from .errors import FileError, FormatError
+from .types import TensorType
 
 INDEX = ("tensor-cache.json", "ndarray-cache.json")  # the names of the index, the newest first
 SHARD_BYTES = 32 << 20  # of one shard, unless a tensor is larger
@@ -123,15 +124,18 @@ def _tensor(record: dict[str, Any], data: memoryview, where: str) -> tuple[str, 
         raise FormatError(f"{place}: {shape!r} is no shape")
     if str(record.get("dtype")) not in DType.__members__:
         raise FormatError(f"{place}: {record.get('dtype')!r} is no element type")
-    dtype = DType[str(record["dtype"])].numpy
-    is_short = record.get("format") == AS_BFLOAT16 and dtype == np.float32
+    dtype = DType[str(record["dtype"])]
+    is_short = record.get("format") == AS_BFLOAT16 and dtype is DType.float32
     if not is_short and record.get("format") not in (RAW, AS_BFLOAT16):
         raise FormatError(f"{place}: {record.get('format')!r} is no format; expected {RAW} or {AS_BFLOAT16}")
-    stored = np.dtype(np.uint16) if is_short else dtype
-    size = math.prod(sizes) * stored.itemsize
+    stored = TensorType(DType.uint16 if is_short else dtype, tuple(sizes))
+    size = stored.nbytes
     if type(offset) is not int or not 0 <= offset <= len(data) - size or record.get("nbytes") != size:
         raise FormatError(f"{place}: {size} bytes at {offset!r} do not lie in a shard of {len(data)}")
-    array = np.frombuffer(data[offset : offset + size], stored).reshape(sizes)
+    try:
+        array = from_bytes(stored, data[offset : offset + size])
+    except FormatError as error:
+        raise type(error)(f"{place}: {error.message}") from None
     return name, of_bfloat16(array) if is_short else array.copy()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .constants import constant_bytes, constant_type
+from .constants import constant_bytes, constant_type, from_bytes
 from .errors import FormatError
 from .primitive import PrimitiveNode
 from .types import TensorType
@@ -43,14 +43,12 @@ class WeightTable:
         return len(self.weights)
 
     def is_like(self, other: WeightTable) -> bool:
-        """Whether constants of the one are in the places of the other's, and made in the same way of the same weights."""
+        """Whether constants of the one are in the places of the other's, and made in the same way of the same weights, to the
+        bit. It says what two tables mean; memory is safe by `constants.check_replacements`."""
         mine, others = (self.weights, self.nodes, self.constants), (other.weights, other.nodes, other.constants)
-        literals = zip(self.literals, other.literals, strict=False)
-        return (
-            len(self) > 0
-            and mine == others
-            and all(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for a, b in literals)
-        )
+        if not len(self) or mine != others or self.values != other.values:
+            return False
+        return all(constant_bytes(a) == constant_bytes(b) for a, b in zip(self.literals, other.literals, strict=True))
 
     @property
     def values(self) -> tuple[TensorType, ...]:
@@ -67,10 +65,10 @@ def digest(array: np.ndarray) -> str:
 
 def literal(type_: TensorType, elements: bytes) -> np.ndarray:
     """The tensor of these elements, little-endian. Raises FormatError."""
-    if not type_.is_static or type_.nbytes != len(elements):
-        raise FormatError(f"a literal {type_} has {len(elements)} bytes", section=SECTION)
-    array = np.frombuffer(elements, type_.dtype.numpy.newbyteorder("<")).astype(type_.dtype.numpy, copy=False)
-    return array.reshape(type_.shape)  # type: ignore[arg-type]
+    try:
+        return from_bytes(type_, elements)
+    except FormatError as error:
+        raise type(error)(f"a literal: {error.message}", section=SECTION) from None
 
 
 def check(table: WeightTable, constants: Sequence[TensorType]) -> None:
@@ -86,6 +84,8 @@ def check(table: WeightTable, constants: Sequence[TensorType]) -> None:
             )
         known += len(node.results)
     values = table.values
+    if texts := next((type_ for type_ in values if type_.dtype.is_string), None):
+        raise FormatError(f"a value is a {texts}: weights are numbers", section=SECTION)
     places = [place for place, _ in table.constants]
     if places != sorted(set(places)):
         raise FormatError("the places of constants are not in order, each once", section=SECTION)

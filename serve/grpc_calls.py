@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from ..formats.starting import Thread
 from .errors import BadRequestError, OverloadedError, ServeError, let_go
 from .http_body import MOST_INFLATED, Room, decompressed
 
@@ -95,7 +96,7 @@ class Calls:
 
     def start(self) -> None:
         """Watches, in a thread of its own, until `stop`."""
-        threading.Thread(target=self._watch, name="treadle-grpc-calls", daemon=True).start()
+        Thread(target=self._watch, name="treadle-grpc-calls", daemon=True).start()
 
     def stop(self) -> None:
         """Ends the watching."""

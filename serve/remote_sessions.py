@@ -18,6 +18,7 @@ import numpy as np
 from ..formats.constants import aligned_copy
 from ..formats.errors import ArgumentError, RemoteError, RemoteLimitError
 from ..formats.executable import Executable
+from ..formats.starting import Thread
 from ..vm.budgets import CancelToken
 from ..vm.device import cpu
 from ..vm.heap_size import heap_bytes
@@ -294,7 +295,7 @@ class Sessions:
         self._sessions: dict[bytes, Session] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        threading.Thread(target=self._sweep, name="treadle-sessions", daemon=True).start()
+        Thread(target=self._sweep, name="treadle-sessions", daemon=True).start()
 
     def __len__(self) -> int:
         return len(self._sessions)

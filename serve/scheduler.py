@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from ..formats.starting import Thread
 from ..vm.processors import allowed_count
 from .errors import LOG, OverloadedError, UnavailableError
 
@@ -141,7 +142,7 @@ class Scheduler:
         if self._idle:
             self._changed.notify()
         elif self._threads == self._busy and any(map(self._may_start, self._lines)):
-            thread = threading.Thread(target=self._serve, name="treadle-serve", daemon=True)
+            thread = Thread(target=self._serve, name="treadle-serve", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # the system has no thread for us: those that there are will do it

@@ -22,6 +22,7 @@ from typing import IO, Any
 import uvicorn
 
 from ..formats.errors import ArgumentError, FileError
+from ..formats.starting import Thread
 from .access import AccessLog, Tokens
 from .config import ModelConfig
 from .descriptors import most_connections
@@ -110,7 +111,7 @@ class Server:
         if not self._load():
             return
         self._start_grpc()
-        follower = threading.Thread(target=self._follow, name="treadle-folder", daemon=True)
+        follower = Thread(target=self._follow, name="treadle-folder", daemon=True)
         follower.start()
         try:
             if self.config.http_port is None:
@@ -133,7 +134,7 @@ class Server:
             else:
                 loading.set_result(None)
 
-        threading.Thread(target=load, name="treadle-loading", daemon=True).start()
+        Thread(target=load, name="treadle-loading", daemon=True).start()
         while not self._stopping.is_set():
             with contextlib.suppress(concurrent.futures.TimeoutError):
                 loading.result(_LOOK_SECONDS)

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from ..formats.errors import (
     BudgetExceededError,
@@ -25,6 +25,7 @@ from ..formats.errors import (
     UnknownOperatorError,
     UnsupportedOperatorError,
 )
+from ..formats.terminal import Shown, showing
 
 OK, MISMATCH, USAGE, INVALID, FAILED, EXHAUSTED = range(6)
 
@@ -47,9 +48,10 @@ _PACKAGES = {"onnx": "treadle[onnx]", "safetensors": "treadle[safetensors]"}  # 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit code."""
+    """Runs the command and gives its exit code. What it prints holds names of files' from anywhere, which are shown."""
     try:
-        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+        with contextlib.redirect_stdout(cast(TextIO, Shown(sys.stdout))):
+            code = _run(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()  # a reader that has gone is met here, not when the process ends
         return code
     except KeyboardInterrupt:
@@ -140,6 +142,7 @@ def exit_code(error: Exception) -> int:
     return INVALID if isinstance(error, (FormatError, CompileError)) else FAILED
 
 
+@showing
 def _message(error: Exception) -> str:
     """One line; a mistake in a text keeps the line that it is in, and the caret."""
     if isinstance(error, ParseError):

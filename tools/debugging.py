@@ -98,6 +98,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def compare_command(options: argparse.Namespace) -> int:
     from ..debug.comparison import compare, compare_with
+    from ..debug.references import is_foreign
 
     if Path(options.model).is_dir():
         from ..debug.case import load_case
@@ -107,10 +108,17 @@ def compare_command(options: argparse.Namespace) -> int:
         report = compare_with(Subject(executable, None, function), feeds, wanted, options.tolerance)
         return _told(report, options)
     of, values = prepare(options)
+    against = _against(options.against)
+    if is_foreign(of, against):
+        print(
+            "the model goes to onnxruntime, which promises nothing of hostile files: trust it, or take --against reference",
+            file=sys.stderr,
+            flush=True,
+        )
     report = compare(
         of,
         values,
-        _against(options.against),
+        against,
         function=options.function,
         tolerance=options.tolerance,
         bisect=options.bisect,

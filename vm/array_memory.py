@@ -72,26 +72,28 @@ _accounts: list[Account] = []  # that nobody uses now; arrays that were made on 
 def bounded(most: int) -> Iterator[Account]:
     """Arrays that this thread makes meanwhile, and what it pays for, have no more than so many bytes together. Arrays are not
     counted where NumPy cannot be told."""
-    set_handler = handler_setter()
+    functions = handler_functions()
     with _lock:
         free = next((each for each in _accounts if not each.words[ARRAYS.USED]), None)
         if free is not None:
             _accounts.remove(free)
     account = free or Account()
     account.words[ARRAYS.MOST], account.words[ARRAYS.REFUSED] = most, 0
-    before = None if set_handler is None else set_handler(account.capsule)
+    before = None if functions is None else functions[0]()
     try:
+        if functions is not None:
+            functions[1](account.capsule)
         yield account
     finally:
-        if set_handler is not None:
-            set_handler(before)
+        if functions is not None:
+            functions[1](before)
         with _lock:
             _accounts.append(account)
 
 
 @once
-def handler_setter() -> Any:
-    """NumPy's function that sets the handler and gives the one before; None where it is not what we know."""
+def handler_functions() -> tuple[Any, Any] | None:
+    """NumPy's functions that give and set the handler of the current context; None where they are not what we know."""
     table = numpy_functions()
     if not table:
         return None
@@ -99,4 +101,4 @@ def handler_setter() -> Any:
     set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(word(table, _SET_HANDLER))
     is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
     valid = is_valid(("PyCapsule_IsValid", ctypes.pythonapi))
-    return set_handler if valid(get(), _CAPSULE) else None
+    return (get, set_handler) if valid(get(), _CAPSULE) else None

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..formats.errors import ExecutionError
+from ..formats.starting import Thread
 from .once import Lock
 
 MOST_LEFT = 16  # jobs of a process that nobody waits for, from which on no other begins; those that run then may still join them
@@ -130,7 +131,7 @@ class _Helper:
 
     def __init__(self) -> None:
         self.jobs: SimpleQueue[Job] = SimpleQueue()
-        threading.Thread(target=self._run, name="treadle-host", daemon=True).start()
+        Thread(target=self._run, name="treadle-host", daemon=True).start()
 
     def _run(self) -> None:
         while self.jobs.get().do():

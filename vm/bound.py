@@ -38,9 +38,14 @@ def bind(
     """
     image = calls.image
     function = image.program.functions[number]
+    if len(arguments) != len(function.param_names):
+        raise ArgumentError(
+            f"{function.name}: a bound call needs an array for each of its parameters "
+            f"({', '.join(function.param_names) or 'none'}), got {len(arguments)}"
+        )
     words = np.zeros((max(1, len(arguments)), 2), np.int64)
     for row, array, type_, name, escapes in zip(
-        words, arguments, function.type.params, function.param_names, image.escaping[number], strict=False
+        words, arguments, function.type.params, function.param_names, image.escaping[number], strict=True
     ):
         _check(f"{function.name}({name})", array, type_)
         if escapes:

@@ -99,6 +99,7 @@ class Calls(InProcess):
             if context not in idle:  # it keeps what it may have seen; stopped, it comes by `_leave` when it ends
                 context.constants.append(old)
                 context.stop()
+        self.image.forget_replaced()
         self._idle.extend(idle)
 
     # ---- any call ----

@@ -1,6 +1,6 @@
 """The dispatch loop: executes a program until it returns or traps.
 
-One native function over flat memory (`vm/layout.py`), compiled by Numba once a machine and kept as object code (`vm/core.py`).
+One native function over flat memory (`vm/layout.py`), compiled with what it calls by `vm/words.py` and kept as object code (`vm/core.py`).
 It trusts the verifier: fields are in range and registers hold values of the types that instructions need. What only a run
 can tell (sizes, tags, shapes, divisors) is checked here, before anything is done: an instruction that traps has had no effect,
 and the program counter stands on it.
@@ -12,7 +12,6 @@ from .arrays import bind_array, pin_array, unpin_arrays
 from .convention import STOP_WORD, STOPPED
 from .heap import (
     REGISTER,
-    count_elements,
     described,
     extend,
     item_shift,
@@ -87,12 +86,17 @@ def next_list(at):
     return at + WORD + WORD * load(at, 0)
 
 
-def measure(shape, ints):
-    """The number of elements of the shape that the d list at `shape` gives, -1 if it is none."""
-    count = 1
+def measure(shape, ints, shift):
+    """The bytes of a tensor of the shape that the d list at `shape` gives, of elements of 1 << shift bytes; -1 if there is none.
+    A zero counts as 1 for that, as in `size_problem`: strides are products of the others."""
+    size, is_empty = 1 << shift, 0
     for k in range(load(shape, 0)):
-        count = extend(count, operand(load(shape, 1 + k), ints))
-    return count
+        dimension = operand(load(shape, 1 + k), ints)
+        if dimension == 0:
+            is_empty = 1
+        else:
+            size = extend(size, dimension)
+    return 0 if is_empty != 0 and size > 0 else size
 
 
 def write_shape(tensor, shape, ints):
@@ -165,10 +169,10 @@ def arithmetic(opcode, a, b):
 
 def new_dynamic(context, dtype, shape, ints):
     """A tensor of the shape of the d list at `shape`, or a negative trap."""
-    count = extend(measure(shape, ints), 1 << item_shift(dtype))
-    if count < 0:
+    size = measure(shape, ints, item_shift(dtype))
+    if size < 0:
         return -TRAP.SIZE
-    tensor = new_tensor(context, dtype, load(shape, 0), count)
+    tensor = new_tensor(context, dtype, load(shape, 0), size)
     if tensor > 0:
         write_shape(tensor, shape, ints)
     return tensor
@@ -176,7 +180,7 @@ def new_dynamic(context, dtype, shape, ints):
 
 def new_in_storage(context, storage, offset, dtype, shape, ints):
     """A tensor in a storage's memory, or a negative trap."""
-    size = extend(measure(shape, ints), 1 << item_shift(dtype))
+    size = measure(shape, ints, item_shift(dtype))
     if size < 0:
         return -TRAP.SIZE
     if offset < 0 or offset & 63 != 0 or offset > load(described(storage), OBJECT.ITEMS) - size:
@@ -192,7 +196,7 @@ def new_in_storage(context, storage, offset, dtype, shape, ints):
 def new_reshaped(context, data, source, shape, ints):
     """A view of a tensor's elements in another shape, or a negative trap."""
     model = described(source)
-    if measure(shape, ints) != count_elements(model):
+    if measure(shape, ints, item_shift(load(model, OBJECT.TAG))) != size_of(model):
         return -TRAP.RESHAPE
     owner = load(model, OBJECT.OWNER)  # straight to who holds the elements: chains of views stay short
     if owner == 0:

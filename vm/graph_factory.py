@@ -29,7 +29,7 @@ from .graph_weights import GraphWeights
 from .module import Module
 from .module_export import EXECUTABLE
 from .module_kinds import ExecutableModule, KernelModule
-from .registry import PackedFunc, get_global_func
+from .registry import PackedFunc
 from .tensor import Tensor
 
 
@@ -167,8 +167,11 @@ class GraphFactory(Module):
         )
 
     def _options(self) -> dict[str, Any]:
-        options = {"find": find_function(None), "params": self.arrays, "tensor": type(self).tensor}
+        options = {"find": self._find_function, "params": self.arrays, "tensor": type(self).tensor}
         return {**options, "weights": self._weights}
+
+    def _find_function(self, name: str) -> Callable[..., Any] | None:
+        return _uncrossed(self.imported_function(name))
 
     def function_names(self) -> list[str]:
         return [self.libmod_name, *_FUNCTIONS]
@@ -216,8 +219,8 @@ def weights_of(module: Any) -> GraphWeights | None:
 
 
 def find_function(module: Any) -> Find:
-    """Finds functions by name: those of a module or of those that it imports, or of whatever has functions by name; then those
-    that are registered."""
+    """Finds the functions that a graph calls by name: those of a module or of those that it imports, or of whatever has functions
+    by name. A graph may be a file's: nothing registered is looked at; `system_lib()` is a module of what is."""
 
     def look(name: str) -> Any:
         try:
@@ -227,10 +230,11 @@ def find_function(module: Any) -> Find:
                 return module[name]
         except (AttributeError, KeyError):  # it has no such function
             pass
-        return get_global_func(name, allow_missing=True)
+        return None
 
-    def find(name: str) -> Callable[..., Any] | None:
-        found = look(name)
-        return found.function if isinstance(found, PackedFunc) else found  # tensors cross no border on the way
+    return lambda name: _uncrossed(look(name))
 
-    return find
+
+def _uncrossed(function: Any) -> Any:
+    """A function whose tensors cross no border on the way."""
+    return function.function if isinstance(function, PackedFunc) else function

@@ -79,8 +79,8 @@ def _check_functions(graph: Graph, known: Collection[str]) -> None:
     if lost := [name for name in missing if name not in known]:
         names = ", ".join(repr(name[:60]) for name in lost[:20]) + (" …" if len(lost) > 20 else "")
         raise UnknownFunctionError(
-            f"graph JSON: no such function in module: {names}; a function is a primitive of the executable, or one that is "
-            "registered with register_func"
+            f"graph JSON: no such function in module: {names}; a function is a primitive of the executable, or one of "
+            "the module or mapping handed over with the graph, system_lib() being that of registered ones"
         )
 
 

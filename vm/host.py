@@ -7,6 +7,7 @@ may depend on the elements.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -202,7 +203,9 @@ def _evaluate(
         if call.number not in evaluators:
             evaluators[call.number] = library.compiler().evaluator(call.definition)
         inflates = context.clock.may_end and getattr(evaluators[call.number], "inflates", False)
-        results = _aside(context, evaluate) if is_long or inflates else evaluate()
+        # in a context of its own: whatever ends it, NumPy's handler for memory and the holder of texts are as they were
+        copied = contextvars.copy_context()
+        results = _aside(context, lambda: copied.run(evaluate)) if is_long or inflates else copied.run(evaluate)
     except (BudgetExceededError, CancelledError):
         raise
     except Exception as failure:

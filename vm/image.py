@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..formats.bytecode import Decoded, function_words, jump_target, scan
+from ..formats.constants import check_replacements
 from ..formats.dtypes import DType
+from ..formats.errors import ArgumentError
 from ..formats.host_values import form_of
 from ..formats.isa import Kind, Role, with_role
 from ..formats.limits import ALIGNMENT
@@ -49,9 +51,11 @@ class Image(InProcess):
         self.types.finish()
         self._relocate(arrays)
         self.functions = self._function_words(verified)
-        self.constants, self._constant_objects = _constant_words(program)
+        self._constant_block, self.constants = _constant_words(program)
         self.arrays = tuple(program.constants)  # whose elements the constants are
-        self._pins = [pinned(constant) for constant in program.constants]
+        self._held = [
+            (self.arrays, [pinned(constant) for constant in program.constants])
+        ]  # all that the block may refer to
         self._statics = [np.array(primitive.words, np.int64) for primitive in primitives]
         self.primitives = self._primitive_words(primitives)
         self.scratch_bytes = max((primitive.scratch_bytes for primitive in primitives), default=0)
@@ -128,16 +132,31 @@ class Image(InProcess):
         return words
 
     def replace_constants(self, arrays: Mapping[int, np.ndarray]) -> None:
-        """Other elements for some constants, of the same types; aligned, read-only. A call that runs may have seen old ones,
-        which the caller keeps alive until it ends."""
+        """Other elements for some constants; aligned, read-only. A call that runs may have seen old ones, which stay until
+        `forget_replaced`. Raises ArgumentError for one of another type or layout; then none is replaced."""
+        check_replacements(self.arrays, arrays)
+        for place, array in arrays.items():
+            if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+                raise ArgumentError(
+                    f"constant {place}: expected elements in C order, aligned, in this system's byte order"
+                )
         everything = list(self.arrays)
         for place, array in arrays.items():
             everything[place] = array
-            object_at = (int(self.constants[place, 1]) - 1 - self._constant_objects.ctypes.data) // WORD
-            self._pins[place] = pinned(array)
-            self._constant_objects[object_at + OBJECT.DATA] = array.ctypes.data
-            self.constants[place, 0] = array.ctypes.data
-        self.arrays = tuple(everything)
+        now = tuple(everything)
+        block = self._constant_block.copy()
+        registers = block[: self.constants.size].reshape(-1, 2)
+        for place, array in enumerate(now):
+            object_at = (int(registers[place, 1]) - 1 - self._constant_block.ctypes.data) // WORD
+            registers[place, 0] = block[object_at + OBJECT.DATA] = array.ctypes.data
+        # Ctrl-C may come between any two of these: what the block refers to is held, before and behind
+        self._held.append((now, [pinned(array) for array in now]))
+        self._constant_block[:] = block
+        self.arrays = now
+
+    def forget_replaced(self) -> None:
+        """Lets go of constants that were replaced: whoever may have seen them holds them."""
+        del self._held[:-1]
 
     def takes_arrays(self, function: int) -> bool:
         """True if `call_arrays` may be tried on a function."""
@@ -200,18 +219,19 @@ def _object_words(dtype: int, shape: Sequence[int], data: int, size: int) -> lis
 
 
 def _constant_words(program: Program) -> tuple[np.ndarray, np.ndarray]:
-    """For each constant what a register holds, and the objects that these refer to."""
+    """One block of words, which NumPy copies in one step, and its first part: for each constant what a register holds. Behind it
+    are the objects that these refer to."""
+    count = max(1, len(program.constants))
+    words = [0] * (2 * count)
     places: list[int] = []
-    words: list[int] = []
     for constant in program.constants:
-        places.append(len(words) * WORD + 1)
+        places.append(len(words))
         words += _object_words(DType.of(constant.dtype).code, constant.shape, constant.ctypes.data, constant.nbytes)
-    objects = np.array(words or [0], np.int64)
-    registers = [
-        (constant.ctypes.data, objects.ctypes.data + place)
-        for constant, place in zip(program.constants, places, strict=True)
-    ]
-    return np.array(registers or [(0, 0)], np.int64), objects
+    block = np.array(words, np.int64)
+    registers = block[: 2 * count].reshape(-1, 2)
+    for row, constant, place in zip(registers, program.constants, places, strict=False):
+        row[:] = constant.ctypes.data, block.ctypes.data + place * WORD + 1
+    return block, registers
 
 
 def _argument_words(verified: Verified) -> int:

@@ -130,9 +130,9 @@ def _functions() -> str:
 
 
 def _handlers() -> str:
-    from .array_memory import handler_setter
+    from .array_memory import handler_functions
 
-    return "" if handler_setter() else "the functions that set who gives arrays their memory are not there"
+    return "" if handler_functions() else "the functions that set who gives arrays their memory are not there"
 
 
 def _python_functions() -> str:

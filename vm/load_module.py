@@ -18,7 +18,7 @@ from ..formats.errors import ExecutionError, FormatError, MissingModuleError
 from ..formats.executable import load
 from . import registry
 from .device import device as device_of
-from .module import Module
+from .module import HandedFunctions, Module
 from .module_kinds import ExecutableModule, KernelModule, StaticLibrary
 
 Loader = Callable[[memoryview, bool], Module]
@@ -37,13 +37,32 @@ def register_loader(kind: str, loader: Loader | str) -> None:
     _LOADERS[kind] = loader
 
 
-def load_module(path: str | os.PathLike, fmt: str = "", *, trust_native: bool = False) -> Module:
+def load_module(
+    path: str | os.PathLike,
+    fmt: str = "",
+    *,
+    imports: registry.Imports = (),
+    trust_native: bool = False,
+) -> Module:
     """The module in a file: an executable (.trdl), what `export_library` wrote, an executable of TVM's Relay VM or Relax VM, also
     in TVM's libraries, or what a registered function "runtime.module.loadfile_FMT" reads.
 
-    `fmt` is the suffix to go by. Native code in the file is ignored unless `trust_native`: kernels come from this user's cache,
-    or are built from their definitions. Raises MissingModuleError, which is a ValueError, FormatError, FileError.
+    `fmt` is the suffix to go by. `imports` are the functions that programs in the file may call: by name, or the names of
+    registered ones (`imports=["vm.builtin.ndarray_cache.load"]`). They reach no others but the builtins that work on their
+    arguments alone. Native code in the file is ignored unless `trust_native`: kernels come from this user's cache, or are built
+    from their definitions. Raises MissingModuleError, which is a ValueError, FormatError, FileError, and
+    UnknownGlobalFunctionError for a name that is not registered.
     """
+    given = registry.handed(imports)
+    module = _read(path, fmt, trust_native)
+    if given:
+        functions = HandedFunctions(given)
+        for each in module.with_imports():
+            each.import_module(functions)
+    return module
+
+
+def _read(path: str | os.PathLike, fmt: str, trust_native: bool) -> Module:
     if not os.path.isfile(named(path, "load_module: path")):
         raise MissingModuleError(f"cannot find file {os.fspath(path)}")
     suffix = fmt.removeprefix(".") or Path(path).suffix.removeprefix(".")

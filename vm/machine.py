@@ -9,7 +9,6 @@ This is what users see; `calls.py` says how a call goes.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from ..formats.errors import ArgumentError, NotPicklableError, UnknownFunctionEr
 from ..formats.executable import Executable
 from ..formats.names import near
 from ..formats.ports import Ports
+from ..formats.starting import Thread
 from ..formats.types import TensorType
 from . import knobs, library
 from .budgets import BOUNDS, DEFAULT_DEPTH, OF_A_CALL, Budget, CancelToken
@@ -322,11 +322,12 @@ class VirtualMachine(Suggesting):
     def share_params(self, other: VirtualMachine) -> None:
         """Takes the weights that another machine of the same program has now, without a copy: both read the same memory. What
         either loads later is its own. Raises ArgumentError where they are not of the same program."""
-        if not isinstance(other, VirtualMachine) or not other._weights.is_like(self._weights):
+        calls = getattr(other, "_calls", None)  # one at a server has none here
+        if not isinstance(calls, Calls) or not other._weights.is_like(self._weights):
             raise ArgumentError(
-                f"share_params: expected a machine of the same program with named weights, {other!r} came"
+                f"share_params: expected a machine of the same program with named weights, in this process; got {other!r}"
             )
-        arrays = {place: other._calls.image.arrays[place] for place, _ in self._weights.constants}
+        arrays = {place: calls.image.arrays[place] for place, _ in self._weights.constants}
         with self._swapping:
             self._calls.replace_constants(arrays)
 
@@ -514,7 +515,7 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
         except Exception as error:  # raised below
             raised.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = Thread(target=run)
     try:
         thread.start()
     except RuntimeError:  # the system has no more threads

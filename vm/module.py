@@ -106,6 +106,11 @@ class Module:
         self._visit(order, set())
         return order[::-1]
 
+    def imported_function(self, name: str) -> Callable[..., Any] | None:
+        """The function of that name of a module that this one imports: what a program of it may call. None for none."""
+        found = (module.find(name) for module in self.with_imports()[1:])
+        return next((function for function in found if function is not None), None)
+
     def _visit(self, order: list[Module], seen: set[int]) -> None:
         """A method: a nested function that calls itself would hold the modules until Python's collector comes."""
         if id(self) not in seen:
@@ -236,6 +241,13 @@ class Module:
             )
 
         return evaluator
+
+
+class HandedFunctions(Module):
+    """What `load_module(path, imports=…)` hands over to the programs of a file. It is not saved with them."""
+
+    type_key = "imports"
+    is_stored = False
 
 
 registry.register_crossing(Module)

@@ -39,7 +39,10 @@ class ExecutableModule(Module):
     def machine(self) -> VirtualMachine:
         """The machine that its functions run on."""
         if self._machine is None:
-            self._machine = VirtualMachine(self.executable)
+            names = [each.name for each in self.executable.program.imports]
+            found = ((name, self.imported_function(name)) for name in names)
+            imports = {name: function for name, function in found if function is not None}
+            self._machine = VirtualMachine(self.executable, imports=imports)
         return self._machine
 
     def function_names(self) -> list[str]:

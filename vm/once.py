@@ -6,6 +6,7 @@ use. So every object of a process is made by `once`, and by nothing else: `funct
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import functools
 import os
@@ -14,28 +15,27 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from ..formats.starting import Thread
+
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-class Lock:
-    """A re-entrant lock. A child of fork finds it free if another thread held it: that thread is not in the child."""
+class Lock(_thread.RLock):  # type: ignore[misc]  # CPython's can be a base
+    """A re-entrant lock. A child of fork finds it free if another thread held it: that thread is not in the child.
+
+    `with` enters and leaves it in C: where a function of Python's did, Ctrl-C could come between taking the lock and the block
+    that gives it back.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         _locks.add(self)
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
     def _forget_others(self) -> None:
-        if self._lock.acquire(blocking=False):  # free, or held by the thread that forked
-            self._lock.release()
+        if self.acquire(blocking=False):  # free, or held by the thread that forked
+            self.release()
         else:
-            self._lock = threading.RLock()
+            self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
@@ -56,6 +56,31 @@ def is_forked() -> bool:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def uninterrupted(work: Callable[[], None]) -> None:
+    """Does work that Ctrl-C may not leave half done, and raises what it raises. Python's signal handlers run on the main thread:
+    so it is done on another one, where there is one to be had."""
+    if threading.current_thread() is not threading.main_thread():
+        work()
+        return
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = Thread(target=run, name="treadle-once", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no thread now
+        work()
+        return
+    thread.join()
+    for failure in failures:
+        raise failure
 
 
 def kept(thing: _T) -> _T:

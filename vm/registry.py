@@ -1,16 +1,17 @@
 """Functions that are registered under a name for the whole process, and how values cross the border of one.
 
-A program reaches none of them by itself: who makes a machine hands over what its program may call.
+A program from a file reaches none of them by itself: who loads it hands over what it may call (`reachable` is the rule, `handed`
+makes what is handed over of the argument `imports`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Complex, Integral, Real
 from threading import Lock
-from typing import Any
+from typing import Any, Union
 
 from ..formats.data_type import DataType
 from ..formats.dims import SymbolicDim
@@ -21,6 +22,9 @@ from .tensor import Tensor
 from .values import Closure, DataValue
 
 _INT64 = 1 << 63
+
+# What a file's programs are handed: functions by name, or the names of registered ones.
+Imports = Union[Mapping[str, Callable[..., Any]], Iterable[str]]
 
 
 class PackedFunc:
@@ -139,12 +143,55 @@ def register_func(
 def get_global_func(name: str, allow_missing: bool = False) -> PackedFunc | None:
     """The function registered under a name. Where there is none: None if that is allowed, else UnknownGlobalFunctionError, which
     is a ValueError."""
-    found = _functions.get(name)
+    found = _functions.get(name) if isinstance(name, str) else None
     if found is None and isinstance(name, str) and name.startswith("vm.builtin."):
         importlib.import_module(f"{__package__}.relax_builtins")  # registers them: who does not ask does not pay
         found = _functions.get(name)
     if found is None and not allow_missing:
-        raise UnknownGlobalFunctionError(f"Cannot find global function {name}; register_func makes one")
+        raise UnknownGlobalFunctionError(f"Cannot find global function {name!s:.200}; register_func makes one")
+    return found
+
+
+# ---- who reaches it ----
+
+_contained: dict[str, PackedFunc] = {}
+
+
+def register_contained(name: str, function: Callable[..., Any]) -> None:
+    """Registers a function that a file's program may call by its name: it works on its arguments alone, and touches neither
+    files, nor the registry, nor anything that the process has but once."""
+    _contained[name] = register_func(name, function, override=True)
+
+
+def contained_names() -> frozenset[str]:
+    """The functions that every program may call."""
+    importlib.import_module(f"{__package__}.relax_builtins")
+    return frozenset(_contained)
+
+
+def reachable(name: str, given: Mapping[str, Callable[..., Any]], from_file: bool) -> Callable[..., Any] | None:
+    """What a program may call by a name, None where there is nothing: what was handed over with it, a contained builtin, and,
+    for a program that this process has made, whatever is registered."""
+    if name in given:
+        return given[name]
+    registered = get_global_func(name, allow_missing=True)
+    return _contained.get(name) if from_file else registered
+
+
+def handed(imports: Imports) -> dict[str, PackedFunc]:
+    """What is handed over to a file's program: functions by name, or the names of registered ones. Raises ArgumentError,
+    UnknownGlobalFunctionError."""
+    if isinstance(imports, Mapping):
+        return {name: PackedFunc.of(function) for name, function in imports.items()}
+    if isinstance(imports, str) or not isinstance(imports, Iterable):
+        raise ArgumentError(
+            f"imports={imports!r:.60}: expected functions by name, {{name: function}}, or a list of the names of registered ones"
+        )
+    found = {}
+    for name in imports:
+        function = get_global_func(name)
+        assert function is not None
+        found[name] = function
     return found
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ from ..formats.errors import (
 )
 from .containers import Array, Object, ShapeTuple
 from .device import Device
-from .registry import PackedFunc, get_global_func, register_func
+from .registry import PackedFunc, get_global_func, register_contained, register_func
 from .relax_machine import VMClosure
 from .relax_values import like, parts, sizes, tensor, truth
 from .tensor import Tensor, require_cpu
@@ -34,9 +35,11 @@ ASSERT_EQUAL_TO_IMM, STORE_TO_HEAP, NO_OP, ASSERT_EQUAL_TO_LOAD = range(4)
 USE_IMM, LOAD_SHAPE = range(2)
 
 
-def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
+def builtin(function: Callable[..., Any], name: str = "", contained: bool = True) -> Callable[..., Any]:
     """Registers a function as vm.builtin. Programs call it with what they will: what Python says of a value that is none of a
-    function's is an ArgumentError."""
+    function's is an ArgumentError. `contained` is one that works on its arguments alone, so that programs from files may name it
+    (`registry.register_contained`)."""
+    name = f"vm.builtin.{name or function.__name__.rstrip('_')}"
 
     @functools.wraps(function)
     def checked(*args: Any) -> Any:
@@ -49,23 +52,33 @@ def builtin(function: Callable[..., Any]) -> Callable[..., Any]:
         except (TypeError, ValueError, IndexError, AttributeError, KeyError, OverflowError) as error:
             raise ArgumentError(f"{name}: {error}") from error
 
-    name = f"vm.builtin.{function.__name__.rstrip('_')}"
-    register_func(name, checked, override=True)
+    _register(name, checked, contained)
     return function
 
 
-def calling_builtin(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Registers a function that calls one of the user's, whose errors are its own."""
-    name, least = f"vm.builtin.{function.__name__}", function.__code__.co_argcount  # besides those, any number may come
+def calling_builtin(function: Callable[..., Any], name: str = "", contained: bool = True) -> Callable[..., Any]:
+    """Registers a function that calls one of the user's, whose errors are its own: the number of arguments is all that is
+    checked for it."""
+    name = f"vm.builtin.{name or function.__name__}"
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def checked(*args: Any) -> Any:
-        if len(args) < least:
-            raise ArgumentError(f"{name}: expected {least} arguments at least, {len(args)} came")
+        try:
+            signature.bind(*args)
+        except TypeError as error:
+            raise ArgumentError(f"{name}: {error}") from None
         return function(*args)
 
-    register_func(name, checked, override=True)
+    _register(name, checked, contained)
     return function
+
+
+def _register(name: str, function: Callable[..., Any], contained: bool) -> None:
+    if contained:
+        register_contained(name, function)
+    else:
+        register_func(name, function, override=True)
 
 
 def size_of(dtype: Any) -> np.dtype:
@@ -327,12 +340,14 @@ def call_tir_dyn(function: Any, first: Any, *rest: Any) -> None:
     function(*tensors, *sizes(shape, "call_tir_dyn"))
 
 
-@calling_builtin
 def invoke_debug_func(machine: Any, name: str, line: str, *args: Any) -> None:
     """Calls a registered function for what it tells. Raises UnknownGlobalFunctionError."""
     function = get_global_func(name)
     assert function is not None
     function(line, *args)
+
+
+calling_builtin(invoke_debug_func, contained=False)
 
 
 @builtin

@@ -9,7 +9,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..formats.errors import ArgumentError
-from .registry import PackedFunc, register_func
+from .registry import PackedFunc
+from .relax_builtins import builtin, calling_builtin
 from .relax_machine import RelaxMachine, VMClosure
 from .relax_values import parts
 
@@ -50,8 +51,8 @@ def no_hexagon(*_: Any) -> None:
     raise ArgumentError("hexagon.dma_copy, dma_wait: there is no Hexagon device here; there is cpu(0)")
 
 
-register_func("vm.builtin.cuda_graph.get_cached_alloc", get_cached_alloc, override=True)
-register_func("vm.builtin.cuda_graph.run_or_capture", run_or_capture, override=True)
-register_func("vm.builtin.memory_manager.clear", clear_memory, override=True)
+calling_builtin(get_cached_alloc, "cuda_graph.get_cached_alloc")
+calling_builtin(run_or_capture, "cuda_graph.run_or_capture")
+builtin(clear_memory, "memory_manager.clear", contained=False)
 for _name in ("dma_copy", "dma_wait"):
-    register_func(f"vm.builtin.hexagon.{_name}", no_hexagon, override=True)
+    builtin(no_hexagon, f"hexagon.{_name}")

@@ -27,11 +27,16 @@ from ..formats.relax_program import (
 )
 from .budgets import Budget
 from .containers import Array, Object
-from .registry import get_global_func, register_crossing
+from .registry import reachable, register_crossing
 from .relax_budget import Meter
 from .relax_values import truth
 from .tensor import Tensor
 
+REGISTERED = "register_func makes one, or a module that the program's imports has it"
+HANDED = (
+    "a program from a file calls what it was handed: load_module(path, imports={name: function}), "
+    "or imports=[name] of a registered one, or import_module of a module that has it"
+)
 SKIP = 1  # what an instrument gives for a call that is not to be made
 Instrument = Callable[..., Any]
 
@@ -49,7 +54,7 @@ class VMClosure(Object):
 
 @register_crossing
 class RelaxMachine:
-    """Runs the functions of a program. `functions` are those that the program may call by name besides the registered ones,
+    """Runs the functions of a program. `functions` are those that it may call by name (`registry.reachable` says which others),
     `budget` bounds each call that has none of its own."""
 
     def __init__(
@@ -77,8 +82,7 @@ class RelaxMachine:
         if missing:
             raise UnknownFunctionError(
                 f"Cannot find PackedFunc {', '.join(missing)} in either Relax VM kernel library, or in TVM runtime PackedFunc "
-                "registry, or in global Relax functions of the VM executable; register_func makes one, "
-                "or a module that the program's imports has it"
+                f"registry, or in global Relax functions of the VM executable; {HANDED if program.from_file else REGISTERED}"
             )
         self._table: list[Any] = found
 
@@ -87,7 +91,7 @@ class RelaxMachine:
             return self.closure(function.name)
         if function.is_native:
             return None
-        return given.get(function.name) or get_global_func(function.name, allow_missing=True)
+        return reachable(function.name, given, self.program.from_file)
 
     def closure(self, name: str) -> VMClosure:
         """A function of the program, to be called."""
@@ -113,12 +117,13 @@ class RelaxMachine:
         if thread in self._meters:  # a function that this call has called, calls
             yield
             return
-        meter = self._meters[thread] = Meter(budget)
+        meter = Meter(budget)
         try:
+            self._meters[thread] = meter
             with meter.arrays(name):
                 yield
         finally:
-            del self._meters[thread]
+            self._meters.pop(thread, None)
 
     def _frame(self, function: RelaxFunction, args: Sequence[Any]) -> list[Any]:
         if len(args) != len(function.params):

@@ -49,7 +49,7 @@ def _stored(program: RelaxProgram) -> RelaxProgram:
 
 class RelaxModule(Module):
     """A program as a module: its functions run on a machine, which is made when the first is asked for. What it calls by name is
-    registered, or a function of a module that this one imports."""
+    a function of a module that this one imports, or, for a program that this process has made, a registered one."""
 
     type_key = "relax.Executable"
 
@@ -80,13 +80,9 @@ class RelaxModule(Module):
 
     def given_functions(self) -> dict[str, Callable[..., Any]]:
         """What the modules that it imports have of the functions that the program calls by name."""
-        found: dict[str, Callable[..., Any]] = {}
-        for module in self.with_imports()[1:]:
-            for function in self.program.functions:
-                called = module.find(function.name) if function.code is None else None
-                if called is not None:
-                    found.setdefault(function.name, PackedFunc.of(called))
-        return found
+        names = [function.name for function in self.program.functions if function.code is None]
+        found = ((name, self.imported_function(name)) for name in names)
+        return {name: PackedFunc.of(function) for name, function in found if function is not None}
 
     def get_source(self, fmt: str = "") -> str:
         return "" if fmt else as_text(self.program)

@@ -1,4 +1,6 @@
-"""`vm.builtin.ndarray_cache.*` (newer: `tensor_cache`) and `param_array_from_cache`: tensors by name, for the whole process."""
+"""`vm.builtin.ndarray_cache.*` (newer: `tensor_cache`) and `param_array_from_cache`: tensors by name, for the whole process.
+Programs from files reach them only where they are handed these functions.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from ..formats.tensor_cache import load as load_folder
 from .containers import Array
 from .device import Device
 from .module import Module
-from .registry import register_func
+from .relax_builtins import builtin
 from .tensor import Tensor, require_cpu
 
 _tensors: dict[str, Tensor] = {}
@@ -74,15 +76,13 @@ def param_module(params: Array) -> Module:
 _FUNCTIONS: dict[str, Any] = {"load": load, "get": get, "update": update, "remove": remove, "clear": clear}
 for _cache in ("ndarray_cache", "tensor_cache"):
     for _name, _function in _FUNCTIONS.items():
-        register_func(f"vm.builtin.{_cache}.{_name}", _function, override=True)
-register_func("vm.builtin.param_array_from_cache", param_array, override=True)
-register_func("vm.builtin.param_array_from_cache_by_name", param_array_by_name, override=True)
-register_func(
-    "vm.builtin.param_module_from_cache", lambda prefix, count: param_module(param_array(prefix, count)), override=True
-)
-register_func(
-    "vm.builtin.param_module_from_cache_by_name", lambda names: param_module(param_array_by_name(names)), override=True
-)
-register_func(
-    "vm.builtin.param_array_from_cache_by_name_unpacked", lambda *names: param_array_by_name(names), override=True
-)
+        builtin(_function, f"{_cache}.{_name}", contained=False)
+_OF_PARAMETERS: dict[str, Any] = {
+    "param_array_from_cache": param_array,
+    "param_array_from_cache_by_name": param_array_by_name,
+    "param_module_from_cache": lambda prefix, count: param_module(param_array(prefix, count)),
+    "param_module_from_cache_by_name": lambda names: param_module(param_array_by_name(names)),
+    "param_array_from_cache_by_name_unpacked": lambda *names: param_array_by_name(names),
+}
+for _name, _function in _OF_PARAMETERS.items():
+    builtin(_function, _name, contained=False)

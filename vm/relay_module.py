@@ -1,4 +1,4 @@
-"""Executables of TVM's Relay VM as modules, which run where every primitive that they call is handed over, or registered."""
+"""Executables of TVM's Relay VM as modules, which run where every primitive that they call is handed over."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import numpy as np
 
 from ..formats.errors import ArgumentError, UnknownFunctionError
 from ..formats.relay_executable import RelayExecutable, load_relay_executable
-from . import registry
 from .module import Module
-from .relax_machine import RelaxMachine
+from .relax_machine import HANDED, RelaxMachine
 from .relay_program import FUNCTIONS, flattened, make_program
 
 
 class RelayModule(Module):
-    """An executable of the Relay VM. A primitive is a function of a module that this one imports, or a registered one: it takes
-    tensors, inputs then outputs, into which it writes."""
+    """An executable of the Relay VM. A primitive is a function of a module that this one imports: it takes tensors, inputs then
+    outputs, into which it writes."""
 
     type_key = "relay.Executable"
 
@@ -81,17 +80,15 @@ class RelayModule(Module):
 
     def _primitives(self) -> dict[str, Callable[..., Any]]:
         """The primitives, by name."""
-        modules = self.with_imports()[1:]
         found = {}
         for name in self.executable.primitives:
-            given = (function for module in modules if (function := module.find(name)) is not None)
-            function = next(given, None) or registry.get_global_func(name, allow_missing=True)
+            function = self.imported_function(name)
             if function is not None:
                 found[name] = flattened(function)
         if missing := [name for name in self.executable.primitives if name not in found]:
             raise UnknownFunctionError(
                 f"Cannot find the primitives {', '.join(missing)}: their code is TVM's native code, which is not run; "
-                "register_func makes one, or the module handed over has functions of these names, of inputs and then outputs"
+                f"{HANDED}; each takes inputs, then outputs"
             )
         return found
 

@@ -33,7 +33,7 @@ def make_program(executable: RelayExecutable) -> RelaxProgram:
     made = [_Lowering(executable, function).function() for function in executable.functions]
     others = [*executable.primitives, *FUNCTIONS]
     constants = tuple(Tensor(each) if isinstance(each, np.ndarray) else each for each in executable.constants)
-    return RelaxProgram((*made, *map(RelaxFunction, others)), constants)
+    return RelaxProgram((*made, *map(RelaxFunction, others)), constants, from_file=True)
 
 
 def _reg(number: int) -> Operand:

@@ -31,6 +31,7 @@ from ..formats.errors import (
     NotPicklableError,
     RemoteError,
 )
+from ..formats.starting import Thread
 from .budgets import CancelToken
 from .device import Device
 from .remote_values import plain
@@ -73,9 +74,7 @@ class Connection:
         self.session = session
         stop = threading.Event()
         self._end = weakref.finalize(self, _end, self._call, channel, session, self._metadata, stop)
-        beat = threading.Thread(
-            target=_beat, args=(weakref.ref(self), stop, idle / _PINGS), name="treadle-remote", daemon=True
-        )
+        beat = Thread(target=_beat, args=(weakref.ref(self), stop, idle / _PINGS), name="treadle-remote", daemon=True)
         beat.start()
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..formats.calling import Suggesting, mapping, public_class, told
 from ..formats.errors import ArgumentError, FormatError
+from ..formats.terminal import showing
 
 NAME, DURATION, PERCENT, DEVICE, COUNT, SHAPES, NODE = (
     "Name",
@@ -134,6 +135,7 @@ class Report(Suggesting):
 
     # ---- a table ----
 
+    @showing
     def table(self, sort: bool = True, aggregate: bool = True, col_sums: bool = True) -> str:
         """The calls as a table, then the configuration. `sort`: the longest first. `aggregate`: calls of one kernel (by hash, or
         name) with the same argument shapes on the same device are one row. `col_sums`: sums below, and each device's total."""

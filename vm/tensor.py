@@ -22,6 +22,7 @@ from ..formats.errors import (
     ShapeError,
     TreadleError,
 )
+from ..formats.strings import ELEMENT
 from .device import Device, cpu
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -135,6 +136,8 @@ class Tensor(np.lib.mixins.NDArrayOperatorsMixin, Suggesting):
                 f"view: {kind.name}{list(sizes)} would occupy bytes {offset} <= i_byte < {end}, but "
                 f"the NDArray being viewed only contains {self.nbytes} bytes"
             )
+        if kind == ELEMENT != self._array.dtype:
+            raise ArgumentError("view: the elements of a string tensor are not made of bytes; give a list of texts")
         if not self._array.flags.c_contiguous:
             raise ArgumentError("view: the elements of this tensor do not lie behind one another; copy it first")
         return np.ndarray(sizes, kind, self._array, offset)

@@ -15,10 +15,11 @@ import time
 from typing import Any
 
 from ..formats.calling import public, warn_user
+from ..formats.starting import Thread
 from . import core, knobs
 from .budgets import check_threads
 from .layout import MAX_PROCESSORS, MAX_THREADS, MEMBER, MEMBER_WORDS, POOL, SLEEPER, WORD
-from .once import Lock, once
+from .once import Lock, once, uninterrupted
 from .processors import allowed, allowed_count, cpu_count
 
 _IDLE_SECONDS = 0.001  # between two looks for work, where a thread has nothing to sleep on
@@ -69,16 +70,21 @@ class Pool:
             wanted = self._wanted or _default_threads()
             if not self._is_started or wanted > self._words[POOL.THREADS]:
                 self._resize(wanted)
-                self._is_started = True
 
     def resize(self, threads: int) -> None:
         """From the next kernel on, a call has so many threads, its own among them."""
         with self._lock:
             self._wanted = threads
             self._resize(threads)
-            self._is_started = True
 
     def _resize(self, threads: int) -> None:
+        lacking: list[str] = []
+        uninterrupted(lambda: lacking.extend(self._resized(threads)))
+        for reason in lacking:  # on this thread, where the user's line is
+            warn_user(f"calls have {1 + len(self._workers)} threads, not {threads}: {reason}", RuntimeWarning)
+
+    def _resized(self, threads: int) -> list[str]:
+        """Why there are fewer threads, if there are."""
         words = self._words
         self._own()
         try:
@@ -87,16 +93,18 @@ class Pool:
             while len(self._workers) < threads - 1:
                 index = 1 + len(self._workers)  # the caller is member 0
                 self._make_lock(index)
-                worker = threading.Thread(target=self._work, args=(index,), name=f"treadle-{index}", daemon=True)
+                worker = Thread(target=self._work, args=(index,), name=f"treadle-{index}", daemon=True)
                 worker.start()
                 self._workers.append(worker)
         except RuntimeError as error:
-            warn_user(f"calls have {1 + len(self._workers)} threads, not {threads}: {error}", RuntimeWarning)
+            return [str(error)]
         finally:
             words[POOL.THREADS] = words[POOL.LIMIT] = min(threads, 1 + len(self._workers))
             words[POOL.CHOSEN] = bool(self._wanted or knobs.get("TREADLE_NUM_THREADS"))
             core.engine().leave(self.address)
             self._see_processors()
+            self._is_started = True
+        return []
 
     def stop(self) -> None:
         """Ends the workers. What runs afterwards runs on its own thread."""

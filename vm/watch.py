@@ -8,6 +8,7 @@ finds out why. Calls without deadlines cost nothing; the thread sleeps while the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -19,8 +20,9 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from ..formats.errors import ExecutionError
+from ..formats.starting import Thread
 from .context import Context
-from .once import Lock
+from .once import Lock, uninterrupted
 
 _PERIOD = 0.01  # seconds between two looks at the deadlines while there are any
 # Seconds without deadlines after which nobody looks until the next one comes: waking the thread takes a system call
@@ -60,9 +62,11 @@ class _Watch:
                 f"a call's time cannot be bounded: the system has no thread or pipe for that ({error})"
             ) from error
         self._deadlines[context.address] = deadline, context
-        if self._is_idle:
-            self._is_idle = False
-            os.write(write, b"\0")
+        if (
+            self._is_idle
+        ):  # the thread alone says that it is not: Ctrl-C may come between a word of ours and what wakes it
+            with contextlib.suppress(BlockingIOError):  # it has been woken often enough
+                os.write(write, b"\0")
 
     def remove(self, context: Context) -> None:
         self._deadlines.pop(context.address, None)
@@ -96,17 +100,21 @@ class _Watch:
         """Starts the thread, unless it runs. Where to write to wake it."""
         with self._lock:
             if self._pipe is None:
-                pipe = os.pipe()
-                try:
-                    for end in pipe:
-                        os.set_blocking(end, False)
-                    threading.Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
-                except BaseException:
-                    for end in pipe:
-                        os.close(end)
-                    raise
-                self._pipe = pipe
+                uninterrupted(self._start)
+            assert self._pipe is not None
             return self._pipe[1]
+
+    def _start(self) -> None:
+        pipe = os.pipe()
+        try:
+            for end in pipe:
+                os.set_blocking(end, False)
+            Thread(target=self._run, args=(pipe[0],), name="treadle-watch", daemon=True).start()
+        except (OSError, RuntimeError):
+            for end in pipe:
+                os.close(end)
+            raise
+        self._pipe = pipe
 
     def _run(self, pipe: int) -> None:
         busy = float("-inf")  # when there were deadlines the last time

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..formats.constants import constant_type
+from ..formats.constants import check_replacements
 from ..formats.errors import ArgumentError
 from ..formats.names import near
 from ..formats.types import TensorType
@@ -74,12 +74,9 @@ def _listed(names: list[str]) -> str:
 
 
 def check_constants(table: WeightTable, old: Sequence[np.ndarray], made: Mapping[int, Any]) -> None:
-    """Raises ArgumentError where constants would become ones of other types, since what is verified is the type, and for one
-    that is made of no weight."""
+    """Raises ArgumentError where constants would become ones of other types, and for one that is made of no weight."""
     places = {place for place, _ in table.constants}
-    for place, array in made.items():
+    for place in made:
         if place not in places:
             raise ArgumentError(f"constant {place!r:.40} is made of no weight that has a name")
-        if not isinstance(array, np.ndarray) or constant_type(old[place]) != constant_type(array):
-            came = constant_type(array) if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
-            raise ArgumentError(f"constant {place} is {constant_type(old[place])}, but was made as {came}")
+    check_replacements(old, made)

@@ -140,9 +140,10 @@ def resized_along(
 
 def _marked(g: GraphBuilder, axes: Value, rank: int) -> Value:
     """1 for each axis that is among these, else 0. A run fails where one is no axis."""
-    none = g.constant(np.zeros(rank), DType.int64)
-    ones = g.constant(np.ones(axes.shape[0]), DType.int64)
-    return g.op("put_along_axis", none, g.op("cast", axes, dtype=DType.int64), ones, axis=0)
+    none, count = g.constant(np.zeros(rank), DType.int64), len(g.known_elements(axes, "axes"))
+    ones = g.constant(np.ones(count), DType.int64)
+    listed = g.op("reshape", g.op("cast", axes, dtype=DType.int64), shape=(count,))  # a scalar is a list of one
+    return g.op("put_along_axis", none, listed, ones, axis=0)
 
 
 def _others_first(g: GraphBuilder, marks: Value, rank: int) -> Value:

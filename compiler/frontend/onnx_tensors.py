@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...formats.constants import from_bytes
 from ...formats.dtypes import DType
-from ...formats.errors import CompileError, DTypeError, ModelError
+from ...formats.errors import CompileError, DTypeError, FormatError, ModelError
 from ...formats.strings import to_numbers
 from ...formats.types import TensorType, size_problem
 from .. import effort
@@ -51,7 +52,10 @@ def to_array(tensor: onnx.TensorProto, folder: Path | None, raw: np.ndarray | No
         size = -(-count * bits // 8) if bits else count * dtype.itemsize
         content = _external_bytes(tensor, size, folder)
         if not bits:
-            return content.view(dtype.numpy.newbyteorder("<")).reshape(tuple(tensor.dims))
+            try:
+                return from_bytes(TensorType(dtype, tuple(tensor.dims)), content)
+            except FormatError as error:
+                raise ModelError(f"tensor {tensor.name!r}: {error.message}") from None
         tensor = onnx.TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=content.tobytes())
     if dtype.is_string:
         return _texts(tensor)

@@ -499,7 +499,9 @@ class GraphBuilder:
             if not value.type.is_static:
                 raise LengthError(value, what)
             return [element for part in self._parts[value] for element in self.known_elements(part, what)]
-        if not value.type.is_static or value.rank > 1:
+        if value.rank > 1:
+            raise ModelError(f"{what}: expected a list of integers, got {value.type}")
+        if not value.type.is_static:
             raise LengthError(value, what)
         count: int = dims.product(value.shape)  # type: ignore[assignment]
         effort.spend(effort.NODE_UNITS * count, self.origin)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Union
 
 from ...formats.errors import CompileError, ExecutionError
+from ...formats.starting import Thread
 from ...vm import knobs, processes
 from ...vm.llvm import NativeTarget
 from ...vm.once import is_forked
@@ -128,7 +129,7 @@ class _Client:
         self, waiting: queue.SimpleQueue[Text], finished: queue.SimpleQueue[tuple[Text, bytes | Exception]]
     ) -> bool:
         """Compiles texts, in a thread of its own, until none wait. Whether the system has a thread for that."""
-        thread = threading.Thread(target=self.work, args=(waiting, finished), daemon=True)
+        thread = Thread(target=self.work, args=(waiting, finished), daemon=True)
         try:
             thread.start()
         except RuntimeError:

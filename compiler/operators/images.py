@@ -7,7 +7,6 @@ import io
 import math
 import os
 import select
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,9 +40,8 @@ def _decoded(encoded: np.ndarray, pixel_format: str) -> np.ndarray:
         raise ExecutionError("images are decoded by Pillow: pip install 'treadle[host]'") from None
     pay(3 * encoded.nbytes)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            pixels = _pixels(Image, _bare(encoded.tobytes()), _MODES[pixel_format])
+        # what Pillow warns of comes through: to silence it for a while is to do so for all threads
+        pixels = _pixels(Image, _bare(encoded.tobytes()), _MODES[pixel_format])
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError):
         return np.zeros((0, 0, 1 if pixel_format == "Grayscale" else 3), np.uint8)
     if pixel_format == "Grayscale":

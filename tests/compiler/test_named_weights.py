@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +18,13 @@ from treadle.compiler.driver import compile_module
 from treadle.compiler.frontend.onnx import from_onnx
 from treadle.compiler.kernels import compile_pool
 from treadle.compiler.weights import Weights
+from treadle.formats.assembly import parse_assembly
+from treadle.formats.constants import constant_type
 from treadle.formats.dtypes import DType
 from treadle.formats.errors import ArgumentError, FormatError, TreadleError
 from treadle.formats.primitive import PrimitiveNode
 from treadle.formats.types import TensorType
+from treadle.formats.weights import NamedWeight, WeightTable
 from treadle.tools.zoo.catalogue import CATALOGUE
 from treadle.vm.hooks import Listener
 from treadle.vm.weights import constants_of
@@ -114,6 +117,80 @@ def test_machines_of_different_programs_share_nothing():
     for other in (VirtualMachine(treadle.compile(network(), params=weights(1))), None):
         with pytest.raises(ArgumentError, match="expected a machine of the same program"):
             machine.share_params(other)
+
+
+def one_constant(array: np.ndarray, table: WeightTable) -> VirtualMachine:
+    """A machine whose program gives its one constant."""
+    text = f"const c {constant_type(array)} = {[0] * array.size}\n\n"
+    text += f"func @main() -> {constant_type(array)} {{\n  load_const r0, c\n  ret r0\n}}\n"
+    return VirtualMachine(treadle.load(Executable(parse_assembly(text), weights=table).as_bytes()))
+
+
+NARROW, WIDE = np.zeros(1, np.uint8), np.zeros(64, np.uint64)
+MADE_WIDE = WeightTable(
+    (NamedWeight("w", constant_type(NARROW)),),
+    (),
+    (PrimitiveNode("broadcast_to", (0,), (constant_type(WIDE),), (("shape", (64,)),)),),
+    ((0, 1),),
+)
+OTHER_TABLES = {
+    "a literal before the node": replace(MADE_WIDE, literals=(NARROW,)),
+    "a literal of another type": replace(MADE_WIDE, literals=(NARROW.view(np.int8),)),
+    "more literals": replace(MADE_WIDE, literals=(NARROW, NARROW)),
+    "a literal with other bits": replace(MADE_WIDE, literals=(np.ones(1, np.uint8),)),
+}
+
+
+@pytest.mark.parametrize("one", OTHER_TABLES)
+@pytest.mark.parametrize("other", [None, *OTHER_TABLES])
+def test_tables_are_alike_where_all_values_are_to_the_bit(one: str, other: str | None):
+    table = MADE_WIDE if other is None else OTHER_TABLES[other]
+    assert OTHER_TABLES[one].is_like(table) == (one == other)
+
+
+def test_machines_whose_constants_have_other_types_share_nothing():
+    wide, narrow = one_constant(WIDE, MADE_WIDE), one_constant(NARROW, OTHER_TABLES["a literal before the node"])
+    for one, other in ((wide, narrow), (narrow, wide)):
+        with pytest.raises(ArgumentError, match="share_params: expected a machine of the same program"):
+            one.share_params(other)
+
+
+WRONG_CONSTANTS = {
+    "another element type": np.zeros(64, np.int64),
+    "a shorter one": WIDE[:63],
+    "fewer bytes": np.zeros(64, np.uint8),
+    "another rank": WIDE[None],
+    "elements apart": np.zeros(128, np.uint64)[::2],
+    "another byte order": np.zeros(64, ">u8"),
+    "no array": [0] * 64,
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CONSTANTS)
+@pytest.mark.parametrize("door", ["image", "calls", "share_params"])
+def test_a_constant_is_never_replaced_by_one_of_another_type_whoever_does_it(
+    case: str, door: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The engine addresses constants by the types that were verified: the last door looks at them again."""
+    machine, array = one_constant(WIDE, MADE_WIDE), WRONG_CONSTANTS[case]
+    before = machine._calls.image.constants.copy()
+    other = one_constant(WIDE, MADE_WIDE)
+    other._calls.image.arrays = (array,)
+    replace_with: Callable[[], None] = {
+        "image": lambda: machine._calls.image.replace_constants({0: array}),
+        "calls": lambda: machine._calls.replace_constants({0: array}),
+        "share_params": lambda: machine.share_params(other),  # even where whoever compares tables is wrong
+    }[door]
+    with pytest.raises(ArgumentError, match="constant 0: expected"):
+        replace_with()
+    assert np.array_equal(machine._calls.image.constants, before)
+
+
+def test_a_place_that_no_constant_has_is_refused():
+    machine = one_constant(WIDE, MADE_WIDE)
+    for place in (1, -1, 1 << 70, None):
+        with pytest.raises(ArgumentError, match="expected a number below 1"):
+            machine._calls.image.replace_constants({place: WIDE})  # type: ignore[dict-item]
 
 
 def scaled_by_its_first_number() -> Module:

@@ -384,3 +384,31 @@ def test_sizes_of_all_levels_of_a_detector():
     x = random((1, 1, 90, 70))
     for mine, wanted in zip(machine["main"](x), ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
         np.testing.assert_array_equal(mine, wanted)
+
+
+# ---- scalars in place of lists ----
+
+
+def test_a_scalar_of_axes_is_a_list_of_one():
+    x, flat = random((1, 2, 1)), random((2, 3))
+    squeezed = node("Squeeze", ("float32", x.shape), ("int64", ()))
+    unsqueezed = node("Unsqueeze", ("float32", flat.shape), ("int64", ()))
+    for axis in (0, 2, -1):
+        assert np.array_equal(squeezed.run(x, np.array(axis))[0], x.squeeze(axis))
+        assert np.array_equal(unsqueezed.run(flat, np.array(axis))[0], np.expand_dims(flat, axis))
+
+
+@pytest.mark.parametrize("name", ["Unsqueeze", "Squeeze", "Reshape", "Expand", "Tile"])
+def test_lists_of_lists_are_refused_by_name(name):
+    with pytest.raises(treadle.TreadleError, match=r"expected a list of integers, got int64\[1, 2\]"):
+        _ = Node(name, CUBE, ("int64", (1, 2))).executable
+
+
+@pytest.mark.parametrize("name", ["ConstantOfShape", "Expand", "Reshape"])
+def test_sizes_that_no_array_has_are_refused_though_one_of_them_is_0(name):
+    given = {"Expand": (np.zeros((0, 1, 1), np.float32),), "Reshape": (np.zeros(0, np.float32),)}.get(name, ())
+    attributes = {"allowzero": 1} if name == "Reshape" else {}
+    made = Node(name, *(("float32", each.shape) for each in given), ("int64", (3,)), **attributes)
+    for sizes in ([0, 1 << 46, 1 << 46], [1 << 46, 0, 1 << 46]):
+        with pytest.raises(treadle.TreadleError, match="which no tensor has"):
+            made.run(*given, np.array(sizes))

@@ -12,6 +12,7 @@ from onnx import parser
 from treadle import debug
 from treadle.compiler import passes
 from treadle.compiler.passes import PIPELINE
+from treadle.debug import references
 from treadle.debug.tensors import error, forms
 from treadle.formats.errors import ArgumentError, FormatError, TreadleError
 from treadle.tools import planted
@@ -50,6 +51,22 @@ def test_a_planted_wrong_weight_is_found_by_one_command(folder: Path, capsys: py
     shown = capsys.readouterr().out
     assert "first divergence: 'block11/MatMul_product" in shown
     assert "wrong are the constants that it reads (block11.weight)" in shown
+
+
+def test_the_command_says_before_that_the_model_goes_to_onnxruntime(
+    folder: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def stopped(*_: object) -> None:
+        told.append(capsys.readouterr().err)
+        raise TreadleError("stopped")
+
+    monkeypatch.setattr(references, "_of_onnxruntime", stopped)
+    main(["compare", str(folder / "right.onnx")])
+    assert "the model goes to onnxruntime" in told[0]
+    main(["compare", str(folder / "right.onnx"), "--against", "reference"])
+    assert "onnxruntime" not in capsys.readouterr().err
 
 
 def test_a_planted_wrong_kernel_is_found_by_one_command(folder: Path, capsys: pytest.CaptureFixture) -> None:

@@ -140,6 +140,8 @@ def test_code_that_no_text_stands_for_is_refused() -> None:
         ("const c float32[2] = [1.0]", "line 1, column 26: expected 2 elements here, found 1"),
         ("const c float32[1] = [1.0, 2]", "expected 1 elements here, found more"),
         ("const c float32[n] = [1.0]", "a constant's shape must be known"),
+        (f"const c float32[0, {1 << 46}, {1 << 46}] = []", "has more than 140737488355327 bytes"),
+        (f"const c float32[0, {1 << 46}, {1 << 46}] = base64 {{ }}", "has more than 140737488355327 bytes"),
         ("const c float32[] = -nan(0x7fc00001)", "expected meta, data"),
         ("const c float32[] = nan(0x17fc00001)", "has more bits than float32"),
         ("const c int8[] = 128", "an int8: 128 is not in -128 … 127"),

@@ -57,6 +57,10 @@ def test_bfloat16_is_the_nearest() -> None:
         (lambda index: index["records"][0].update(nbytes=1), "1 bytes are expected"),
         (lambda index: index["records"][0]["records"][0].update(shape=[1 << 60]), "is no shape"),
         (lambda index: index["records"][0]["records"][0].update(shape=[1 << 40]), "do not lie in a shard"),
+        (
+            lambda index: index["records"][0]["records"][0].update(shape=[0, 1 << 46, 1 << 46], nbytes=0),
+            "has more than 140737488355327 bytes",
+        ),
         (lambda index: index["records"][0]["records"][0].update(byteOffset=-1), "do not lie in a shard"),
         *(
             (lambda index, dtype=dtype: index["records"][0]["records"][0].update(dtype=dtype), "is no element type")

@@ -13,7 +13,7 @@ import pytest
 import treadle
 import treadle.tvm as tvm
 from treadle.compiler.kernels import compile_pool
-from treadle.formats.errors import ChecksumError, FormatError
+from treadle.formats.errors import ChecksumError, FormatError, UnknownFunctionError
 from treadle.formats.executable import Executable
 from treadle.formats.graph_json import parse_graph
 from treadle.formats.param_dict import save_param_dict
@@ -71,7 +71,9 @@ def test_graph_of_a_registered_function() -> None:
     found = simple()
     found["nodes"][1]["attrs"]["func_name"] = name
     try:
-        module = graph_runtime.create(json.dumps(found), None, tvm.cpu())
+        with pytest.raises(UnknownFunctionError, match=r"tests\.graph\.plus_one.*system_lib\(\)"):
+            graph_runtime.create(json.dumps(found), None, tvm.cpu())
+        module = graph_runtime.create(json.dumps(found), tvm.runtime.system_lib(), tvm.cpu())
     finally:
         tvm.runtime.remove_global_func(name)
     module.run(x=np.ones(4, np.float32))
@@ -204,7 +206,7 @@ def test_compile_fused_identity_cast() -> None:
 
 
 def test_simplex_data_transferring() -> None:
-    """What TVM moves between devices is copied; functions that are registered may return arrays."""
+    """What TVM moves between devices is copied; functions may return arrays."""
     nodes = [
         parameter("A"),
         parameter("B"),
@@ -215,12 +217,11 @@ def test_simplex_data_transferring() -> None:
     found = document(nodes, [[4, 0]], [[4]] * 5)
     found["attrs"]["device_index"] = ["list_int", [1] * 5]
     found["attrs"]["storage_scope"] = ["list_str", ["global"] * 5]
-    tvm.register_func("tests.graph.add", lambda a, b, out: a.numpy() + b.numpy())
-    try:
-        library = {"elemwise_sub": lambda a, b, out: out.copyfrom(a.numpy() - b.numpy())}
-        module = graph_executor.create(json.dumps(found), library, [tvm.cpu(0), tvm.cpu(0)])
-    finally:
-        tvm.runtime.remove_global_func("tests.graph.add")
+    library = {
+        "tests.graph.add": lambda a, b, out: a.numpy() + b.numpy(),
+        "elemwise_sub": lambda a, b, out: out.copyfrom(a.numpy() - b.numpy()),
+    }
+    module = graph_executor.create(json.dumps(found), library, [tvm.cpu(0), tvm.cpu(0)])
     a, b = RNG.random(4, np.float32), RNG.random(4, np.float32)
     module.run(A=a, B=b)
     np.testing.assert_allclose(module.get_output(0).numpy(), b, rtol=1e-5)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import ArgumentError, FormatError, OutOfMemoryError
+from treadle.formats.errors import ArgumentError, FormatError, OutOfMemoryError, TreadleError
 from treadle.tvm.relax.testing.runtime_builtin import MakeShapeCode, MatchShapeCode
 from treadle.tvm.runtime import ShapeTuple
+from treadle.vm.registry import contained_names
 
 
 def builtin(name: str):
@@ -286,3 +289,32 @@ def test_errors_of_the_users_functions_are_theirs() -> None:
         builtin("call_tir_dyn")(tvm.runtime.convert(fails), tensor([1]), ShapeTuple([1]))
     with pytest.raises(ValueError, match=r"^mine$"):
         builtin("invoke_closure")(None, tvm.runtime.convert(fails))
+
+
+PROCESS_WIDE = {
+    f"vm.builtin.{name}"
+    for name in (
+        "ndarray_cache.load",
+        "ndarray_cache.get",
+        "tensor_cache.update",
+        "tensor_cache.remove",
+        "param_array_from_cache",
+        "param_array_from_cache_by_name",
+        "param_module_from_cache",
+        "param_module_from_cache_by_name",
+        "param_array_from_cache_by_name_unpacked",
+        "invoke_debug_func",
+        "memory_manager.clear",
+    )
+}
+JUNK = (None, -1, 1 << 70, 0.5, "x", (), {}, object(), ShapeTuple([2, -1]), np.zeros(2), len)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in contained_names() | PROCESS_WIDE))
+def test_whatever_a_builtin_is_given_its_errors_are_named(name: str) -> None:
+    """Programs call them with what they will."""
+    function = tvm.get_global_func(name).function  # no border in between
+    calls = [(), *((each,) * count for each in JUNK for count in (1, 2, 3, 5)), (tensor([1.0]), *JUNK[:3]), JUNK]
+    for args in calls:
+        with contextlib.suppress(TreadleError):
+            function(*args)

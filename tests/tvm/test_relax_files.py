@@ -6,13 +6,20 @@ from random import Random
 import numpy as np
 import pytest
 import treadle.tvm as tvm
-from treadle.formats.errors import FormatError, TreadleError, UnknownFunctionError
+from treadle.formats.errors import (
+    ArgumentError,
+    FormatError,
+    TreadleError,
+    UnknownFunctionError,
+    UnknownGlobalFunctionError,
+)
 from treadle.formats.relax_executable import save_relax_executable
 from treadle.formats.relax_program import VOID, Call, Kind, Operand, RelaxFunction, RelaxProgram, Ret
 from treadle.tools.cli import main
 from treadle.tools.fuzz_targets import read_corpus
 from treadle.tools.mutate import mutate_bytes
 from treadle.tvm import relax
+from treadle.vm.registry import contained_names, list_global_func_names
 from treadle.vm.relax_machine import RelaxMachine
 from treadle.vm.relax_module import load_relax_program
 
@@ -118,3 +125,78 @@ def test_whatever_a_changed_program_does_its_errors_are_named():
                 machine.call(function.name, [random.choice((A, 3, None, (A, A))) for _ in function.params])
             outcomes["ran"] += 1
     assert min(outcomes.values()) > 200
+
+
+def file_that_calls(name, folder, args=(), constants=()):
+    """A file whose main calls a function by its name, with these constants."""
+    operands = tuple(Operand(Kind.CONSTANT, number) for number in range(len(constants)))
+    code = (Call(1, operands, 0), Ret(0))
+    program = RelaxProgram((RelaxFunction("main", (), code, 1), RelaxFunction(name)), tuple(constants))
+    save_relax_executable(program, folder / "model.ro")
+    return folder / "model.ro"
+
+
+# All that a file's program may call without being handed it: what works on its arguments alone. A new one is looked at by
+# somebody before it stands here.
+CONTAINED = """
+alloc_shape_heap alloc_storage alloc_tensor apply_presence_and_frequency_penalty apply_repetition_penalty
+apply_softmax_with_temperature attention_kv_cache_append attention_kv_cache_array_clear attention_kv_cache_array_popn
+attention_kv_cache_attention_with_fused_qkv attention_kv_cache_commit_accepted_token_tree_nodes
+attention_kv_cache_create attention_kv_cache_debug_get_kv attention_kv_cache_empty
+attention_kv_cache_enable_sliding_window_for_seq attention_kv_cache_get_num_available_pages
+attention_kv_cache_get_query_positions attention_kv_cache_get_total_sequence_length attention_kv_cache_update
+attention_kv_cache_view attention_kv_cache_window_override attention_kv_cache_window_override_with_sinks call_tir_dyn
+check_func_info check_prim_value_info check_shape_info check_tensor_info check_tuple_info copy
+cuda_graph.get_cached_alloc cuda_graph.run_or_capture debug_print ensure_zero_offset hexagon.dma_copy hexagon.dma_wait
+invoke_closure kv_state_add_sequence kv_state_begin_forward kv_state_clear kv_state_end_forward kv_state_fork_sequence
+kv_state_popn kv_state_remove_sequence make_closure make_prim_value make_shape make_tuple match_prim_value match_shape
+multinomial_from_uniform null_value paged_attention_kv_cache_create paged_attention_kv_cache_create_reduced read_if_cond
+reshape rnn_state_create rnn_state_debug_get rnn_state_get rnn_state_set sample_top_p_from_logits sample_top_p_from_prob
+shape_of tensor_to_shape to_device tuple_getitem tuple_reset_item
+"""
+
+
+def test_a_program_from_a_file_reaches_contained_builtins_alone(tmp_path):
+    assert contained_names() == {f"vm.builtin.{name}" for name in CONTAINED.split()}
+    tvm.register_func("test.files.registered", lambda: "reached", override=True)
+    tvm.get_global_func("runtime.ModuleLoadFromFile")  # registers TVM's own
+    for name in list_global_func_names():
+        path = file_that_calls(name, tmp_path)
+        if name in contained_names():
+            RelaxMachine(load_relax_program(path))
+            continue
+        for load in (tvm.runtime.load_module(path), load_relax_program(path)):
+            with pytest.raises(UnknownFunctionError, match=r"load_module\(path, imports="):
+                relax.VirtualMachine(load, tvm.cpu())
+
+
+def test_what_a_file_is_handed_it_reaches(tmp_path):
+    path = file_that_calls("test.files.registered", tmp_path)
+    tvm.register_func("test.files.registered", lambda: "reached", override=True)
+    for imports in (["test.files.registered"], {"test.files.registered": lambda: "reached"}):
+        module = tvm.runtime.load_module(path, imports=imports)
+        assert module["main"]() == "reached"
+        assert relax.VirtualMachine(module, tvm.cpu())["main"]() == "reached"
+    with pytest.raises(UnknownGlobalFunctionError, match="Cannot find global function other"):
+        tvm.runtime.load_module(path, imports=["other"])
+    with pytest.raises(ArgumentError, match=r"imports='test\.files\.registered': expected functions by name"):
+        tvm.runtime.load_module(path, imports="test.files.registered")
+
+
+def test_a_builtin_that_somebody_registered_anew_is_not_what_a_file_reaches(tmp_path):
+    path = file_that_calls("vm.builtin.make_tuple", tmp_path)
+    before = tvm.get_global_func("vm.builtin.make_tuple")
+    tvm.register_func("vm.builtin.make_tuple", lambda *_: "another", override=True)
+    try:
+        assert tvm.runtime.load_module(path)["main"]() == ()
+    finally:
+        tvm.register_func("vm.builtin.make_tuple", before, override=True)
+
+
+def test_a_program_made_here_reaches_the_registry_as_ever():
+    tvm.register_func("test.files.registered", lambda: "reached", override=True)
+    ib = relax.ExecBuilder()
+    with ib.function("main"):
+        ib.emit_call("test.files.registered", args=[], dst=ib.r(0))
+        ib.emit_ret(ib.r(0))
+    assert relax.VirtualMachine(ib.get(), tvm.cpu())["main"]() == "reached"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import treadle
 import treadle.tvm as tvm
 from treadle.formats.errors import ArgumentError, ShapeError, UnknownFunctionError
 from treadle.tvm import relax
@@ -106,15 +107,25 @@ def test_functions_that_are_not_registered_are_all_named() -> None:
         machine(make)
 
 
-def test_an_executable_that_is_loaded_calls_them_too(told: list, tmp_path: Any) -> None:
+@pytest.mark.parametrize("hand_over", [list, dict])
+def test_an_executable_that_is_loaded_calls_what_it_is_handed(hand_over: type, told: list, tmp_path: Any) -> None:
     bb = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorStructInfo((4,), "float32"))
     with bb.function("main", [x]):
         bb.emit_func_output(bb.emit(relax.op.call_packed("test.packed.add_one", x, sinfo_args=[x.struct_info])))
     path = tmp_path / "model.tar"
     relax.build(bb.get(), "llvm").export_library(str(path))
-    vm = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    np.testing.assert_array_equal(vm["main"](tvm.nd.array(X)).numpy(), X + 1)
+    for loaded in (tvm.runtime.load_module(str(path)), treadle.load(path)):
+        with pytest.raises(
+            UnknownFunctionError, match=r"imports a function that it was not given: .*test\.packed\.add_one"
+        ):
+            relax.VirtualMachine(loaded, tvm.cpu())
+    name = "test.packed.add_one"
+    imports = [name] if hand_over is list else {name: tvm.get_global_func(name)}
+    module = tvm.runtime.load_module(str(path), imports=imports)
+    for loaded in (module, relax.Executable(module)):
+        vm = relax.VirtualMachine(loaded, tvm.cpu())
+        np.testing.assert_array_equal(vm["main"](tvm.nd.array(X)).numpy(), X + 1)
 
 
 def test_instruments_are_told_of_them(told: list) -> None:

@@ -47,11 +47,16 @@ def test_a_pattern_that_nothing_matches_is_an_error():
         machine(everything()).invoke("fails")
 
 
-def test_registered_functions_will_do():
+def test_registered_functions_will_do_where_they_are_handed_over(tmp_path):
+    (tmp_path / "code.ro").write_bytes(everything())
     for name in PRIMITIVES:
         tvm.register_func(name, library()[name])
     try:
-        result = VirtualMachine(Executable.load_exec(everything(), None), tvm.cpu()).run(X, 1)
+        with pytest.raises(UnknownFunctionError, match="Cannot find the primitives"):
+            VirtualMachine(Executable.load_exec(everything(), None), tvm.cpu())
+        assert VirtualMachine(Executable.load_exec(everything(), tvm.runtime.system_lib()), tvm.cpu()).run(X, 1)
+        module = tvm.runtime.load_module(tmp_path / "code.ro", imports=list(PRIMITIVES))
+        result = VirtualMachine(module, tvm.cpu()).run(X, 1)
         np.testing.assert_array_equal(result[0].numpy(), WEIGHTS)
     finally:
         for name in PRIMITIVES:
@@ -60,7 +65,7 @@ def test_registered_functions_will_do():
 
 def test_all_primitives_that_are_missing_are_named_at_once():
     with pytest.raises(
-        UnknownFunctionError, match=r"vm_mod_fused_add, vm_mod_fused_subtract: .* register_func makes one"
+        UnknownFunctionError, match=r"vm_mod_fused_add, vm_mod_fused_subtract: .* load_module\(path, imports="
     ):
         VirtualMachine(Executable.load_exec(everything(), None), tvm.cpu())
 

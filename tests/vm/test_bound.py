@@ -143,6 +143,12 @@ def test_an_argument_that_the_function_hands_on_cannot_be_bound(vm):
         made(vm, "keeps", [X], None)
 
 
+@pytest.mark.parametrize("count", [0, 2, 3])
+def test_there_is_an_array_for_each_parameter(vm, count):
+    with pytest.raises(ArgumentError, match=r"one: a bound call needs an array for each of its parameters \(x\), got"):
+        made(vm, "one", [X] * count, None)
+
+
 @pytest.mark.parametrize(
     "array", [np.zeros(2), np.zeros(3, np.float32), np.zeros(4, np.float32)[::2], np.zeros(2, ">f4")]
 )

@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
+from treadle.formats.starting import Thread
 
 CHILD = """
 import resource
@@ -132,3 +134,31 @@ for text in (PROGRAM, PROGRAM.replace("refs=100000", "refs=1")):
         assert vm["main"](np.float32(3)).item() == 3
 assert seen == [3.0, 3.0]
 """)
+
+
+def test_a_thread_that_dies_before_its_first_bytecode_is_not_waited_for() -> None:
+    """`threading.Thread.start` would wait for ever: what such a thread is to do is done by who starts it, or is an error."""
+    run("""
+import faulthandler
+faulthandler.dump_traceback_later(100, exit=True)
+PROGRAM = "func @main(x: float32[2]) -> float32[2] { ret r0 }"
+executable = Executable(parse_assembly(PROGRAM))
+machine(PROGRAM)["main"](np.ones(2, np.float32))
+for step in range(20):
+    size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + 4096 * step
+    resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+    try:
+        made = VirtualMachine(executable)
+    except (OutOfMemoryError, MemoryError):
+        pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert machine(PROGRAM)["main"](np.ones(2, np.float32)).shape == (2,)
+""")
+
+
+def test_a_thread_that_does_not_begin_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_start_new_thread", "_start_joinable_thread"):  # as the system does that has no memory for it
+        monkeypatch.setattr(threading, name, lambda *_, **__: None, raising=False)
+    with pytest.raises(RuntimeError, match="had no memory to begin"):
+        Thread(target=print).start()

@@ -1,16 +1,27 @@
 """String tensors: at the border of the machine, in kernels, in files, and what they cost."""
 
+import ast
 import gc
+import json
+import pickle
+import re
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import treadle
 from treadle.compiler.evaluate import evaluate
+from treadle.compiler.frontend.onnx_tensors import to_array
 from treadle.compiler.text import parse_module
 from treadle.formats import container, limits, schema, strings
 from treadle.formats.assembly import parse_assembly
 from treadle.formats.container import Container
+from treadle.formats.dtypes import DType
 from treadle.formats.errors import (
     ArgumentError,
     BudgetExceededError,
@@ -22,6 +33,15 @@ from treadle.formats.errors import (
     VerificationError,
 )
 from treadle.formats.executable import Executable, load
+from treadle.formats.graph_json import dtype_of
+from treadle.formats.tensor_cache import load as load_tensor_cache
+from treadle.formats.types import TensorType
+from treadle.formats.weights import NamedWeight, WeightTable, literal
+from treadle.vm import relax_builtins  # noqa: F401  (registers them)
+from treadle.vm.containers import ShapeTuple
+from treadle.vm.registry import get_global_func
+from treadle.vm.remote_values import Reader
+from treadle.vm.tensor import Tensor
 
 CHOICE = """
 func @main(a: string[n], b: string[n]) {
@@ -232,6 +252,167 @@ func @main() -> string[64]  refs=1 ints=0 frame=0 {
 """
     with pytest.raises(VerificationError, match="nothing has written them"):
         treadle.VirtualMachine(Executable(parse_assembly(wild)))
+
+
+SECRET = "the secret of another caller"
+
+
+@pytest.fixture
+def secret() -> Iterator[np.ndarray]:
+    """Numbers of a text that another caller of this process holds."""
+    held = strings.Texts()
+    yield np.array([held.number(SECRET)], np.uint64)
+    assert held
+
+
+def tensor_cache(folder: Path, numbers: np.ndarray) -> object:
+    (folder / "shard.bin").write_bytes(numbers.tobytes())
+    record = {"name": "w", "shape": [1], "dtype": "string", "format": "raw", "byteOffset": 0, "nbytes": 8}
+    shard = {"dataPath": "shard.bin", "format": "raw-shard", "nbytes": 8, "records": [record]}
+    (folder / "ndarray-cache.json").write_text(json.dumps({"metadata": {}, "records": [shard]}))
+    return load_tensor_cache(folder)[0]["w"]
+
+
+def external_data(folder: Path, numbers: np.ndarray) -> object:
+    (folder / "data").write_bytes(numbers.tobytes())
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.STRING, dims=[1], data_location=1)
+    tensor.external_data.add(key="location", value="data")
+    return to_array(tensor, folder)
+
+
+def literal_of_a_weight(folder: Path, numbers: np.ndarray) -> object:
+    return literal(TensorType(DType.string, (1,)), numbers.tobytes())
+
+
+def weight_of_texts(folder: Path, numbers: np.ndarray) -> object:
+    table = WeightTable((NamedWeight("w", TensorType(DType.string, (1,))),), constants=((0, 0),))
+    text = 'const c string[1] = [""]\nfunc @main() -> string[1] {\n  load_const r0, c\n  ret r0\n}'
+    machine = treadle.VirtualMachine(Executable(parse_assembly(text), weights=table))
+    machine.load_params({"w": numbers.view(strings.ELEMENT)})
+    return machine["main"]()
+
+
+def message_to_a_server(folder: Path, numbers: np.ndarray) -> object:
+    return Reader([["tensor", "string", [1]]], memoryview(numbers.tobytes()), lambda node: None).take(0)
+
+
+def graph(folder: Path, numbers: np.ndarray) -> object:
+    return dtype_of("string")
+
+
+def parameters_of_npz(folder: Path, numbers: np.ndarray) -> object:
+    np.savez(folder / "p.npz", w=numbers.view(strings.ELEMENT))
+    return treadle.load_params(folder / "p.npz")["w"]
+
+
+def view_of_a_tensor(folder: Path, numbers: np.ndarray) -> object:
+    return Tensor(numbers).view((1,), strings.ELEMENT)
+
+
+def storage_of_relax(folder: Path, numbers: np.ndarray) -> object:
+    storage = get_global_func("vm.builtin.alloc_storage")(None, ShapeTuple((8,)), 0, "uint8")
+    return get_global_func("vm.builtin.alloc_tensor")(storage, 0, ShapeTuple((1,)), "string")
+
+
+DOORS = [
+    tensor_cache,
+    external_data,
+    literal_of_a_weight,
+    weight_of_texts,
+    message_to_a_server,
+    graph,
+    parameters_of_npz,
+    view_of_a_tensor,
+    storage_of_relax,
+]
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+def test_numbers_in_a_file_are_never_another_callers_texts(door, secret: np.ndarray, tmp_path: Path) -> None:
+    with pytest.raises(treadle.TreadleError, match=r"text|string|number"):
+        door(tmp_path, secret)
+
+
+class Foreign:
+    """A buffer or array of whatever type its maker says."""
+
+    def __init__(self, numbers: np.ndarray, field: str) -> None:
+        self.kept = numbers
+        found = numbers.__array_interface__
+        self.__array_interface__ = {**found, "typestr": "|V8", "descr": [(field, "<u8")]}
+
+
+def npy(numbers: np.ndarray, field: str, folder: Path) -> object:
+    np.save(folder / "a.npy", numbers.view(np.dtype([(field, np.uint64)])))
+    return np.load(folder / "a.npy")
+
+
+FOREIGN = {
+    ".npy file": npy,
+    "array interface": lambda numbers, field, folder: np.asarray(Foreign(numbers, field)),
+    "buffer": lambda numbers, field, folder: np.asarray(memoryview(numbers.view(np.dtype([(field, np.uint64)])))),
+    "pickle": lambda numbers, field, folder: pickle.loads(pickle.dumps(numbers.view(np.dtype([(field, np.uint64)])))),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_arrays_that_say_they_are_texts_are_refused_by_the_machine(
+    kind: str, secret: np.ndarray, machine: treadle.VirtualMachine, tmp_path: Path
+) -> None:
+    """What another process, or a file, can know of the dtype of string tensors is all but its field's name."""
+    foreign = FOREIGN[kind](secret, "text", tmp_path)
+    with pytest.raises(DTypeError, match="texts are Python's str"):
+        machine["main"](foreign, texts("b"))
+    code = "from treadle.formats.strings import ELEMENT; print(ELEMENT.names[0])"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert other.isidentifier()
+    assert (other,) != strings.ELEMENT.names
+
+
+# Who makes arrays of bytes by a type that is not written in the code, and why that is no string tensor.
+BYTES_TO_ARRAYS = {
+    "formats/param_dict.py": "TVM's types, among which there are no texts",
+    "formats/parameter_files.py": "numbers alone: biufc",
+    "serve/http_tensors.py": "BYTES have texts of their own",
+    "vm/remote_values.py": "read_type refuses texts",
+    "vm/tensor.py": "view refuses texts",
+    "compiler/operators/texts.py": "back from bytes that are a cache's key, within one process",
+    "cluster/wire.py": "a dtype's `str`, which has no fields",
+    "debug/case.py": "what a .npy file says",
+    "tools": "no part of a running machine",
+}
+
+
+def test_bytes_become_tensors_in_one_place() -> None:
+    root, found = Path(treadle.__file__).parent, set()
+    for folder in ("formats", "vm", "compiler", "cluster", "serve", "debug", "tvm"):
+        for path in (root / folder).rglob("*.py"):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+                    name, dtypes = (
+                        call.func.attr,
+                        [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "dtype")],
+                    )
+                    is_fixed = bool(dtypes) and all(
+                        isinstance(each, ast.Constant) or ast.unparse(each).startswith("np.") for each in dtypes
+                    )
+                    if ast.unparse(call.func.value) != "np" or is_fixed:
+                        continue
+                    if name in ("frombuffer", "fromfile", "memmap", "ndarray", "load"):
+                        found.add(path.relative_to(root).as_posix())
+    assert found <= BYTES_TO_ARRAYS.keys()
+
+
+def test_string_tensors_are_made_of_numbers_in_one_place() -> None:
+    root, found = Path(treadle.__file__).parent, set()
+    for path in root.rglob("*.py"):
+        if (
+            "tests" not in path.parts
+            and ".venv" not in path.parts
+            and re.search(r"view\((strings\.)?ELEMENT", path.read_text())
+        ):
+            found.add(path.relative_to(root).as_posix())
+    assert found == {"formats/strings.py", "compiler/operators/table.py"}  # the table: operators that move numbers
 
 
 def test_a_number_that_no_text_has_is_a_named_error() -> None:

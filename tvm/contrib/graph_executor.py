@@ -17,8 +17,8 @@ __all__ = ["GraphModule", "create", "get_device"]
 
 
 def create(graph_json_str: str, libmod: Any, device: Device | Sequence[Device]) -> GraphModule:
-    """A module that runs a graph, whose functions are those of `libmod` and registered ones. Raises FormatError for a text
-    that is no graph, UnknownFunctionError with all functions that are missing."""
+    """A module that runs a graph, whose functions are those of `libmod`. Raises FormatError for a text that is no graph,
+    UnknownFunctionError with all functions that are missing."""
     devices, _, _ = get_device(libmod, device)
     executor = GraphExecutor(
         graph_json_str,

@@ -28,6 +28,11 @@ class Executable:
         else:
             self.program = program.executable if isinstance(program, ExecutableModule) else program  # type: ignore[assignment]
 
+    @property
+    def module(self) -> Any:
+        """What it was made of: its imports are what the program may call."""
+        return self._module
+
     def as_text(self) -> str:
         """The instructions as text; of a program that was compiled, in the Relay VM's layout."""
         if isinstance(self.program, RelaxProgram):

@@ -5,15 +5,16 @@ An import's name says how the function is called and of which type it is: `call_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...formats import dims
+from ...formats.executable import Executable
 from ...formats.program import Import, Program
 from ...formats.types import TensorType, TupleType, Type
-from ...vm.registry import get_global_func
+from ...vm.registry import reachable
 from ..runtime.ndarray import NDArray
 from .results import given
 
@@ -26,14 +27,26 @@ def registered_name(imported: str) -> str:
     return rest.partition(" ")[0] if rest and manner in (PACKED, DPS) else imported
 
 
-def registered(program: Program) -> dict[str, Callable[..., Any]]:
-    """The registered functions among a program's imports, called as the program wants it."""
+def reached(executable: Executable, given: Callable[[str], Callable[..., Any] | None]) -> dict[str, Callable[..., Any]]:
+    """The functions that a program imports, by its names of them: what `given` has, and, for a program that this process has
+    made, what is registered."""
     found = {}
-    for entry in program.imports:
-        function = get_global_func(registered_name(entry.name), allow_missing=True)
+    for entry in executable.program.imports:
+        name = registered_name(entry.name)
+        own = given(name)
+        function = reachable(name, {} if own is None else {name: own}, executable.from_file)
         if function is not None:
-            found[entry.name] = (_writing if entry.name.startswith(f"{DPS} ") else _giving)(entry, function)
+            found[entry.name] = function
     return found
+
+
+def called(program: Program, functions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """These functions, called as the program wants it."""
+    return {
+        entry.name: (_writing if entry.name.startswith(f"{DPS} ") else _giving)(entry, functions[entry.name])
+        for entry in program.imports
+        if entry.name in functions
+    }
 
 
 def _giving(entry: Import, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,13 +17,12 @@ from ...vm.budgets import Budget
 from ...vm.containers import Array
 from ...vm.device import Device
 from ...vm.hooks import Event, InstrumentAction, Listener
-from ...vm.registry import get_global_func
 from ...vm.relax_machine import RelaxMachine
 from ...vm.report import Count, Duration, Metric, Percent, Report
 from ...vm.tensor import Tensor
 from ..runtime.arguments import argument
 from ..runtime.ndarray import NDArray
-from .packed import registered, registered_name
+from .packed import called, reached, registered_name
 from .results import given
 
 
@@ -31,16 +30,21 @@ class Compiled:
     """A program of Treadle's compiler."""
 
     def __init__(
-        self, program: Program, memory: Any, device: Device | None = None, budget: Budget | None = None
+        self,
+        program: Program,
+        memory: Any,
+        device: Device | None = None,
+        budget: Budget | None = None,
+        given: Callable[[str], Callable[..., Any] | None] = lambda name: None,
     ) -> None:
-        imports, bounds = registered(program.program), budget or Budget()
+        self._functions, bounds = reached(program, given), budget or Budget()
         if bounds.cancel is not None:
             raise ArgumentError("budget: a cancel token belongs to one call; see treadle.VirtualMachine.call")
         self._machine = machine.VirtualMachine(
             program,
             device,
             memory_cfg=memory,
-            imports=imports,
+            imports=called(program.program, self._functions),
             max_steps=bounds.max_steps,
             max_seconds=bounds.max_seconds,
             max_memory=bounds.max_memory,
@@ -73,7 +77,7 @@ class Compiled:
             self._ending()
             self._ending = None
         if instrument is not None:
-            listening = self._machine.listening(_Instrument(instrument))
+            listening = self._machine.listening(_Instrument(instrument, self._functions))
             listening.__enter__()
             self._ending = lambda: listening.__exit__(None, None, None)
 
@@ -99,12 +103,12 @@ class _Instrument(Listener):
 
     operations = frozenset({"call", "call_host", "call_import", "invoke"})
 
-    def __init__(self, instrument: Callable[..., Any]) -> None:
-        self._instrument = instrument
+    def __init__(self, instrument: Callable[..., Any], functions: Mapping[str, Callable[..., Any]]) -> None:
+        self._instrument, self._functions = instrument, functions
 
     def before(self, event: Event) -> InstrumentAction | None:
         kind = event.operation.name
-        function = _Function(event)
+        function = _Function(event, self._functions)
         tensors = [NDArray(event.tensor(register)) for register in self._inputs(event)]
         outputs = [NDArray(event.tensor(register)) for register in event.registers("outputs")] if kind == "call" else []
         for output in outputs:
@@ -119,7 +123,7 @@ class _Instrument(Listener):
     def after(self, event: Event) -> None:
         if event.operation.name == "invoke":
             return  # it has only begun
-        function = _Function(event)
+        function = _Function(event, self._functions)
         if event.imported is not None:
             tensors = [NDArray(event.tensor(register)) for register in self._tensors(event, "args")]
             results = [NDArray(event.tensor(register)) for register in self._tensors(event, "dst")]
@@ -147,20 +151,20 @@ class _Instrument(Listener):
 
 
 class _Function:
-    """What a call calls. Of a primitive it can be called: with inputs, then arrays for its outputs; of a registered function, as
+    """What a call calls. Of a primitive it can be called: with inputs, then arrays for its outputs; of an imported function, as
     that is."""
 
-    def __init__(self, event: Event) -> None:
+    def __init__(self, event: Event, functions: Mapping[str, Callable[..., Any]]) -> None:
         primitive = event.primitive
         self._definition = None if primitive is None else primitive.definition
         self._sizes = event.sizes if event.operation.name == "call" else ()
-        self._imported = None if event.imported is None else registered_name(event.imported)
-        self.__name__ = self._imported or str(event.callee) if primitive is None else primitive.name
+        self._imported = None if event.imported is None else functions[event.imported]
+        name = str(event.callee) if event.imported is None else registered_name(event.imported)
+        self.__name__ = name if primitive is None else primitive.name
 
     def __call__(self, *args: Any) -> Any:
         if self._imported is not None:
-            function: Any = get_global_func(self._imported)
-            return function(*args)
+            return self._imported(*args)
         if self._definition is None:
             raise ArgumentError(f"{self.__name__}: a function of the program is called by the machine")
         from ...compiler.evaluate import evaluate_definition

@@ -67,10 +67,11 @@ class VirtualMachine:
                 f"{remote!r} runs programs of Treadle's compiler; TVM's bytecode calls functions of this process"
             )
         memory = _memory(memory_cfg)
-        module = rt_mod.mod if isinstance(rt_mod, Executable) else rt_mod
+        module: Any = rt_mod.module if isinstance(rt_mod, Executable) else rt_mod
         functions = module.given_functions() if isinstance(module, RelaxModule) else None
+        handed = module.imported_function if isinstance(module, Module) else lambda name: None
         self._runner = (
-            Compiled(program, memory, remote, budget)
+            Compiled(program, memory, remote, budget, handed)
             if isinstance(program, Program)
             else Built(program, functions, budget)
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...formats.errors import ArgumentError, MissingPackageError, RemoteError, TreadleError, UnknownGlobalFunctionError
 from ...vm.device import Device, device
-from ...vm.registry import PackedFunc
+from ...vm.registry import Imports, PackedFunc
 from ...vm.remote import RemoteDevice, remote
 from ..error import RPCError
 from ..runtime.module import Module, load_module, system_lib
@@ -68,9 +68,9 @@ class RPCSession:
         """The files of the session's folder."""
         return sorted(os.listdir(self._folder.name))
 
-    def load_module(self, path: str) -> Module:
-        """The module in a file of the session's folder."""
-        return load_module(self._path(os.path.basename(path)))
+    def load_module(self, path: str, *, imports: Imports = ()) -> Module:
+        """The module in a file of the session's folder; `imports` are as those of `runtime.load_module`."""
+        return load_module(self._path(os.path.basename(path)), imports=imports)
 
     def system_lib(self) -> Module:
         """The functions that are linked into the server's program."""
@@ -139,13 +139,13 @@ class RemoteSession(RPCSession):
         """The files of the session."""
         return list(self._connection.ask({"do": "files"})[0].get("files", ()))
 
-    def load_module(self, path: str) -> Module:
+    def load_module(self, path: str, *, imports: Imports = ()) -> Module:
         """The module in a file of the session. What it holds of native code is left out; machines of it for `cpu()` run at the
         server, its own functions here."""
         with tempfile.TemporaryDirectory(prefix="treadle-session-") as folder:
             local = Path(folder) / os.path.basename(path)
             local.write_bytes(self.download(path))
-            return load_module(local)
+            return load_module(local, imports=imports)
 
     def system_lib(self) -> Module:
         """A module without functions: `get_function` has those of the server's owner."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...formats.bytecode import Decoded, function_words, jump_target, scan
 from ...formats.program import Function, Program
+from ...formats.terminal import showing
 from ...formats.types import TensorType
 
 _OWN = 64  # added to the opcodes of instructions that Relay's machine lacks
@@ -121,6 +122,7 @@ def _flat(values: Sequence[Any]) -> list[int]:
     return [word for value in values for word in (value if isinstance(value, (tuple, list)) else [value])]
 
 
+@showing
 def bytecode_text(program: Program) -> str:
     """All functions."""
     lines: list[str] = []
@@ -155,6 +157,7 @@ def _own(texts: _Texts, fields: dict[str, Any], item: Decoded) -> str:
     return " ".join(parts)
 
 
+@showing
 def statistics_text(constants: Sequence[np.ndarray], names: Sequence[str], primitives: Sequence[str]) -> str:
     """The numbers of an executable, as TVM words them."""
     shapes = [str(list(array.shape)) if array.ndim else "scalar" for array in constants]
@@ -167,6 +170,7 @@ def statistics_text(constants: Sequence[np.ndarray], names: Sequence[str], primi
     )
 
 
+@showing
 def constants_text(constants: Sequence[np.ndarray]) -> str:
     """The constants: their shapes, and the elements of small ones."""
     lines = []
