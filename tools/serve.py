@@ -71,6 +71,8 @@ def add_commands(commands: Any) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
+    if options.models != STANDARD_INPUT and not os.path.exists(options.models):
+        raise UsageError(f"there is no file or folder {options.models!r}; expected a folder of models, or a program")
     missing = [name for name in _NEEDED if _is_missing(name)]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed: pip install 'treadle[serve]'")

@@ -9,6 +9,7 @@ This is what users see; `calls.py` says how a call goes.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from ..formats.calling import Suggesting, mapping, public_class, told
 from ..formats.constants import aligned_copy
-from ..formats.errors import ArgumentError, NotPicklableError, UnknownFunctionError, naming
+from ..formats.errors import ArgumentError, ExecutionError, NotPicklableError, UnknownFunctionError, naming
 from ..formats.executable import Executable
 from ..formats.names import near
 from ..formats.ports import Ports
@@ -104,9 +105,7 @@ class VirtualMachine(Suggesting):
         ArgumentError, CompileError, BudgetExceededError.
         """
         if not isinstance(exe, Executable):
-            raise ArgumentError(
-                f"VirtualMachine(exe): expected an Executable, a {type(exe).__name__} came; see treadle.load"
-            )
+            raise ArgumentError(f"VirtualMachine(exe): expected an Executable, {told(exe)} came{_how_to_make(exe)}")
         self.device = self._own_device(device)
         self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
@@ -232,7 +231,15 @@ class VirtualMachine(Suggesting):
 
     def run(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls "main"."""
-        return self.invoke("main", *args, **kwargs)
+        try:
+            return self.invoke("main", *args, **kwargs)
+        except ExecutionError:
+            if len(args) != 2 or not (args[0] is None or isinstance(args[0], list)) or not isinstance(args[1], Mapping):
+                raise
+            raise ArgumentError(
+                "run(names, feeds) is ONNX Runtime's; here machine.run(**feeds) calls the function, and gives all results: "
+                "one as a tensor, several as a tuple with names"
+            ) from None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Calls "main"."""
@@ -527,6 +534,18 @@ def _meanwhile(work: Callable[[], None]) -> Iterator[None]:
         thread.join()
     if raised:
         raise raised.pop()  # else it would hold the frame that holds it
+
+
+def _how_to_make(given: Any) -> str:
+    """What makes an executable of what came in its place."""
+    if isinstance(given, (str, os.PathLike)):
+        is_model = os.fspath(given).endswith((".onnx", ".ir"))
+        return f"; treadle.{'compile' if is_model else 'load'}({os.fspath(given)!r}) makes one"
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return "; treadle.load(data) makes one of a .trdl file's bytes, treadle.compile(data) of an ONNX file's"
+    if isinstance(given, VirtualMachine):
+        return "; machine.executable is that of a machine"
+    return "; treadle.compile(model) makes one of a model, and treadle.load(path) reads one"
 
 
 def _build_seconds(seconds: float | None) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import runpy
 from typing import Any
 
 import pytest
@@ -32,6 +34,14 @@ def test_what_is_in_the_reference_is_there(name: str) -> None:
     for part in name.split(".")[1:]:
         value = getattr(value, part)
     assert isinstance(value, str) or value.__doc__
+
+
+def test_each_row_of_a_table_in_a_docstring_is_a_row_of_the_site() -> None:
+    conf = runpy.run_path(str(reference.FOLDER.parent / "conf.py"))
+    lines = inspect.cleandoc(treadle.compile.__doc__ or "").splitlines()
+    conf["_as_markup"](None, "function", "treadle.compile", None, None, lines)
+    names = [name for line in lines if (found := re.fullmatch("``(.+)``", line)) for name in found[1].split(", ")]
+    assert sorted(names) == sorted(set(inspect.signature(treadle.compile).parameters) - {"model"})
 
 
 def test_each_operator_is_in_the_reference() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import treadle
 from treadle import Module, function, var
-from treadle.formats.errors import FormatError, ModelError
+from treadle.compiler.frontend.converters import LIBRARIES
+from treadle.formats.errors import CompileError, FormatError, ModelError
 from treadle.formats.file_kinds import HEAD_BYTES, KINDS, kind_of
 
 
@@ -37,6 +38,8 @@ def files(tmp_path_factory):
     with zipfile.ZipFile(folder / "zip", "w") as archive:
         archive.writestr("archive/data.pkl", "x")
     (folder / "graph json").write_text('{\n  "nodes": [], "arg_nodes": []}')
+    (folder / "xgboost").write_text('{"learner":{"attributes":{}},"version":[3,0,0]}')
+    (folder / "lightgbm").write_text("tree\nversion=v4\nnum_class=1\n")
     (folder / "json").write_text('{"a": 1}')
     (folder / "script").write_text("import torch\n")
     (folder / "relay text").write_text('#[version = "0.0.5"]\ndef @main(%x: int64) { %x }')
@@ -89,7 +92,9 @@ def test_load_says_what_it_was_given(files, name, message):
 @pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.name != "onnx"])
 def test_compile_says_what_it_was_given(files, name):
     kind = next(kind for kind in KINDS if kind.name == name)
-    with pytest.raises(ModelError, match="is not an ONNX model") as refused:
+    is_converted = any(library.file == name for library in LIBRARIES)
+    message = "cannot compile" if is_converted else "is not an ONNX model"
+    with pytest.raises(CompileError if is_converted else ModelError, match=message) as refused:
         treadle.compile(files / name)
     assert kind.what in str(refused.value)
 

@@ -302,6 +302,17 @@ def test_a_missing_package_is_named(
     assert "the package onnx is needed: pip install 'treadle[onnx]'\n" in capsys.readouterr().err
 
 
+def test_a_folder_that_there_is_not_is_told_before_anything_is_done(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("treadle.compile", lambda *_, **__: pytest.fail("compiled"))
+    assert main(["compile", f"{folder}/add.onnx", "-o", f"{folder}/no/x.trdl"]) == 4
+    assert f"x.trdl' cannot be written: there is no folder '{folder}/no'" in capsys.readouterr().err
+    monkeypatch.setattr("treadle.tools.serve._is_missing", lambda _: pytest.fail("packages were looked for"))
+    assert main(["serve", f"{folder}/x.onnx"]) == 2
+    assert "there is no file or folder" in capsys.readouterr().err
+
+
 def test_a_reader_that_goes_is_no_error(folder: Path) -> None:
     command = f"{shlex.quote(sys.executable)} -m treadle dis {shlex.quote(str(folder))}/add.trdl | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
