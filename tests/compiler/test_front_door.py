@@ -199,7 +199,7 @@ def test_what_is_exported_first_is_told_how(root, name, advice, monkeypatch):
 
 
 def test_a_converter_s_refusal_says_what_to_do(converters):
-    with pytest.raises(CompileError, match="skl2onnx cannot convert it .*not fitted.*compile the ONNX model"):
+    with pytest.raises(CompileError, match=r"skl2onnx cannot convert it .*not fitted.*compile the ONNX model"):
         treadle.compile(of_library("sklearn", "BaseEstimator"))
 
 
