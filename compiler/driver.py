@@ -117,8 +117,9 @@ def compile(
     tune          seconds for measuring which variants of the kernels are the fastest here; the executable keeps the choices.
                   A Session says afterwards what was found
     tuned         take the choices that this machine remembers from tuning. Without either, equal inputs give equal bytes
-    named_weights  remember how constants are made of `params` and of the tensors of an ONNX model, so that a machine can take
-                  others with `load_params`. What weights hold decides less then: a bias of zeros is added, too
+    named_weights  remember `params` and the tensors of an ONNX model, and how constants are made of them, so that a machine can
+                  take others with `load_params` and `load_deltas`. The file holds them beside what is made of them. What
+                  weights hold decides less then: a bias of zeros is added, too
     without       names of passes that are left out, to find what one does
     passes        of your own: [treadle.after("fold_constants", MyPass())]
     batch         of an ONNX model, a name for the size of its batch, such as "n": sizes that the exporter wrote down as they were
@@ -254,7 +255,11 @@ def compile_module(
         module = run(module, steps, print_after=print_after, timings=timings)
     bounds.step("code generation")
     generated = generate(module, {"entry": entries[0], "opt_level": str(opt_level), "producer": formats.producer})
-    program = generated.program
+    program, made = generated.program, generated.constants
+    if weights is not None:
+        constants, made = weights.kept(program, made)
+        program = dataclasses.replace(program, constants=constants)
+        generated = dataclasses.replace(generated, program=program, constants=made)
     hosted = host_primitives(program, options.supports)
     if noted := needs(program.primitives) | note(hosted) | text_entries.note(entries_of(module)):
         program = dataclasses.replace(program, metadata={**program.metadata, **noted})
@@ -263,7 +268,7 @@ def compile_module(
     check_made(program)
     if warning := loop_warning(hosted):
         warn_user(warning)
-    return generated if weights is None else dataclasses.replace(generated, weights=weights.table(generated.constants))
+    return generated if weights is None else dataclasses.replace(generated, weights=weights.table(made))
 
 
 def _executable(generated: Generated) -> Executable:

@@ -23,7 +23,6 @@ from ..formats.errors import ArgumentError, ExecutionError, NotPicklableError, U
 from ..formats.executable import Executable
 from ..formats.names import near
 from ..formats.ports import Ports
-from ..formats.types import TensorType
 from . import knobs, library
 from .budgets import BOUNDS, DEFAULT_DEPTH, OF_A_CALL, Budget, CancelToken
 from .calls import Calls, arguments, bound
@@ -42,6 +41,7 @@ from .verify import verify
 
 if TYPE_CHECKING:
     from .profile import MetricCollector, Profile
+    from .weights import Weights
 
 __all__ = ["NO_OP", "SKIP_RUN", "CancelToken", "InstrumentAction", "Listener", "VirtualMachine"]
 
@@ -109,6 +109,8 @@ class VirtualMachine(Suggesting):
         self.device = self._own_device(device)
         self.executable = exe
         self._program, self._weights, self._swapping = exe.program, exe.weights, Lock()
+        self._weighing = Lock()
+        self._bases: dict[str, np.ndarray] = {}  # of the weights that have a delta, what they are without it
         self._budget = Budget(max_steps, max_seconds, max_memory, max_depth, threads=threads)
         self._listeners: tuple[Listener, ...] = ()
         self._instruments: tuple[Listener, ...] = ()  # that of `set_instrument`
@@ -169,7 +171,8 @@ class VirtualMachine(Suggesting):
             )
         budget = self._budget
         bounds = {name: getattr(budget, name) for name in BOUNDS}
-        return _made_again, (type(self), self.executable, {**self._options, **bounds}, self._replaced())
+        bases = [self._bases] if self._bases else []
+        return _made_again, (type(self), self.executable, {**self._options, **bounds}, self._replaced(), *bases)
 
     def _replaced(self) -> dict[int, np.ndarray]:
         """The constants that are others than the executable's, by their places."""
@@ -302,16 +305,41 @@ class VirtualMachine(Suggesting):
     def load_params(self, params: Mapping[str, Any]) -> None:
         """Takes other weights, by their names in the model, for an executable that was compiled with `named_weights`.
 
-        Results are to the bit those of a program that was compiled with them; nothing is compiled. Weights that are not given
-        stay as they are. Calls that run meanwhile in other threads may see old and new ones.
+        Results are to the bit those of a program that was compiled with them; nothing is compiled. Any of them may be given: the
+        others stay as they are. Calls that run meanwhile in other threads may see old and new ones.
 
-        Raises ArgumentError: for unknown names and other types, where weights that are made into one constant with these are not
-        given, and for one that decided about the program, as numbers do that are all alike.
+        Raises ArgumentError: for unknown names and other types, and for a weight that decided about the program, as numbers do
+        that are all alike.
         """
+        mapping("load_params", params, "arrays by name, as treadle.load_params gives them")
+        with self._weighing:
+            self._take(params)
+            self._bases = {name: base for name, base in self._bases.items() if name not in params}
+
+    def load_deltas(self, deltas: Mapping[str, Any], scale: float = 1.0) -> None:
+        """Adds to weights, by their names in the model, what an adapter says: `scale * delta`, or `scale * B @ A` of a pair
+        (B, A), as LoRA has them. Deltas are to the weights that were compiled in, or given to `load_params`, and take the place
+        of those before: `load_deltas({})` gives the weights back, to the bit. Raises ArgumentError, as `load_params` does."""
+        from .weights import changed
+
+        mapping("load_deltas", deltas, "arrays, or pairs of arrays B, A, by the names of weights")
+        if isinstance(scale, bool) or not isinstance(scale, (int, float, np.number)):
+            raise ArgumentError(f"load_deltas: scale: expected a number, {told(scale)} came")
+        with self._weighing:
+            weights = self.weights
+            bases = {name: self._bases[name] if name in self._bases else weights[name].array for name in deltas}
+            made = {name: changed(name, bases[name], delta, float(scale)) for name, delta in deltas.items()}
+            self._take({**{name: base for name, base in self._bases.items() if name not in deltas}, **made})
+            self._bases = bases
+
+    def _take(self, params: Mapping[str, Any]) -> None:
         from .weights import constants_of
 
-        mapping("load_params", params, "arrays by name, as treadle.load_params gives them")
-        self.load_constants(constants_of(self._weights, params))
+        self.load_constants(constants_of(self._weights, params, self._constant))
+
+    def _constant(self, place: int) -> np.ndarray:
+        """What a constant of the program holds now."""
+        return self._calls.image.arrays[place]
 
     def load_constants(self, constants: Mapping[int, Any]) -> None:
         """Takes other constants, by their places, of those that are made of named weights; `load_params` makes them. Raises
@@ -336,11 +364,15 @@ class VirtualMachine(Suggesting):
         arrays = {place: other._calls.image.arrays[place] for place, _ in self._weights.constants}
         with self._swapping:
             self._calls.replace_constants(arrays)
+        self._bases = other._bases
 
     @property
-    def weights(self) -> dict[str, TensorType]:
-        """The weights that `load_params` takes: name → type."""
-        return {weight.name: weight.type for weight in self._weights.weights}
+    def weights(self) -> Weights:
+        """The weights that `load_params` takes, by their names in the model: `machine.weights[name]` are the elements that are
+        there now, read-only, and `machine.weights.types` says of each what it is."""
+        from .weights import Weights
+
+        return Weights(self._weights, self._constant)
 
     # ---- stateful calls ----
 
@@ -501,12 +533,17 @@ class VirtualMachine(Suggesting):
 
 
 def _made_again(
-    kind: type[VirtualMachine], exe: Executable, options: Mapping[str, Any], constants: Mapping[int, np.ndarray]
+    kind: type[VirtualMachine],
+    exe: Executable,
+    options: Mapping[str, Any],
+    constants: Mapping[int, np.ndarray],
+    bases: Mapping[str, np.ndarray] | None = None,
 ) -> VirtualMachine:
     """The machine that was pickled."""
     machine = kind(exe, **options)
     if constants:
         machine.load_constants(constants)
+    machine._bases = dict(bases or {})
     return machine
 
 
