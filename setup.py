@@ -17,6 +17,7 @@ TOOLS = {
     "execute",
     "foreign",
     "inspect",
+    "json_values",
     "least_calls",
     "machine_limits",
     "maintenance",

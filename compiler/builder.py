@@ -41,7 +41,7 @@ from ..formats.types import (
     types_in,
 )
 from . import builder_checks as check
-from . import ir
+from . import draws, ir
 from .anf import Node, distinct, normalize, postorder
 from .array_methods import ArrayMethods, bitwise
 from .numbers import DEFAULT, default_dtype, dtype_of_numbers, number_as
@@ -546,7 +546,33 @@ def _weak(number: bool | int | float) -> ir.Constant:
     return ir.Constant(number_as(number, default_dtype(number)).value, weak=True)
 
 
-op: ModelOperators = cast("ModelOperators", Operators(_apply))  # declared, so that editors that follow no cast know it
+class _Maker:
+    """What `draws.py` makes operators with."""
+
+    op = staticmethod(_named_operator)
+    new_place = itertools.count().__next__  # `Module` gives each draw another one
+
+    @staticmethod
+    def constant(value: Any, dtype: DType) -> Expression:
+        return _constant("constant", value, dtype)
+
+
+def _composed(function: Callable[..., Any]) -> Callable[..., Expression]:
+    """A function of what makes operators, without that."""
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+
+    def call(*args: Any, **attributes: Any) -> Expression:
+        return function(_Maker, *args, **attributes)
+
+    call.__name__, call.__qualname__, call.__doc__ = function.__name__, f"op.{function.__name__}", function.__doc__
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return public(call)
+
+
+_DRAWS = {name: _composed(each) for name, each in draws.FUNCTIONS.items()}
+op: ModelOperators = cast(  # declared, so that editors that follow no cast know it
+    "ModelOperators", Operators(_apply, _DRAWS)
+)
 
 # ---- tuples, functions ----
 
@@ -930,6 +956,7 @@ def Module(
             raise check.refuse("Module: data_types", "data types, made by data_type()", builder)
     definitions = {builder.definition.name: builder.definition for builder in builders}
     imports: dict[str, FunctionType] = {}
+    draws_numbers = False
     for part in (*parts, named):
         for name, function_ in _functions_of(part).items():
             if name in functions:
@@ -947,6 +974,7 @@ def Module(
                 if node.imported is not None:
                     _declare("import", imports, *node.imported)
                 _define_of(node.type, definitions)
+                draws_numbers |= node.name == "call_seed"
                 if node.data_type is not None:
                     _declare("data type", definitions, node.data_type.name, node.data_type)
         if isinstance(part, ir.Module):
@@ -954,7 +982,8 @@ def Module(
                 _declare("data type", definitions, name, definition)
             for name, type_ in part.imports.items():
                 _declare("import", imports, name, type_)
-    return freshen(ir.Module(functions, definitions, imports))
+    module = ir.Module(functions, definitions, imports)
+    return freshen(draws.numbered(module) if draws_numbers else module)
 
 
 def _result_names(body: Node, block: ir.Block) -> tuple[str, ...]:

@@ -104,6 +104,7 @@ _MEANT = {
             "close release free": "a machine holds nothing that must be closed",
             "cancel stop terminate abort interrupt": 'machine.call("main", […], cancel=token), of a treadle.CancelToken',
             "generate": "treadle.generate(machine, ids, max_new_tokens=…)",
+            "run_async async_call acall call_soon submit": 'await machine.call_async("main", […])',
             "set_timeout timeout deadline": 'machine.call("main", […], max_seconds=…)',
             "set_num_threads num_threads": _THREADS,
         }

@@ -9,6 +9,8 @@ This is what users see; `calls.py` says how a call goes.
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
 import os
 import threading
 import time
@@ -283,6 +285,32 @@ class VirtualMachine(Suggesting):
         if args is None:
             args = self._stateful.inputs(name) or ()
         return self._calls.call(number, self._bind(number, args, kwargs or {}), budget)
+
+    async def call_async(
+        self,
+        name: str | Closure | SavedCall,
+        args: Sequence[Any] | None = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        cancel: CancelToken | None = None,
+        **bounds: Any,
+    ) -> Any:
+        """`call`, in a thread of the running event loop's: the loop goes on meanwhile. When the task is cancelled, so is the
+        call, by its token: the task ends when the call has, whose arguments nobody reads any more then."""
+        import asyncio
+
+        token = CancelToken() if cancel is None else cancel
+        make = functools.partial(self.call, name, args, kwargs, cancel=token, **bounds)
+        running = asyncio.get_running_loop().run_in_executor(None, contextvars.copy_context().run, make)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            token.cancel()
+            while not running.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([running])
+            running.exception()  # which nobody else asks for
+            raise
 
     def invoke_closure(self, closure: Closure, *args: Any) -> Any:
         """Calls a closure that this machine returned."""

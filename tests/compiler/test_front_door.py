@@ -1,6 +1,7 @@
 """What can be compiled: functions, dicts of them, several modules, models of other libraries; and values of data types as
 arguments."""
 
+import asyncio
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -234,3 +235,76 @@ def test_habits_of_onnxruntime_are_answered_with_what_to_write():
 def test_what_is_no_executable_is_told_how_to_make_one(given, instead):
     with pytest.raises(ArgumentError, match=instead):
         treadle.VirtualMachine(given)
+
+
+# ---- values of data types, without the program's text ----
+
+
+def test_data_types_travel_with_the_executable():
+    loaded = treadle.load(treadle.compile(length(), progress=False).as_bytes())
+    types = loaded.types
+    values = types.List.Cons(X, types.List.Cons(X, types.List.Nil()))
+    vm = treadle.VirtualMachine(loaded)
+    assert vm["total"](values).tolist() == [2, 4]
+    assert (list(types), [each.constructor.name for each in types["List"]]) == (["List"], ["Nil", "Cons"])
+    with pytest.raises(ArgumentError, match=r"Cons of List takes float32\[2\], List; 1 values came"):
+        types.List.Cons(X)
+    with pytest.raises(AttributeError, match=r"has no attribute 'list'.*did you mean List"):
+        _ = types.list
+    with pytest.raises(KeyError, match="there is no data type 'Tree'; there is List"):
+        types["Tree"]
+
+
+def test_of_instances_of_one_type_each_has_its_name():
+    List_ = data_type("List[a] = Nil | Cons(a, List[a])")
+    xs, ys = var("xs", List_(treadle.TensorType("float32"))), var("ys", List_(treadle.TensorType("int64")))
+    heads = [
+        match_(each, {List_.Nil: treadle.constant(zero), List_.Cons: lambda head, tail: head})
+        for each, zero in ((xs, 0.0), (ys, 0))
+    ]
+    types = treadle.compile(function([xs, ys], tuple_(*heads)), progress=False).types
+    assert set(types) == {"List[float32[]]", "List[int64[]]"}
+    with pytest.raises(AttributeError, match=r"there are types\['List\[float32\[\]\]'\]"):
+        _ = types.List
+
+
+def test_a_program_with_data_types_is_run_from_the_command_line(tmp_path, capsys):
+    from treadle.tools.cli import main
+
+    path = str(tmp_path / "length.trdl")
+    treadle.compile(length(), progress=False).export_library(path)
+    text = '{"Cons": [[1, 2], {"Cons": [[0.5, 0], "Nil"]}]}'
+    (tmp_path / "values.json").write_text(text)
+    for given in (f"values={text}", text, f"values=@{tmp_path}/values.json"):
+        assert main(["run", path, "--function", "total", "--input", given]) == 0
+        assert "[1.5, 2. ]" in capsys.readouterr().out
+    for given, message in (
+        ([], 'values is List: write it as JSON, --input values=JSON, such as \'{"Cons": [[0.5, 0.5], "Nil"]}\''),
+        (["--input", "values=random"], "expected List as JSON, such as"),
+        (["--input", 'values={"Con": []}'], '{"Con": []} is none of Nil, Cons; did you mean Cons'),
+        (["--input", 'values={"Cons": [1]}'], "Cons has 2 fields, 1 came"),
+        (["--input", "values={"], "expected List as JSON"),
+    ):
+        assert main(["run", path, "--function", "total", *given]) == 2
+        assert message in capsys.readouterr().err
+
+
+# ---- calls that are awaited ----
+
+
+def test_calls_are_awaited_and_end_with_their_task():
+    vm = machine(function([x], x + x))
+    n = var("n", (), "int64")
+    forever = machine(function([n], treadle.while_loop(lambda k: k >= 0, lambda k: k * 0, [n])[0]))
+
+    async def work():
+        several = await asyncio.gather(
+            *(vm.call_async("main", [X * number]) for number in range(3)), vm.call_async("main", kwargs={"x": X})
+        )
+        with pytest.raises(treadle.TreadleError, match="max_seconds"):
+            await forever.call_async("main", [np.int64(1)], max_seconds=0.05)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(forever.call_async("main", [np.int64(1)]), 0.05)
+        return [each.tolist() for each in several]
+
+    assert asyncio.run(work()) == [[0, 0], [2, 4], [4, 8], [2, 4]]

@@ -3,7 +3,9 @@
 The table is what users read: a changed message is changed here.
 """
 
+import asyncio
 import functools
+import inspect
 import random
 
 import numpy as np
@@ -349,7 +351,9 @@ def bare_errors(seed, count):
         if name == "compile":
             kwargs.setdefault("embed_native", False)
         try:
-            (CALLED.get(name) or methods()[name])(*args, **kwargs)
+            result = (CALLED.get(name) or methods()[name])(*args, **kwargs)
+            if inspect.iscoroutine(result):
+                asyncio.run(result)
         except TreadleError:
             pass
         except Exception as error:
