@@ -21,6 +21,7 @@ TOOLS = {
     "least_calls",
     "machine_limits",
     "maintenance",
+    "map",
     "operators",
     "profile",
     "program_files",
