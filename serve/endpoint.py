@@ -121,8 +121,8 @@ class Endpoint:
         found = guarded(self._executable.program, self.flow.branches, sides.taken)
         if found is not None:
             executable = Executable(found, tuning=self._executable.tuning)
-            bounds = {"max_memory": self._config.max_memory, "threads": self._config.threads}
-            self._merging = VirtualMachine(executable, **bounds)
+            memory, threads = self._config.max_memory, self._config.threads
+            self._merging = VirtualMachine(executable, max_memory=memory, threads=threads)
 
     def watching(self, sides: Sides) -> contextlib.AbstractContextManager[None]:
         """Within this, `sides` sees the branches that calls take."""

@@ -40,8 +40,8 @@ class Model:
         self.main = MAIN if MAIN in self.endpoints else next(iter(self.endpoints))
         self.line = BatchLine(name, config)
         self.sequences = {each: Sequences(config) for each in self.endpoints}
-        counted = {} if before is None else before.statistics
-        self.statistics = {each: counted.get(each) or Statistics() for each in self.endpoints}
+        counted: dict[str, Statistics] = {} if before is None else before.statistics
+        self.statistics: dict[str, Statistics] = {each: counted.get(each) or Statistics() for each in self.endpoints}
         self.merging = {each: self._merging(endpoint) for each, endpoint in self.endpoints.items()}
         self.merged = frozenset(each for each, found in self.merging.items() if found.least is not None)
         for each, endpoint in self.endpoints.items():

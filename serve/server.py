@@ -110,7 +110,8 @@ class Server:
         self._http: _Http | None = None
         self._grpc: Any = None
         self.remote: Any = None  # the methods of the remote device
-        self.http_port = self.grpc_port = None
+        self.http_port: int | None = None
+        self.grpc_port: int | None = None
 
     # ---- running ----
 
