@@ -1000,7 +1000,8 @@ def _result_names(body: Node, block: ir.Block) -> tuple[str, ...]:
         return ()
     first = sorted(range(len(parts)), key=lambda at: not given[at])  # so that it is the others that are numbered
     names = distinct([given[at] or getattr(atoms[at], "name", "") or f"output_{at}" for at in first])
-    return tuple(name for _, name in sorted(zip(first, names, strict=True)))
+    named = tuple(name for _, name in sorted(zip(first, names, strict=True)))
+    return () if named == tuple(getattr(atom, "name", "") for atom in atoms) else named  # which they are called anyway
 
 
 def _functions_of(part: object) -> Mapping[str, Any]:

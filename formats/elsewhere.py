@@ -156,7 +156,6 @@ _MEANT = {
             "interpolate upsample image_resize": "op.resize",
             "scatter index_put scatter_elements": "op.scatter_nd and op.put_along_axis",
             "gather_elements": "op.take_along_axis",
-            "dropout": "a compiled program draws nothing: leave it out",
             "norm": "op.l2_norm",
             "linspace": "op.arange",
         }
