@@ -29,6 +29,7 @@ class Library:
     converter: str = ""
     convert: Callable[[Any], Any] | None = None
     file: str = ""  # the kind of its files (`file_kinds.py`)
+    endings: tuple[str, ...] = ()  # of their names: the library's own reader takes no file that comes as something else
 
 
 def _features(model: Any) -> int:
@@ -59,11 +60,11 @@ LIBRARIES = (  # those of which the objects are scikit-learn's as well stand bef
     Library("onnx-ir", "onnx_ir", ("Model",), "", "onnx_ir", lambda model: importlib.import_module("onnx_ir").to_proto(model)),
     Library(
         "LightGBM", "lightgbm", ("Booster", "LGBMModel"), "", "onnxmltools",
-        _by("onnxmltools", "convert_lightgbm", _TOOLS), "lightgbm",
+        _by("onnxmltools", "convert_lightgbm", _TOOLS), "lightgbm", (".txt", ".lgb", ".model"),
     ),
     Library(
         "XGBoost", "xgboost", ("Booster", "XGBModel"), "", "onnxmltools",
-        _by("onnxmltools", "convert_xgboost", _TOOLS), "xgboost",
+        _by("onnxmltools", "convert_xgboost", _TOOLS), "xgboost", (".json", ".ubj", ".xgb", ".model"),
     ),
     Library("CatBoost", "catboost", ("CatBoost",), "model.save_model('model.onnx', format='onnx') writes an ONNX file"),
     Library("Keras", "keras", ("Layer",), "model.export('model.onnx', format='onnx') writes an ONNX file"),
@@ -84,15 +85,16 @@ def library_of(model: Any) -> Library | None:
 
 
 def library_of_file(path: str | os.PathLike) -> Library | None:
-    """The library whose models are in such files; None for another file, and for one that cannot be read."""
+    """The library whose models are in such files, by name and content; None for another file, and for one that cannot be read."""
+    libraries = [each for each in LIBRARIES if Path(path).suffix in each.endings]
     try:
-        if not Path(path).is_file():  # a pipe is read once
+        if not libraries or not Path(path).is_file():  # a pipe is read once
             return None
         with Path(path).open("rb") as file:
             kind = kind_of(file.read(HEAD_BYTES))
     except (OSError, ValueError):  # whoever reads it says so
         return None
-    return None if kind is None else next((each for each in LIBRARIES if each.file == kind.name), None)
+    return None if kind is None else next((each for each in libraries if each.file == kind.name), None)
 
 
 def as_onnx(model: Any) -> Any:

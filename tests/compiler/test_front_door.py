@@ -159,7 +159,12 @@ def test_models_that_a_converter_takes_are_converted(converters, root, name):
     ],
 )
 def test_files_that_a_converter_takes_are_converted(converters, content, tmp_path):
-    path = tmp_path / "model.any"
+    for name in ("model.onnx", "model"):  # a file from outside reaches no reader but ours
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CompileError, match=r"is not an ONNX model: it is a model of .*under a name that ends in"):
+            treadle.compile(tmp_path / name)
+    assert converters == []
+    path = tmp_path / "model.model"
     path.write_bytes(content)
     assert machine(path)["main"](X).tolist() == [2, 4]
     assert [types for _, types in converters] == [[("X", ("float32", [None, 7]))]]
