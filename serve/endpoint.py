@@ -27,6 +27,7 @@ from .statistics import Statistics
 SHORT_SECONDS = (
     300e-6  # of a call that is made where its request is read: about what handing it to a thread and back costs
 )
+SMALL = 4  # a dimension that is shorter may be computed by other kernels' paths: those of vectors, and of few rows
 _KNOWN_SHAPES = 256  # whose times an endpoint remembers
 _WEIGHT, _MOST = 0.25, 4.0  # of a call in what calls usually take; times what they take, as which one counts at most
 
@@ -50,7 +51,14 @@ class Endpoint:
         self.flow = flow_of(executable.program, function)
         self.is_straight = self.flow.is_straight
         self.statistics: Statistics | None = None  # from when it is served
-        self.least_rows = 1  # of a call; with fewer, its last one is repeated
+        self.least_rows = 1  # of a call; with fewer, the last one is repeated
+        self.least_small_rows = 1  # the same, where another dimension that is open is shorter than `SMALL`
+        self._open = [
+            (number, axis)
+            for number, port in enumerate(self.inputs)
+            for axis, size in enumerate(port.shape or ())
+            if axis and not isinstance(size, int)
+        ]
         self._usual: dict[tuple, float] = {}  # shapes → seconds that a call takes
 
     # ---- requests ----
@@ -93,9 +101,10 @@ class Endpoint:
     def run_short(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """A call that `is_short`, with no bounds to look at."""
         start = time.perf_counter()
-        result = self._call(*self._filled(arguments))
+        filled = self._filled(arguments)
+        result = self._call(*filled)
         self._count(arguments, time.perf_counter() - start)
-        return self._arrays(result, arguments)
+        return self._arrays(result, arguments, filled)
 
     def run(
         self,
@@ -141,22 +150,29 @@ class Endpoint:
             seconds = min(seconds, deadline - time.monotonic())
             if seconds <= 0:
                 raise DeadlineError("the deadline was over before the call began")
-        start = time.perf_counter()
+        start, filled = time.perf_counter(), self._filled(arguments)
         result = machine.call(
             self.function,
-            self._filled(arguments),
+            filled,
             max_seconds=seconds,
             max_steps=config.max_steps,
             max_memory=config.max_memory,
             cancel=cancel,
         )
         self._count(arguments, time.perf_counter() - start, gathering)
-        return self._arrays(result, arguments)
+        return self._arrays(result, arguments, filled)
 
     def _filled(self, arguments: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        if self.least_rows == 1 or len(arguments[0]) != 1:
+        """The arguments, or with rows enough that each result has the bits that it has among more."""
+        least, small = self.least_rows, self.least_small_rows
+        if least == small == 1:
             return arguments
-        return [np.repeat(array, self.least_rows, 0) for array in arguments]
+        if small != least and any(arguments[number].shape[axis] < SMALL for number, axis in self._open):
+            least = small
+        rows = len(arguments[0])
+        if not 0 < rows < least:
+            return arguments
+        return [np.concatenate([array, np.repeat(array[-1:], least - rows, 0)]) for array in arguments]
 
     def _count(self, arguments: Sequence[np.ndarray], seconds: float, gathering: float = 0.0) -> None:
         self._note(arguments, seconds)
@@ -174,11 +190,11 @@ class Endpoint:
         else:
             usual[shapes] = known + _WEIGHT * (min(seconds, _MOST * known) - known)
 
-    def _arrays(self, result: Any, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _arrays(self, result: Any, arguments: Sequence[np.ndarray], filled: Sequence[np.ndarray]) -> list[np.ndarray]:
         parts: Sequence[Tensor] = result if self._gives_tuple else (result,)
-        if self.least_rows == 1 or len(arguments[0]) != 1:
+        if filled is arguments:
             return [part.array for part in parts]
-        return [part.array[:1] for part in parts]
+        return [part.array[: len(arguments[0])] for part in parts]
 
 
 def rows_in(arguments: Sequence[np.ndarray]) -> int:

@@ -6,8 +6,9 @@ The second is tried when the model is loaded: whatever other rows hold, NaN and 
 the bit. Where code branches, as exporters leave it in masks, more is tried, and merged calls go only where the trials have been
 (`branches.py`); code that loops is not merged. A model's configuration can say otherwise.
 
-Nor may an answer depend on what else is asked: where one row alone is computed in another order than several, which is seen in
-the last bits, a request of one row is called with two.
+Nor may an answer depend on what else is asked: where one row alone, or a few, are computed in another order than many, which is
+seen in the last bits, they are called with as many as that takes. Rows of short texts differ in that from those of long ones, and
+are tried apart.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from ..formats.errors import TreadleError
 from ..formats.ports import Port
 from ..formats.types import UNKNOWN, TensorType
 from .branches import Sides
-from .endpoint import Endpoint
+from .endpoint import SMALL, Endpoint
 from .errors import DeadlineError, as_serve_error
 from .texts import is_texts, packed
 
-_TRIED_SIZES = (8, 1, 4, 16, 32)  # of dimensions that are not the rows
-_SIZES_OF_BRANCHES = 3  # that code with branches is tried with: sizes decide about some
+_SMALL_SIZES = (1, 2, 3)  # of dimensions that are not the rows
+_TRIED_SIZES = (8, 5, 16, 32)  # one that vectors and tiles divide, and one that they do not
+_SIZES = 2  # of these that code with open dimensions is tried with
+_ROWS = 5  # of the call that others are compared with: more than what kernels of few rows take
 _TRIED_TEXTS = ("", "0", "1", "2.5", "a", "B", "a b", "é")
 _TRY_SECONDS = 20.0  # that trying a model may take; then its requests are not merged
 _FILLS = (None, None, np.nan, np.inf, -np.inf, 1e30, 0.0, 1.0)  # what other rows hold; None: numbers at random
@@ -39,12 +42,13 @@ _OWN_FILLS = (None, 1.0, 0.0)  # what the row itself holds, where code branches
 class Merging:
     """Whether requests of a function become one call, and why.
 
-    `least` is how many rows a call must have so that a row's result is the same to the bit in any call: 1, or 2 where one row
-    alone is computed in another order; None: requests are not merged.
+    `least` is how many rows a call must have so that a row's result is the same to the bit in any call: more than 1 where few
+    rows are computed in another order; None: requests are not merged. `least_small` is the same where a dimension is small.
     """
 
     least: int | None
     reason: str
+    least_small: int = 1
 
     @property
     def text(self) -> str:
@@ -83,9 +87,11 @@ def merging(endpoint: Endpoint, most: int) -> Merging:
         return Merging(None, problem)
     if endpoint.flow.loop:
         return Merging(None, f"{endpoint.flow.loop}, and how often it runs may depend on other rows")
-    deadline, sides, fitting, least, failure = time.monotonic() + _TRY_SECONDS, Sides(), 0, 1, ""
+    deadline, sides, failure = time.monotonic() + _TRY_SECONDS, Sides(), ""
+    is_open = any(not isinstance(size, int) for port in endpoint.inputs for size in (port.shape or ())[1:])
+    fitting, least, least_small = 0, 1, 1
     with endpoint.watching(sides):
-        for size in _TRIED_SIZES:
+        for size in (*_SMALL_SIZES, *_TRIED_SIZES) if is_open else _TRIED_SIZES[:1]:
             try:
                 found = _tried(endpoint, size, most, deadline)
             except TreadleError as error:  # these sizes do not suit the model
@@ -95,19 +101,22 @@ def merging(endpoint: Endpoint, most: int) -> Merging:
                 continue
             if found.least is None:
                 return found
+            if size < SMALL and is_open:
+                least_small = max(least_small, found.least)
+                continue
             fitting, least = fitting + 1, max(least, found.least)
-            if fitting == (_SIZES_OF_BRANCHES if endpoint.flow.branches else 1):
+            if fitting == _SIZES:
                 break
     if not fitting:
         return Merging(None, f"it could not be tried: {failure}")
     endpoint.guard(sides)
-    return Merging(least, _reason(endpoint, least))
+    return Merging(least, _reason(endpoint, max(least, least_small)), max(least, least_small))
 
 
 def _reason(endpoint: Endpoint, least: int) -> str:
     parts = ["a row's result is the same to the bit, whatever other rows hold"]
     if least > 1:
-        parts.append(f"a row alone is called with {least}")
+        parts.append(f"few rows are called as {least}")
     if endpoint.flow.branches:
         parts.append("calls that take a branch which was not tried are made one by one")
     if any(not isinstance(dim, int) for port in endpoint.inputs for dim in (port.shape or ())[1:]):
@@ -118,18 +127,21 @@ def _reason(endpoint: Endpoint, least: int) -> str:
 def _tried(endpoint: Endpoint, size: int, most: int, deadline: float) -> Merging:
     """What trials with rows of this size say. Raises TreadleError where there can be none."""
     rng, least = np.random.default_rng(0), 1
+    fewer = range(_ROWS - 1, 0, -1)
+    more = sorted({most, 2 * _ROWS} - {*fewer, _ROWS})
     for own_fill in _OWN_FILLS if endpoint.flow.branches else _OWN_FILLS[:1]:
         row = [_filled(_row(port, size, rng), own_fill) for port in endpoint.inputs]
-        expected = _result(endpoint, row, 3, None, size, rng, deadline)
+        expected = _result(endpoint, row, _ROWS, None, size, rng, deadline)
         for fill in _FILLS:
-            if _result(endpoint, row, 3, fill, size, rng, deadline) != expected:
+            if _result(endpoint, row, _ROWS, fill, size, rng, deadline) != expected:
                 beside = "others" if fill is None else f"rows of {fill:g}"
                 return Merging(None, f"a row's result depends on other rows: it is another one beside {beside}")
-        for count in sorted({2, min(5, most), most} - {0, 1}):
+        for count in more:
             if _result(endpoint, row, count, None, size, rng, deadline) != expected:
-                return Merging(None, f"a row's result is another one in a call of {count} rows than in one of 3")
-        if _result(endpoint, row, 1, None, size, rng, deadline) != expected:
-            least = 2
+                return Merging(None, f"a row's result is another one in a call of {count} rows than in one of {_ROWS}")
+        for count in fewer:
+            if count >= least and _result(endpoint, row, count, None, size, rng, deadline) != expected:
+                least = count + 1
     return Merging(least, "")
 
 

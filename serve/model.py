@@ -63,7 +63,7 @@ class Model:
                 "symbolic dimension; compile it with one, for instance shapes={'x': ('n', …)}"
             )
         found = merging(endpoint, self.config.max_batch)
-        endpoint.least_rows = found.least or 1
+        endpoint.least_rows, endpoint.least_small_rows = found.least or 1, found.least_small
         if wanted and found.least is None and rows_of(endpoint) is not None:
             return Merging(1, f"its configuration says so, although {found.reason}")
         return found

@@ -237,6 +237,27 @@ def test_one_row_is_called_as_two_where_alone_it_is_computed_in_another_order():
     assert found.run([x[:1]])[0].tobytes() == found.run([x])[0][:1].tobytes()
 
 
+def test_few_rows_of_short_texts_are_called_as_more_where_they_are_computed_in_another_order():
+    x = var("x", ("n", "m"))
+    found = endpoint(treadle.compile(Module(main=function([x], x + 1))))
+    call = found._machine.call
+
+    def otherwise(name: str, arguments: list[np.ndarray], **bounds: Any) -> Any:
+        (x,) = arguments
+        return call(name, [x * 2] if x.size < 4 else arguments, **bounds)
+
+    found._machine.call = otherwise  # type: ignore[method-assign, assignment]
+    tried = merging(found, 32)
+    assert (tried.least, tried.least_small) == (1, 4)
+    assert "few rows are called as 4" in tried.reason
+    found.least_rows, found.least_small_rows = tried.least, tried.least_small
+    for size in (1, 2, 3, 4, 9):
+        (together,) = found.run([np.ones((6, size), np.float32)])
+        for rows in (0, 1, 2, 3, 4, 5):
+            (few,) = found.run([np.ones((rows, size), np.float32)])
+            assert few.tobytes() == together[:rows].tobytes()
+
+
 def test_an_answer_does_not_depend_on_what_else_is_asked():
     found = endpoint(models.rows())
     found.least_rows = merging(found, 32).least or 0
